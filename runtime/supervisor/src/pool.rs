@@ -31,12 +31,12 @@ use crate::pool::scheduler::{
     Action, PoolPolicy, QuarantineScope, QueuePosition, Scheduler, TicketId, WaitingCall, WorkerEnd,
 };
 use crate::refusal::Refusal;
-use crate::telemetry::totals::{PluginTotals, Used};
+use crate::telemetry::totals::{PluginTotals, ResourceUse};
 use crate::worker::budget::Lease;
-use crate::worker::call::Rules;
+use crate::worker::call::CallRules;
 use crate::worker::executions::Executions;
 use crate::worker::process::Machine;
-use crate::worker::{Death, Plan, Running, Worker, WorkerId};
+use crate::worker::{Death, Plan, RunningWorker, Worker, WorkerId};
 pub use ticket::Ticket;
 
 /// Maximum wait for a worker of a call without a deadline.
@@ -374,7 +374,7 @@ impl Pool {
     /// Runs one worker from start to end.
     async fn keep(self: Arc<Self>, number: WorkerId, lease: Lease) {
         let began = Instant::now();
-        match Running::start(&self.machine, &self.plan, number, lease).await {
+        match RunningWorker::start(&self.machine, &self.plan, number, lease).await {
             Ok(running) => {
                 self.note_start(&running.worker, began.elapsed());
                 {
@@ -392,7 +392,7 @@ impl Pool {
                         keeping.await
                     }
                 };
-                self.totals.ended(Used::of(&worker.stats(), &worker.observed.vitals()));
+                self.totals.ended(ResourceUse::of(&worker.stats(), &worker.observed.vitals()));
                 // Counted before its calls are notified: a client that retries at once finds the plugin or tenant
                 // quarantined if it is.
                 let quarantined = self.count_end(number, &death, None);
@@ -477,10 +477,10 @@ impl Inner {
     }
 }
 
-fn rules(plugin: &Plugin) -> Rules {
+fn rules(plugin: &Plugin) -> CallRules {
     let manifest = &plugin.manifest;
     let limits = &plugin.manifest.limits;
-    Rules {
+    CallRules {
         max_runtime: Duration::from_secs(limits.max_runtime_seconds),
         input_timeout: Duration::from_secs(limits.input_timeout_seconds),
         heartbeat: (manifest.kind == Kind::Task).then(|| Duration::from_secs(limits.heartbeat_seconds)),

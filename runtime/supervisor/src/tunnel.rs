@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 use crate::telemetry::metrics::Metrics;
 use crate::tunnel::handles::{AttachedTunnel, Handles, TunnelStats};
 use crate::worker::Worker;
-use crate::worker::call::End;
+use crate::worker::call::CallEnd;
 
 /// Time after which a tunnel that has its worker and sends no work gives the worker back.
 const IDLE: Duration = Duration::from_secs(30);
@@ -136,10 +136,10 @@ impl Tunnel {
         }
         stats.rss_max = after.rss_bytes.max(before.rss_bytes);
         match served {
-            Ok(End::Answered) => (Outcome::Success, Ok(())),
+            Ok(CallEnd::Answered) => (Outcome::Success, Ok(())),
             // The runtime ended the call, which is no evidence about the plugin.
-            Ok(End::Crashed(Cause::Drained)) => (Outcome::Abandoned, Ok(())),
-            Ok(End::Crashed(_)) => (Outcome::Failure, Ok(())),
+            Ok(CallEnd::Crashed(Cause::Drained)) => (Outcome::Abandoned, Ok(())),
+            Ok(CallEnd::Crashed(_)) => (Outcome::Failure, Ok(())),
             Err(error) => (Outcome::Abandoned, Err(error)),
         }
     }
@@ -217,7 +217,11 @@ impl Tunnel {
     }
 
     /// Receives the work and runs it to its end.
-    async fn serve(&mut self, worker: &Arc<Worker>, attached: &AttachedTunnel) -> Result<End, TunnelError> {
+    async fn serve(
+        &mut self,
+        worker: &Arc<Worker>,
+        attached: &AttachedTunnel,
+    ) -> Result<CallEnd, TunnelError> {
         let idle = Instant::now() + IDLE;
         let work = loop {
             if std::mem::take(&mut self.init) {

@@ -46,13 +46,13 @@ use crate::plugin::manifest::Mode;
 use crate::telemetry::totals::WorkerStats;
 use crate::worker::accounting::Accounting;
 use crate::worker::budget::Lease;
-use crate::worker::call::Rules;
+use crate::worker::call::CallRules;
 use crate::worker::executions::Executions;
 use crate::worker::heartbeat::PING_EVERY;
 use crate::worker::logs::Rate;
 use crate::worker::opening::{WorkerEndpoint, open};
 use crate::worker::process::{EXIT_WITHIN, Machine, Process};
-use crate::worker::residual_work::{Idle, Quiescence, Watch};
+use crate::worker::residual_work::{Idle, Quiescence, QuiescenceCheck};
 use crate::worker::session::Session;
 use crate::worker::stdio::{Inbox, Readings};
 
@@ -92,7 +92,7 @@ pub struct Worker {
     last_reading: Mutex<Option<(Instant, Stats)>>,
     leave: CancellationToken,
     /// Quiescence check of its ended calls.
-    watch: Mutex<Watch>,
+    watch: Mutex<QuiescenceCheck>,
     /// Whether a call was stopped since the flag was last taken.
     stopped: AtomicBool,
     /// Cancelled when its calls should save their state and yield.
@@ -107,17 +107,17 @@ pub struct Worker {
 
 /// A worker together with the process and its stream, which only the managing task has.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningWorker {
     pub worker: Arc<Worker>,
     process: Process,
-    stream: Incoming,
+    stream: MessageStream,
     kill: mpsc::Receiver<Cause>,
     born: Instant,
 }
 
 /// Source of a worker's messages.
 #[derive(Debug)]
-enum Incoming {
+enum MessageStream {
     Session(Box<Streaming<ServerMessage>>),
     Stdio {
         inbox: Inbox,
@@ -134,7 +134,7 @@ enum StreamError {
 
 /// A worker that failed before it took calls.
 #[derive(Debug)]
-pub struct NotStarted {
+pub struct StartFailure {
     pub cause: Cause,
     /// The lacking resource of the machine, if the [`Cause`] is `Host`.
     pub host: Option<String>,
@@ -166,7 +166,7 @@ impl Death {
 pub struct Plan {
     pub plugin: Arc<Plugin>,
     pub command: Command,
-    pub rules: Arc<Rules>,
+    pub rules: Arc<CallRules>,
     pub executions: Executions,
 }
 
@@ -261,22 +261,22 @@ impl Worker {
     }
 }
 
-// === impl Running ===
+// === impl RunningWorker ===
 
-impl Running {
+impl RunningWorker {
     /// Starts a worker; it takes calls when this returns.
     pub async fn start(
         machine: &Machine,
         plan: &Plan,
         number: WorkerId,
         lease: Lease,
-    ) -> Result<Running, Box<NotStarted>> {
+    ) -> Result<RunningWorker, Box<StartFailure>> {
         let born = Instant::now();
         let started = machine.start(&plan.plugin, &plan.command, lease).await;
         let mut process = started.map_err(|error| {
             let host = error.is_of_host().then(|| error.to_string());
             let cause = host.as_ref().map_or(Cause::Exit(asp_launcher::EXIT_SETUP), |_| Cause::Host);
-            NotStarted { cause, host, remains: None }
+            StartFailure { cause, host, remains: None }
         })?;
         let accounting = process.accounting();
         let (kill_sender, kill) = mpsc::channel(1);
@@ -292,7 +292,7 @@ impl Running {
             Err(fault) => {
                 let disk_bytes = plan.plugin.manifest.limits.disk_bytes;
                 let (cause, host) = process.not_started(fault, disk_bytes).await;
-                return Err(Box::new(NotStarted { cause, host, remains: Some(process) }));
+                return Err(Box::new(StartFailure { cause, host, remains: Some(process) }));
             }
         };
         let rules = Arc::clone(&plan.rules);
@@ -317,7 +317,7 @@ impl Running {
             unsubscribes: Notify::new(),
             lost: CancellationToken::new(),
         };
-        Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
+        Ok(RunningWorker { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
 
     /// Runs the worker until it ends. The caller must then notify its calls ([`Session::die`]) and clear the remains of
@@ -344,7 +344,7 @@ impl Running {
             let message = tokio::select! {
                 biased;
                 end = ends(&mut self.kill, &leave, &mut self.process) => {
-                    if let End::Exited(_) = end {
+                    if let EndCause::Exited(_) = end {
                         self.drain().await;
                     }
                     return self.end(end).await;
@@ -353,7 +353,7 @@ impl Running {
                     next_ping = Instant::now() + PING_EVERY;
                     match self.worker.session.ping() {
                         Ok(()) => continue,
-                        Err(cause) => return self.end(End::Kill(cause)).await,
+                        Err(cause) => return self.end(EndCause::Kill(cause)).await,
                     }
                 }
                 message = self.stream.message() => message,
@@ -370,7 +370,7 @@ impl Running {
                 end = ends(&mut self.kill, &leave, &mut self.process) => return self.end(end).await,
             };
             if let Err(cause) = taken {
-                return self.end(End::Kill(cause)).await;
+                return self.end(EndCause::Kill(cause)).await;
             }
             if rate.take(1, before) == 0 {
                 sleep(PAUSE).await;
@@ -382,18 +382,18 @@ impl Running {
     }
 
     /// Ends the worker as `end` requires.
-    async fn end(&mut self, end: End) -> Option<WorkerOutcome> {
+    async fn end(&mut self, end: EndCause) -> Option<WorkerOutcome> {
         match end {
-            End::Kill(cause) => {
+            EndCause::Kill(cause) => {
                 self.process.kill();
                 Some(WorkerOutcome::Killed(cause))
             }
-            End::Leave => {
+            EndCause::Leave => {
                 self.process.terminate();
                 let _ = timeout(GO_WITHIN, self.process.exited()).await;
                 None
             }
-            End::Exited(cause) => Some(WorkerOutcome::Ended(cause)),
+            EndCause::Exited(cause) => Some(WorkerOutcome::Ended(cause)),
         }
     }
 
@@ -450,28 +450,28 @@ impl Running {
 
 /// Creates the quiescence check of a worker that is ready and so has the processes it needs. A stdio server may start
 /// more: it may keep a browser between calls.
-async fn watch_over(plugin: &Plugin, accounting: &Accounting) -> Watch {
+async fn watch_over(plugin: &Plugin, accounting: &Accounting) -> QuiescenceCheck {
     let processes = match plugin.manifest.mode {
         Mode::Plugin => Some(accounting.activity_now().await.processes),
         Mode::McpStdio => None,
     };
-    Watch::new(processes, plugin.manifest.limits.pids)
+    QuiescenceCheck::new(processes, plugin.manifest.limits.pids)
 }
 
-// === impl Incoming ===
+// === impl MessageStream ===
 
-impl Incoming {
+impl MessageStream {
     /// Returns the next message; `None` at the end. Cancel-safe.
     async fn message(&mut self) -> Result<Option<ServerMessage>, StreamError> {
         match self {
-            Incoming::Session(stream) => stream.message().await.map_err(StreamError::Stream),
-            Incoming::Stdio { inbox, .. } => inbox.recv().await.transpose().map_err(StreamError::Rule),
+            MessageStream::Session(stream) => stream.message().await.map_err(StreamError::Stream),
+            MessageStream::Stdio { inbox, .. } => inbox.recv().await.transpose().map_err(StreamError::Rule),
         }
     }
 }
 
 /// Reason to stop running a worker.
-enum End {
+enum EndCause {
     /// The worker must be killed.
     Kill(Cause),
     /// The worker must stop.
@@ -481,13 +481,17 @@ enum End {
 }
 
 /// Waits until the worker must end or has ended. Cancel-safe.
-async fn ends(kill: &mut mpsc::Receiver<Cause>, leave: &CancellationToken, process: &mut Process) -> End {
+async fn ends(
+    kill: &mut mpsc::Receiver<Cause>,
+    leave: &CancellationToken,
+    process: &mut Process,
+) -> EndCause {
     tokio::select! {
         biased;
         // The session holds the sender as long as this worker lives.
-        cause = kill.recv() => End::Kill(cause.unwrap_or(Cause::Wedged)),
-        () = leave.cancelled() => End::Leave,
-        cause = process.exited() => End::Exited(cause),
+        cause = kill.recv() => EndCause::Kill(cause.unwrap_or(Cause::Wedged)),
+        () = leave.cancelled() => EndCause::Leave,
+        cause = process.exited() => EndCause::Exited(cause),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::plugin::manifest::Mode;
 use crate::pool::Pool;
 use crate::ppp::{boolean, fields, list, milliseconds, number, object, text};
 use crate::telemetry::metrics::{Metrics, event};
-use crate::telemetry::totals::{Totals, Used};
+use crate::telemetry::totals::{ResourceUse, Totals};
 use crate::telemetry::vitals::Vitals;
 use crate::worker::Worker;
 
@@ -167,7 +167,8 @@ fn add(stats: &mut StatFields, vitals: &Vitals) {
 /// Returns the statistics of a plugin version: those of its pool, and sums over its workers.
 fn plugin(pool: &Pool, readings: &[WorkerSample]) -> StatFields {
     let state = pool.stats();
-    let totals = pool.totals.with(readings.iter().map(|reading| Used::of(&reading.stats, &reading.vitals)));
+    let totals =
+        pool.totals.with(readings.iter().map(|reading| ResourceUse::of(&reading.stats, &reading.vitals)));
     let sum = |of: fn(&WorkerSample) -> u64| number(readings.iter().map(of).sum::<u64>());
     let mut stats = fields([
         ("language", text(language(pool))),

@@ -25,14 +25,14 @@ pub struct Totals {
     /// Number of crashes by [`Cause::name`].
     pub crashes: BTreeMap<&'static str, u64>,
     pub latency: Latency,
-    pub used: Used,
+    pub used: ResourceUse,
     /// Resource use of ended workers.
-    gone: Used,
+    gone: ResourceUse,
 }
 
 /// Resource use of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct ResourceUse {
     pub cpu_ms: u64,
     pub gc_count: u64,
     pub gc_time: Duration,
@@ -86,7 +86,7 @@ impl PluginTotals {
     }
 
     /// Records that a worker ended that took calls; `used` is its last sample.
-    pub fn ended(&self, used: Used) {
+    pub fn ended(&self, used: ResourceUse) {
         let mut totals = self.0.lock();
         totals.gone = totals.gone.plus(used);
     }
@@ -98,11 +98,11 @@ impl PluginTotals {
 
     /// Returns the totals, including the resource use of living workers. A worker that ends during this call may be
     /// missing from both sides for a moment; the totals do not decrease even then.
-    pub fn with(&self, living: impl Iterator<Item = Used>) -> Totals {
-        let living = living.fold(Used::default(), Used::plus);
+    pub fn with(&self, living: impl Iterator<Item = ResourceUse>) -> Totals {
+        let living = living.fold(ResourceUse::default(), ResourceUse::plus);
         let mut totals = self.0.lock();
         let now = totals.gone.plus(living);
-        totals.used = Used {
+        totals.used = ResourceUse {
             cpu_ms: totals.used.cpu_ms.max(now.cpu_ms),
             gc_count: totals.used.gc_count.max(now.gc_count),
             gc_time: totals.used.gc_time.max(now.gc_time),
@@ -111,17 +111,17 @@ impl PluginTotals {
     }
 }
 
-impl Used {
-    pub fn of(stats: &Stats, vitals: &Vitals) -> Used {
-        Used {
+impl ResourceUse {
+    pub fn of(stats: &Stats, vitals: &Vitals) -> ResourceUse {
+        ResourceUse {
             cpu_ms: stats.cpu_ms,
             gc_count: vitals.gc_count.unwrap_or(0),
             gc_time: vitals.gc_time.unwrap_or_default(),
         }
     }
 
-    fn plus(self, other: Used) -> Used {
-        Used {
+    fn plus(self, other: ResourceUse) -> ResourceUse {
+        ResourceUse {
             cpu_ms: self.cpu_ms.saturating_add(other.cpu_ms),
             gc_count: self.gc_count.saturating_add(other.gc_count),
             gc_time: self.gc_time.saturating_add(other.gc_time),
@@ -133,8 +133,8 @@ impl Used {
 mod tests {
     use super::*;
 
-    fn used(cpu_ms: u64) -> Used {
-        Used { cpu_ms, ..Used::default() }
+    fn used(cpu_ms: u64) -> ResourceUse {
+        ResourceUse { cpu_ms, ..ResourceUse::default() }
     }
 
     #[test]

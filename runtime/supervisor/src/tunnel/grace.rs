@@ -63,7 +63,7 @@ mod tests {
     use tokio::time::{advance, sleep_until};
 
     use super::*;
-    use crate::worker::call::Stalled;
+    use crate::worker::call::StallGuard;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -81,8 +81,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_can_be_heard_has_its_grace_and_no_more() {
         let stall = Stall::default();
-        drop(Stalled::on(Some(&stall)));
-        let before = Stalled::on(Some(&stall));
+        drop(StallGuard::on(Some(&stall)));
+        let before = StallGuard::on(Some(&stall));
         advance(5 * SECOND).await;
         drop(before);
         assert_eq!(judged(Grace::of(GRACE, &stall), &stall).await, GRACE);
@@ -93,7 +93,7 @@ mod tests {
         let stall = Stall::default();
         let grace = Grace::of(GRACE, &stall);
         advance(SECOND).await;
-        let held = Stalled::on(Some(&stall));
+        let held = StallGuard::on(Some(&stall));
         let ends = async {
             sleep_until(Instant::now() + 7 * SECOND).await;
             drop(held);
@@ -106,7 +106,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stall_without_end_is_given_up_and_then_the_worker_has_its_grace_once_more() {
         let stall = Stall::default();
-        let held = Stalled::on(Some(&stall));
+        let held = StallGuard::on(Some(&stall));
         let began = Instant::now();
         let given_up = async {
             held.given_up().await;
@@ -123,7 +123,7 @@ mod tests {
         let stall = Stall::default();
         let stalls = async {
             loop {
-                let held = Stalled::on(Some(&stall));
+                let held = StallGuard::on(Some(&stall));
                 tokio::select! {
                     () = held.given_up() => {}
                     () = tokio::time::sleep(SECOND) => {}

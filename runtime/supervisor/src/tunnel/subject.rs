@@ -10,7 +10,7 @@ use asp_proto::plugin::Context;
 
 use super::AttachedTunnel;
 use crate::worker::Worker;
-use crate::worker::call::End;
+use crate::worker::call::CallEnd;
 
 /// Maximum length of a logged id in bytes.
 const MAX_ID: usize = 128;
@@ -56,11 +56,11 @@ impl LogSubject {
         }
     }
 
-    pub(super) fn ended(&self, end: End, took: Duration) {
+    pub(super) fn ended(&self, end: CallEnd, took: Duration) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         match end {
-            End::Answered => line!(debug, self, took_ms, "a call ended"),
-            End::Crashed(cause) => {
+            CallEnd::Answered => line!(debug, self, took_ms, "a call ended"),
+            CallEnd::Crashed(cause) => {
                 let cause = cause.name();
                 line!(warn, self, took_ms, cause, "a call was lost with its worker");
             }

@@ -15,7 +15,7 @@ use tonic::Status;
 
 use super::subject::LogSubject;
 use super::unary::{ReadEndpoint, begin, endpoint};
-use super::{AttachedTunnel, End, FromGateway, Tunnel, TunnelError};
+use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 
@@ -32,7 +32,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: SubscribeRequest,
         attached: &AttachedTunnel,
-    ) -> Result<End, TunnelError> {
+    ) -> Result<CallEnd, TunnelError> {
         let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::Subscribe(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;

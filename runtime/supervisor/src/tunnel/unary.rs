@@ -25,13 +25,13 @@ use tonic::{Code, Status};
 
 use super::credential;
 use super::subject::LogSubject;
-use super::{AttachedTunnel, End, FromGateway, Tunnel, TunnelError};
+use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::ppp::outbox::Outbox;
 use crate::ppp::{MAX_MESSAGE, until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::process::EXIT_WITHIN;
-use crate::worker::session::NotBegun;
+use crate::worker::session::BeginError;
 use crate::worker::stdio::{Listing, Part, Reading, Readings, Work};
 
 /// Wait for the worker's end after it reported a failure, because the end may say more.
@@ -49,7 +49,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: ReadResourceRequest,
         attached: &AttachedTunnel,
-    ) -> Result<End, TunnelError> {
+    ) -> Result<CallEnd, TunnelError> {
         let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::Read(request.clone()));
         let call =
@@ -88,7 +88,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: GetPromptRequest,
         attached: &AttachedTunnel,
-    ) -> Result<End, TunnelError> {
+    ) -> Result<CallEnd, TunnelError> {
         let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::Prompt(request.clone()));
         let call =
@@ -120,7 +120,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         request: ListResourcesRequest,
         attached: &AttachedTunnel,
-    ) -> Result<End, TunnelError> {
+    ) -> Result<CallEnd, TunnelError> {
         let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::List(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
@@ -156,7 +156,7 @@ impl Tunnel {
         call: &Arc<Call>,
         attached: &AttachedTunnel,
         work: impl Future<Output = Result<(), Status>>,
-    ) -> Result<End, TunnelError> {
+    ) -> Result<CallEnd, TunnelError> {
         let mut half_closed = false;
         let mut work = std::pin::pin!(work);
         let failed = loop {
@@ -181,7 +181,7 @@ impl Tunnel {
         let Some(status) = failed else {
             worker.session.remove(&call.request_id);
             call.finish();
-            return Ok(End::Answered);
+            return Ok(CallEnd::Answered);
         };
         if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal) {
             // A broken stream may be the first sign of the worker's end, which says more. A failure that the worker
@@ -211,7 +211,7 @@ impl Tunnel {
             let _ = worker.session.try_send(Payload::Cancel(cancel));
         }
         call.conclude(&failure(&call.request_id, &status));
-        Ok(End::Answered)
+        Ok(CallEnd::Answered)
     }
 }
 
@@ -232,10 +232,10 @@ pub(super) fn begin(
             call.delivered();
             Ok(call)
         }
-        Err(NotBegun::Duplicate) => {
+        Err(BeginError::Duplicate) => {
             Err(Status::already_exists("the worker has a call of this request_id").into())
         }
-        Err(NotBegun::Dead(cause)) => Err(TunnelError::Undelivered(cause)),
+        Err(BeginError::Dead(cause)) => Err(TunnelError::Undelivered(cause)),
     }
 }
 

@@ -17,12 +17,12 @@ use tonic::Status;
 use super::credential;
 use super::grace::Grace;
 use super::subject::LogSubject;
-use super::{AttachedTunnel, End, FromGateway, Tunnel, TunnelError};
+use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::ppp::{MAX_QUEUED_BYTES, until};
 use crate::worker::Worker;
 use crate::worker::call::{Call, GRACE};
 use crate::worker::executions::StillRuns;
-use crate::worker::session::NotBegun;
+use crate::worker::session::BeginError;
 
 /// Grace of a call that is asked to yield; a plugin saves its state first.
 const YIELD_GRACE: Duration = Duration::from_secs(10);
@@ -62,7 +62,7 @@ impl Tunnel {
         worker: &Arc<Worker>,
         invoke: InvokeRequest,
         attached: &AttachedTunnel,
-    ) -> Result<End, TunnelError> {
+    ) -> Result<CallEnd, TunnelError> {
         if invoke.request_id.is_empty() {
             return Err(Status::invalid_argument("the invoke has no request_id").into());
         }
@@ -78,8 +78,8 @@ impl Tunnel {
         let deadline = deadline.or(attached.soft_deadline);
         let call = match worker.session.begin(&invoke.request_id, self.outbox.clone(), deadline) {
             Ok(call) => call,
-            Err(NotBegun::Duplicate) => return Err(Status::from(StillRuns).into()),
-            Err(NotBegun::Dead(cause)) => {
+            Err(BeginError::Duplicate) => return Err(Status::from(StillRuns).into()),
+            Err(BeginError::Dead(cause)) => {
                 self.work =
                     Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
                 return Err(TunnelError::Undelivered(cause));
@@ -106,7 +106,7 @@ impl Tunnel {
         call: &Call,
         attached: &AttachedTunnel,
         mut progress: CallProgress,
-    ) -> Result<End, TunnelError> {
+    ) -> Result<CallEnd, TunnelError> {
         let began = Instant::now();
         loop {
             let (limit, reason) = match progress.grace {

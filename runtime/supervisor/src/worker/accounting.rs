@@ -8,14 +8,14 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cause::Cause;
-use crate::worker::sampler::Sampled;
+use crate::worker::sampler::SampledWorker;
 
 /// Resource accounting of a worker: by its control group, as long as that exists, or otherwise by its processes.
 #[derive(Clone, Debug, Default)]
 pub struct Accounting {
     pub(super) cgroup: Arc<Mutex<Option<Cgroup>>>,
     /// Samples of a worker without a control group.
-    pub(super) sampled: Option<Arc<Sampled>>,
+    pub(super) sampled: Option<Arc<SampledWorker>>,
     /// Its outermost process.
     pub(super) root: Option<u32>,
     /// Bytes of files that one of its processes has mapped.

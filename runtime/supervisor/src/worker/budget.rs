@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 #[derive(Debug)]
-pub struct Budget {
+pub struct WorkerBudget {
     memory: u64,
     workers: usize,
     state: Mutex<State>,
@@ -26,17 +26,17 @@ struct State {
 /// Capacity for one worker, which is returned when this is dropped.
 #[derive(Debug)]
 pub struct Lease {
-    budget: Arc<Budget>,
+    budget: Arc<WorkerBudget>,
     memory: u64,
     /// Number from 0 up to the limit on workers, unique among the leases: determines the worker's user id.
     pub number: u32,
 }
 
-impl Budget {
-    pub fn new(memory: u64, workers: usize) -> Arc<Budget> {
+impl WorkerBudget {
+    pub fn new(memory: u64, workers: usize) -> Arc<WorkerBudget> {
         let numbers = 0..u32::try_from(workers).unwrap_or(u32::MAX);
         let state = State { memory_left: memory, free_numbers: numbers.collect() };
-        Arc::new(Budget { memory, workers, state: Mutex::new(state), freed: Notify::new() })
+        Arc::new(WorkerBudget { memory, workers, state: Mutex::new(state), freed: Notify::new() })
     }
 
     /// Reserves capacity for a worker of `memory` bytes; `None` if there is not enough.
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn leases_never_exceed_memory_or_workers_and_come_back() {
-        let budget = Budget::new(100, 2);
+        let budget = WorkerBudget::new(100, 2);
         let one = budget.lease(60).unwrap();
         assert!(budget.lease(60).is_none());
         let two = budget.lease(40).unwrap();

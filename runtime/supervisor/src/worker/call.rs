@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use stall::{Stall, Stalled};
+pub use stall::{Stall, StallGuard};
 
 use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, SendError};
@@ -51,7 +51,7 @@ const SILENT_HEARTBEATS: u32 = 3;
 
 /// The manifest's rules for the plugin's calls.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct CallRules {
     pub max_runtime: Duration,
     pub input_timeout: Duration,
     /// Heartbeat interval of a task; `None` for the other kinds.
@@ -66,7 +66,7 @@ pub struct Rules {
 
 /// Outcome of a call for its gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum CallEnd {
     /// The worker sent `completed` or `failed`.
     Answered,
     Crashed(Cause),
@@ -76,9 +76,9 @@ pub enum End {
 pub struct Call {
     pub request_id: String,
     outbox: Outbox,
-    rules: Arc<Rules>,
+    rules: Arc<CallRules>,
     state: Mutex<State>,
-    end: watch::Sender<Option<End>>,
+    end: watch::Sender<Option<CallEnd>>,
     /// Cancelled when the call must end now: messages that its gateway does not take at once are dropped, so that the
     /// end gets through.
     hurry: CancellationToken,
@@ -118,7 +118,7 @@ struct State {
 }
 
 impl Call {
-    pub fn new(request_id: String, outbox: Outbox, rules: Arc<Rules>, deadline: Option<Instant>) -> Call {
+    pub fn new(request_id: String, outbox: Outbox, rules: Arc<CallRules>, deadline: Option<Instant>) -> Call {
         let now = Instant::now();
         let state = State {
             started: now,
@@ -181,7 +181,7 @@ impl Call {
         let message = ServerMessage { payload: Some(payload) };
         if ends {
             self.conclude(&message);
-            self.end.send_replace(Some(End::Answered));
+            self.end.send_replace(Some(CallEnd::Answered));
         } else {
             self.pass(&message, Some(&self.stall)).await;
         }
@@ -204,7 +204,7 @@ impl Call {
         }
         let frame = PppServerFrame::carrying(self.outbox.tunnel_id(), message);
         let Err(frame) = self.outbox.try_send(frame) else { return };
-        let stalled = Stalled::on(stall);
+        let stalled = StallGuard::on(stall);
         let sent = tokio::select! {
             sent = self.outbox.send(frame, PATIENCE) => Some(sent),
             () = stalled.given_up() => Some(Err(SendError::NoRoom)),
@@ -299,14 +299,14 @@ impl Call {
     }
 
     /// Waits for the end of the call.
-    pub async fn ended(&self) -> End {
+    pub async fn ended(&self) -> CallEnd {
         let mut end = self.end.subscribe();
         // Err: impossible, the sender is in `self`.
-        end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or(End::Answered)
+        end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or(CallEnd::Answered)
     }
 
     /// Returns the end of the call, if it has ended.
-    pub fn end(&self) -> Option<End> {
+    pub fn end(&self) -> Option<CallEnd> {
         *self.end.borrow()
     }
 
@@ -322,12 +322,12 @@ impl Call {
                 event_frame(self.outbox.tunnel_id(), Type::WorkerCrashed, &cause.to_string(), Some(details));
             self.outbox.send_last(frame);
         }
-        self.end.send_replace(Some(End::Crashed(cause)));
+        self.end.send_replace(Some(CallEnd::Crashed(cause)));
     }
 
     /// Ends a call that is not part of the session stream and has succeeded.
     pub fn finish(&self) {
-        self.end.send_replace(Some(End::Answered));
+        self.end.send_replace(Some(CallEnd::Answered));
     }
 
     fn overload(&self) {

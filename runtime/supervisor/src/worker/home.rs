@@ -16,20 +16,20 @@ pub(super) const HOMES: &str = "w";
 
 /// A worker's name, user and directory. Dropping this removes the directory.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct WorkerHome {
     pub(super) id: String,
     pub(super) uid: u32,
     pub(super) path: PathBuf,
 }
 
-impl Home {
-    pub(super) fn make(settings: &Settings, number: u32) -> io::Result<Home> {
+impl WorkerHome {
+    pub(super) fn make(settings: &Settings, number: u32) -> io::Result<WorkerHome> {
         let id = random_hex::<8>();
         let own_uid = rustix::process::geteuid();
         let uid = if own_uid.is_root() { settings.uid_base + number } else { own_uid.as_raw() };
         let path = settings.state.join(HOMES).join(&id);
         make_dir(&path, 0o711)?;
-        let home = Home { id, uid, path };
+        let home = WorkerHome { id, uid, path };
         for dir in [home.run_dir(), home.work_dir()] {
             make_dir(&dir, 0o700)?;
             own(&dir, uid)?;
@@ -54,7 +54,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for WorkerHome {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
             tracing::warn!(worker = self.id, %error, "a worker's directory was not removed: remove it by hand");

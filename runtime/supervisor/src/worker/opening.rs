@@ -18,7 +18,7 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
-use super::Incoming;
+use super::MessageStream;
 use crate::cause::Cause;
 use crate::ppp::MAX_MESSAGE;
 use crate::worker::heartbeat::MISSED_PINGS;
@@ -34,7 +34,7 @@ const MAX_CAPS: usize = 32;
 const MAX_CAP_BYTES: usize = 512;
 
 /// A session stream whose `init` was answered.
-pub(super) struct Opened {
+pub(super) struct OpenSession {
     pub(super) channel: Option<Channel>,
     /// Queue of reads, for a server on standard input and output.
     pub(super) readings: Option<Readings>,
@@ -42,7 +42,7 @@ pub(super) struct Opened {
     pub(super) token: MetadataValue<Ascii>,
     pub(super) to_worker: mpsc::Sender<ClientMessage>,
     pub(super) pings: mpsc::Sender<ClientMessage>,
-    pub(super) stream: Incoming,
+    pub(super) stream: MessageStream,
 }
 
 /// Endpoint through which the runtime talks to a worker.
@@ -65,27 +65,27 @@ impl WorkerEndpoint {
 }
 
 /// Opens the session.
-pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<Opened, Cause> {
+pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<OpenSession, Cause> {
     match endpoint {
         WorkerEndpoint::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
         WorkerEndpoint::Pipes(pipes, logs) => {
             let (bridge, inbox, readings) = stdio::open(pipes, logs).await?;
             let (to_worker, messages) = mpsc::channel(TO_WORKER);
             let task = AbortOnDropHandle::new(tokio::spawn(bridge.run(messages)));
-            Ok(Opened {
+            Ok(OpenSession {
                 channel: None,
                 readings: Some(readings),
                 caps: BTreeMap::from([("shim".to_owned(), "mcp-stdio".to_owned())]),
                 token: MetadataValue::from_static(""),
                 pings: to_worker.clone(),
                 to_worker,
-                stream: Incoming::Stdio { inbox, _bridge: task },
+                stream: MessageStream::Stdio { inbox, _bridge: task },
             })
         }
     }
 }
 
-async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<Opened, Cause> {
+async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<OpenSession, Cause> {
     let channel = socket.connect(uid).await?;
     let mut bearer = MetadataValue::try_from(format!("Bearer {}", token.expose()))
         .map_err(|_| Cause::Protocol("the token is not text"))?;
@@ -108,8 +108,8 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
         Some(Payload::Init(answer)) if answer.ok => {
             let short = |(name, value): &(String, String)| name.len() + value.len() <= MAX_CAP_BYTES;
             let caps = answer.caps.into_iter().filter(short).take(MAX_CAPS).collect();
-            let stream = Incoming::Session(Box::new(stream));
-            Ok(Opened {
+            let stream = MessageStream::Session(Box::new(stream));
+            Ok(OpenSession {
                 channel: Some(channel),
                 readings: None,
                 caps,

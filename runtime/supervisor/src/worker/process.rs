@@ -33,9 +33,9 @@ use crate::plugin::manifest::Mode;
 use crate::settings::Settings;
 use crate::telemetry::metrics::Metrics;
 use crate::worker::accounting::Accounting;
-use crate::worker::budget::{Budget, Lease};
+use crate::worker::budget::{Lease, WorkerBudget};
 use crate::worker::disk::{self, FullDisk};
-use crate::worker::home::{HOMES, Home, make_dir, own};
+use crate::worker::home::{HOMES, WorkerHome, make_dir, own};
 use crate::worker::logs;
 use crate::worker::sampler::Sampler;
 use crate::worker::socket::WorkerSocket;
@@ -66,7 +66,7 @@ pub struct Machine {
     pub missing: Vec<(Level, String)>,
     /// Reason why workers have no control group; `None`: they have one.
     pub no_cgroup: Option<String>,
-    pub budget: Arc<Budget>,
+    pub budget: Arc<WorkerBudget>,
     pub metrics: Metrics,
     cgroups: Option<Cgroups>,
     /// Enforces the limits of workers without a control group.
@@ -92,7 +92,7 @@ pub struct Process {
     child: Child,
     full_heap: FullHeap,
     accounting: Accounting,
-    home: Home,
+    home: WorkerHome,
     lease: Lease,
     logs: Arc<logs::Meter>,
     /// Whether its many processes are being killed.
@@ -184,7 +184,7 @@ impl Machine {
             );
         }
         Ok(Machine {
-            budget: Budget::new(settings.memory_budget, settings.max_workers),
+            budget: WorkerBudget::new(settings.memory_budget, settings.max_workers),
             level,
             own_user: probe.own_user,
             keeps_user: probe.keeps_user,
@@ -216,7 +216,8 @@ impl Machine {
         command: &Command,
         lease: Lease,
     ) -> Result<Process, StartError> {
-        let home = Home::make(&self.settings, lease.number).map_err(step("make the worker's directory"))?;
+        let home =
+            WorkerHome::make(&self.settings, lease.number).map_err(step("make the worker's directory"))?;
         let egress = self.egress(plugin, &home).map_err(step("start the egress proxy"))?;
         let sandbox = self.sandbox(plugin, command, &home);
         let groups = self.cgroups.as_ref();
@@ -267,7 +268,7 @@ impl Machine {
         why(&self.missing)
     }
 
-    fn sandbox(&self, plugin: &Plugin, command: &Command, home: &Home) -> Sandbox {
+    fn sandbox(&self, plugin: &Plugin, command: &Command, home: &WorkerHome) -> Sandbox {
         let limits = &plugin.manifest.limits;
         let egress = !plugin.manifest.allowed_domains.is_empty();
         Sandbox {
@@ -305,7 +306,7 @@ impl Machine {
     }
 
     /// Starts the worker's proxy, if its plugin has network access.
-    fn egress(&self, plugin: &Plugin, home: &Home) -> io::Result<Option<EgressProxy>> {
+    fn egress(&self, plugin: &Plugin, home: &WorkerHome) -> io::Result<Option<EgressProxy>> {
         if plugin.manifest.allowed_domains.is_empty() {
             return Ok(None);
         }

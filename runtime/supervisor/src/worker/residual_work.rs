@@ -23,7 +23,7 @@ const QUIET_PERCENT: u32 = 5;
 
 /// State of the check of one worker.
 #[derive(Debug)]
-pub struct Watch {
+pub struct QuiescenceCheck {
     /// Number of processes before its first call; `None` if the plugin may keep processes between calls.
     processes: Option<u32>,
     /// The limit on its processes and threads.
@@ -53,9 +53,9 @@ pub enum Quiescence {
     ResidualWork(&'static str),
 }
 
-impl Watch {
-    pub fn new(processes: Option<u32>, room: u32) -> Watch {
-        Watch { processes, room, idle_since: None, last: None }
+impl QuiescenceCheck {
+    pub fn new(processes: Option<u32>, room: u32) -> QuiescenceCheck {
+        QuiescenceCheck { processes, room, idle_since: None, last: None }
     }
 
     /// Evaluates a sample of a worker without calls, taken at `now`. A sample from before its last call's end, or a
@@ -100,13 +100,13 @@ mod tests {
 
     /// Checks every `STEP` after a stopped call, with the sample that `reading` returns for the elapsed time; returns
     /// the first result.
-    fn judge(watch: &mut Watch, reading: impl Fn(Duration) -> Activity) -> (Quiescence, Duration) {
+    fn judge(watch: &mut QuiescenceCheck, reading: impl Fn(Duration) -> Activity) -> (Quiescence, Duration) {
         judge_after(true, watch, reading)
     }
 
     fn judge_after(
         stopped: bool,
-        watch: &mut Watch,
+        watch: &mut QuiescenceCheck,
         reading: impl Fn(Duration) -> Activity,
     ) -> (Quiescence, Duration) {
         let since = Instant::now();
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_pings_and_waits_is_quiet_after_one_window() {
-        let mut watch = Watch::new(Some(2), 64);
+        let mut watch = QuiescenceCheck::new(Some(2), 64);
         let idle = |passed: Duration| activity(2, 40, passed / 100);
         assert_eq!(judge(&mut watch, idle), (Quiescence::Quiet, STEP));
         assert_eq!(judge(&mut watch, idle), (Quiescence::Quiet, STEP), "and again after its next call");
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_compiler_may_finish_and_a_thread_that_computes_may_not_go_on() {
-        let mut watch = Watch::new(Some(2), 64);
+        let mut watch = QuiescenceCheck::new(Some(2), 64);
         let warming = |passed: Duration| activity(2, 40, passed.min(Duration::from_millis(900)));
         let (found, took) = judge(&mut watch, warming);
         assert!(found == Quiescence::Quiet && took <= CHECK_WITHIN, "{found:?} after {took:?}");
@@ -150,29 +150,39 @@ mod tests {
     #[test]
     fn a_thread_that_a_small_quota_holds_up_still_computes() {
         let tenth = |passed: Duration| activity(2, 3, passed / 10);
-        assert_eq!(judge(&mut Watch::new(Some(2), 64), tenth).0, Quiescence::ResidualWork("computation"));
+        assert_eq!(
+            judge(&mut QuiescenceCheck::new(Some(2), 64), tenth).0,
+            Quiescence::ResidualWork("computation")
+        );
     }
 
     #[test]
     fn a_process_that_waits_is_left_and_one_that_ends_is_not() {
-        let mut watch = Watch::new(Some(2), 64);
+        let mut watch = QuiescenceCheck::new(Some(2), 64);
         let left = |_| activity(3, 3, Duration::ZERO);
         assert_eq!(judge(&mut watch, left).0, Quiescence::ResidualWork("processes"));
         let ending = |passed: Duration| activity(if passed < STEP * 3 { 9 } else { 2 }, 9, Duration::ZERO);
         assert_eq!(judge(&mut watch, ending), (Quiescence::Quiet, STEP * 3));
-        assert_eq!(judge(&mut Watch::new(None, 64), left).0, Quiescence::Quiet, "the plugin's own business");
+        assert_eq!(
+            judge(&mut QuiescenceCheck::new(None, 64), left).0,
+            Quiescence::Quiet,
+            "the plugin's own business"
+        );
     }
 
     #[test]
     fn waiting_threads_are_left_when_there_is_no_room_for_more() {
         let threads = |count| move |_: Duration| activity(2, count, Duration::ZERO);
-        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(63)).0, Quiescence::Quiet);
-        assert_eq!(judge(&mut Watch::new(Some(2), 64), threads(64)).0, Quiescence::ResidualWork("threads"));
+        assert_eq!(judge(&mut QuiescenceCheck::new(Some(2), 64), threads(63)).0, Quiescence::Quiet);
+        assert_eq!(
+            judge(&mut QuiescenceCheck::new(Some(2), 64), threads(64)).0,
+            Quiescence::ResidualWork("threads")
+        );
     }
 
     #[test]
     fn a_reading_of_before_the_calls_end_and_one_that_is_told_twice_say_nothing() {
-        let mut watch = Watch::new(Some(2), 64);
+        let mut watch = QuiescenceCheck::new(Some(2), 64);
         let start = Instant::now();
         let idle = Idle { since: start + STEP, stopped: true };
         let busy = |passed: Duration| activity(2, 3, passed);
@@ -185,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_call_in_between_begins_the_check_anew() {
-        let mut watch = Watch::new(Some(2), 64);
+        let mut watch = QuiescenceCheck::new(Some(2), 64);
         let start = Instant::now();
         let busy = |passed: Duration| activity(2, 3, passed);
         for step in 0..40 {

@@ -36,18 +36,18 @@ const BURST: f64 = 5.0;
 const TOLERANCE: f64 = 2.0;
 
 /// Function that samples workers.
-type Look = fn(&mut Lookout, &[Arc<Sampled>]);
+type Look = fn(&mut Lookout, &[Arc<SampledWorker>]);
 
 /// Samples the workers of this machine.
 #[derive(Clone, Debug)]
 pub struct Sampler {
-    workers: Arc<Mutex<Vec<Weak<Sampled>>>>,
+    workers: Arc<Mutex<Vec<Weak<SampledWorker>>>>,
     added: Arc<Notify>,
 }
 
 /// One worker, from its start to its end.
 #[derive(Debug)]
-pub struct Sampled {
+pub struct SampledWorker {
     /// Its outermost process: the number to search for, and a handle that cannot refer to another process.
     root: u32,
     handle: OwnedFd,
@@ -61,7 +61,7 @@ pub struct Sampled {
     /// Activity at the last sample, and the time of the sample.
     activity: Mutex<Option<(Activity, Instant)>>,
     used: Mutex<ProcessorTime>,
-    share: Mutex<Share>,
+    share: Mutex<CpuAllowance>,
     /// Result of the previous sample. One sample may be wrong: a child that shares its parent's memory until it
     /// executes a program (vfork(2)) counts for both.
     suspicion: Mutex<Option<Cause>>,
@@ -70,7 +70,7 @@ pub struct Sampled {
 
 /// CPU time that a worker may still use.
 #[derive(Debug)]
-struct Share {
+struct CpuAllowance {
     /// Seconds per second.
     rate: f64,
     left: f64,
@@ -89,10 +89,15 @@ impl Sampler {
 
     /// Enforces the limits of its `sandbox` on the worker whose outermost process is `root`, a child that was not
     /// waited for, from now on.
-    pub fn watch(&self, root: u32, sandbox: &Sandbox, report: &Arc<Report>) -> io::Result<Arc<Sampled>> {
+    pub fn watch(
+        &self,
+        root: u32,
+        sandbox: &Sandbox,
+        report: &Arc<Report>,
+    ) -> io::Result<Arc<SampledWorker>> {
         let pid = i32::try_from(root).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;
-        let sampled = Arc::new(Sampled {
+        let sampled = Arc::new(SampledWorker {
             root,
             handle: pidfd_open(pid, PidfdFlags::empty())?,
             limits: sandbox.limits,
@@ -101,7 +106,7 @@ impl Sampler {
             stats: Mutex::default(),
             activity: Mutex::default(),
             used: Mutex::default(),
-            share: Mutex::new(Share::new(sandbox.limits.cpu_millis)),
+            share: Mutex::new(CpuAllowance::new(sandbox.limits.cpu_millis)),
             suspicion: Mutex::default(),
             verdict: OnceLock::new(),
         });
@@ -139,7 +144,7 @@ impl Sampler {
         }
     }
 
-    fn watched(&self) -> Vec<Arc<Sampled>> {
+    fn watched(&self) -> Vec<Arc<SampledWorker>> {
         let mut workers = self.workers.lock();
         workers.retain(|worker| worker.strong_count() > 0);
         workers.iter().filter_map(Weak::upgrade).collect()
@@ -147,7 +152,7 @@ impl Sampler {
 }
 
 /// Samples workers: reads some files of each of their processes, and periodically of every process of the machine.
-fn look(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
+fn look(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
     let roots: Vec<u32> = watched.iter().map(|worker| worker.root).collect();
     // Taken before reading, so that the time of the sample is not too late.
     let now = Instant::now();
@@ -156,7 +161,7 @@ fn look(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
 }
 
 /// Samples on a blocking thread; `None`: the sample failed.
-async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<Sampled>>) -> Option<Lookout> {
+async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<SampledWorker>>) -> Option<Lookout> {
     let work = move || {
         look(&mut lookout, &watched);
         lookout
@@ -172,7 +177,7 @@ async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<Sampled>>
 }
 
 /// Samples workers one by one, after a sample of all of them failed: a single one may be the cause.
-async fn look_at_each(look: Look, watched: Vec<Arc<Sampled>>) {
+async fn look_at_each(look: Look, watched: Vec<Arc<SampledWorker>>) {
     for worker in watched {
         if look_aside(look, Lookout::default(), vec![Arc::clone(&worker)]).await.is_none() {
             worker.judged(Some(Cause::Unmeasured));
@@ -180,9 +185,9 @@ async fn look_at_each(look: Look, watched: Vec<Arc<Sampled>>) {
     }
 }
 
-// === impl Sampled ===
+// === impl SampledWorker ===
 
-impl Sampled {
+impl SampledWorker {
     /// Returns the worker's resource use at the last sample.
     pub fn stats(&self) -> Stats {
         *self.stats.lock()
@@ -277,11 +282,11 @@ impl Sampled {
     }
 }
 
-// === impl Share ===
+// === impl CpuAllowance ===
 
-impl Share {
-    fn new(cpu_millis: u32) -> Share {
-        Share { rate: f64::from(cpu_millis) / 1000.0 * TOLERANCE, left: BURST, last: None }
+impl CpuAllowance {
+    fn new(cpu_millis: u32) -> CpuAllowance {
+        CpuAllowance { rate: f64::from(cpu_millis) / 1000.0 * TOLERANCE, left: BURST, last: None }
     }
 
     /// Whether the CPU time `used` so far is clearly more than the worker's share over some seconds.
@@ -309,7 +314,7 @@ mod tests {
     /// Returns after how many seconds a worker with a share of `cpu_millis` is over it if it uses `processors`; at most
     /// 60.
     fn over_after(cpu_millis: u32, processors: f64) -> Option<f64> {
-        let mut share = Share::new(cpu_millis);
+        let mut share = CpuAllowance::new(cpu_millis);
         let start = Instant::now();
         (0..600).map(|tick| f64::from(tick) / 10.0).find(|passed| {
             let now = start + Duration::from_secs_f64(*passed);
@@ -322,11 +327,11 @@ mod tests {
     }
 
     /// Starts a process that sleeps, and enforces `memory_bytes` on it.
-    fn sleeper(memory_bytes: u64) -> (Child, Arc<Sampled>) {
+    fn sleeper(memory_bytes: u64) -> (Child, Arc<SampledWorker>) {
         watched_sleeper(&sampler(), memory_bytes)
     }
 
-    fn watched_sleeper(sampler: &Sampler, memory_bytes: u64) -> (Child, Arc<Sampled>) {
+    fn watched_sleeper(sampler: &Sampler, memory_bytes: u64) -> (Child, Arc<SampledWorker>) {
         // If the tests run in the background, SIGINT may be ignored, and that is inherited.
         let child = Command::new("env").args(["--default-signal=INT", "sleep", "60"]).spawn().unwrap();
         let name = format!("/proc/{}/comm", child.id());
@@ -367,7 +372,7 @@ mod tests {
     #[tokio::test]
     async fn a_look_that_panics_ends_neither_those_after_it_nor_the_bounds_of_workers() {
         static LOOKS: AtomicUsize = AtomicUsize::new(0);
-        fn fails_at_first(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
+        fn fails_at_first(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
             assert!(LOOKS.fetch_add(1, Ordering::Relaxed) >= 1, "as the test wants it");
             look(lookout, watched);
         }
@@ -383,7 +388,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_cannot_be_measured_is_ended_and_those_beside_it_go_on() {
         const BAD: u64 = 7 << 40;
-        fn fails_at_one(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
+        fn fails_at_one(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
             assert!(watched.iter().all(|worker| worker.limits.memory_bytes != BAD), "as the test wants it");
             look(lookout, watched);
         }
@@ -429,7 +434,7 @@ mod tests {
 
     #[test]
     fn a_start_may_take_more_than_a_share_and_rest_pays_for_it() {
-        let mut share = Share::new(100);
+        let mut share = CpuAllowance::new(100);
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         assert!(!share.is_over(Duration::ZERO, at(0)));

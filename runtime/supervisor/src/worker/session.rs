@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::cause::Cause;
 use crate::ppp::outbox::Outbox;
-use crate::worker::call::{Call, Rules, Stall};
+use crate::worker::call::{Call, CallRules, Stall};
 use crate::worker::heartbeat::Heartbeat;
 use crate::worker::logs::{self, Meter};
 
@@ -25,14 +25,14 @@ pub const TO_WORKER: usize = 32;
 
 #[derive(Debug)]
 pub struct Session {
-    rules: Arc<Rules>,
+    rules: Arc<CallRules>,
     to_worker: mpsc::Sender<ClientMessage>,
     /// A channel of their own, because bursts of calls fill the other one.
     pings: mpsc::Sender<ClientMessage>,
     kill: mpsc::Sender<Cause>,
     /// Tenant of a call that ignored its cancellation while the worker answered.
     culprit: OnceLock<String>,
-    calls: Mutex<Calls>,
+    calls: Mutex<CallTable>,
     heart: Mutex<Heartbeat>,
     /// Rate limit of all the worker's log lines, from all sources.
     logs: Arc<Meter>,
@@ -41,7 +41,7 @@ pub struct Session {
 }
 
 #[derive(Debug, Default)]
-struct Calls {
+struct CallTable {
     /// Calls by request id. Bounded by the pool's slots: each call has one.
     open: HashMap<String, Arc<Call>>,
     dead: Option<Cause>,
@@ -49,7 +49,7 @@ struct Calls {
 
 /// Reason why a call did not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotBegun {
+pub enum BeginError {
     /// The worker has a call of this id.
     Duplicate,
     Dead(Cause),
@@ -59,7 +59,7 @@ impl Session {
     /// Creates a session. `kill` ends the worker; its capacity is one cause, the first.
     pub fn new(
         logs: Arc<Meter>,
-        rules: Arc<Rules>,
+        rules: Arc<CallRules>,
         (to_worker, pings): (mpsc::Sender<ClientMessage>, mpsc::Sender<ClientMessage>),
         kill: mpsc::Sender<Cause>,
     ) -> Session {
@@ -82,13 +82,13 @@ impl Session {
         request_id: &str,
         outbox: Outbox,
         deadline: Option<Instant>,
-    ) -> Result<Arc<Call>, NotBegun> {
+    ) -> Result<Arc<Call>, BeginError> {
         let mut calls = self.calls.lock();
         if let Some(cause) = calls.dead {
-            return Err(NotBegun::Dead(cause));
+            return Err(BeginError::Dead(cause));
         }
         if calls.open.contains_key(request_id) {
-            return Err(NotBegun::Duplicate);
+            return Err(BeginError::Duplicate);
         }
         let rules = Arc::clone(&self.rules);
         let stall = Arc::clone(&self.stall);
@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
     use crate::ppp::outbox::{Frames, outbox};
-    use crate::worker::call::End;
+    use crate::worker::call::CallEnd;
 
     struct Rig {
         session: Session,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     fn rig() -> Rig {
-        let rules = Rules {
+        let rules = CallRules {
             max_runtime: Duration::from_secs(60),
             input_timeout: Duration::from_secs(300),
             heartbeat: None,
@@ -310,7 +310,7 @@ mod tests {
         let (call, _frames) = begin(&rig.session, "a");
         let (other, _frames) = begin(&rig.session, "b");
         assert_eq!(rig.session.receive(completed("a")).await, Ok(()));
-        assert_eq!(call.end(), Some(End::Answered));
+        assert_eq!(call.end(), Some(CallEnd::Answered));
         assert_eq!(other.end(), None, "the other call goes on");
         let failed = Failed { request_id: "a".into(), ..Default::default() };
         let progress = Progress { request_id: "nobody".into(), ..Default::default() };
@@ -385,18 +385,18 @@ mod tests {
         let calls: Vec<_> = ["a", "b"].map(|id| begin(&rig.session, id)).into_iter().collect();
         assert_eq!(
             rig.session.begin("a", outbox("x", &Arc::default()).0, None).unwrap_err(),
-            NotBegun::Duplicate
+            BeginError::Duplicate
         );
         rig.session.kill(Cause::Wedged);
         rig.session.kill(Cause::Deadline);
         assert_eq!(rig.kill.recv().await, Some(Cause::Wedged), "the first cause counts");
         assert_eq!(rig.session.die(Cause::Wedged), 2);
         for (call, _) in &calls {
-            assert_eq!(call.end(), Some(End::Crashed(Cause::Wedged)));
+            assert_eq!(call.end(), Some(CallEnd::Crashed(Cause::Wedged)));
         }
         assert_eq!(
             rig.session.begin("c", outbox("x", &Arc::default()).0, None).unwrap_err(),
-            NotBegun::Dead(Cause::Wedged)
+            BeginError::Dead(Cause::Wedged)
         );
     }
 }

@@ -60,19 +60,19 @@ impl Stall {
 
 /// Records a stall as long as it is held.
 #[derive(Debug)]
-pub struct Stalled<'a> {
+pub struct StallGuard<'a> {
     /// `None`: the blocked stream is not the worker's session stream.
     stall: Option<&'a Stall>,
     since: Instant,
 }
 
-impl<'a> Stalled<'a> {
-    pub fn on(stall: Option<&'a Stall>) -> Stalled<'a> {
+impl<'a> StallGuard<'a> {
+    pub fn on(stall: Option<&'a Stall>) -> StallGuard<'a> {
         let since = Instant::now();
         if let Some(stall) = stall {
             stall.times.lock().since = Some(since);
         }
-        Stalled { stall, since }
+        StallGuard { stall, since }
     }
 
     /// Waits until the stall must be given up.
@@ -88,7 +88,7 @@ impl<'a> Stalled<'a> {
     }
 }
 
-impl Drop for Stalled<'_> {
+impl Drop for StallGuard<'_> {
     fn drop(&mut self) {
         if let Some(stall) = self.stall {
             let now = Instant::now();

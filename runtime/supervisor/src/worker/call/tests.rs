@@ -6,8 +6,8 @@ use futures::StreamExt;
 use super::*;
 use crate::ppp::outbox::{Frames, MAX_FRAMES, outbox};
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> CallRules {
+    CallRules {
         max_runtime: Duration::from_secs(60),
         input_timeout: Duration::from_secs(300),
         heartbeat: Some(Duration::from_secs(10)),
@@ -147,7 +147,7 @@ async fn a_gateway_that_does_not_read_loses_the_call_after_a_bounded_wait_and_is
     call.receive(progress()).await.unwrap();
     assert_eq!(before.elapsed(), PATIENCE, "nobody waits for it again");
     call.receive(completed()).await.unwrap();
-    assert_eq!(call.end(), Some(End::Answered));
+    assert_eq!(call.end(), Some(CallEnd::Answered));
     let told = format!("{:?}", frames.next().await.unwrap().unwrap());
     assert!(told.contains("RuntimeOverload"), "{told}");
 }
@@ -155,7 +155,7 @@ async fn a_gateway_that_does_not_read_loses_the_call_after_a_bounded_wait_and_is
 #[tokio::test(start_paused = true)]
 async fn a_gateway_that_reads_slowly_gets_everything_however_long_it_takes() {
     let (outbox, mut frames) = outbox("t", &Arc::default());
-    let patient = Rules { max_runtime: Duration::from_secs(100_000), ..rules() };
+    let patient = CallRules { max_runtime: Duration::from_secs(100_000), ..rules() };
     let call = Call::new("r".into(), outbox, Arc::new(patient), None);
     let reading = tokio::spawn(async move {
         let mut read = Vec::new();

@@ -26,12 +26,12 @@ struct State {
     bytes: Rate,
     lines: Rate,
     /// Output dropped since the last report.
-    dropped: Dropped,
+    dropped: DroppedOutput,
     said: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Dropped {
+struct DroppedOutput {
     bytes: u64,
     lines: u64,
 }
@@ -43,7 +43,7 @@ impl Meter {
         let state = State {
             bytes: Rate::new(bytes, now),
             lines: Rate::new(LINES_PER_SECOND, now),
-            dropped: Dropped::default(),
+            dropped: DroppedOutput::default(),
             said: None,
         };
         Meter { plugin: plugin.to_owned(), worker: worker.to_owned(), state: Mutex::new(state) }
@@ -105,7 +105,7 @@ impl Meter {
         }
     }
 
-    fn say(&self, Dropped { bytes, lines }: Dropped) {
+    fn say(&self, DroppedOutput { bytes, lines }: DroppedOutput) {
         let Meter { plugin, worker, .. } = self;
         tracing::warn!(
             runtime = true,
@@ -127,7 +127,7 @@ impl Drop for Meter {
     }
 }
 
-impl Dropped {
+impl DroppedOutput {
     fn any(self) -> bool {
         self.bytes > 0 || self.lines > 0
     }

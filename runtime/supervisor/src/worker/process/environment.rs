@@ -10,7 +10,7 @@ use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::{Mode, Variable};
 use crate::secrets::Secrets;
-use crate::worker::home::Home;
+use crate::worker::home::WorkerHome;
 
 /// Port of the forwarder inside a sandbox with egress.
 pub(super) const EGRESS_PORT: u16 = 3128;
@@ -21,7 +21,7 @@ const LIBRARIES: [&str; 2] = ["lib", "site-packages"];
 /// Returns the variables of a worker.
 pub(super) fn of(
     (plugin, command): (&Plugin, &Command),
-    home: &Home,
+    home: &WorkerHome,
     secrets: &Secrets,
 ) -> BTreeMap<String, String> {
     let bin = command.argv.first().and_then(|program| Path::new(program).parent()).map(text);
