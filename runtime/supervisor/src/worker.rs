@@ -62,8 +62,7 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 const GO_WITHIN: Duration = Duration::from_secs(2);
 /// Time limit for reading what a worker sent before its end, which is all buffered by then.
 const SAID_WITHIN: Duration = Duration::from_millis(250);
-/// Maximum rate of a worker's messages; above it, its stream is not read for a while. It is twice what one thread
-/// handles; below it, workers take turns.
+/// Maximum rate of a worker's messages, twice what one thread handles. Above it, the stream is read after a pause.
 const MESSAGES_PER_SECOND: u64 = 40_000;
 /// Pause in reading the stream of a worker above that rate.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -320,8 +319,7 @@ impl RunningWorker {
         Ok(RunningWorker { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
 
-    /// Runs the worker until it ends. The caller must then notify its calls ([`Session::die`]) and clear the remains of
-    /// the process.
+    /// Runs the worker until it ends. The caller notifies its calls ([`Session::die`]) and clears the process.
     pub async fn keep(mut self) -> (Death, Process) {
         let outcome = self.watch().await;
         let lived = self.born.elapsed();
@@ -344,7 +342,7 @@ impl RunningWorker {
             let message = tokio::select! {
                 biased;
                 end = ends(&mut self.kill, &leave, &mut self.process) => {
-                    if let EndCause::Exited(_) = end {
+                    if let StopReason::Exited(_) = end {
                         self.drain().await;
                     }
                     return self.end(end).await;
@@ -353,7 +351,7 @@ impl RunningWorker {
                     next_ping = Instant::now() + PING_EVERY;
                     match self.worker.session.ping() {
                         Ok(()) => continue,
-                        Err(cause) => return self.end(EndCause::Kill(cause)).await,
+                        Err(cause) => return self.end(StopReason::Kill(cause)).await,
                     }
                 }
                 message = self.stream.message() => message,
@@ -370,7 +368,7 @@ impl RunningWorker {
                 end = ends(&mut self.kill, &leave, &mut self.process) => return self.end(end).await,
             };
             if let Err(cause) = taken {
-                return self.end(EndCause::Kill(cause)).await;
+                return self.end(StopReason::Kill(cause)).await;
             }
             if rate.take(1, before) == 0 {
                 sleep(PAUSE).await;
@@ -382,18 +380,18 @@ impl RunningWorker {
     }
 
     /// Ends the worker as `end` requires.
-    async fn end(&mut self, end: EndCause) -> Option<WorkerOutcome> {
+    async fn end(&mut self, end: StopReason) -> Option<WorkerOutcome> {
         match end {
-            EndCause::Kill(cause) => {
+            StopReason::Kill(cause) => {
                 self.process.kill();
                 Some(WorkerOutcome::Killed(cause))
             }
-            EndCause::Leave => {
+            StopReason::Leave => {
                 self.process.terminate();
                 let _ = timeout(GO_WITHIN, self.process.exited()).await;
                 None
             }
-            EndCause::Exited(cause) => Some(WorkerOutcome::Ended(cause)),
+            StopReason::Exited(cause) => Some(WorkerOutcome::Ended(cause)),
         }
     }
 
@@ -448,8 +446,7 @@ impl RunningWorker {
     }
 }
 
-/// Creates the quiescence check of a worker that is ready and so has the processes it needs. A stdio server may start
-/// more: it may keep a browser between calls.
+/// Creates the check of a worker that is ready. A stdio server may start more processes, such as a browser.
 async fn watch_over(plugin: &Plugin, accounting: &Accounting) -> QuiescenceCheck {
     let processes = match plugin.manifest.mode {
         Mode::Plugin => Some(accounting.activity_now().await.processes),
@@ -471,7 +468,7 @@ impl MessageStream {
 }
 
 /// Reason to stop running a worker.
-enum EndCause {
+enum StopReason {
     /// The worker must be killed.
     Kill(Cause),
     /// The worker must stop.
@@ -485,13 +482,13 @@ async fn ends(
     kill: &mut mpsc::Receiver<Cause>,
     leave: &CancellationToken,
     process: &mut Process,
-) -> EndCause {
+) -> StopReason {
     tokio::select! {
         biased;
         // The session holds the sender as long as this worker lives.
-        cause = kill.recv() => EndCause::Kill(cause.unwrap_or(Cause::Wedged)),
-        () = leave.cancelled() => EndCause::Leave,
-        cause = process.exited() => EndCause::Exited(cause),
+        cause = kill.recv() => StopReason::Kill(cause.unwrap_or(Cause::Wedged)),
+        () = leave.cancelled() => StopReason::Leave,
+        cause = process.exited() => StopReason::Exited(cause),
     }
 }
 
