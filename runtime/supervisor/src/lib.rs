@@ -45,7 +45,11 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let refused = delegation::enter_scope();
     let _logs = start_queued(std::env::var(ENV_LOG).ok().as_deref());
     if let Some(reason) = refused {
-        tracing::warn!(runtime = true, reason, "systemd gave no control group: the runtime goes on without");
+        tracing::warn!(
+            runtime = true,
+            reason,
+            "systemd gave no control group; the runtime continues without one"
+        );
     }
     let settings = match settings::Settings::read(arguments) {
         Ok(settings) => settings,
@@ -53,7 +57,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             for fault in faults {
                 tracing::error!(
                     fault,
-                    "a setting is wrong: the runtime does not start; mend it and start again"
+                    "a setting is invalid, so the runtime does not start; correct it and start again"
                 );
             }
             return ExitCode::from(EXIT_BAD_CONFIGURATION);
@@ -64,7 +68,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             tracing::error!(
                 error = format!("{error:#}"),
-                "the runtime ended by an error, and its workers with it; mend what the error names and start it again"
+                "the runtime failed and its workers ended with it; fix the cause and start it again"
             );
             ExitCode::FAILURE
         }

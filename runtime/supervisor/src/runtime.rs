@@ -154,15 +154,13 @@ impl Runtime {
         sampling::now(&pools).into_iter().for_each(|sample| self.machine.metrics.send(sample));
         let idle = || pools.iter().map(|pool| pool.stats()).all(|stats| stats.active + stats.queued == 0);
         if !wind_down(&pools, limit, idle).await {
-            tracing::warn!(
-                "calls were still running when the time for the drain was over: they end with their workers"
-            );
+            tracing::warn!("calls were still running when the drain ended; they end with their workers");
         }
         pools.iter().for_each(Pool::stop);
         self.tasks.close();
         if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
             tracing::warn!(
-                "workers were still there when the time for the drain was over: the kernel ends them with the runtime"
+                "workers were still running when the drain ended; the kernel ends them with the runtime"
             );
         }
         self.stopped.cancel();

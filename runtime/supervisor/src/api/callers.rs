@@ -35,21 +35,24 @@ impl Callers {
         }
         match is_of_worker(&stream) {
             Ok(false) => return Some(stream),
-            Ok(true) => {
-                self.note("a worker connected to the runtime's own API: it is refused, look at its plugin")
-            }
-            Err(error) => self.note(&format!("it is not known who connected to the API ({error}): refused")),
+            Ok(true) => self.note("the peer is a worker"),
+            Err(error) => self.note(&format!("the peer cannot be identified: {error}")),
         }
         None
     }
 
-    fn note(&mut self, what: &str) {
+    fn note(&mut self, reason: &str) {
         self.refused += 1;
         if self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
             return;
         }
         self.told = Some(Instant::now());
-        tracing::warn!(runtime = true, refused = self.refused, "{what}");
+        tracing::warn!(
+            runtime = true,
+            refused = self.refused,
+            reason,
+            "a connection to the runtime's API was refused; if a worker made it, check its plugin"
+        );
     }
 }
 

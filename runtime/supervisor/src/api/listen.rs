@@ -86,7 +86,7 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
     }
     tracing::info!(
         runtime = true,
-        "the runtime was told to end: it takes no new call, lets the running ones finish or go on elsewhere, and ends"
+        "the runtime is shutting down: it admits no new calls and lets running ones finish or continue elsewhere"
     );
     // Gateways can still reach their tunnels during the drain.
     runtime.shut_down(DRAIN).await;

@@ -91,7 +91,7 @@ impl ServiceTrust {
         let read = || match of_this_machine() {
             Ok(config) => Some(TlsConnector::from(Arc::new(config))),
             Err(error) => {
-                tracing::error!(%error, "this machine trusts no certificates, so no credential is sent over TLS: install its authorities, or name them by SSL_CERT_FILE");
+                tracing::error!(%error, "this machine trusts no certificate authority, so no credential is sent over TLS; install authorities, or name them by SSL_CERT_FILE");
                 None
             }
         };
@@ -137,7 +137,7 @@ pub(super) async fn secure(
         Ok(stream) => Some(Box::new(stream)),
         Err(error) => {
             let credential = &lease.name;
-            tracing::warn!(credential, host, %error, "a credential is not sent to its service, whose TLS does not prove it: let this machine trust its authority (SSL_CERT_FILE)");
+            tracing::warn!(credential, host, %error, "a service could not be verified by TLS, so its credential is not sent; let this machine trust its authority (SSL_CERT_FILE)");
             None
         }
     }

@@ -18,8 +18,8 @@ impl Pool {
                 tracing::error!(
                     runtime = true,
                     plugin,
-                    "a plugin is quarantined: calls of several tenants crashed its workers, and its calls are refused until \
-                     the rest is over; see why its workers crashed, and mend the plugin or go back a version"
+                    "a plugin is quarantined: its workers crashed too often, and its calls are refused for a while; find \
+                     why they crashed, and fix the plugin or return to an earlier version"
                 );
                 self.machine.metrics.emit("plugin_quarantined", [("plugin", plugin.as_str())], fields([]));
             }
@@ -30,8 +30,8 @@ impl Pool {
                     plugin,
                     tenant,
                     seconds,
-                    "a tenant's calls crash a plugin's workers: its calls are refused for these seconds, those of others go on; \
-                     see what its calls carry, and mend the plugin"
+                    "a tenant's calls crash a plugin's workers and are refused for a while, unlike those of other tenants; \
+                     inspect its calls and fix the plugin"
                 );
                 let labels = [("plugin", plugin.as_str()), ("tenant", tenant.as_str())];
                 self.machine.metrics.emit(
@@ -65,8 +65,8 @@ impl Pool {
             runtime = true,
             plugin,
             why,
-            "this machine could not start a worker; its calls are refused and the next one tries again: give the \
-             machine what it lacks"
+            "this machine could not start a worker; waiting calls are refused, and the next call retries; provide \
+             what the machine lacks"
         );
         self.machine.metrics.emit(
             "host_trouble",
@@ -81,7 +81,7 @@ impl Pool {
         let labels = [("plugin", plugin.as_str()), ("worker", worker)];
         match death.cause {
             None => {
-                tracing::info!(runtime = true, plugin, worker, lived_ms, "a worker went as it was asked to");
+                tracing::info!(runtime = true, plugin, worker, lived_ms, "a worker stopped as requested");
                 self.machine.metrics.emit("worker_gone", labels, fields([("lived_ms", number(lived_ms))]));
             }
             Some(cause) if !cause.is_crash() => {
@@ -94,7 +94,7 @@ impl Pool {
                     lived_ms,
                     cause = name,
                     why,
-                    "a worker was ended and takes no more calls; no call is lost by it, and another starts when it is needed"
+                    "a worker was stopped; no call was lost by it, and another one starts when needed"
                 );
                 let details = fields([("lived_ms", number(lived_ms)), ("cause", text(name))]);
                 self.machine.metrics.emit("worker_gone", labels, details);

@@ -69,7 +69,7 @@ impl LogSubject {
 
     /// Logs that the call is cancelled, and why.
     pub(super) fn told_to_end(&self, reason: &str) {
-        line!(info, self, reason, "a call is told to end; its worker has a short grace");
+        line!(info, self, reason, "a call was cancelled; its worker has a short grace to end it");
     }
 
     /// Logs that the call ignored its cancellation.
@@ -77,7 +77,7 @@ impl LogSubject {
         line!(
             warn,
             self,
-            "a call ignores its cancel: its worker is killed with all its calls; the plugin should heed cancels"
+            "a call ignored its cancellation, so its worker is killed with all its calls; the plugin should honor it"
         );
     }
 }

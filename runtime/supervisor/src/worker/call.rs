@@ -335,7 +335,8 @@ impl Call {
         tracing::warn!(
             runtime = true,
             call = self.request_id,
-            "{text}: the call is ended, so that others of its worker go on; see whether the gateway or its caller hangs"
+            "a gateway did not read the results of a call in time; the call was ended so that others of its worker \
+             continue; check whether the gateway or its caller hangs"
         );
         let frame = event_frame(self.outbox.tunnel_id(), Type::RuntimeOverload, text, None);
         self.outbox.give_up(frame);

@@ -57,7 +57,7 @@ impl WorkerHome {
 impl Drop for WorkerHome {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            tracing::warn!(worker = self.id, %error, "a worker's directory was not removed: remove it by hand");
+            tracing::warn!(worker = self.id, %error, "a worker's directory was not removed; remove it manually");
         }
     }
 }

@@ -167,7 +167,7 @@ impl Machine {
         if !probe.own_user {
             tracing::warn!(
                 level = level.number(),
-                "workers have the runtime's own user, as it is not root: only the sandbox keeps them apart"
+                "workers have the runtime's own user because it is not root; only the sandbox isolates them"
             );
         }
         let cgroups = match &probe.no_cgroup {
@@ -180,7 +180,7 @@ impl Machine {
         if !settings.secrets.is_empty() && !may_hold_secrets(probe.own_user, level) {
             tracing::warn!(
                 level = level.number(),
-                "no worker is given a named secret, as workers share a user: run asp-runtime as root, or where level 3 works"
+                "workers share a user, so none receives a named secret; run asp-runtime as root, or where level 3 works"
             );
         }
         Ok(Machine {
@@ -399,7 +399,7 @@ impl Process {
         }
         let told = |worker: &str, done: Result<(), CgroupError>| {
             if let Err(error) = done {
-                tracing::error!(worker, %error, "a worker's control group was not killed: kill what is left in it");
+                tracing::error!(worker, %error, "a worker's control group was not killed; kill the processes left in it");
             }
         };
         if let Some(cgroup) = &*self.accounting.cgroup.lock() {
@@ -445,7 +445,7 @@ impl Process {
         // Waits for the kernel to release the control group.
         let cleared = tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = cgroup.map(Cgroup::remove) {
-                tracing::warn!(worker = home.id, %error, "a worker's control group was not removed: see what is in it");
+                tracing::warn!(worker = home.id, %error, "a worker's control group was not removed; check which processes are left in it");
             }
             drop(home);
             // Last: this frees the user's number for another worker.

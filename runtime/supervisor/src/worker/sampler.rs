@@ -134,8 +134,8 @@ impl Sampler {
                 if !fails {
                     tracing::error!(
                         runtime = true,
-                        "a look at what workers use panicked: each is looked at alone, and one that cannot be measured is \
-                         ended, as nothing would hold it to its limits; report it with the panic's message"
+                        "sampling of workers panicked; each is sampled alone, and one that cannot be measured is ended \
+                         because its limits would not hold; report this with the panic's message"
                     );
                 }
                 look_at_each(look, watched).await;
@@ -272,7 +272,7 @@ impl SampledWorker {
             if cause == Cause::Unseen {
                 tracing::error!(
                     process = self.root,
-                    "a worker was ended: its processes are not to be seen in /proc, so nothing holds it to its limits; \
+                    "a worker was ended because its processes are not visible in /proc, so its limits would not hold; \
                      mount /proc without hidepid, or give the runtime a control group"
                 );
             }

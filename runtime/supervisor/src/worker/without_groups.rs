@@ -37,7 +37,7 @@ pub(super) fn go_on(
 ) -> anyhow::Result<()> {
     if settings.bounds == Bounds::Cgroup {
         anyhow::bail!(
-            "workers have no control group to hold them to their limits ({reason}). Ways out: start the runtime in a \
+            "workers have no control group to hold them to their limits ({reason}). Remedies: start the runtime in a \
              group of its own (systemd-run --user --scope -p Delegate=yes asp-runtime ..); run it as root; or take \
              bounds that are looked at ten times a second (--bounds sampled or ASP_RUNTIME_BOUNDS=sampled), which \
              are no defence against a hostile plugin"
@@ -45,7 +45,7 @@ pub(super) fn go_on(
     }
     if !sees_workers {
         anyhow::bail!(
-            "sampled bounds need the processes of workers in /proc, and this account does not see them there. Ways out: \
+            "sampled bounds need the processes of workers in /proc, and this account does not see them there. Remedies: \
              mount /proc without hidepid (mount -o remount,hidepid=0 /proc); or a control group, which is missing too \
              ({reason})"
         );
@@ -55,7 +55,7 @@ pub(super) fn go_on(
         runtime = true,
         bounds = "sampled",
         reason,
-        "workers have no control group: each process is held to its limits, and what a worker uses in all is looked at \
+        "workers have no control group; each process is limited individually, and the total use of a worker is sampled \
          ten times a second"
     );
     Ok(())
@@ -74,7 +74,7 @@ fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
     {
         anyhow::bail!(
             "{place} is in memory (tmpfs, above 64 MiB) and workers may write there, and at level 1 with sampled bounds \
-             nothing counts that. Ways out: make it smaller (mount -o remount,size=64M {place}) or read-only; a control \
+             nothing counts that. Remedies: make it smaller (mount -o remount,size=64M {place}) or read-only; a control \
              group; or level 2 or 3, which are missing here",
             place = place.display()
         );
@@ -83,7 +83,7 @@ fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
         return Ok(());
     }
     anyhow::bail!(
-        "{} is in memory (tmpfs, above 64 MiB), and at level {} with sampled bounds nothing counts what workers write there. Ways out: a \
+        "{} is in memory (tmpfs, above 64 MiB), and at level {} with sampled bounds nothing counts what workers write there. Remedies: a \
          state directory on a disk (--state; for asp serve ASP_STATE_DIR, whose path is short enough for sockets; for \
          asp plugin TMPDIR=/var/tmp); a control group; or level 3, which is missing here",
         settings.state.display(),

@@ -113,7 +113,7 @@ impl Meter {
             worker,
             bytes,
             lines,
-            "a worker writes more than its rate: these bytes and lines are lost; see logBytesPerSecond"
+            "a worker exceeds its log rate, and output was dropped; see logBytesPerSecond"
         );
     }
 }
