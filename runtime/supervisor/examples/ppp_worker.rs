@@ -1,8 +1,8 @@
-//! A worker that does what its arguments say, well or badly: the runtime's tests use it as an interpreter, and
-//! benchmarks as the bare worker to compare with.
+//! A worker that follows its arguments, well or badly: the runtime's tests use it as an interpreter, and benchmarks as
+//! the bare worker to compare with.
 //!
-//! It takes the environment of runtime/README.md and ignores its command line. `{"mode": "..."}` in an invoke's
-//! arguments chooses what happens; the plugin's entrypoint chooses what happens at the start.
+//! It uses the environment of runtime/README.md and ignores its command line. `{"mode": "..."}` in an invoke's
+//! arguments selects its behaviour in a call; the plugin's entrypoint selects that at the start.
 
 #![allow(
     clippy::unwrap_used,
@@ -47,9 +47,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Of the session stream of a worker that shuts it: room for its first call.
+/// Window of the session stream of a worker that closes it: enough for its first call.
 const DEAF_WINDOW: u32 = 1024;
-/// Set by a call that wants nothing more to be read from the supervisor.
+/// Set by a call after which nothing more is to be read from the supervisor.
 static DEAF: AtomicBool = AtomicBool::new(false);
 
 type Answers = Arc<Mutex<HashMap<String, mpsc::Sender<In>>>>;
@@ -58,7 +58,7 @@ type Answers = Arc<Mutex<HashMap<String, mpsc::Sender<In>>>>;
 struct Worker {
     token: String,
     ended: mpsc::Sender<()>,
-    /// Decides what Health says.
+    /// Selects the answer of Health.
     entrypoint: String,
 }
 
@@ -91,7 +91,7 @@ async fn serve(token: String) -> Result<(), Box<dyn std::error::Error>> {
     let listener = UnixListener::bind(std::env::var("ASP_WORKER_SOCKET")?)?;
     if entrypoint == "garbage.py" {
         let (mut stream, _) = listener.accept().await?;
-        // A frame of HTTP/2 that says it has 16 MiB, and then anything.
+        // An HTTP/2 frame that announces 16 MiB, followed by arbitrary bytes.
         stream.write_all(&[0xff; 4096]).await?;
         std::future::pending::<()>().await;
     }
@@ -169,7 +169,7 @@ impl ToolPlugin for Worker {
 
 type Sender = mpsc::Sender<Result<ServerMessage, Status>>;
 
-/// Messages of the session, both ways, without the heartbeat's.
+/// Number of messages of the session, both ways, without the heartbeat's.
 static HEARD: AtomicU64 = AtomicU64::new(0);
 static SAID: AtomicU64 = AtomicU64::new(0);
 
@@ -289,7 +289,7 @@ async fn run(invoke: &InvokeRequest, out: &Sender, mut inbox: mpsc::Receiver<In>
     }
 }
 
-/// What a runtime's API on the socket at `path` says to a request.
+/// Returns the answer of a runtime's API, on the socket at `path`, to a request.
 async fn call_api(path: &str) -> String {
     let asked = async {
         let channel = tonic::transport::Endpoint::try_from(format!("unix://{path}"))?.connect().await?;
@@ -302,7 +302,7 @@ async fn call_api(path: &str) -> String {
     }
 }
 
-/// What the proxy of the environment says to a request.
+/// Returns the answer of the environment's proxy to a request.
 async fn egress(request: &str) -> std::io::Result<String> {
     let proxy = std::env::var("HTTP_PROXY").map_err(std::io::Error::other)?;
     let mut stream = tokio::net::TcpStream::connect(proxy.trim_start_matches("http://")).await?;
@@ -322,7 +322,7 @@ async fn slow(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, millisecon
     }
 }
 
-/// As many checkpoints of this size as it is told, waiting for their acknowledgements or not.
+/// Sends the given number of checkpoints of the given size, waiting for their acknowledgements or not.
 async fn checkpoint(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, arguments: &Value) {
     let number = |name: &str, otherwise: u64| arguments[name].as_u64().unwrap_or(otherwise);
     let capsule = vec![0; usize::try_from(number("bytes", 8)).unwrap_or(8)];
@@ -336,7 +336,7 @@ async fn checkpoint(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, argu
     say(out, completed(id, &Value::Null)).await;
 }
 
-/// Goes on until it is asked to yield, which it does, or to end, which it says.
+/// Runs until it is asked to yield or to end, and does so.
 async fn give_way(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>) {
     say(out, progress(id, 1.0)).await;
     let Some(In::Cancel(cancel)) = inbox.recv().await else { return };
@@ -355,7 +355,7 @@ async fn leave(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, arguments
                 std::hint::spin_loop();
             }
         })),
-        // What is no leftover: a thread that waits, and a process that ends.
+        // Not residual work: a thread that waits, and a process that ends.
         _ => {
             drop(std::thread::spawn(std::thread::park));
             drop(std::process::Command::new("/bin/sleep").arg("0.3").spawn());

@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Unix socket to serve on
     #[arg(long, env = "ASP_RUNTIME_SOCKET", value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Address to serve on by mutual TLS; needs the three --tls settings
+    /// Address to serve on over mutual TLS; requires --tls-cert, --tls-key and --tls-client-ca
     #[arg(long, env = "ASP_RUNTIME_LISTEN", value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
     /// Certificate chain (PEM)

@@ -1,5 +1,5 @@
-//! The runtime as a whole: the real binary, the real launcher, real worker processes
-//! (`examples/ppp_worker.rs` stands for an interpreter).
+//! Tests of the whole runtime: the real binary, the real launcher, real worker processes (`examples/ppp_worker.rs`
+//! stands in for an interpreter).
 
 #![allow(
     clippy::unwrap_used,

@@ -1,11 +1,11 @@
-//! What the worker does that no plugin should.
+//! Behaviour that no plugin should have.
 
 use super::{
     DEAF, Duration, In, Ordering, Out, Pong, Sender, ServerMessage, Status, Value, Write, cancelled,
     completed, failed, json, mpsc, progress, raw, say,
 };
 
-/// Takes every byte of the disk that it can have, and every file.
+/// Takes every byte of the disk that it can get, and every file.
 pub(super) fn hoard(home: &std::path::Path) {
     for bytes in [16 << 10, 0] {
         let file = |number: usize| home.join(format!("{bytes}-{number}"));
@@ -24,7 +24,7 @@ pub(super) async fn misbehave(
         "exit" => {
             if let Some(late) = arguments["late_ms"].as_u64() {
                 raw::shut();
-                // Its own end would follow the connection's.
+                // Otherwise its own end would follow the connection's.
                 std::thread::sleep(Duration::from_millis(late));
             }
             std::process::exit(i32::try_from(arguments["code"].as_i64().unwrap_or(70)).unwrap_or(70))
@@ -78,7 +78,7 @@ pub(super) async fn misbehave(
     }
 }
 
-/// Events for ever; or so many, and then it waits for its cancel.
+/// Sends events for ever; or the given number, and then waits for its cancel.
 pub(super) async fn flood(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>, count: Option<u64>) {
     for _ in 0..count.unwrap_or(u64::MAX) {
         say(out, progress(id, 1.0)).await;
@@ -87,7 +87,7 @@ pub(super) async fn flood(id: &str, out: &Sender, inbox: &mut mpsc::Receiver<In>
     say(out, failed(id, "CANCELLED")).await;
 }
 
-/// A mebibyte a second of lines with one letter each.
+/// Writes a mebibyte a second in lines of one letter each.
 pub(super) async fn tiny_lines(id: &str, out: &Sender, milliseconds: u64) {
     let lines = b"x\n".repeat(8 << 10);
     say(out, progress(id, 1.0)).await;

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use tokio::net::UnixStream;
 
-/// The connection of the supervisor, once more: gRPC has the other one.
+/// A second handle of the supervisor's connection; gRPC has the first.
 static CONNECTION: Mutex<Option<RawStream>> = Mutex::new(None);
 
 /// Keeps a second handle of an accepted connection.
@@ -15,15 +15,15 @@ pub(super) fn keep(stream: &UnixStream) {
     *CONNECTION.lock().unwrap() = rustix::io::dup(stream).ok().map(RawStream::from);
 }
 
-/// Ends the connection below gRPC, both ways.
+/// Shuts down the connection below gRPC, in both directions.
 pub(super) fn shut() {
     // Err: the supervisor has gone.
     let _ = CONNECTION.lock().unwrap().as_ref().map(|stream| stream.shutdown(Shutdown::Both));
 }
 
-/// Writes what `mode` names, past gRPC; false when it names nothing here.
+/// Writes the bytes that `mode` names, bypassing gRPC; returns false if it names none here.
 pub(super) fn write(mode: &str) -> bool {
-    // A message of the Session, which is the connection's first stream: HTTP/2 is in order (a DATA frame of five
+    // A message of the Session, which is the connection's first stream: the HTTP/2 is valid (a DATA frame of five
     // bytes, RFC 9113 section 6.1), the gRPC prefix is not.
     let prefix = |flag: u8| [&[0, 0, 5, 0, 0, 0, 0, 0, 1, flag][..], &[0xff; 4]].concat();
     let bytes = match mode {

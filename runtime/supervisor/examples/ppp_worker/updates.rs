@@ -1,4 +1,4 @@
-//! What a worker says of resources that it watches.
+//! Updates of resources that a worker watches.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tonic::Status;
 
 use crate::Chunks;
 
-/// By the URI: said once and then nothing more, three times and then the end, late, without a pause, or a text that is
-/// too long for a URI.
+/// Returns the updates for the URI: one and then no more, three and then the end, late, without a pause, or a text that
+/// is too long for a URI.
 pub(crate) fn of(uri: &str) -> Result<Chunks<ResourceUpdated>, Status> {
     let updated = |uri: &str| Ok(ResourceUpdated { uri: uri.to_owned() });
     Ok(match uri {

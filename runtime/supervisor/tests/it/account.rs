@@ -1,5 +1,5 @@
-//! An account like everybody's: a home of mode 0700 that holds copies of what it runs, no control group, no right to
-//! anything else. And a machine, or a container, that refuses it some system calls.
+//! An ordinary account: a home of mode 0700 with copies of the binaries it runs, no control group, and no other rights.
+//! Also a machine, or a container, that refuses it some system calls.
 
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
@@ -23,7 +23,7 @@ pub(super) const UNSHARE: u32 = 97;
 #[cfg(target_arch = "aarch64")]
 pub(super) const PIVOT_ROOT: u32 = 41;
 
-/// Starts the program after `--` with a filter that refuses the calls before it.
+/// Runs the program after `--` with a filter that refuses the given system calls.
 const REFUSE: &str = r#"
 import ctypes, os, struct, sys
 at = sys.argv.index("--")
@@ -40,8 +40,8 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(given)
 os.execv(sys.argv[at + 1], sys.argv[at + 1:])
 "#;
 
-/// Names the version of Landlock that the kernel is to have in what is started with calls refused: the answer to the
-/// question for it is another process's (seccomp_unotify(2)).
+/// Sets the version of Landlock that programs started with refused calls see: another process answers the query
+/// (seccomp_unotify(2)).
 pub(super) const LANDLOCK_VERSION: &str = "ASP_TEST_LANDLOCK_VERSION";
 const ANSWER: &str = r#"
 import ctypes, fcntl, os, struct, socket, sys
@@ -79,10 +79,10 @@ if version := os.environ.pop("ASP_TEST_LANDLOCK_VERSION", ""):
     ours.close()
 "#;
 
-/// A home with the binaries.
+/// Creates a home with the binaries.
 pub(super) fn home() -> TempDir {
     assert!(rustix::process::geteuid().is_root(), "only root can start it as somebody else");
-    // On a disk, where /tmp may be none.
+    // On a disk, because /tmp may be in memory.
     let home = tempfile::tempdir_in("/var/tmp").unwrap();
     let built = target();
     for (from, to) in
@@ -91,13 +91,14 @@ pub(super) fn home() -> TempDir {
         let from = built.join(from);
         let to = home.path().join(to);
         std::fs::create_dir_all(&to).unwrap();
-        // A child of another test would hold open for writing what this process writes, and so keep it from being run.
+        // Copied by another process: if this one wrote the file, a child of another test could hold it open for writing
+        // and keep it from being executed.
         run(Command::new("cp").args([&from, &to]));
     }
     home
 }
 
-/// A Python of its own: the machine's, with the shim and what it needs.
+/// Creates a Python environment: the machine's Python, with the shim and its dependencies.
 pub(super) fn python(home: &Path) -> PathBuf {
     let shim = std::env::var("ASP_PLUGIN_PYTHON").expect("source .tools/env, which scripts/setup made");
     let venv = home.join("python");
@@ -109,13 +110,13 @@ pub(super) fn python(home: &Path) -> PathBuf {
     venv.join("bin/python")
 }
 
-/// Starts a runtime of the account with sampled bounds; `plugins` installs what it has, `flags` come last. Some system
-/// calls are refused to all of it.
+/// Starts a runtime of the account with sampled limits; `plugins` installs its plugins, `flags` come last. The
+/// `refused` system calls fail for all of its processes.
 pub(super) async fn start(home: TempDir, refused: &[u32], flags: &[&str]) -> Stack {
     start_within(home, &[], refused, flags).await
 }
 
-/// The same with variables of its environment.
+/// Like [`start`], with additional environment variables.
 pub(super) async fn start_within(
     home: TempDir,
     environment: &[(&str, OsString)],
@@ -141,12 +142,12 @@ pub(super) async fn start_within(
     launch(home, command, &[&["--bounds", "sampled"], flags].concat()).await
 }
 
-/// `program` as the account, where memory for all is as little as containers have by default.
+/// Wraps `program` to run as the account with as little shared memory as containers have by default.
 fn with_little_shared_memory(program: &Command) -> Command {
     within_mount("size=64m", "/dev/shm", program)
 }
 
-/// `program` as the account, with a file system in memory at `place` that all may write to.
+/// Wraps `program` to run as the account with a world-writable file system in memory at `place`.
 pub(super) fn within_mount(options: &str, place: &str, program: &Command) -> Command {
     let user = USER.to_string();
     let mount = "mount -t tmpfs -o \"mode=1777,$1\" tmpfs \"$2\" && shift 2 && exec \"$@\"";
@@ -157,7 +158,7 @@ pub(super) fn within_mount(options: &str, place: &str, program: &Command) -> Com
     command
 }
 
-/// `program`, to all of which some system calls are refused.
+/// Wraps `program` so that some system calls are refused to all of its processes.
 pub(super) fn refusing(program: &Path, refused: &[u32]) -> Command {
     if refused.is_empty() {
         return Command::new(program);
@@ -168,7 +169,7 @@ pub(super) fn refusing(program: &Path, refused: &[u32]) -> Command {
     command
 }
 
-/// The same with stand-ins for plugins: (id, what differs from the manifest).
+/// Starts a runtime with stand-ins for plugins: (id, differences from the default manifest).
 pub(super) async fn start_stand_ins(
     plugins: &[(&str, serde_json::Value)],
     refused: &[u32],
@@ -181,7 +182,7 @@ pub(super) async fn start_stand_ins(
     start(home, refused, flags).await
 }
 
-/// The stand-in as a program of the account, outside of any sandbox and within `wrapper`.
+/// Returns the command that runs the stand-in as the account, outside of any sandbox and inside `wrapper`.
 pub(super) fn outside(wrapper: &[&str]) -> Command {
     let program = interpreter();
     let mut words = wrapper.iter().map(PathBuf::from).chain([program]);

@@ -1,4 +1,4 @@
-//! Who is admitted, who waits, who is refused.
+//! Tests of admission, queueing and refusal.
 
 use std::time::Duration;
 
@@ -118,8 +118,8 @@ async fn a_noisy_tenant_does_not_hold_up_another() {
     futures::future::join(noisy, victim).await;
     let done = done.into_inner().unwrap();
     let last = done.iter().rposition(|tenant| *tenant == "victim").unwrap();
-    // Its own five, as many turns of the other of two calls each, and what ran or was on its way when it came and
-    // went; more where this test is late to ask. In the order of their coming it were above sixty.
+    // At most its own five calls, as many turns of the other tenant with two calls each, and the calls that were
+    // running or in transit at that time; more if this test asks late. In order of arrival it would be above sixty.
     assert!(last <= 40, "the victim's fifth call was number {last} of {}: {done:?}", done.len());
 }
 

@@ -1,5 +1,5 @@
-//! One hostile plugin in each language (`attempts/`), installed as often as a test wants, and its twin outside any
-//! sandbox.
+//! One hostile plugin in each language (`attempts/`), installed as often as a test needs it, and the same code outside
+//! any sandbox.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,7 @@ pub(super) enum Language {
     Java,
 }
 
-/// What the manifests below promise; the attempts go a little further.
+/// Limit on processes in the manifests below; the attempts exceed it a little.
 pub(super) const PIDS: u64 = 64;
 pub(super) const FILES: u64 = 256;
 pub(super) const DISK_MIB: u64 = 8;
@@ -72,7 +72,7 @@ impl Language {
         }
     }
 
-    /// The positive control: the same attempts by the same code, in a plain process that works in `directory`.
+    /// Runs the positive control: the same attempts by the same code, in a plain process that works in `directory`.
     pub(super) fn outside(self, attempts: &Value, directory: &Path) -> Value {
         self.write(directory);
         let mut command = match self {
@@ -83,7 +83,7 @@ impl Language {
             }
             Language::Node => {
                 let mut node = Command::new(variable("ASP_PLUGIN_NODE"));
-                // By its whole name: Node compares it with the module's own.
+                // By its full path: Node compares it with the module's own.
                 node.arg(directory.canonicalize().unwrap().join("attempts.mjs"));
                 node
             }
@@ -100,7 +100,7 @@ impl Language {
     }
 }
 
-/// What scripts/setup installed; a missing language is a failure.
+/// Returns a variable that scripts/setup set; a missing language is a failure.
 fn variable(name: &str) -> String {
     std::env::var(name)
         .unwrap_or_else(|_| panic!("{name} is not set: source .tools/env, which scripts/setup made"))
@@ -110,7 +110,7 @@ fn java_library() -> String {
     format!("{}/asp-plugin.jar", variable("ASP_PLUGIN_JAVA_SHIM"))
 }
 
-/// Compiled once for all tests.
+/// Returns the Java classes, compiled once for all tests.
 fn java_classes() -> &'static [(String, Vec<u8>)] {
     static CLASSES: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
     CLASSES.get_or_init(|| {
@@ -132,7 +132,7 @@ fn java_classes() -> &'static [(String, Vec<u8>)] {
     })
 }
 
-/// Starts a runtime with the installed shims; `plugins` installs what it has. `adapt` may change its command.
+/// Starts a runtime with the installed shims; `plugins` installs its plugins, and `adapt` may change its command.
 pub(super) async fn start(plugins: impl FnOnce(&Path), adapt: impl FnOnce(Command) -> Command) -> Stack {
     for name in ["PYTHON", "NODE", "NODE_SHIM", "JAVA", "JAVA_SHIM"] {
         variable(&format!("ASP_PLUGIN_{name}"));
@@ -142,7 +142,7 @@ pub(super) async fn start(plugins: impl FnOnce(&Path), adapt: impl FnOnce(Comman
     launch(dir, adapt(runtime()), &[]).await
 }
 
-/// The output of one call that has one.
+/// Returns the output of one call that must have one.
 pub(super) async fn ask(stack: &Stack, id: &str, arguments: &Value) -> Value {
     let said = stack.call(id, "ask", arguments).await;
     output(&said).unwrap_or_else(|| panic!("{id} {arguments}: {said:?}"))

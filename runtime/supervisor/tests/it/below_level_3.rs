@@ -1,5 +1,5 @@
-//! What a worker below level 3 does to other processes of the account whose user it has: nothing, whatever the kernel
-//! has of Landlock, and its own children obey it where the kernel can tell them apart (I-7).
+//! Tests that a worker below level 3 cannot affect other processes of the account as whose user it runs, with any
+//! version of Landlock in the kernel, and that its own children obey it where the kernel can distinguish them (I-7).
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -17,7 +17,7 @@ const PLUGIN: &str = include_str!("below_level_3.py");
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const LANDLOCK_CREATE_RULESET: u32 = 444;
 
-/// Reaching other processes of the same user, in whatever way.
+/// Attempts to reach other processes of the same user.
 const HARM: [&str; 16] = [
     "kill",
     "tkill",
@@ -36,10 +36,11 @@ const HARM: [&str; 16] = [
     "raw_datagram",
     "ring",
 ];
-/// The signal that a file's owner is sent: what the kernel refuses at its setting, and what only when it is sent.
+/// The signal that is sent to a file's owner: some attempts are refused when it is configured, others only when it is
+/// sent.
 const OWNED: [&str; 3] = ["owner", "owner_with_kind", "owner_by_ioctl"];
 
-/// What stands outside: a process and a datagram socket.
+/// Targets outside the sandbox: a process and a datagram socket.
 struct Outside {
     victim: Child,
     socket: std::path::PathBuf,
@@ -70,7 +71,7 @@ impl Drop for Outside {
     }
 }
 
-/// A runtime of the account at `level`, the highest without the calls that are `refused`.
+/// Starts a runtime of the account at `level`, the highest one without the `refused` calls.
 async fn start(level: u32, refused: &[u32], environment: &[(&str, std::ffi::OsString)]) -> Stack {
     let home = account::home();
     account::python(home.path());
@@ -86,7 +87,7 @@ async fn start(level: u32, refused: &[u32], environment: &[(&str, std::ffi::OsSt
     stack
 }
 
-/// What the attempts of `names` gave inside, once they were shown to succeed outside.
+/// Returns the results of the attempts inside, after showing that they succeed outside.
 async fn attempts(stack: &Stack, names: &[&str]) -> Value {
     let outside = Outside::start();
     let mut wanted = outside.facts(stack);
@@ -99,7 +100,7 @@ async fn attempts(stack: &Stack, names: &[&str]) -> Value {
     output(&said).unwrap_or_else(|| panic!("{said:?}"))
 }
 
-/// The same attempts by the same account outside.
+/// Runs the same attempts as the same account outside the sandbox.
 fn control(wanted: &Value) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let code = dir.path().join("below.py");
@@ -131,7 +132,7 @@ async fn at_level_1_a_worker_reaches_no_other_process_of_its_user_and_itself_it_
     assert_eq!(stack.figure("plugin@1.0.0", "crashes").await, 0);
 }
 
-/// As Linux before 6.12 has it: Landlock without a rule for signals.
+/// As on Linux before 6.12: Landlock without a rule for signals.
 #[tokio::test]
 async fn at_level_2_of_an_older_kernel_a_worker_signals_itself_alone() {
     let stack = start(2, &[UNSHARE], &[(account::LANDLOCK_VERSION, "5".into())]).await;
@@ -150,8 +151,8 @@ async fn at_level_2_of_a_kernel_that_ends_signals_at_the_border_a_workers_childr
     assert_allowed(&attempts(&stack, &own).await, &own);
 }
 
-/// What a runtime of the account says that does not start, with 128 MiB of memory mounted at `place` and its state in
-/// `state`, both below its home where they are no paths of their own.
+/// Returns the output of a runtime of the account that must not start, with 128 MiB of memory mounted at `place` and
+/// its state in `state`; relative paths are below its home.
 fn refused(place: &str, state: &str, calls: &[u32], min_level: &str) -> String {
     let home = account::home();
     for dir in ["plugins", "memory"] {
@@ -160,7 +161,7 @@ fn refused(place: &str, state: &str, calls: &[u32], min_level: &str) -> String {
     std::os::unix::fs::chown(home.path(), Some(USER), Some(USER)).unwrap();
     let path = |name: &str| home.path().join(name).into_os_string().into_string().unwrap();
     let runtime = account::refusing(Path::new(&path("bin/asp-runtime")), calls);
-    // A hang guard: a runtime that starts goes on.
+    // Guards against hanging: a runtime that starts keeps running.
     let mut bounded = Command::new("timeout");
     bounded.arg("60").arg(runtime.get_program()).args(runtime.get_args());
     bounded.args(["--plugins", &path("plugins"), "--state", &path(state), "--socket", &path("socket")]);
@@ -172,7 +173,7 @@ fn refused(place: &str, state: &str, calls: &[u32], min_level: &str) -> String {
     said
 }
 
-/// What a worker writes there is memory, and unlinked it is no file that could be found.
+/// Files that a worker writes there are memory, and once unlinked they cannot be found.
 #[tokio::test]
 async fn where_nothing_counts_the_files_of_workers_a_state_directory_in_memory_is_refused_with_the_ways_out()
 {
@@ -182,7 +183,7 @@ async fn where_nothing_counts_the_files_of_workers_a_state_directory_in_memory_i
     }
 }
 
-/// Nothing keeps a worker from it there.
+/// Nothing confines a worker there.
 #[tokio::test]
 async fn at_level_1_memory_that_all_may_write_to_is_refused_with_the_ways_out() {
     let said = refused("/dev/shm", "state", &[UNSHARE, LANDLOCK_CREATE_RULESET], "1");

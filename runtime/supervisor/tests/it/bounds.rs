@@ -1,4 +1,4 @@
-//! What holds a worker where there is no control group: bounds of each process, and a look ten times a second.
+//! Tests of workers' limits without a control group: limits of each process, and samples ten times a second.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::account;
 use super::death::descendants;
 use super::harness::{Stack, crash, eventually, install, output, start_with};
 
-/// Memory that no resource limit counts, and harm of each kind.
+/// Code that uses memory that no resource limit counts, and does harm of each kind.
 const PLUGIN: &str = r#"
 import ctypes, json, mmap, os, resource, subprocess, sys, time
 
@@ -151,12 +151,12 @@ else:
 const MEMORY: u64 = 256 << 20;
 const PIDS: u64 = 48;
 
-/// A runtime of an ordinary account whose plugins all have the code above.
+/// Starts a runtime of an ordinary account whose plugins all have the code above.
 async fn start(plugins: &[(&str, Value)]) -> Stack {
     start_refused(plugins, &[], &[]).await
 }
 
-/// The same where some system calls are refused to all of it.
+/// Like [`start`], with some system calls refused to all of its processes.
 async fn start_refused(plugins: &[(&str, Value)], refused: &[u32], flags: &[&str]) -> Stack {
     let home = account::home();
     account::python(home.path());
@@ -194,7 +194,7 @@ async fn a_plugin_of_an_ordinary_account_has_level_3_and_no_memory_that_nobody_c
     assert!(stats["rss_bytes"].as_f64().unwrap() > f64::from(4 << 20), "what it uses is told: {stats}");
 }
 
-/// The same attempts by the same account outside.
+/// Runs the same attempts as the same account outside the sandbox.
 fn control() -> Value {
     let dir = tempfile::tempdir().unwrap();
     let code = dir.path().join("bounds.py");
@@ -293,7 +293,7 @@ async fn a_worker_that_keeps_its_user_has_its_processes_whatever_else_that_user_
     nothing_is_left(&stack).await;
 }
 
-/// But for workers that have no call, which the runtime starts anew.
+/// Waits until only workers without calls are left, which the runtime starts again.
 async fn nothing_is_left(stack: &Stack) {
     eventually("what they started is gone", || async { descendants(stack.child.id()).len() <= 12 }).await;
 }
@@ -326,7 +326,8 @@ async fn without_a_control_group_a_runtime_starts_only_when_it_is_told_that_samp
     assert!(!Path::new(&path("socket")).exists());
 }
 
-/// A stand-in for systemd-run, which notes how it was called and goes on with `then`; the runtime's environment for it.
+/// Creates a stand-in for systemd-run, which records how it was called and continues with `then`; returns the runtime's
+/// environment for it.
 fn systemd(dir: &Path, then: &str) -> Vec<(&'static str, std::ffi::OsString)> {
     std::fs::create_dir_all(dir.join("run/systemd")).unwrap();
     std::fs::create_dir(dir.join("path")).unwrap();

@@ -1,4 +1,4 @@
-//! Calls that come with the request for their worker: what is said of them, and how often.
+//! Tests of calls that arrive with the request for their worker: the number of frames and their contents.
 
 use asp_proto::envelope::packed;
 use asp_proto::plugin::server_message::Payload as Out;
@@ -27,7 +27,7 @@ async fn warm(differs: Value) -> (Stack, Shared) {
     (stack, shared)
 }
 
-/// The tunnel's frames up to its last one.
+/// Returns the tunnel's frames up to its last one.
 async fn frames(shared: &mut Shared) -> Vec<PppServerFrame> {
     let mut frames = Vec::new();
     while frames.last().is_none_or(|frame: &PppServerFrame| frame.closed.is_none()) {
@@ -79,9 +79,9 @@ async fn a_plain_call_takes_one_frame_and_one_message_each_way() {
         }
         taken.push(frames.len());
     }
-    // On a busy machine some take longer than their beginning is held back.
+    // On a busy machine some calls take longer than their beginning is held back.
     assert!(taken.contains(&1), "{taken:?}");
-    // With the init of the session, the call before and this one.
+    // The init of the session, the previous call and this one.
     shared.put("+count", &call("echo", "count", &json!({"mode": "count"}))).await;
     let counted = output(frames(&mut shared).await.last().unwrap());
     assert_eq!(counted, json!({"heard": 1 + 1 + 50 + 1, "said": 1 + 1 + 50}));
@@ -162,7 +162,7 @@ async fn a_prompt_and_a_resource_of_one_chunk_take_one_frame_each_way() {
         assert_eq!(text(got.last().unwrap()), "part 0");
         reads.push(got.len());
     }
-    // On a busy machine some take longer than their beginning is held back.
+    // On a busy machine some calls take longer than their beginning is held back.
     assert!(prompts.contains(&1) && reads.contains(&1), "{prompts:?} {reads:?}");
     assert_eq!(stack.figure("echo@1.0.0", "active").await, 0);
     shared.half_close();
@@ -201,7 +201,7 @@ async fn a_gateway_that_sends_the_work_after_its_request_is_told_of_a_resources_
 #[tokio::test]
 async fn what_a_gateway_that_left_did_not_read_is_room_for_others() {
     let (stack, mut shared) = warm(json!({})).await;
-    // Each holds more than a sixth of what all tunnels may hold together.
+    // Each tunnel holds more than a sixth of the budget of all tunnels.
     for number in 0..7 {
         let name = format!("+{number}");
         shared.put(&name, &read("test://large", &name)).await;
@@ -210,7 +210,7 @@ async fn what_a_gateway_that_left_did_not_read_is_room_for_others() {
         let request = CloseTunnelRequest { tunnel_id: handle.clone(), reason: "abandoned".into() };
         shared.put(&handle, &request).await;
     }
-    // It is not read either, and ends all the same, as there is room.
+    // This tunnel is not read either, and still ends, because its first frame fits.
     shared.put("+last", &read("test://large", "last")).await;
     let handle = shared.allocated("+last").await.0;
     let unread = read_until_idle(&stack, &mut shared).await;
@@ -223,7 +223,7 @@ async fn what_a_gateway_that_left_did_not_read_is_room_for_others() {
     assert!(text(frames.last().unwrap()).starts_with("part 13"));
 }
 
-/// What comes until no call runs.
+/// Returns all frames until no call runs.
 async fn read_until_idle(stack: &Stack, shared: &mut Shared) -> Vec<PppServerFrame> {
     let mut read = Vec::new();
     let reading = async {

@@ -1,4 +1,4 @@
-//! Calls as they should be.
+//! Tests of calls that succeed.
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;

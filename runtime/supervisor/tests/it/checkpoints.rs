@@ -1,4 +1,4 @@
-//! What a call may save, and how often; and calls that go on elsewhere because their plugin is drained.
+//! Tests of checkpoints, their limits, and calls that continue elsewhere because their plugin is drained.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn ack(request_id: &str, seq: u64) -> In {
     In::CheckpointAck(CheckpointAck { request_id: request_id.into(), seq, error: String::new() })
 }
 
-/// Acknowledges every checkpoint, as a gateway does whose store takes no time; how many there were.
+/// Acknowledges every checkpoint like a gateway with an instant store; returns their number.
 async fn acknowledge(tunnel: &mut Tunnel, request_id: &str) -> (usize, Vec<Said>) {
     let mut count = 0;
     let mut said = Vec::new();
@@ -69,7 +69,7 @@ async fn a_thousand_checkpoints_are_slowed_down_and_those_that_nobody_awaits_end
     assert!(saved == 101 && output(&said).is_some(), "{saved}: {said:?}");
     assert!(began.elapsed() >= Duration::from_secs(1), "a hundred a second at most: {:?}", began.elapsed());
 
-    // Nobody answers these.
+    // These are never acknowledged.
     let flood = json!({"mode": "checkpoint", "count": 1000});
     let said = stack.call("bad", "flood", &flood).await;
     let passed = said.iter().filter(|said| matches!(said, Said::Message(Out::Checkpoint(_)))).count();
@@ -81,7 +81,7 @@ fn yielded(said: &Said) -> bool {
     matches!(said, Said::Message(Out::Failed(failed)) if failed.yielded)
 }
 
-/// Drains a plugin: the last quarter of `within` is for who neither ends nor yields.
+/// Drains a plugin: the last quarter of `within` is for calls that neither end nor yield.
 async fn drain(stack: &Stack, id: &str, within: Duration) {
     let deadline = prost_types::Duration::try_from(within).ok();
     let drain = DrainRequest { plugin: Some(reference(id)), graceful: true, deadline };
@@ -141,7 +141,7 @@ async fn a_drain_asks_who_saves_to_yield_and_tells_the_others_to_end() {
     assert!(said.iter().all(|said| said.failed().is_none()), "{said:?}");
     assert!(said.iter().any(|said| said.is_event(Type::TunnelClosed)));
     for plugin in ["saves@1.0.0", "forgets@1.0.0"] {
-        // The drain does not wait for those whom it ended at its very end.
+        // The drain does not wait for calls that it ended at its very end.
         eventually("its workers go", || async { stack.figure(plugin, "workers").await == 0 }).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Workers and runtimes that die.
+//! Tests of workers and runtimes that die.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::harness::{Stack, crash, eventually, output, start};
 
-/// The processes below the runtime, deepest last. Parents are asked for: `/proc/<pid>/task/<tid>/children` leaves some
-/// out while others end (proc_pid_tid_children(5)).
+/// Returns the processes below the runtime, deepest last. Determined by each process's parent:
+/// `/proc/<pid>/task/<tid>/children` may omit some while others end (proc_pid_tid_children(5)).
 pub(super) fn descendants(of: u32) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -30,10 +30,10 @@ pub(super) fn descendants(of: u32) -> Vec<u32> {
     all
 }
 
-/// `None` when there is no such process any more.
+/// Returns the parent; `None` if the process no longer exists.
 fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may hold anything; the state and the parent follow it.
+    // The name is in parentheses and may contain anything; the state and the parent follow it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -63,7 +63,7 @@ async fn a_killed_worker_is_told_to_its_calls_and_to_nobody_else() {
     for tunnel in [&mut first, &mut second] {
         assert_eq!(crash(&tunnel.rest().await), Some(("signal".to_owned(), true)));
     }
-    // The order is the point: both heard of it while the other plugin's call was still running.
+    // The order matters: both were notified while the other plugin's call was still running.
     assert!(output(&good.rest().await).is_some());
     let said = stack.call("echo", "third", &json!({"text": "back"})).await;
     assert_eq!(output(&said).unwrap()["text"], "back", "it is replaced");
@@ -134,7 +134,7 @@ async fn sigterm_is_told_at_once_lets_running_calls_finish_and_exits_cleanly() {
     tunnel.invoke("one", &json!({"mode": "slow", "ms": 400})).await;
     tunnel.until_message().await;
     send(stack.child.id(), Signal::TERM);
-    // The next one that is due would come after the end.
+    // The next periodic sample would come after the end.
     let draining = Some(Kind::BoolValue(true));
     while samples.message().await.unwrap().unwrap().fields.unwrap().fields["draining"].kind != draining {}
     assert!(output(&tunnel.rest().await).is_some(), "the call finishes");

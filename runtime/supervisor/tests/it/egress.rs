@@ -1,5 +1,5 @@
-//! The way out of a sandbox, as an author meets it: the usual clients of each language reach the names that are
-//! allowed, over TLS and without, and nothing else; no code speaks of a proxy.
+//! Tests of network access as plugin authors see it: the usual clients of each language reach the allowed names, with
+//! and without TLS, and nothing else; no plugin code mentions a proxy.
 
 mod world;
 
@@ -13,7 +13,8 @@ use super::attempts::{Language, ask, start};
 use super::harness::eventually;
 use world::{HOSTS, World, within};
 
-/// `secret.test` is as private as `internal.test`, but not in the operator's network. `alias.test` is, and is another name.
+/// Private networks that the operator allows. `secret.test` is as private as `internal.test`, but not in the operator's
+/// network. `alias.test` is in it, and is another name.
 const ALLOW_PRIVATE: &str = "internal.test=10.9.0.0/16;for=tests/client, secret.test=10.9.0.0/16;for=*";
 const LISTED: [&str; 5] = ["service.test", "internal.test", "alias.test", "secret.test", "metadata.test"];
 
@@ -36,7 +37,7 @@ async fn reach(language: Language, clients: &[&str]) {
     let world = World::make();
     let plugins = |plugins: &Path| {
         language.install(plugins, "client", &json!({ "allowedDomains": LISTED }));
-        // Of another team, with the same names.
+        // A plugin of another team, with the same names.
         language.install(plugins, "other", &json!({ "allowedDomains": LISTED }));
         if language == Language::Python {
             bring_libraries(&plugins.join("client/1.0.0/package/site-packages"));
@@ -88,7 +89,7 @@ async fn reach(language: Language, clients: &[&str]) {
         "nothing else was asked for: {:?}",
         world.served()
     );
-    // The control: whoever stands beside the runtime reaches all of them.
+    // The control: a process next to the runtime reaches all of them.
     for (host, address) in HOSTS {
         within(runtime, move || TcpStream::connect((address, 443)).map(drop)).expect(host);
     }
@@ -114,7 +115,8 @@ async fn a_tunnel_leads_to_the_name_that_was_judged_and_to_no_other_at_its_addre
     assert_eq!(world.served(), ["service.test"], "the server heard of nothing else");
 }
 
-/// Lays the usual libraries where a package brings its own; scripts/setup installs them for the shim's tests.
+/// Copies the usual libraries to the place where a package has its own; scripts/setup installs them for the shim's
+/// tests.
 fn bring_libraries(site_packages: &Path) {
     let python = std::env::var("ASP_PYTHON_TEST").expect("ASP_PYTHON_TEST is set: source .tools/env");
     let where_they_are =

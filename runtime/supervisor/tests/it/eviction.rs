@@ -1,11 +1,11 @@
-//! Which of the known plugins is forgotten when there are too many.
+//! Tests which of the known plugins is forgotten when there are too many.
 
 use asp_proto::supervisor::EnsurePluginRequest;
 use serde_json::json;
 
 use super::harness::{Stack, install, reference, start};
 
-/// As many as a runtime knows at a time.
+/// Maximum number of plugins that a runtime knows.
 const KNOWN: usize = 512;
 
 async fn ask_for(stack: &Stack, plugin: &str) {

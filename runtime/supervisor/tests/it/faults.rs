@@ -1,15 +1,15 @@
-//! Workers that break the protocol: they end, and nobody else is affected.
+//! Tests of workers that violate the protocol: they end, and nothing else is affected.
 
 use serde_json::{Value, json};
 
 use super::harness::{Stack, crash, eventually, output, start, wanted};
 
-/// Runs a bad call beside a good one of another plugin; returns how the bad one ended.
+/// Runs a bad call in parallel to a good one of another plugin; returns how the bad one ended.
 async fn beside_a_good_call(stack: &Stack, arguments: &Value) -> Option<(String, bool)> {
     let mut good = stack.tunnel("good").await;
     good.invoke("good", &json!({"mode": "slow", "ms": 300})).await;
     good.until_message().await;
-    // Each by a tenant of its own: one alone would be put off.
+    // Each by a tenant of its own: a single one would be quarantined.
     let mut bad = stack.tunnel_for(wanted("bad", &arguments.to_string())).await;
     bad.invoke("bad", arguments).await;
     let bad = bad.rest().await;
@@ -26,7 +26,7 @@ async fn each_fault_ends_its_worker_and_nobody_elses_call() {
         let ended = beside_a_good_call(&stack, &json!({ "mode": mode })).await;
         assert_eq!(ended, Some((cause.to_owned(), true)), "{mode}");
     }
-    // The good plugin's worker is the one it was.
+    // The good plugin still has the same worker.
     assert_eq!(stack.figure("good@1.0.0", "crashes").await, 0);
     eventually("each is counted", || async { stack.figure("bad@1.0.0", "crashes").await == 4 }).await;
 }
@@ -43,7 +43,7 @@ async fn an_undeclared_question_and_a_broken_stream_are_faults() {
 #[tokio::test]
 async fn bytes_that_are_no_messages_end_their_worker() {
     let stack = start(&[("good", json!({})), ("bad", json!({}))]).await;
-    // A connection that is broken off may end the worker before it is killed.
+    // A broken connection may end the worker before it is killed.
     for (mode, causes) in [
         ("frames", &["protocol", "exit"][..]),
         ("huge_prefix", &["protocol"]),
@@ -92,8 +92,8 @@ async fn a_flood_of_events_ends_the_call_that_nobody_reads_and_spares_the_others
     let stack = start(&[("echo", json!({"pool": {"max": 1}}))]).await;
     let flooded = stack.tunnel("echo").await;
     flooded.invoke("flood", &json!({"mode": "flood"})).await;
-    // Nobody reads `flooded`: the stream's window fills, then the outbox, then the call is over. Its worker
-    // ignores the cancel, so it ends with the call.
+    // `flooded` is never read: the stream's window fills, then the outbox, and then the call ends. Its worker ignores
+    // the cancellation, so it ends with the call.
     let mut other = stack.tunnel("echo").await;
     other.invoke("other", &json!({"mode": "slow", "ms": 50})).await;
     assert!(output(&other.rest().await).is_some(), "a slow reader does not hold up another call for ever");

@@ -1,4 +1,4 @@
-//! Handles: unguessable, good once, for a short time, for one peer.
+//! Tests of handles: unguessable, usable once, for a short time, by one peer.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ async fn a_handle_that_nobody_takes_up_expires_and_gives_its_place_back() {
 }
 
 #[tokio::test]
-// One stack, and everybody who may not use a handle of it.
+// One stack, and all peers that may not use a handle of it.
 #[allow(clippy::too_many_lines)]
 async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
     let dir = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ async fn a_handle_of_another_peer_is_unknown_and_tls_wants_a_certificate() {
     own.invoke("one", &json!({"text": "mine"})).await;
     assert_eq!(output(&own.rest().await).unwrap()["text"], "mine");
 
-    // TLS 1.3 tells a client of its missing certificate when it first uses the connection.
+    // With TLS 1.3, a client learns of its missing certificate when it first uses the connection.
     let refused = match connect(trust).await {
         Ok(mut nobody) => nobody.allocate_worker(wanted("echo", "t")).await.is_err(),
         Err(_) => true,

@@ -1,5 +1,5 @@
-//! Plugins of each language that do harm to themselves: they are held or die, and another plugin's calls go on (I-7).
-//! How soon they die is what `make chaos` asserts.
+//! Tests of plugins of each language that harm themselves: they are limited or die, and another plugin's calls continue
+//! (I-7). `make chaos` checks how soon they die.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +12,16 @@ use super::attempts::{Language, start};
 use super::death::descendants;
 use super::harness::{Said, Stack, crash, eventually, output};
 
-/// Of a call that does not end by itself.
+/// Deadline of a call that does not end by itself.
 const DEADLINE: Duration = Duration::from_millis(1500);
-/// Processes below the runtime when only the good plugin's worker is left, with room for one that is being ended.
+/// Number of processes below the runtime when only the good plugin's worker is left, with some more that are being
+/// ended.
 const FEW: usize = 12;
 
 const MEMORY: &str = "memory";
-/// What a language says to a program that is refused memory.
+/// Messages of the languages when a program is refused memory.
 const REFUSED: [&str; 2] = ["MemoryError", "allocation failed"];
-/// What a plugin does to itself, and how its call may end: by these causes of a crash, or cancelled, or done.
+/// Kinds of harm, and how the call may end: by these causes of a crash, cancelled, or successfully.
 const HARM: [(&str, &[&str]); 7] = [
     ("exit", &["exit"]),
     ("crash", &["signal"]),
@@ -28,7 +29,7 @@ const HARM: [(&str, &[&str]); 7] = [
     ("busy", &["deadline", "wedged"]),
     ("ignore", &["deadline"]),
     ("forks", &["deadline", "wedged", "cancelled", "oom"]),
-    // As fast as it can for as long as the deadline: held to its rate, or ended.
+    // As fast as it can until the deadline: limited to its rate, or ended.
     ("logs", &["done", "deadline", "wedged", "cancelled"]),
 ];
 
@@ -49,8 +50,8 @@ async fn a_java_plugin_harms_nobody_but_itself() {
     stack.log_line("the plugin ended the process; this counts as a crash").await;
 }
 
-/// Without a control group too, where the last look at a worker may be older than its end by its own bound on the heap, or
-/// the kernel has refused it memory before the first: its call fails, and it goes on.
+/// Without a control group too. The last sample of a worker may be older than its end at its own heap limit, or the
+/// kernel may have refused it memory before the first one: then its call fails, and the worker continues.
 #[tokio::test]
 async fn the_plugins_of_an_ordinary_account_harm_nobody_but_themselves() {
     for language in [Language::Python, Language::Node, Language::Java] {
@@ -62,10 +63,10 @@ async fn the_plugins_of_an_ordinary_account_harm_nobody_but_themselves() {
 }
 
 fn install(language: Language, plugins: &Path) {
-    // Of another language than the two that take longest to start; its calls must not wait for anything.
+    // A different language than the two that take longest to start; its calls must not wait for anything.
     Language::Python.install(plugins, "good", &json!({"pool": {"concurrency": 4}}));
     for (harm, _) in HARM {
-        // What is computed in vain is bounded by the manifest; the machine has other tests to run.
+        // The manifest limits the useless computation; the machine has other tests to run.
         language.install(plugins, harm, &json!({"limits": {"cpuMillis": 500}}));
     }
 }
@@ -75,7 +76,7 @@ async fn harms_nobody(language: Language) -> Stack {
     goes_on_beside_harm(stack, &["oom"]).await
 }
 
-/// `memory` is how the plugin that takes all memory may end.
+/// Runs the harmful plugins next to a good one. `memory`: how the plugin that takes all memory may end.
 async fn goes_on_beside_harm(stack: Stack, memory: &[&str]) -> Stack {
     let names = json!({"names": true});
     assert!(output(&stack.call("good", "first", &names).await).is_some());
@@ -124,7 +125,7 @@ async fn ends_by(stack: &Stack, harm: &str, ends: &[&str]) {
         None => format!("{said:?}"),
     };
     assert!(ends.contains(&end.as_str()), "{harm}: {end}: {said:?}");
-    // What a process said just before it ended itself may not have left it.
+    // Output that a process wrote just before it ended itself may be lost.
     let begun = ["exit", "crash"].contains(&harm) || said.iter().any(|said| matches!(said, Said::Message(_)));
     assert!(begun, "{harm}: it had begun: {said:?}");
 }

@@ -28,7 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-/// A hang guard, far above what anything here takes.
+/// Guard against hanging, far above what anything here takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) type Client = RuntimeSupervisorClient<Channel>;
@@ -42,7 +42,8 @@ pub(super) struct Stack {
     dir: tempfile::TempDir,
 }
 
-/// Where the binaries are: above the place of this one, so that all of them can be copied to where an account runs them.
+/// Returns the directory of the binaries, which is above this one's, so that all of them can be copied to where an
+/// account runs them.
 pub(super) fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_path_buf()
 }
@@ -51,12 +52,12 @@ pub(super) fn runtime() -> Command {
     Command::new(target().join("asp-runtime"))
 }
 
-/// The program that stands for an interpreter.
+/// Returns the program that stands in for an interpreter.
 pub(super) fn interpreter() -> PathBuf {
     target().join("examples/ppp_worker")
 }
 
-/// Starts a runtime with `plugins` installed: (id, what differs from the manifest below).
+/// Starts a runtime with `plugins` installed: (id, differences from the manifest below).
 pub(super) async fn start(plugins: &[(&str, Value)]) -> Stack {
     start_with(plugins, &[]).await
 }
@@ -110,8 +111,8 @@ pub(super) fn compile_java(stack: &Stack, id: &str, class: &str) {
     assert!(javac.status().expect("javac is on the PATH").success());
 }
 
-/// Users that no other runtime's workers have: the bound on processes counts a user's everywhere, and a fork bomb
-/// of one test would be another test's.
+/// Returns a range of users that no other runtime's workers have: the limit on processes counts a user's processes
+/// everywhere, so a fork bomb of one test would affect another.
 fn uid_base() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let own = NEXT.fetch_add(1, Ordering::Relaxed) % 128;
@@ -204,14 +205,14 @@ impl Stack {
         open(&mut self.client.clone(), tunnel_id).await
     }
 
-    /// One call from start to end, and what it brought.
+    /// Makes one call and returns everything that it sent.
     pub(super) async fn call(&self, id: &str, request_id: &str, arguments: &Value) -> Vec<Said> {
         let mut tunnel = self.tunnel(id).await;
         tunnel.invoke(request_id, arguments).await;
         tunnel.rest().await
     }
 
-    /// The same with arguments as text, which a `Value` may not hold.
+    /// Like [`Stack::call`], with arguments as text, for values that a `Value` cannot hold.
     pub(super) async fn call_text(&self, id: &str, request_id: &str, arguments: &str) -> Vec<Said> {
         let mut tunnel = self.tunnel(id).await;
         tunnel.invoke_text(request_id, arguments, None).await;
@@ -227,12 +228,12 @@ impl Stack {
         self.health().await["plugins"][plugin][name].as_f64().unwrap_or(0.0) as u64
     }
 
-    /// The workers' processes as the machine sees them: by the directory each has under `state`.
+    /// Returns the number of workers on the machine: each has a directory under `state`.
     pub(super) fn homes(&self) -> usize {
         std::fs::read_dir(self.state.join("w")).map(Iterator::count).unwrap_or(0)
     }
 
-    /// Waits for a line in the runtime's log, which is read beside the tests.
+    /// Waits for a line in the runtime's log, which is read in parallel to the tests.
     pub(super) async fn log_line(&self, text: &str) -> String {
         eventually(text, || async { !self.logged(text).is_empty() }).await;
         self.logged(text).pop().unwrap()
@@ -255,7 +256,7 @@ impl Drop for Stack {
     }
 }
 
-/// A request for a worker of version 1.0.0.
+/// Builds a request for a worker of version 1.0.0.
 pub(super) fn wanted(id: &str, tenant: &str) -> AllocateWorkerRequest {
     AllocateWorkerRequest {
         plugin: Some(reference(id)),
@@ -281,7 +282,7 @@ pub(super) fn admitted(response: &AllocateWorkerResponse) -> Admitted {
     response.admission.as_ref().unwrap().status()
 }
 
-/// What a tunnel brought, in short.
+/// A frame of a tunnel, in short form.
 #[derive(Clone, Debug)]
 pub(super) enum Said {
     Message(Out),
@@ -295,7 +296,7 @@ impl Said {
         matches!(self, Said::Event(event) if event.r#type() == kind)
     }
 
-    /// The details of a WORKER_CRASHED.
+    /// Returns the details of a WORKER_CRASHED.
     pub(super) fn crash(&self) -> Option<(String, bool)> {
         let Said::Event(event) = self else { return None };
         let details = event.details.clone().filter(|_| event.r#type() == Type::WorkerCrashed)?;
@@ -303,7 +304,7 @@ impl Said {
         Some((details["cause"].as_str()?.to_owned(), details["delivered"].as_bool()?))
     }
 
-    /// The code of a `failed`.
+    /// Returns the code of a `failed`.
     pub(super) fn failed(&self) -> Option<&str> {
         match self {
             Said::Message(Out::Failed(failed)) => Some(&failed.code),
@@ -311,7 +312,7 @@ impl Said {
         }
     }
 
-    /// The JSON text of the output of a `completed`.
+    /// Returns the JSON text of the output of a `completed`.
     pub(super) fn output_text(&self) -> Option<String> {
         match self {
             Said::Message(Out::Completed(done)) => {
@@ -321,7 +322,7 @@ impl Said {
         }
     }
 
-    /// The output of a `completed`.
+    /// Returns the output of a `completed`.
     pub(super) fn output(&self) -> Option<Value> {
         match self {
             Said::Message(Out::Completed(done)) => {
@@ -348,7 +349,7 @@ pub(super) async fn open(client: &mut Client, tunnel_id: &str) -> Result<Tunnel,
 impl Tunnel {
     pub(super) async fn frame(&self, message: &impl Name) {
         let frame = PppClientFrame::carrying(&self.id, message);
-        // Err: the runtime ended the tunnel, which the frames tell.
+        // Err: the runtime ended the tunnel, as the frames show.
         let _ = self.send.as_ref().unwrap().send(frame).await;
     }
 
@@ -405,7 +406,7 @@ impl Tunnel {
         }
     }
 
-    /// Everything until the tunnel's end, which is the last.
+    /// Reads everything until the tunnel's end, which is the last element.
     pub(super) async fn rest(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         loop {
@@ -418,7 +419,7 @@ impl Tunnel {
         }
     }
 
-    /// Reads until `wanted`, and returns that.
+    /// Reads until `wanted` holds, and returns that frame.
     pub(super) async fn until(&mut self, mut wanted: impl FnMut(&Said) -> bool) -> Said {
         loop {
             let said = self.next().await;
@@ -433,7 +434,7 @@ impl Tunnel {
         self.until(|said| said.is_event(kind)).await
     }
 
-    /// Until the worker says something.
+    /// Reads until the worker sends something.
     pub(super) async fn until_message(&mut self) -> Said {
         self.until(|said| matches!(said, Said::Message(_))).await
     }

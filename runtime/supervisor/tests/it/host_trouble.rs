@@ -1,5 +1,5 @@
-//! A machine that cannot start a worker: no crash of the plugin, a reason that names what is missing, and service as
-//! soon as it is there again.
+//! Tests of a machine that cannot start a worker: the plugin is not blamed, the reason names what is missing, and
+//! service resumes once it is available.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +16,7 @@ const PYTHON: &str = "from asp_plugin import plugin\n\
     @plugin.tool\n\
     async def greet(args, ctx):\n    return {'text': 'Hello'}\n";
 
-/// A disk of its own below the runtime's workers.
+/// A separate disk for the runtime's workers.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -31,8 +31,8 @@ impl Disk {
         Disk(at.to_path_buf())
     }
 
-    /// Waits until nothing is kept that has no name any more: a sandbox that has ended lets go of its directories when
-    /// the kernel takes its mounts down.
+    /// Waits until no unlinked file is kept: an ended sandbox releases its directories when the kernel removes its
+    /// mounts.
     async fn settled(&self) {
         let named = count(&self.0);
         eventually("only what has a name is kept", || async {
@@ -42,7 +42,7 @@ impl Disk {
         .await;
     }
 
-    /// Takes every byte, and every file but `left`.
+    /// Uses up every byte, and every file but `left`.
     fn fill(&self, left: usize) {
         let dir = self.0.join("fill");
         std::fs::create_dir(&dir).unwrap();
@@ -66,7 +66,7 @@ impl Drop for Disk {
     }
 }
 
-/// Room for the three directories of a worker, and for its socket in none of them.
+/// Number of files that fit the three directories of a worker, but not its socket in any of them.
 const DIRECTORIES: usize = 3;
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn a_worker_that_fills_the_disk_itself_is_no_trouble_of_the_machine() {
     let disk = Disk::mount(&dir.path().join("state"));
     let stack = account::start(dir, &[PIVOT_ROOT], &["--min-level", "1"]).await;
     disk.settled().await;
-    // What a worker left is cleared beside the next start, which may find the disk full for a moment.
+    // The remains of a worker are cleared in parallel to the next start, which may find the disk full for a moment.
     let quarantined = || async {
         let told = refusal(&stack).await;
         assert!(told.contains("quarantined: ") || told.contains("no space is left"), "{told}");
@@ -122,7 +122,7 @@ async fn a_worker_that_fills_the_disk_itself_is_no_trouble_of_the_machine() {
     assert!(stack.figure("greet@1.0.0", "crashes").await >= 5);
 }
 
-/// Files and directories, `at` itself with them.
+/// Counts files and directories, including `at` itself.
 fn count(at: &Path) -> u64 {
     let below =
         std::fs::read_dir(at).map(|entries| entries.flatten().map(|entry| count(&entry.path())).sum());
@@ -144,7 +144,7 @@ async fn a_full_disk_at_worker_start_is_told_to_the_calls_and_over_when_there_is
     let stack = launch(dir, runtime(), &[]).await;
     disk.settled().await;
     disk.fill(0);
-    // More than the crashes in a minute that would set the plugin aside.
+    // More crashes in a minute than would quarantine the plugin.
     for _ in 0..8 {
         let told = refusal(&stack).await;
         assert!(told.contains("host_trouble: ") && told.contains("No space left on device"), "{told}");

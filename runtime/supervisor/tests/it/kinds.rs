@@ -1,5 +1,5 @@
-//! Every kind of JSON value (I-14): what a handler of each language receives, which docs/plugins.md says, and that a stdio
-//! server gets and gives the text.
+//! Tests of every kind of JSON value (I-14): what a handler of each language receives, as docs/plugins.md describes,
+//! and that a stdio server gets and sends the text unchanged.
 
 use asp_json::{Json, kinds};
 use asp_proto::plugin::server_message::Payload as Out;
@@ -49,7 +49,7 @@ public final class Kinds implements Tool {
 }
 "#;
 
-/// The kinds of [`kinds::KINDS`] in their order, and what Python, Node and Java make of each; a code where the call fails.
+/// The kinds of [`kinds::KINDS`] in their order, and what Python, Node and Java make of each; a code if the call fails.
 const RECEIVED: [(&str, [&str; 3]); 12] = [
     (
         "a 128-bit integer",
@@ -101,7 +101,7 @@ const RECEIVED: [(&str, [&str; 3]); 12] = [
     ),
 ];
 
-/// What the handler says that it received, or the code that the call fails with.
+/// Returns what the handler received, or the code with which the call fails.
 async fn received(stack: &Stack, request_id: &str, arguments: &str) -> String {
     let said = stack.call_text("kinds", request_id, arguments).await;
     if let Some(code) = said.iter().find_map(Said::failed) {
@@ -111,7 +111,7 @@ async fn received(stack: &Stack, request_id: &str, arguments: &str) -> String {
     answer["got"].as_str().unwrap().to_owned()
 }
 
-/// Calls the plugin with every kind, and with a string of 900 KiB, which has this type.
+/// Calls the plugin with every kind, and with a string of 900 KiB, whose type in the language is `string`.
 async fn receives(stack: &Stack, column: usize, string: &str) {
     for (place, (kind, (name, expected))) in kinds::KINDS.iter().zip(RECEIVED).enumerate() {
         assert_eq!(kind.name, name);
@@ -142,7 +142,7 @@ async fn java_receives_every_kind_as_documented() {
     receives(&stack, 2, "String").await;
 }
 
-/// The arguments as they came to the server, and the structured content of its answer.
+/// Returns the arguments as the server received them, and the structured content of its answer.
 async fn verbatim(stack: &Stack, request_id: &str, arguments: &str) -> (String, String) {
     let said = stack.call_text("verbatim", request_id, arguments).await;
     let content = said.iter().find_map(|said| match said {

@@ -1,4 +1,4 @@
-//! What each language's interpreter is told to forbid and to bound, read back from the live process.
+//! Tests of the restrictions and limits of each language's interpreter, read back from the live process.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ const MIB: f64 = 1_048_576.0;
 #[expect(clippy::cast_precision_loss, reason = "a small number")]
 const MEMORY_MIB: f64 = MEMORY as f64 / MIB;
 
-/// What a worker of this language finds about itself, and where its plugins are.
+/// Returns what a worker of this language finds about itself, and where its plugins are.
 async fn knobs(language: Language) -> (Value, String) {
     let stack = start(|plugins| language.install(plugins, "knobs", &json!({})), |command| command).await;
     let found = ask(&stack, "knobs", &json!({"knobs": true})).await;
@@ -43,7 +43,7 @@ async fn pythons_bounds_hold() {
         found["recursion"].as_str().unwrap().starts_with("maximum recursion depth exceeded"),
         "{found:#}"
     );
-    // The plugin's package and the runtime's own environment, and nothing of the machine's Python beside them.
+    // The plugin's package and the runtime's own environment, and nothing of the machine's Python.
     let mut allowed = vec![format!("{plugins}/knobs/1.0.0/package")];
     allowed.extend(
         found["prefixes"].as_array().unwrap().iter().map(|prefix| prefix.as_str().unwrap().to_owned()),
@@ -74,7 +74,7 @@ async fn nodes_bounds_hold() {
         "addons": false,
     });
     assert_eq!(found["permissions"], permissions);
-    // Three quarters of the memory for the old generation; what is beyond is the young one's.
+    // Three quarters of the memory are for the old generation; the rest is the young one's.
     let heap = found["heap"].as_f64().unwrap() / MIB;
     assert!((MEMORY_MIB * 0.75..MEMORY_MIB).contains(&heap), "{heap} MiB");
 }
@@ -96,7 +96,7 @@ async fn javas_bounds_hold() {
     let bytes = |knob: &str| found[knob].as_str().unwrap().parse::<f64>().unwrap() / MIB;
     assert_eq!(bytes("MaxHeapSize"), MEMORY_MIB / 2.0);
     assert_eq!(bytes("MaxMetaspaceSize"), MEMORY_MIB / 4.0);
-    // What the collector gives out is the heap less one of its two halves for survivors.
+    // The collector provides the heap except one of its two halves for survivors.
     let heap = found["maxMemory"].as_f64().unwrap() / MIB;
     assert!((MEMORY_MIB / 2.0 * 0.9..=MEMORY_MIB / 2.0).contains(&heap), "{heap} MiB");
     assert_eq!(found["metaspace"].as_f64().unwrap() / MIB, MEMORY_MIB / 4.0);

@@ -1,4 +1,4 @@
-//! The real shims in the real sandbox: each language serves a call, and is started as its manifest says.
+//! Tests of the real shims in the real sandbox: each language serves a call, and is started as its manifest requires.
 //!
 //! scripts/setup installs the shims; `.tools/env` names them (ASP_PLUGIN_PYTHON and its like).
 
@@ -57,7 +57,7 @@ async fn greets(stack: &Stack, id: &str) -> Value {
     answer
 }
 
-/// What the worker's interpreter told with the last sample.
+/// Returns what the worker's interpreter reported with the last sample.
 async fn vitals(stack: &Stack, id: &str) -> Value {
     let key = format!("{id}@1.0.0");
     let worker = async || stack.health().await["plugins"][&key]["worker_list"][0].clone();
@@ -116,7 +116,7 @@ async fn java_serves_a_call_within_its_memory() {
     }
 }
 
-/// A stdio MCP server without any library.
+/// A stdio MCP server that uses no library.
 const STDIO: &str = r#"
 import json, queue, sys, threading, time
 
@@ -251,7 +251,7 @@ async fn an_answer_that_cannot_be_used_fails_its_call_alone() {
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
 }
 
-/// A decoded value takes 32 bytes and more, however short its text is.
+/// A decoded value takes at least 32 bytes, however short its text is.
 #[tokio::test]
 async fn the_runtimes_memory_follows_the_length_of_an_answer_and_not_its_values() {
     const VALUES: usize = 8_000_000;
@@ -303,7 +303,7 @@ async fn what_a_stdio_server_says_and_asks_is_its_only_calls() {
 
     let said = stack.call("stdio", "two", &json!({"asks": "tools/call"})).await;
     assert_eq!(output(&said).unwrap()["asked"]["error"]["code"], -32601, "nobody answers that");
-    // With a second call beside it, nothing says whose a request is.
+    // With a second call in the server, nothing identifies the call of a request.
     let mut slow = stack.tunnel("stdio").await;
     slow.invoke("three", &json!({"mode": "slow"})).await;
     slow.until_message().await;
@@ -353,7 +353,7 @@ async fn a_stdio_server_reads_resources_and_prompts_and_asks_within_them() {
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
 }
 
-/// Answers what a stdio server asks next.
+/// Answers the next request of a stdio server.
 async fn answer_mcp(tunnel: &mut Tunnel, request_id: &str, result: &Value) {
     let asked = tunnel.until(|said| matches!(said, Said::Message(Out::McpRequested(_)))).await;
     let Said::Message(Out::McpRequested(asked)) = asked else { panic!("{asked:?}") };

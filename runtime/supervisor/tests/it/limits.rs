@@ -1,4 +1,4 @@
-//! Time and other bounds of calls.
+//! Tests of time and other limits of calls.
 
 use std::time::Duration;
 
@@ -103,7 +103,7 @@ async fn logs_are_escaped_tagged_and_held_to_their_rate() {
     stack.log_line("more than its rate").await;
 }
 
-/// One call that ends in one of the ways a gateway can end one.
+/// Makes one call and ends it in one of the ways in which a gateway can end one.
 async fn end_somehow(stack: &Stack, number: usize) {
     let handle = stack.allocate(wanted("echo", &format!("tenant-{}", number % 3))).await.handle.unwrap();
     let id = format!("call-{number}");

@@ -1,4 +1,4 @@
-//! What plugins list themselves: the same list from each language's own hook, and from none of them.
+//! Tests of plugins that list their resources: the same list from each language's own hook, and from none of them.
 
 use asp_proto::plugin::{Context, ListResourcesRequest, ListResourcesResponse, ResourceInfo};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Plugins that take every process and thread their worker may have: their session goes on, other calls of the same
-//! worker end as calls do, and when there is room again the worker serves as before. From Node 22.15 on, its
+//! Tests of plugins that take every process and thread their worker may have: the session continues, other calls of the
+//! same worker end normally, and the worker serves as before once there is capacity again. From Node 22.15 on, its
 //! permissions let a plugin start neither processes nor threads.
 
 use asp_proto::plugin::server_message::Payload as Out;
@@ -27,13 +27,13 @@ async fn keeps_its_session(language: Language) {
     let asked = first.until_message().await;
     assert!(matches!(asked, Said::Message(Out::Elicitation(_))), "{asked:?}");
 
-    // Answered or refused, as there is room for it.
+    // Answered or refused, depending on capacity.
     let names = json!({"names": true});
     let beside = stack.call("crowd", "beside", &names).await;
     let refused = beside.iter().any(|said| said.failed() == Some("OVERLOADED"));
     assert!(output(&beside).is_some() || refused, "{beside:?}");
 
-    // The worker began when its call did: mostly it was full when it was first asked.
+    // The worker started with its call, so it was usually full when it was first queried.
     let mut samples = listen(&stack, "worker_sample").await;
     loop {
         let (event, figures) = next(&mut samples).await;
@@ -46,7 +46,7 @@ async fn keeps_its_session(language: Language) {
     let said = first.rest().await;
     let started = output(&said).unwrap_or_else(|| panic!("{said:?}"))["started"].as_u64();
     assert!((1..=PIDS).contains(&started.unwrap()), "{started:?}");
-    // One that waits takes no other's thread.
+    // A waiting call takes no other call's thread.
     let mut waiting = stack.tunnel("crowd").await;
     waiting.invoke("waiting", &json!({"ask": true})).await;
     let asked = waiting.until_message().await;

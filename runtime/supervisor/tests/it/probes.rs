@@ -1,6 +1,6 @@
-//! What no plugin may reach, whatever its language: one list of probes, run by a plugin of each language in its
-//! sandbox, and, as the control, by the same code outside of any (I-7). Whoever runs them: what an account that is not
-//! root cannot reach outside either is no control.
+//! Tests of what no plugin may reach, whatever its language: one list of probes, run by a plugin of each language in
+//! its sandbox, and, as the control, by the same code outside of any (I-7). This works for any account: a probe that an
+//! account other than root cannot reach outside either is no control.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
@@ -19,15 +19,15 @@ use super::attempts::{DISK_MIB, FILES, Language, PIDS, ask, start};
 use super::death::descendants;
 use super::harness::Stack;
 
-/// Stands in the runtime's environment, where its settings are.
+/// A secret in the runtime's environment, where its settings are.
 pub(super) const SECRET: &str = "the-runtimes-secret";
 const NEIGHBOURS_SECRET: &str = "the-neighbours-secret";
 
-/// What only root reaches outside.
+/// Targets that only root reaches outside.
 const OF_ROOT: [&str; 4] =
     ["write into the system", "write into the settings", "write into the root", "write into the devices"];
 
-/// What every worker finds in its environment (runtime/README.md).
+/// Variables of every worker's environment (runtime/README.md).
 pub(crate) const ENVIRONMENT: [&str; 10] = [
     "ASP_PLUGIN_CODE",
     "ASP_PLUGIN_MANIFEST",
@@ -41,7 +41,7 @@ pub(crate) const ENVIRONMENT: [&str; 10] = [
     "TZ",
 ];
 
-/// The list. `do` names the attempt; what else it needs is where the thing stands that it must not reach.
+/// Builds the list. `do` names the attempt; the other fields locate the target that must not be reached.
 fn probes(outside: &Outside, neighbour: &Neighbour, stack: &Stack, id: &str) -> Value {
     let pid = neighbour.pid;
     let runtime = stack.child.id();
@@ -50,7 +50,7 @@ fn probes(outside: &Outside, neighbour: &Neighbour, stack: &Stack, id: &str) -> 
     let code = stack.plugins().join(id).join("1.0.0/plugin.json");
     let dir = outside.dir.path();
     let [tcp, tcp6, metadata, udp] = outside.ports;
-    // A question for the address of example.com (RFC 1035 section 4.1).
+    // A query for the address of example.com (RFC 1035 section 4.1).
     let question = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01".as_slice();
     let found = |name: &str| dir.join(name);
     json!([
@@ -58,7 +58,7 @@ fn probes(outside: &Outside, neighbour: &Neighbour, stack: &Stack, id: &str) -> 
         {"name": "TCP by IPv6", "do": "tcp", "host": "::1", "port": tcp6},
         {"name": "UDP", "do": "udp", "host": "127.0.0.1", "port": udp, "bytes": [1, 2, 3]},
         {"name": "DNS", "do": "udp", "host": "127.0.0.1", "port": udp, "bytes": question},
-        // The listener stands for 169.254.169.254, which a test must not give to this machine.
+        // The listener stands in for 169.254.169.254, which a test must not add to this machine.
         {"name": "metadata address", "do": "tcp", "host": "127.169.254.169", "port": metadata},
         {"name": "abstract socket", "do": "abstract", "path": outside.abstract_name},
         {"name": "path socket", "do": "unix", "path": found("socket")},
@@ -93,7 +93,7 @@ fn probes(outside: &Outside, neighbour: &Neighbour, stack: &Stack, id: &str) -> 
         {"name": "write into the devices", "do": "write", "path": "/dev"},
         {"name": "more files than it may open", "do": "files", "path": code, "count": FILES + 20},
         {"name": "more disk than it has", "do": "disk", "path": ".", "mib": DISK_MIB + 4},
-        // Last: what it started is being ended while the next one runs.
+        // Last: the processes that it started are being ended while the next one runs.
         {"name": "more processes than it may start", "do": "processes", "count": PIDS + 20},
     ])
 }
@@ -128,8 +128,8 @@ async fn a_java_plugin_of_an_ordinary_account_reaches_nothing_either() {
     reaches_nothing_of_an_account(Language::Java).await;
 }
 
-/// Node's permission flags refuse much of the list before the sandbox is asked; without them it must refuse alone,
-/// with a way out too.
+/// Node's permission flags refuse much of the list before the sandbox is involved; without them the sandbox must refuse
+/// alone, even with network access.
 #[tokio::test]
 async fn a_node_without_its_permission_flags_reaches_nothing_either() {
     let shim = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ async fn a_node_without_its_permission_flags_reaches_nothing_either() {
     assert!(!found.to_string().contains("ERR_ACCESS_DENIED"), "Node refused, not the sandbox: {found:#}");
 }
 
-/// Returns what the probes said inside.
+/// Returns the results of the probes inside.
 async fn reaches_nothing(
     language: Language,
     adapt: impl FnOnce(Command) -> Command,
@@ -158,7 +158,7 @@ async fn reaches_nothing(
     refused_inside(language, stack).await
 }
 
-/// The same in a runtime of an ordinary account.
+/// Runs the same test in a runtime of an ordinary account.
 async fn reaches_nothing_of_an_account(language: Language) {
     let home = account::home();
     account::python(home.path());
@@ -207,7 +207,7 @@ struct Neighbour {
 }
 
 impl Neighbour {
-    /// The first worker of its stack.
+    /// Starts the first worker of its stack.
     async fn start(stack: &Stack) -> Neighbour {
         let mut call = stack.tunnel("neighbour").await;
         call.invoke("held", &json!({"harm": "ignore"})).await;
@@ -217,7 +217,7 @@ impl Neighbour {
         let [home] = homes.as_slice() else { panic!("one worker has one directory: {homes:?}") };
         let id = home.file_name().into_string().unwrap();
         let home = home.path().into_os_string().into_string().unwrap();
-        // By the worker's user: its file system knows no other.
+        // As the worker's user: its file system knows no other.
         let user = std::fs::metadata(format!("/proc/{pid}")).unwrap().uid();
         let mut write = Command::new("sh");
         write.args(["-c", "printf %s \"$1\" > \"$2\"", "sh", NEIGHBOURS_SECRET]);
@@ -230,7 +230,7 @@ impl Neighbour {
     }
 }
 
-/// What stands outside, open to everybody.
+/// Targets outside the sandbox, open to everybody.
 struct Outside {
     ports: [u16; 4],
     abstract_name: String,
@@ -272,7 +272,7 @@ impl Outside {
     }
 }
 
-/// Sends back what comes first.
+/// Sends back the first data that it receives.
 fn echo(mut stream: impl Read + Write) {
     let mut buffer = [0; 64];
     if let Ok(length) = stream.read(&mut buffer) {
@@ -280,7 +280,7 @@ fn echo(mut stream: impl Read + Write) {
     }
 }
 
-/// Copies a directory with all below it.
+/// Copies a directory recursively.
 fn copy(from: &Path, to: &Path) {
     std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755)).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {

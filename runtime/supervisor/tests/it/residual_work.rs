@@ -1,11 +1,11 @@
-//! What a call started ends with it, or its worker does.
+//! Tests that everything a call started ends with it, or its worker does.
 
 use serde_json::{Value, json};
 
 use super::account::{PIVOT_ROOT, start_stand_ins};
 use super::harness::{Stack, crash, eventually, output, start};
 
-/// Processes below the runtime with this name.
+/// Returns the number of processes below the runtime with this name.
 fn running(stack: &Stack, name: &str) -> usize {
     super::death::descendants(stack.child.id())
         .into_iter()
@@ -14,7 +14,7 @@ fn running(stack: &Stack, name: &str) -> usize {
         .count()
 }
 
-/// How many workers there were so far; the process id of each inside its sandbox is the same.
+/// Returns the number of workers so far; the process id of each inside its sandbox is the same.
 async fn workers_seen(stack: &Stack) -> u64 {
     stack.figure("echo@1.0.0", "starts").await
 }

@@ -1,4 +1,4 @@
-//! A runtime that is not root: its workers have its own user, so what keeps them from it must be something else.
+//! Tests of a runtime that is not root: its workers run as its own user, so something else must protect it from them.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::account::{PIVOT_ROOT, UNSHARE, USER, outside, start_stand_ins};
 use super::death::descendants;
 use super::harness::{Stack, output, reason, start, wanted};
 
-/// A runtime at level 2, the highest without the calls that are `refused`.
+/// Starts a runtime at level 2, the highest one without the `refused` calls.
 async fn at_level_2(refused: u32) -> Stack {
     let plugins =
         [("echo", json!({"isolation": {"minLevel": 1}})), ("high", json!({"isolation": {"minLevel": 3}}))];
@@ -15,7 +15,7 @@ async fn at_level_2(refused: u32) -> Stack {
     stack
 }
 
-/// The users of the workers' processes, as the machine has them.
+/// Returns the users of the workers' processes, as the machine sees them.
 fn users(stack: &Stack) -> Vec<u32> {
     let status = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let user = |text: String| {

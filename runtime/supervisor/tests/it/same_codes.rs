@@ -1,5 +1,5 @@
-//! The same event ends a call in the same way whatever the plugin's language: code, details, and what a caller is told of a
-//! failure that the plugin did not expect.
+//! Tests that the same event ends a call in the same way in every language: the code, the details, and the message to
+//! the caller for a failure that the plugin did not expect.
 
 use std::time::Duration;
 
@@ -108,15 +108,15 @@ fn plugin(language: &str, entrypoint: &str) -> Value {
     })
 }
 
-/// What is done to a call while it runs.
+/// Event that happens to a call while it runs.
 enum Meanwhile {
     Nothing,
-    /// Its time is over after that.
+    /// Its deadline passes after this time.
     Deadline(Duration),
     Cancel,
-    /// Its question is answered so: an action, or why there is no answer.
+    /// Its question is answered with an action, or with the reason why there is no answer.
     Answer(Action, &'static str),
-    /// Its delegation comes to nothing.
+    /// Its delegation has no result.
     NoResult(&'static str),
 }
 
@@ -153,7 +153,7 @@ async fn ends(stack: &Stack, what: Value, meanwhile: Meanwhile) -> Out {
     end.unwrap_or_else(|| panic!("{said:?}"))
 }
 
-/// An end as its caller may see it: the code and the details of a failure, the rest of a result.
+/// Returns the visible part of an end: the code and the details of a failure, or the contents of a result.
 fn shape(end: Out) -> (String, Value) {
     let read = |json: Option<asp_proto::plugin::Json>| {
         json.filter(|json| !json.value.is_empty())
@@ -164,7 +164,7 @@ fn shape(end: Out) -> (String, Value) {
             assert!(!failed.message.contains("a secret"), "{}", failed.message);
             let said = match failed.code.as_str() {
                 "INTERNAL" | "QUOTA" => failed.message.into(),
-                // Each language's own words for the same.
+                // Each language has its own text for the same.
                 _ => Value::Null,
             };
             (failed.code, json!({"details": read(failed.details), "said": said}))

@@ -1,12 +1,12 @@
-//! Named secrets of the operator: who is on a secret's list gets it in the environment of a process of its own, and nobody
-//! else, over the API and the logs neither (I-7, I-12, ADR 16).
+//! Tests of the operator's named secrets: a primitive on a secret's list gets it in the environment of a process of its
+//! own, and no other primitive does; nor does it appear in the API or the logs (I-7, I-12, ADR 16).
 
 use asp_proto::supervisor::{AllocateWorkerRequest, PluginRef};
 use serde_json::{Value, json};
 
 use super::harness::{Stack, install, launch, reference, wanted};
 
-/// Tells its environment, its process and what its library is.
+/// A server that reports its environment, its process and its library.
 const SERVER: &str = r#"
 import json, os, sys
 try:

@@ -1,4 +1,4 @@
-//! Many tunnels on one ProxyPpp stream.
+//! Tests of many tunnels on one ProxyPpp stream.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,14 +22,14 @@ use tonic::{Code, Status, Streaming};
 
 use super::harness::{PATIENCE, Stack, eventually, start, wanted};
 
-/// What a worker has to end a call that was cancelled; then it is killed.
+/// Time that a worker has to end a cancelled call before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A gateway's end of a shared stream.
 pub(super) struct Shared {
     send: mpsc::Sender<PppClientFrame>,
     frames: Streaming<PppServerFrame>,
-    /// What came while something else was waited for, by its name.
+    /// Payloads that arrived while something else was awaited, by name.
     kept: HashMap<String, Vec<Payload>>,
 }
 
@@ -49,12 +49,12 @@ impl Shared {
         self.put(name, &invocation(request_id, arguments)).await;
     }
 
-    /// The gateway sends no more.
+    /// Closes the gateway's side.
     pub(super) fn half_close(&mut self) {
         self.send = mpsc::channel(1).0;
     }
 
-    /// Asks for a worker and sends work along.
+    /// Requests a worker and sends work along.
     pub(super) async fn begin(&self, name: &str, plugin: &str, request_id: &str, arguments: &Value) {
         self.put(name, &wanted(plugin, "tenant")).await;
         self.invoke(name, request_id, arguments).await;
@@ -64,7 +64,7 @@ impl Shared {
         timeout(PATIENCE, self.frames.message()).await.expect("the stream hangs")
     }
 
-    /// The next payload under `name`.
+    /// Returns the next payload under `name`.
     pub(super) async fn of(&mut self, name: &str) -> Payload {
         loop {
             if let Some(kept) = self.kept.get_mut(name).filter(|kept| !kept.is_empty()) {
@@ -75,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// The answer to the request for a worker: its handle, and whether a worker took what came along.
+    /// Returns the answer to the request for a worker: its handle, and whether a worker received the work.
     pub(super) async fn allocated(&mut self, name: &str) -> (String, bool) {
         let Payload::Ppp(any) = self.of(name).await else { panic!("no answer") };
         assert_eq!(any.type_url, AllocateWorkerResponse::type_url());
@@ -94,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// Reads until the tunnel's result: its output as JSON.
+    /// Reads until the tunnel's result, and returns its output as JSON.
     async fn output(&mut self, id: &str) -> Value {
         loop {
             let Payload::Ppp(any) = self.of(id).await else { continue };
@@ -115,7 +115,7 @@ impl Shared {
         async move {
             loop {
                 periods.tick().await;
-                // Err: the stream has ended, and the test sees it.
+                // Err: the stream has ended, which the test detects.
                 let _ = send.send(read.clone()).await;
             }
         }
@@ -134,7 +134,7 @@ impl Shared {
     }
 }
 
-/// The message that begins a call.
+/// Builds the message that begins a call.
 pub(super) fn invocation(request_id: &str, arguments: &Value) -> ClientMessage {
     let invoke = InvokeRequest {
         request_id: request_id.into(),
@@ -261,7 +261,7 @@ async fn a_tunnel_that_is_acknowledged_gets_more_than_a_window() {
     let (id, _) = shared.allocated("+1").await;
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"mode": "flood"})).await;
-    // A frame takes 4 KiB of the window of 2 MiB at least.
+    // A frame takes at least 4 KiB of the window of 2 MiB.
     for number in 1..=2000_u32 {
         shared.of(&id).await;
         if number.is_multiple_of(256) {
@@ -310,7 +310,7 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
     let began = Instant::now();
     drop(lost);
-    // At once, on another worker: the former execution ignores its cancel and is killed first.
+    // It starts at once on another worker: the previous execution ignores its cancellation and is killed first.
     let mut shared = Shared::open(&stack).await;
     shared.put("+1", &wanted("echo", "t")).await;
     let (id, _) = shared.allocated("+1").await;
@@ -341,7 +341,7 @@ async fn an_execution_is_ended_for_whoever_goes_on_with_its_call_at_another_runt
     while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
     assert_eq!(end("another").await, Ok(()), "it does not run here");
     assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0, "nobody else's call is ended");
-    // Its gateway is there yet, as far as this runtime knows; the worker ignores its cancel and is killed.
+    // As far as this runtime knows, its gateway is still there; the worker ignores the cancellation and is killed.
     let began = Instant::now();
     assert_eq!(end("one").await, Ok(()));
     assert!(began.elapsed() >= GRACE, "it has ended: {:?}", began.elapsed());

@@ -1,4 +1,5 @@
-//! A gateway that reads one call slowly holds up its worker's stream: the calls beside it are not blamed for that.
+//! Tests of a gateway that reads one call slowly and so blocks its worker's stream: the worker's other calls are not
+//! blamed for that.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ async fn a_call_that_answers_its_cancel_while_nobody_listens_to_its_worker_gets_
     let (slowly, _) = shared.allocated("+1").await;
     shared.until_event(&slowly, Type::TunnelReady).await;
     shared.invoke(&slowly, "slowly", &json!({"mode": "flood", "count": 10_000})).await;
-    // More than the window: from here on the worker is heard for a moment in each second.
+    // More than the window: from here on the worker's stream is read for a moment in each second.
     for _ in 0..500 {
         shared.of(&slowly).await;
     }
@@ -33,7 +34,7 @@ async fn a_call_that_answers_its_cancel_while_nobody_listens_to_its_worker_gets_
     };
     assert_eq!(crash(&said), None, "its worker is not killed for it");
     assert!(said.iter().any(|said| said.failed() == Some("CANCELLED")), "{said:?}");
-    // The slow one made way for it, and is told.
+    // The slow call was given up for it, and its gateway is notified.
     shared.until_event(&slowly, Type::RuntimeOverload).await;
     shared.until_event(&slowly, Type::TunnelClosed).await;
     assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0);

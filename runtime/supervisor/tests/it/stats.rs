@@ -1,4 +1,4 @@
-//! What operators see of plugins and their workers, and what a worker can make of that.
+//! Tests of what operators see of plugins and their workers, and of the influence of a worker on it.
 
 use asp_proto::plugin::{Context, InvokeRequest, Json, client_message};
 use asp_proto::supervisor::{MetricsEvent, MetricsStreamRequest};
@@ -86,7 +86,7 @@ async fn a_worker_that_lies_or_is_silent_hurts_its_own_figures_only() {
         stack.call(id, "one", &json!({})).await;
     }
     let worker = async |plugin: &str| stack.health().await["plugins"][plugin]["worker_list"][0].clone();
-    // They are asked together, so when one has answered, all have been asked.
+    // Workers are queried together, so when one has answered, all have been queried.
     eventually("the honest one is heard", || async {
         worker("echo@1.0.0").await["heap_used_bytes"] == json!(1000.0)
     })

@@ -1,4 +1,4 @@
-//! What a stdio MCP server lists, asked for as a whole, and that it says so when that changes.
+//! Tests of the lists of a stdio MCP server: requested as a whole, and its notifications of changes.
 
 use std::collections::BTreeMap;
 
@@ -36,14 +36,14 @@ async fn lists(stack: &Stack, request_id: &str) -> McpLists {
     listed.unwrap_or_else(|| panic!("{said:?}"))
 }
 
-/// Description by name.
+/// Returns the descriptions by name.
 fn described(lists: &McpLists) -> Vec<(String, String)> {
     let tools: Vec<Value> = serde_json::from_slice(&lists.tools.as_ref().unwrap().value).unwrap();
     let text = |tool: &Value, key: &str| tool[key].as_str().unwrap().to_owned();
     tools.iter().map(|tool| (text(tool, "name"), text(tool, "description"))).collect()
 }
 
-/// Calls a tool as a gateway that wants to hear of lists; whether the call was told that they have changed.
+/// Calls a tool like a gateway that wants to know about list changes; returns whether the call was notified of one.
 async fn call(stack: &Stack, request_id: &str, tool: &str, arguments: &Value) -> bool {
     let attrs = BTreeMap::from([(MCP_LISTS.to_owned(), "watched".to_owned())]);
     called(stack, (request_id, attrs), tool, arguments).await
@@ -84,7 +84,7 @@ async fn a_stdio_server_lists_all_that_it_has_and_tells_calls_when_that_changes(
     assert!(!call(&stack, "two", "ticket", &json!({"id": "1"})).await);
     assert!(call(&stack, "three", "become", &json!({"now": "reworded"})).await);
     assert!(described(&lists(&stack, "four").await)[0].1.contains("keys"));
-    // What it says between calls is told to the next one, and to no look.
+    // A notification between calls is reported to the next call, and to no listing.
     assert!(!call(&stack, "five", "become", &json!({"now": "gone", "later": true})).await);
     stack.log_line("tools/list_changed").await;
     let plain = called(&stack, ("plain", BTreeMap::new()), "ticket", &json!({"id": "1"})).await;

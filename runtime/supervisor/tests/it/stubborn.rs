@@ -1,5 +1,5 @@
-//! Workers that do not read what they are told, and workers that say too much: they are ended or held to their
-//! rate, and nobody else is affected.
+//! Tests of workers that do not read their messages, and of workers that send too much: they are ended or limited to
+//! their rate, and nothing else is affected.
 
 use std::time::{Duration, Instant};
 
@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 
 use super::harness::{Said, Stack, Tunnel, crash, eventually, output, start, wanted};
 
-/// A worker has 2 s after a cancel; the rest is for a busy machine. Far below the harness's own patience.
+/// Time limit for a worker's end: it has 2 s after a cancel, and the rest is for a busy machine. Far below the
+/// harness's own patience.
 const SOON: Duration = Duration::from_secs(20);
-/// Longest a neighbour's call may take: a hang guard.
+/// Maximum duration of another plugin's call: a guard against hanging.
 const NEIGHBOUR: Duration = SOON;
 
-/// A call whose worker has shut the window of its stream and sends pongs all the same.
+/// Makes a call whose worker has closed the window of its stream and still sends pongs.
 async fn deaf(stack: &Stack, id: &str, end: Option<Duration>) -> Tunnel {
-    // A tenant whose calls end worker after worker is put off; each of these has its own.
+    // A tenant whose calls end worker after worker is quarantined, so each of these has its own.
     let mut tunnel = stack.tunnel_for(wanted("deaf", id)).await;
     tunnel.invoke_until(id, &json!({"mode": "deaf"}), end).await;
     tunnel.until_message().await;
@@ -67,12 +68,12 @@ async fn a_pong_to_no_ping_shows_nothing() {
     let mut tunnel = stack.tunnel("deaf").await;
     tunnel.invoke("one", &json!({"mode": "deaf"})).await;
     let began = Instant::now();
-    // Nobody cancels it: it is killed because it answers no ping, whatever pongs it sends.
+    // It is not cancelled: it is killed because it answers no ping, whatever pongs it sends.
     assert_eq!(crash(&tunnel.rest().await), Some(("wedged".to_owned(), true)));
     assert!(began.elapsed() < SOON);
 }
 
-/// Calls of another plugin, one after another, until `bad` has ended. Each succeeds and soon.
+/// Makes calls of another plugin, one after another, until `bad` has ended. Each must succeed soon.
 async fn neighbours(stack: &Stack, bad: &mut Tunnel) -> (Vec<Said>, u32) {
     let mut calls = 0;
     let good = async {

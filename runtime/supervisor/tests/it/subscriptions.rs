@@ -1,4 +1,4 @@
-//! Subscriptions to resources: what they tell, how they end, and what they leave to calls.
+//! Tests of subscriptions to resources: their updates, their ends, and the capacity that they leave to calls.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn subscription(uri: &str) -> SubscribeRequest {
     SubscribeRequest { uri: uri.into(), request_id: format!("watch {uri}"), ..SubscribeRequest::default() }
 }
 
-/// A subscription whose worker has it.
+/// Starts a subscription and waits until its worker has it.
 async fn subscribe(stack: &Stack, plugin: &str, uri: &str) -> Tunnel {
     let mut tunnel = stack.tunnel_for(place(plugin)).await;
     tunnel.frame(&subscription(uri)).await;
@@ -33,7 +33,7 @@ fn is_update(said: &Said) -> bool {
     matches!(said, Said::Other(any) if any.to_msg::<ResourceUpdated>().is_ok())
 }
 
-/// What a subscription told from its beginning to its end.
+/// Returns all updates of a subscription from its beginning to its end.
 async fn told(stack: &Stack, uri: &str) -> Vec<Said> {
     let mut tunnel = stack.tunnel_for(place("echo")).await;
     tunnel.frame(&subscription(uri)).await;

@@ -1,4 +1,5 @@
-//! A tenant whose calls crash a plugin's workers: it is put off itself, and costs others nothing but the first time.
+//! Tests of a tenant whose calls crash a plugin's workers: only that tenant is quarantined, and others are affected by
+//! the first crash at most.
 
 use serde_json::json;
 
@@ -11,7 +12,7 @@ async fn begin(stack: &Stack, tenant: &str, id: &str, milliseconds: u64) -> Tunn
     tunnel
 }
 
-/// A call that crashes its worker; false: it is refused.
+/// Makes a call that crashes its worker; returns false if it is refused.
 async fn crashes(stack: &Stack, id: &str) -> bool {
     let answer = stack.allocate(wanted("echo", "hostile")).await;
     let Some(handle) = answer.handle else {
@@ -21,7 +22,7 @@ async fn crashes(stack: &Stack, id: &str) -> bool {
     let mut tunnel = stack.open(&handle.tunnel_id).await.unwrap();
     tunnel.invoke(id, &json!({"mode": "crash"})).await;
     let said = tunnel.rest().await;
-    // Its crash is counted by now: the next one is refused before it has a tunnel.
+    // Its crash has been counted by now: the next call is refused before it has a tunnel.
     assert!(crash(&said).is_some(), "{said:?}");
     true
 }
@@ -38,7 +39,7 @@ async fn a_call_that_ignores_its_cancel_costs_the_tenants_beside_it_no_place_amo
     assert!(crash(&good.rest().await).is_some());
     let _good = begin(&stack, "good", "good-2", 60_000).await;
     let _other = begin(&stack, "other", "other-1", 60_000).await;
-    // What the crash left of the worker before is cleared beside the calls.
+    // The remains of the crashed worker are cleared in parallel to the calls.
     eventually("they share a worker: neither is suspected", || async { stack.homes() == 1 }).await;
     let _stubborn = begin(&stack, "stubborn", "stubborn-2", 60_000).await;
     assert_eq!(stack.homes(), 2, "it has one of its own");

@@ -1,4 +1,4 @@
-//! What people and machines see of the runtime, and the way out of a sandbox.
+//! Tests of what people and machines see of the runtime and of a sandbox's network access.
 
 use std::process::Stdio;
 

@@ -1,5 +1,5 @@
-//! A network in which the test is the whole internet: names, public, private and link-local addresses, a web
-//! server at all of them, and an authority that the machine trusts. Nothing of it leaves the machine.
+//! A network in which the test is the whole internet: names, public, private and link-local addresses, a web server at
+//! all of them, and an authority that the machine trusts. Nothing leaves the machine.
 
 use std::fs::{self, File, Permissions};
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// Names and where they lead.
+/// Names and their addresses.
 pub(super) const HOSTS: [(&str, &str); 6] = [
     ("service.test", "1.1.1.1"),
     ("unlisted.test", "1.0.0.1"),
@@ -48,7 +48,7 @@ impl World {
         World { dir, tls, served: Arc::default() }
     }
 
-    /// The runtime's command within this world.
+    /// Wraps the runtime's command to run within this network.
     pub(super) fn around(&self, runtime: &Command) -> Command {
         let python = std::env::var("ASP_PLUGIN_PYTHON").unwrap();
         let mut command = Command::new("unshare");
@@ -76,7 +76,7 @@ impl World {
                         } else {
                             match tls.accept(stream).await {
                                 Ok(stream) => answer(stream, &served).await,
-                                // Captured: a test that fails shows why the client was not served.
+                                // Captured: a failed test shows why the client was not served.
                                 Err(error) => println!("TLS: {error}"),
                             }
                         }
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-/// Runs in the network of the process `pid`; what is opened there stays there.
+/// Runs `work` in the network of the process `pid`; sockets opened there stay there.
 pub(super) fn within<T: Send + 'static>(pid: u32, work: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::spawn(move || {
         let network = File::open(format!("/proc/{pid}/ns/net")).unwrap();
@@ -106,7 +106,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, served: &Mutex<
     while !head.ends_with(b"\r\n\r\n") && head.len() < 16 << 10 {
         match stream.read_u8().await {
             Ok(byte) => head.push(byte),
-            // A client that only looked whether the port is there.
+            // A client that only checked whether the port is open.
             Err(_) => return,
         }
     }
@@ -121,7 +121,7 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, served: &Mutex<
     stream.shutdown().await.unwrap();
 }
 
-/// An authority (PEM), and a server with a certificate of it for every name.
+/// Creates an authority (PEM), and a server with a certificate from it for every name.
 fn certificates() -> (String, TlsAcceptor) {
     let key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
@@ -132,7 +132,7 @@ fn certificates() -> (String, TlsAcceptor) {
     let server_key = KeyPair::generate().unwrap();
     let names: Vec<String> = HOSTS.iter().map(|(name, _)| (*name).to_owned()).collect();
     let mut server = CertificateParams::new(names).unwrap();
-    // Python from 3.13 on wants it.
+    // Required by Python 3.13 and later.
     server.use_authority_key_identifier_extension = true;
     let certificate = server.signed_by(&server_key, &Issuer::new(authority, &key)).unwrap();
     let private = PrivateKeyDer::try_from(server_key.serialize_der()).unwrap();
@@ -145,7 +145,7 @@ fn certificates() -> (String, TlsAcceptor) {
     (pem, TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Lays the authority out as a machine does: for OpenSSL by the hash of its name, and for Java.
+/// Installs the authority as a machine does: for OpenSSL by the hash of its name, and for Java.
 fn trust(authority: &str, dir: &Path) {
     let certs = dir.join("certs");
     fs::create_dir_all(certs.join("java")).unwrap();
@@ -161,7 +161,7 @@ fn trust(authority: &str, dir: &Path) {
         .args(["-importcert", "-noprompt", "-alias", "test", "-storepass", "changeit", "-file"])
         .arg(&bundle);
     run(keytool.arg("-keystore").arg(&store));
-    // Where Debian has it; it is bound there.
+    // The path on Debian; it is mounted there.
     fs::write(certs.join("java/cacerts"), "").unwrap();
     for (path, mode) in [(&certs, 0o755), (&certs.join("java"), 0o755), (&store, 0o644)] {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
