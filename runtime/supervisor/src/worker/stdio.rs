@@ -1,11 +1,11 @@
 //! Mode `mcp-stdio`: an existing MCP server on a process's standard input and output, presented as a PPP worker.
 //!
 //! Owns the translation: invoke is `tools/call`, a read `resources/read`, a prompt `prompts/get`; progress is progress,
-//! cancel is `notifications/cancelled`, a ping is a ping. What the server asks of its client (elicitation, sampling,
-//! roots) is a question of its only call. Refuses what it asks while no call or several run: nothing says whose it is.
-//! That its lists have changed is said to every call that runs then, else to the next one, where its gateway wants to hear.
-//! Keeps true: what a server writes never ends the process, which other calls share (`lines`); nobody waits for a cancelled
-//! call, since MCP servers do not answer one; each request of the server is answered, once.
+//! cancel is `notifications/cancelled`, a ping is a ping. A request of the server to its client (elicitation, sampling,
+//! roots) becomes a question of its only call; it is refused while no call or several run, because nothing identifies
+//! its call. A change of its lists is reported to every running call whose gateway wants it, or else to the next one.
+//! Keeps true: nothing that a server writes ends the process, which other calls share (`lines`); nothing waits for a
+//! cancelled call, since MCP servers do not answer one; each request of the server is answered exactly once.
 //! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server, client.
 
 mod asked;
@@ -40,21 +40,21 @@ pub use reading::{Part, Reading, Work};
 use said::{completed, failed, notified, refused};
 use wire::{Answer, Incoming, Message};
 
-/// Messages from the server that the runtime has not taken. Each may be large, so they are few.
+/// Capacity for messages from the server that the runtime has not taken. Each may be large, so there are few.
 const FROM_SERVER: usize = 4;
-/// Reads and prompts that the server was not given yet; each comes with a slot of the pool.
+/// Capacity for reads and prompts that were not sent to the server yet; each comes with a slot of the pool.
 const READINGS: usize = 16;
-/// Requests whose late answers are dropped; older ones were forgotten by any server.
+/// Maximum number of requests whose late answers are dropped; a server has forgotten older ones.
 const MAX_UNHEEDED: usize = 1024;
 const INVALID_PARAMS: i64 = -32602;
-/// What a server says when it lists otherwise than before.
+/// Notifications of a server whose lists have changed.
 const METHODS_OF_LISTS: [&str; 3] = [
     "notifications/tools/list_changed",
     "notifications/resources/list_changed",
     "notifications/prompts/list_changed",
 ];
 
-/// A reason that an answer cannot be used, as its call gets it.
+/// The reason why an answer cannot be used, as its call receives it.
 struct Unusable {
     code: &'static str,
     status: Code,
@@ -72,9 +72,9 @@ const MALFORMED: Unusable = Unusable {
     message: "the server's answer is not a JSON-RPC result or error",
 };
 
-/// What the runtime reads instead of a session stream.
+/// Messages of the server, which take the place of a session stream.
 pub type Inbox = mpsc::Receiver<Result<ServerMessage, Cause>>;
-/// Where reads and prompts go, which have no place in a session stream.
+/// Queue of reads and prompts, which are not part of a session stream.
 pub type Readings = mpsc::Sender<Reading>;
 
 /// A server that has answered `initialize`.
@@ -83,14 +83,14 @@ pub struct Bridge {
     lines: mpsc::Receiver<Incoming>,
     readings: mpsc::Receiver<Reading>,
     next_id: u64,
-    /// By the id of their request to the server. Bounded by the pool's slots.
+    /// Calls by the id of their request to the server. Bounded by the pool's slots.
     calls: BTreeMap<u64, Running>,
-    /// What the server asked and nobody has answered.
+    /// Unanswered requests of the server.
     asked: Asked,
     pings: BTreeMap<u64, String>,
     unheeded: BTreeSet<u64>,
     lists: NamedLists,
-    /// It has said that one of them changed, and no call was told.
+    /// Whether a list has changed and no call has been notified.
     lists_changed: bool,
     out: mpsc::Sender<Result<ServerMessage, Cause>>,
 }
@@ -98,14 +98,14 @@ pub struct Bridge {
 /// A call that the server works on.
 struct Running {
     request_id: String,
-    /// Its gateway wants to hear when lists change.
+    /// Whether its gateway wants to be notified when lists change.
     hears_of_lists: bool,
-    /// Of a read or a prompt: who waits for it. Absent: the session stream has its end.
+    /// A read or a prompt with the channel that waits for its parts. If absent, the call ends in the session stream.
     reading: Option<(Work, mpsc::Sender<Part>)>,
 }
 
 impl Bridge {
-    /// Translates both ways until either side ends; a fault of the server is the last thing said.
+    /// Translates both ways until either side ends; sends a fault of the server last.
     pub async fn run(mut self, mut messages: mpsc::Receiver<ClientMessage>) {
         let fault = loop {
             let step = tokio::select! {
@@ -118,7 +118,7 @@ impl Bridge {
                     Some(Incoming::Message(message)) => self.receive(message).await,
                     Some(Incoming::TooLarge { id }) => self.unanswered(id, &TOO_LARGE).await,
                     Some(Incoming::Malformed { id }) => self.unanswered(id, &MALFORMED).await,
-                    // The process is ending, and says why by itself.
+                    // The process is ending, and its exit says why.
                     None => return,
                 },
             };
@@ -141,13 +141,13 @@ impl Bridge {
             In::Ping(ping) => {
                 let id = self.request("ping", &Json::part("{}")).await?;
                 self.pings.insert(id, ping.nonce);
-                // A server that answers none is killed after a few.
+                // A server that answers no pings is killed after a few.
                 while self.pings.len() > 16 {
                     self.pings.pop_first();
                 }
                 Ok(())
             }
-            // A server that asks nothing in this way is told nothing.
+            // A server asks nothing in these ways, so no answer is for it.
             In::Init(_) | In::UserInput(_) | In::DelegationResult(_) | In::CheckpointAck(_) => Ok(()),
         }
     }
@@ -170,14 +170,14 @@ impl Bridge {
 
     async fn read(&mut self, reading: Reading) -> Result<(), Cause> {
         let Reading { work, parts } = reading;
-        // Given up before the server heard of it; its cancel may have come sooner.
+        // Given up before it was sent to the server; its cancel may have arrived earlier.
         if parts.is_closed() {
             return Ok(());
         }
         let lists = work.lists();
         self.ask_for(work, parts).await?;
         if lists {
-            // It is about to hear.
+            // This listing reports the change.
             self.lists_changed = false;
         } else {
             self.tell_of_lists().await;
@@ -203,14 +203,14 @@ impl Bridge {
         let params = json!({"requestId": id, "reason": reason});
         self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await?;
         self.close_asked(id).await?;
-        // Whoever cancels a read does not wait for it.
+        // The sender of a read's cancel does not wait for the read.
         if call.reading.is_none() {
             self.say(failed(request_id, "CANCELLED", reason)).await;
         }
         Ok(())
     }
 
-    /// The answer to this request will not be heeded.
+    /// Ignores the answer to this request.
     fn ignore(&mut self, id: u64) {
         self.unheeded.insert(id);
         if self.unheeded.len() > MAX_UNHEEDED {
@@ -225,7 +225,7 @@ impl Bridge {
                 self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)).await
             }
             Message::Request { id, method, params } => {
-                // Who lists asks nobody anything.
+                // A listing has no client that could be asked.
                 let only = self.only().filter(|(call, _)| !self.lists(*call));
                 match self.asked.begin(only, id, method, &params) {
                     Ok((call, asked)) => self.tell(call, Out::McpRequested(asked)).await,
@@ -251,11 +251,11 @@ impl Bridge {
             self.lists_changed = true;
             self.tell_of_lists().await;
         }
-        // Logs and updates name no call: with one alone they are that one's.
+        // Logs and updates name no call; if a single one runs, they belong to it.
         let only = self.only().and_then(|(id, _)| self.calls.get(&id)).filter(|call| call.reading.is_none());
         let only = only.map(|call| call.request_id.clone()).unwrap_or_default();
         match notified(method, params, only) {
-            // Progress of a call that has ended says nothing any more.
+            // Progress of a call that has ended is dropped.
             Some(Out::Progress(progress)) if !self.runs(&progress.request_id) => {}
             Some(payload) => self.say(payload).await,
             None => {}
@@ -264,7 +264,7 @@ impl Bridge {
 
     async fn answered(&mut self, id: u64, answer: Answer) -> Result<(), Cause> {
         if let Some(nonce) = self.pings.remove(&id) {
-            // Whatever it says of the ping, it is alive.
+            // Any answer to the ping shows that the server is alive.
             self.say(Out::Pong(Pong { nonce })).await;
             return Ok(());
         }
@@ -282,7 +282,7 @@ impl Bridge {
                 Given::Rest(_) if parts.is_closed() => return Ok(()),
                 Given::Rest(rest) => return self.ask_for(*rest, parts).await,
             };
-            // Err: nobody waits for it any more.
+            // Err: nothing waits for it any more.
             let _ = parts.send(part).await;
             return Ok(());
         }
@@ -295,7 +295,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Ends a call whose answer cannot be used; the process and its other calls go on.
+    /// Ends a call whose answer cannot be used; the process and its other calls continue.
     async fn unanswered(&mut self, id: u64, fault: &Unusable) -> Result<(), Cause> {
         if let Some(nonce) = self.pings.remove(&id) {
             self.say(Out::Pong(Pong { nonce })).await;
@@ -305,7 +305,7 @@ impl Bridge {
         let Some(call) = self.calls.remove(&id) else { return Ok(()) };
         self.close_asked(id).await?;
         match call.reading {
-            // Err: nobody waits for it any more.
+            // Err: nothing waits for it any more.
             Some((_, parts)) => {
                 drop(parts.send(Part::Failed(Status::new(fault.status, fault.message))).await);
             }
@@ -314,20 +314,20 @@ impl Bridge {
         Ok(())
     }
 
-    /// The only call, with the id of its request to the server.
+    /// Returns the only call, with the id of its request to the server.
     fn only(&self) -> Option<(u64, String)> {
         let mut calls = self.calls.iter();
         let (id, call) = calls.next()?;
         calls.next().is_none().then(|| (*id, call.request_id.clone()))
     }
 
-    /// Whether it is no call of a client but a look at what there is.
+    /// Whether the request is not a client's call but a listing.
     fn lists(&self, call: u64) -> bool {
         let reading = self.calls.get(&call).and_then(|call| call.reading.as_ref());
         reading.is_some_and(|(work, _)| work.lists())
     }
 
-    /// Tells the calls that run that the lists have changed, if they have, and if their gateway wants to hear of it.
+    /// Notifies the running calls whose gateways want it that the lists have changed, if they have.
     async fn tell_of_lists(&mut self) {
         if !self.lists_changed {
             return;
@@ -344,7 +344,7 @@ impl Bridge {
         self.calls.values().any(|call| call.request_id == request_id && call.reading.is_none())
     }
 
-    /// Answers what the server asked within a call that has ended.
+    /// Answers the server's requests within a call that has ended.
     async fn close_asked(&mut self, call: u64) -> Result<(), Cause> {
         for line in self.asked.close(call) {
             self.write(&line).await?;
@@ -352,10 +352,10 @@ impl Bridge {
         Ok(())
     }
 
-    /// Says something of a call to whoever has it.
+    /// Sends a payload of a call to its receiver.
     async fn tell(&self, call: u64, payload: Out) {
         match self.calls.get(&call).map(|call| &call.reading) {
-            // Err: nobody waits for it any more.
+            // Err: nothing waits for it any more.
             Some(Some((_, parts))) => drop(parts.send(Part::Said(Box::new(payload))).await),
             Some(None) => self.say(payload).await,
             None => {}

@@ -1,7 +1,7 @@
-//! What an MCP server asks of its client, until it is answered.
+//! Requests of an MCP server to its client, until they are answered.
 //!
-//! Refuses what no client may answer, what belongs to no call, and more than a call may have open. Keeps true: each
-//! request has one answer, also when its call ends first.
+//! Refuses requests that no client may answer, that belong to no call, and that exceed the number of open ones per
+//! call. Keeps true: each request is answered once, even if its call ends first.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,10 @@ use super::wire::server_id;
 
 /// Requests that a client may answer.
 const METHODS: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
-/// Most that are open: those of one call (plugin.proto), since only an only call has any.
+/// Maximum number of open requests: that of one call (plugin.proto), since only a single running call has any.
 const MAX_OPEN: usize = 16;
-/// Largest parameters in bytes, as JSON text: a little more than the gateway takes of a sampling request with an image.
+/// Maximum size of the parameters in bytes, as JSON text: a little more than the gateway accepts in a sampling request
+/// with an image.
 const MAX_PARAMS: usize = (1 << 20) + 1024;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
@@ -38,7 +39,7 @@ struct Open {
 }
 
 impl Asked {
-    /// The question to ask, and of which call. `Err`: the line that refuses the request.
+    /// Registers a request. Returns the question to ask and its call. `Err`: the line that refuses the request.
     pub(super) fn begin(
         &mut self,
         only: Option<(u64, String)>,
@@ -72,7 +73,7 @@ impl Asked {
         Ok((call, question))
     }
 
-    /// The line that answers the server; `None` where it waits no longer.
+    /// Returns the line that answers the server; `None` if it no longer waits.
     pub(super) fn answer(&mut self, answer: DeliverMcpAnswer) -> Option<String> {
         let number: u64 = answer.correlation_id.parse().ok()?;
         if self.open.get(&number)?.request_id != answer.request_id {
@@ -86,7 +87,7 @@ impl Asked {
         })
     }
 
-    /// The server takes a request of its own back; what to say of it, and to which call.
+    /// Removes a request that the server withdraws; returns the notice for its call, and the call.
     pub(super) fn take_back(&mut self, params: &Json) -> Option<(u64, McpRequested)> {
         let id = server_id(params.member("requestId")?.text())?;
         let number = self.open.iter().find(|(_, open)| open.id == id).map(|(number, _)| *number)?;
@@ -100,7 +101,7 @@ impl Asked {
         Some((open.call, taken_back))
     }
 
-    /// The lines that answer what was asked within a call that has ended.
+    /// Returns the lines that answer the open requests of a call that has ended.
     pub(super) fn close(&mut self, call: u64) -> Vec<String> {
         let ended = self.open.extract_if(.., |_, open| open.call == call);
         ended.map(|(_, open)| error(&open.id, REFUSED, "the call that this belongs to has ended")).collect()

@@ -1,7 +1,7 @@
-//! How an MCP server on standard input and output is greeted.
+//! Handshake with an MCP server on standard input and output.
 //!
-//! Keeps true: it is told of those capabilities alone whose requests a call's client may answer; whether that client
-//! can is known only with the request.
+//! Keeps true: the server learns only of capabilities whose requests a call's client may answer; whether that client
+//! can is known only at the time of the request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::cause::Cause;
 use crate::worker::logs::Meter;
 
 const PROTOCOL_VERSION: &str = "2025-11-25";
-/// The gateway leaves out what the client of a call did not ask for.
+/// Log level requested from the server; the gateway drops what the client of a call did not ask for.
 const LOG_LEVEL: &str = "debug";
 
-/// Speaks the handshake. Returns the bridge, which is to be run, what it will say, and where reads and prompts go.
+/// Performs the handshake. Returns the bridge, which must be run, its messages, and the queue of reads and prompts.
 pub async fn open(
     (stdin, stdout): (ChildStdin, ChildStdout),
     logs: Arc<Meter>,
@@ -44,8 +44,8 @@ pub async fn open(
         out,
     };
     let client = json!({"name": "asp-runtime", "version": env!("CARGO_PKG_VERSION")});
-    // Without a mode, forms are meant: a server sends nobody to a page that no spec names. Roots are those of the
-    // call's client, which come and go with it, so that no change of them is told.
+    // Elicitation without a mode means forms: a server cannot send a user to a page that no spec names. Roots belong to
+    // a call's client and come and go with it, so no change of them is reported.
     let capabilities = json!({"elicitation": {}, "sampling": {"tools": {}}, "roots": {}});
     let params =
         json!({"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client});

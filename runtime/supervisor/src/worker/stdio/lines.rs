@@ -1,8 +1,8 @@
-//! The lines of a server's standard output: messages, and what it prints among them.
+//! The lines of a server's standard output: messages, and other text that it prints.
 //!
 //! Keeps true: no line ends the process, which other calls share. A line that is not a JSON-RPC message is skipped and
-//! logged as the worker's output, within its rate; an answer that is too large or malformed fails its own call; memory is
-//! bounded by `MAX_LINE`; whatever a server writes, it is read no faster than at a rate that costs its neighbours little.
+//! logged as the worker's output, within its rate; an answer that is too large or malformed fails its own call; memory
+//! is bounded by `MAX_LINE`; output is read at a rate that costs other workers little.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use tokio::time::{Instant, sleep};
 use super::wire::{Envelope, Incoming, MAX_LINE, parse};
 use crate::worker::logs::{self, Meter, PAUSE, Rate};
 
-/// A buffer that a large message left is not kept.
+/// Maximum size of the buffer that is kept after a large message.
 const KEPT_BUFFER: usize = 1 << 20;
 /// Rate and burst at which output is read: about that of workers' logs, and two answers of the largest size at once.
 const BYTES_PER_SECOND: u64 = 2 * MAX_LINE as u64;
-/// Bytes that a line counts in addition to its length: the time to handle a short one.
+/// Bytes that a line counts in addition to its length, for the time to handle a short one.
 const LINE_COST: usize = 4 << 10;
 
 /// Reads messages until the server closes its output.
@@ -48,14 +48,14 @@ pub(super) async fn read(
                 }
             }
             None if line.iter().all(u8::is_ascii_whitespace) || logs::printed(&meter, &line) => {}
-            // As everywhere, a flood is read slowly.
+            // A flood is read slowly, as everywhere.
             None => sleep(PAUSE).await,
         }
         pace.keep(line.len() + LINE_COST).await;
     }
 }
 
-/// Reads to the end of a line that began with `head`, and keeps of it whose message it is.
+/// Reads to the end of a line that began with `head`, and keeps only which request it answers.
 async fn too_large<R: AsyncRead + Unpin>(
     reader: &mut BufReader<R>,
     head: &[u8],
@@ -82,7 +82,7 @@ async fn too_large<R: AsyncRead + Unpin>(
     envelope.answered().map(|id| Incoming::TooLarge { id })
 }
 
-/// A limit on how fast a server's output is read.
+/// Rate limit on reading a server's output.
 struct Pace(Rate);
 
 impl Pace {
@@ -90,7 +90,7 @@ impl Pace {
         Pace(Rate::new(BYTES_PER_SECOND, Instant::now()))
     }
 
-    /// Waits until so many bytes were due. The writer is asleep meanwhile, not this process.
+    /// Waits until this many bytes may have been read. The writer is blocked during it, this process is not.
     async fn keep(&mut self, bytes: usize) {
         let mut ahead = bytes - self.0.take(bytes, Instant::now());
         while ahead > 0 {
@@ -164,7 +164,7 @@ mod tests {
         let malformed = br#"{"jsonrpc":"2.0","id":7,"result":oops}"#;
         let unknown = br#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
         let lines = |line: &[u8]| [line, b"\n"].concat().repeat(12_000);
-        // Without a log line, which has a rate of its own.
+        // Lines that are not logged, because the log has a rate of its own.
         for (flood, seconds) in [
             (lines(b""), 0.4),
             (lines(malformed), 0.4),

@@ -1,7 +1,7 @@
-//! What an MCP server lists, list by list and page by page.
+//! The lists of an MCP server, read list by list and page by page.
 //!
-//! Keeps true: pages, items and text are bounded; a server without a method lists nothing by it, in whatever words it refuses
-//! a list that it does not say it has; what it lists is passed on as it wrote it.
+//! Keeps true: pages, items and text are bounded; a server without a method has an empty list, whichever error it
+//! returns for a list that it does not declare; items are passed on as the server wrote them.
 //! Source: Model Context Protocol 2025-11-25, server/utilities/pagination.
 
 use asp_json::{Json, Members, first_elements, named};
@@ -18,19 +18,19 @@ const LISTS: [(&str, &str); 4] = [
     ("resources/list", "resources"),
     ("resources/templates/list", "resourceTemplates"),
 ];
-/// Most pages, and most items and bytes of their text (plugin.proto), of all lists together.
+/// Maximum number of pages, and of items and bytes of their text (plugin.proto), of all lists together.
 const MAX_PAGES: usize = 400;
 const MAX_ITEMS: usize = 10_000;
 const MAX_BYTES: usize = 3 << 20;
 /// JSON-RPC 2.0: the server does not have the method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Lists of a server, as its handshake names them.
+/// The lists that a server declares in its handshake.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NamedLists {
-    /// It says when one of them changes.
+    /// Whether it notifies its client of changes of any of them.
     pub(super) tell_of_changes: bool,
-    /// It names those that it has, and not this one; in the order of [`LISTS`].
+    /// The lists that it does not declare, if it declares others; in the order of [`LISTS`].
     lacks: [bool; LISTS.len()],
 }
 
@@ -51,12 +51,12 @@ impl NamedLists {
     }
 }
 
-/// A listing under way.
+/// A listing in progress.
 pub struct Listing {
     pub(super) request: ListResourcesRequest,
     /// The texts of the items.
     found: [Vec<String>; LISTS.len()],
-    /// The list that is being read, and where in it.
+    /// The list that is being read, and the cursor in it.
     list: usize,
     cursor: Option<Json>,
     pages: usize,
@@ -70,14 +70,14 @@ impl Listing {
         Listing { request, found, list: 0, cursor: None, pages: 0, items: 0, bytes: 0 }
     }
 
-    /// The next request to the server; `None` when all is read.
+    /// Returns the next request to the server; `None` when everything has been read.
     pub(super) fn next(&self) -> Option<(&'static str, Json)> {
         let (method, _) = LISTS.get(self.list)?;
         let cursor = self.cursor.iter().map(|cursor| ("cursor", cursor.clone()));
         Some((method, Members::from_iter(cursor).to_json()))
     }
 
-    /// Takes the answer to it.
+    /// Handles the answer to it.
     pub(super) fn take(&mut self, answer: Answer, lists: NamedLists) -> Result<(), Status> {
         let (Some((method, member)), Some(found)) = (LISTS.get(self.list), self.found.get_mut(self.list))
         else {
@@ -96,7 +96,7 @@ impl Listing {
             Answer::Result(result) => result,
         };
         let [given, cursor] = named(result.text(), [*member, "nextCursor"]).unwrap_or_default();
-        // One more than there may be.
+        // One more than the maximum.
         let items = given.and_then(|given| first_elements(given, MAX_ITEMS + 1)).unwrap_or_default();
         self.items += items.len();
         self.bytes += items.iter().map(|item| item.len()).sum::<usize>();
@@ -106,7 +106,7 @@ impl Listing {
             return Err(Status::internal(why));
         }
         found.extend(items.into_iter().map(str::to_owned));
-        // Some servers write an empty text where there is no more; the same cursor again would give the same page again.
+        // Some servers send an empty cursor at the end; the same cursor again would return the same page again.
         let next = cursor.filter(|next| next.starts_with('"') && *next != r#""""#).map(Json::part);
         self.cursor = next.filter(|next| self.cursor.as_ref() != Some(next));
         if self.cursor.is_none() {
@@ -173,7 +173,7 @@ mod tests {
         ] {
             assert!(listing().take(answer, any).is_err());
         }
-        // A method that is gone in the middle is no empty list.
+        // A method that disappears during a listing is not an empty list.
         let mut gone = listing();
         gone.take(page(1), any).unwrap();
         let unknown = Answer::Error { code: METHOD_NOT_FOUND, message: String::new(), data: None };

@@ -1,7 +1,7 @@
-//! Reads of resources and prompts of an MCP server, which a plugin has calls of their own for.
+//! Reads of resources and prompts of an MCP server, for which a plugin has separate calls.
 //!
-//! Owns `resources/read` and `prompts/get`, the lists as reads of several requests, and what their results are in PPP. Refuses
-//! to complete what somebody types: the spec lists the values, or nothing does.
+//! Owns `resources/read` and `prompts/get`, the listings as reads of several requests, and the translation of their
+//! results to PPP. Refuses completion of partial input: only a spec can list the values.
 
 use std::collections::BTreeMap;
 
@@ -24,42 +24,42 @@ use super::wire::{Answer, string, string_member};
 
 /// MCP 2025-11-25, server/resources, error handling.
 const RESOURCE_NOT_FOUND: i64 = -32002;
-/// Most contents and messages that are passed on, as at the gateway.
+/// Maximum number of contents and messages that are passed on, as at the gateway.
 const MAX_ITEMS: usize = 1001;
 
-/// A read or a prompt for the server, and where its parts go.
+/// A read or a prompt for the server, and the channel for its parts.
 pub struct Reading {
     pub work: Work,
     pub parts: mpsc::Sender<Part>,
 }
 
-/// What is to be read.
+/// Work of a read.
 pub enum Work {
     Resource(ReadResourceRequest),
     Prompt(GetPromptRequest),
-    /// All that there is.
+    /// A listing of everything that the server has.
     Lists(Box<Listing>),
 }
 
-/// What comes of it.
+/// A part of a read's result.
 pub enum Part {
-    /// On the way: what the server asks.
+    /// A request or event of the server before the end.
     Said(Box<Out>),
-    /// The last part.
+    /// Contents of a resource. This part and those below are the last of their read.
     Contents(Vec<ContentChunk>),
     Prompt(GetPromptResponse),
     Lists(ListResourcesResponse),
     Failed(Status),
 }
 
-/// What an answer of the server is.
+/// Result of a server's answer for its read.
 pub(super) enum Given {
     Part(Part),
-    /// The server is to be asked again.
+    /// Work that remains: the server needs another request.
     Rest(Box<Work>),
 }
 
-/// What goes with each request: the call's own id as the token of its progress, and its trace.
+/// Returns the metadata of a request: the call's own id as its progress token, and its trace.
 pub(super) fn meta(request_id: &str, attrs: &BTreeMap<String, String>) -> Json {
     let traceparent = attrs.get("traceparent").map(|parent| ("traceparent", parent.as_str()));
     Members::from_iter([("progressToken", request_id)].into_iter().chain(traceparent)).to_json()
@@ -74,7 +74,7 @@ impl Work {
         }
     }
 
-    /// Whether its gateway wants to hear when lists change.
+    /// Whether its gateway wants to be notified when lists change.
     pub(super) fn hears_of_lists(&self) -> bool {
         match self {
             Work::Resource(request) => request.attrs.contains_key(MCP_LISTS),
@@ -87,7 +87,7 @@ impl Work {
         matches!(self, Work::Lists(_))
     }
 
-    /// Whether nothing is to be read yet, because somebody types.
+    /// Whether it asks for completions of partial input instead of a read.
     pub fn completes(&self) -> bool {
         match self {
             Work::Resource(request) => !request.completing.is_empty(),
@@ -96,7 +96,7 @@ impl Work {
         }
     }
 
-    /// The request to the server; `None` when it has said all.
+    /// Returns the request to the server; `None` when nothing is left to ask.
     pub(super) fn request(&self) -> Option<(&'static str, Json)> {
         Some(match self {
             Work::Resource(request) => {
@@ -139,7 +139,7 @@ impl Work {
     }
 }
 
-/// The elements of a list that a result must have: without it, nothing is known of what was asked for.
+/// Returns the elements of a list that a result must have; without the list, the answer is malformed.
 fn items<'a>(result: &'a Json, name: &str) -> Result<Vec<&'a str>, Status> {
     let [items] = named(result.text(), [name]).unwrap_or_default();
     let items =

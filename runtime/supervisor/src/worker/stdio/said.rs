@@ -1,4 +1,4 @@
-//! What an MCP server says, in the words of PPP.
+//! Translation of an MCP server's messages to PPP.
 
 use asp_json::{Json, Members, named};
 use asp_proto::plugin::log_line::Level;
@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use super::INVALID_PARAMS;
 use super::wire::{string, string_member};
 
-/// A text as PPP carries it.
+/// Returns a text as PPP represents it.
 pub(super) fn json(text: &str) -> JsonText {
     JsonText { value: text.as_bytes().to_vec() }
 }
 
-/// A result as the server wrote it; one that is none of MCP is an error that says what is wrong with it.
+/// Translates a result, keeping the server's text. A result that is not one of MCP becomes a tool error that says what
+/// is wrong with it.
 pub(super) fn completed(request_id: &str, result: &Json) -> Out {
     let members = named(result.text(), ["structuredContent", "content", "isError", "_meta"]);
     let [output, content, is_error, meta] =
@@ -37,7 +38,7 @@ pub(super) fn completed(request_id: &str, result: &Json) -> Out {
     malformed(request_id, fault, content.and_then(string))
 }
 
-/// A tool error with the fault, and with the text that came in place of content.
+/// Builds a tool error with the fault, and with the text that the server sent in place of content.
 fn malformed(request_id: &str, fault: &str, text: Option<String>) -> Out {
     let fault = format!("the server's answer is malformed: {fault}");
     let texts = [Some(fault), text].into_iter().flatten();
@@ -59,7 +60,7 @@ pub(super) fn failed(request_id: &str, code: &str, message: &str) -> Out {
     })
 }
 
-/// An error as the server wrote it, whose code and data are in the details.
+/// Translates an error, keeping the server's text; code and data are in the details.
 pub(super) fn refused(request_id: &str, (code, message): (i64, &str), data: Option<Json>) -> Out {
     let word = if code == INVALID_PARAMS { "INVALID_ARGUMENT" } else { "INTERNAL" };
     let mut details = Members::from_iter([("code", Json::from(Value::from(code)))]);
@@ -75,7 +76,7 @@ pub(super) fn refused(request_id: &str, (code, message): (i64, &str), data: Opti
     })
 }
 
-/// What a notification means, if anything. `only` is the call that runs alone, or empty.
+/// Translates a notification, if it has a meaning in PPP. `only` is the id of the only running call, or empty.
 pub(super) fn notified(method: &str, params: &Json, only: String) -> Option<Out> {
     let text = |name: &str| string_member(params.text(), name).unwrap_or_default();
     match method {
@@ -85,7 +86,7 @@ pub(super) fn notified(method: &str, params: &Json, only: String) -> Option<Out>
             let message = data.map(|data| string(data.text()).unwrap_or_else(|| data.text().to_owned()));
             Some(log(only, &text("level"), message.unwrap_or_default()))
         }
-        // Outside of any call nobody is there who could be told.
+        // Outside a call, there is no client to notify.
         "notifications/resources/updated" if !only.is_empty() => {
             Some(Out::ResourceChanged(ResourceChanged { request_id: only, uri: text("uri") }))
         }
@@ -121,7 +122,7 @@ fn progress(params: &Json) -> Option<Out> {
     }))
 }
 
-/// A log line of a call; of the worker, where `request_id` is empty.
+/// Builds a log line of a call, or of the worker if `request_id` is empty.
 fn log(request_id: String, severity: &str, message: String) -> Out {
     let (level, severity) = match severity {
         "debug" => (Level::Debug, severity),

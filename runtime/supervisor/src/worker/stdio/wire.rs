@@ -1,9 +1,9 @@
-//! JSON-RPC 2.0 as an MCP server writes it: one message a line.
+//! JSON-RPC 2.0 as an MCP server writes it: one message per line.
 //!
-//! Refuses what does not say `"jsonrpc": "2.0"`: a line of log in JSON may have an `id`, a `method` or a `result` too.
-//! Keeps true: what is passed on keeps its text and is not decoded, so that memory follows the length of a line and not the
-//! number of its values; half of a surrogate pair (RFC 8259 section 8.2) passes as the escape that it is, and bytes that are
-//! not UTF-8 become U+FFFD.
+//! Refuses lines without `"jsonrpc": "2.0"`: a log line in JSON may also have an `id`, a `method` or a `result`. Keeps
+//! true: contents keep their text and are not decoded, so that memory depends on the length of a line and not on the
+//! number of its values; half of a surrogate pair (RFC 8259 section 8.2) passes as the escape that it is, and bytes
+//! that are not UTF-8 become U+FFFD.
 
 mod envelope;
 
@@ -12,11 +12,11 @@ use serde_json::Value;
 
 pub(super) use envelope::Envelope;
 
-/// Largest message in bytes: what the answer of an upstream over HTTP may have.
+/// Maximum size of a message in bytes, the same as for the answer of an upstream over HTTP.
 pub(super) const MAX_LINE: usize = 16 << 20;
-/// Longest id of a server's own request in bytes; those of SDKs are numbers or UUIDs.
+/// Maximum length of the id of a server's own request in bytes; SDKs use numbers or UUIDs.
 const MAX_ID: usize = 256;
-/// Longest data of an error in bytes; more is left out, as of an upstream over HTTP.
+/// Maximum size of an error's data in bytes; larger data is dropped, as for an upstream over HTTP.
 const MAX_DATA: usize = 64 << 10;
 
 /// A server's message. Batches do not exist in MCP since 2025-06-18.
@@ -27,15 +27,15 @@ pub(super) enum Message {
     Notification { method: String, params: Json },
 }
 
-/// A line that is for somebody.
+/// A line of the server that must be handled.
 #[derive(Debug, PartialEq)]
 pub(super) enum Incoming {
     Message(Message),
-    /// An answer above the bound.
+    /// An answer above the maximum size.
     TooLarge {
         id: u64,
     },
-    /// An answer that is not one of JSON-RPC.
+    /// An answer that is not valid JSON-RPC.
     Malformed {
         id: u64,
     },
@@ -49,17 +49,17 @@ pub(super) enum Answer {
     Error {
         code: i64,
         message: String,
-        /// More about it, as the server wrote it.
+        /// More about the error, as the server wrote it.
         data: Option<Json>,
     },
 }
 
-/// Reads a line; `None` if it is not a message, such as a line of log.
+/// Parses a line; `None` if it is not a message, such as a log line.
 pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
     // Some servers begin their output with a byte order mark.
     let line = unmarked(line);
     let text = String::from_utf8_lossy(line);
-    // A replacement character is longer than the byte it replaces.
+    // A replacement character is longer than the byte that it replaces.
     if text.len() > MAX_LINE {
         return Envelope::of(line).answered().map(|id| Incoming::TooLarge { id });
     }
@@ -79,7 +79,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
     }
 }
 
-/// A request, or without an id a notification.
+/// Returns a request, or a notification if there is no id.
 fn call(method: &str, id: Option<&str>, params: Option<&str>) -> Option<Message> {
     let method = string(method)?;
     let params = Json::part(params.filter(|params| *params != "null").unwrap_or("{}"));
@@ -89,14 +89,14 @@ fn call(method: &str, id: Option<&str>, params: Option<&str>) -> Option<Message>
     })
 }
 
-/// `None`: the line answers nothing. Some servers write both members, of which one is null.
+/// Returns an answer; `None`: the line answers nothing. Some servers write both members, one of which is null.
 fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<Incoming> {
     if result.is_none() && error.is_none() {
         return None;
     }
     let [result, error] = [result, error].map(|member| member.filter(|text| *text != "null"));
     let answer = match (result, error) {
-        // Each result of MCP is an object.
+        // Every result of MCP is an object.
         (Some(result), None) if result.starts_with('{') => Some(Answer::Result(Json::part(result))),
         (None, Some(error)) => error_of(error),
         _ => None,
@@ -116,7 +116,7 @@ fn error_of(text: &str) -> Option<Answer> {
     Some(Answer::Error { code: code.as_i64()?, message, data })
 }
 
-/// Our own ids are whole numbers; some servers give them back as texts or as floats.
+/// Parses an id of the runtime's requests. These are whole numbers; some servers return them as texts or as floats.
 fn own_id(text: &str) -> Option<u64> {
     let number = Some(text.trim_matches('"')).filter(|number| number.len() <= MAX_ID)?;
     let mut id = asp_json::decode(number).ok()?;
@@ -124,16 +124,16 @@ fn own_id(text: &str) -> Option<u64> {
     id.as_u64()
 }
 
-/// The id of a server's own request, a number or a short text: those of open requests are kept.
+/// Returns the id of a server's own request, a number or a short text, which is kept while the request is open.
 pub(super) fn server_id(text: &str) -> Option<Json> {
     let is_short = text.len() <= MAX_ID + 2;
     let is_id = text.starts_with(['"', '-']) || text.starts_with(|first: char| first.is_ascii_digit());
     (is_short && is_id).then(|| Json::part(text))
 }
 
-/// The string that a JSON text is.
+/// Returns the contents of a JSON text that is a string.
 pub(super) fn string(text: &str) -> Option<String> {
-    // Nothing else is decoded.
+    // Other types are not decoded.
     let value = text.starts_with('"').then(|| asp_json::decode(text).ok()).flatten()?;
     match value {
         Value::String(text) => Some(text),
@@ -141,7 +141,7 @@ pub(super) fn string(text: &str) -> Option<String> {
     }
 }
 
-/// The member `name` of an object, where it is a string.
+/// Returns the member `name` of an object, if it is a string.
 pub(super) fn string_member(object: &str, name: &str) -> Option<String> {
     let [member] = named(object, [name])?;
     member.and_then(string)

@@ -1,34 +1,34 @@
-//! The outermost members of a line that is not decoded, because it is too long or no JSON.
+//! The outermost members of a line that is not decoded, because it is too long or not JSON.
 
-/// Longest key, text and number of an [`Envelope`] that matter.
+/// Maximum number of bytes that are kept of a key, text or number of an [`Envelope`].
 const MAX_TOKEN: usize = 24;
 
-/// Reads on without an end; memory is constant.
+/// Incremental scanner of a line of any length, in constant memory.
 #[derive(Debug, Default)]
 pub(in crate::worker::stdio) struct Envelope {
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// The text or number that is being read, and the last key.
+    /// The current text or number, and the last key.
     token: Vec<u8>,
     key: Vec<u8>,
     id: Option<u64>,
     is_version_2: bool,
     has_method: bool,
     has_answer: bool,
-    /// The object has ended, or the line begins otherwise.
+    /// Whether the object has ended, or the line does not begin with one.
     ended: bool,
 }
 
 impl Envelope {
-    /// The envelope of a whole line.
+    /// Scans a whole line.
     pub(super) fn of(line: &[u8]) -> Envelope {
         let mut envelope = Envelope::default();
         envelope.read(line);
         envelope
     }
 
-    /// Reads on.
+    /// Scans further bytes.
     pub(in crate::worker::stdio) fn read(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if self.ended {
@@ -38,7 +38,7 @@ impl Envelope {
         }
     }
 
-    /// The id of the request that this answers.
+    /// Returns the id of the request that the line answers.
     pub(in crate::worker::stdio) fn answered(&self) -> Option<u64> {
         self.id.filter(|_| self.is_version_2 && self.has_answer && !self.has_method)
     }
