@@ -32,7 +32,7 @@ use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::process::EXIT_WITHIN;
 use crate::worker::session::BeginError;
-use crate::worker::stdio::{Listing, Part, Reading, Readings, Work};
+use crate::worker::stdio::{Listing, ReadPart, Reading, Readings, Work};
 
 /// Wait for the worker's end after it reported a failure, because the end may say more.
 const DEATH_WITHIN: Duration = Duration::from_millis(100);
@@ -266,10 +266,10 @@ async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), St
     readings.send(Reading { work, parts }).await.map_err(|_| gone())?;
     loop {
         match given.recv().await.ok_or_else(gone)? {
-            Part::Said(said) => {
+            ReadPart::Said(said) => {
                 call.receive(*said).await.map_err(|cause| Status::internal(cause.to_string()))?;
             }
-            Part::Contents(mut contents) => {
+            ReadPart::Contents(mut contents) => {
                 let last = contents.pop();
                 for content in &contents {
                     call.forward(content).await;
@@ -277,15 +277,15 @@ async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), St
                 last.iter().for_each(|last| call.conclude(last));
                 return Ok(());
             }
-            Part::Prompt(prompt) => {
+            ReadPart::Prompt(prompt) => {
                 call.conclude(&prompt);
                 return Ok(());
             }
-            Part::Lists(lists) => {
+            ReadPart::Lists(lists) => {
                 call.conclude(&lists);
                 return Ok(());
             }
-            Part::Failed(status) => return Err(status),
+            ReadPart::Failed(status) => return Err(status),
         }
     }
 }

@@ -31,14 +31,14 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use crate::cause::Cause;
-use asked::Asked;
+use asked::ServerRequests;
 pub use handshake::open;
 pub use listing::Listing;
 use listing::NamedLists;
-use reading::Given;
-pub use reading::{Part, Reading, Work};
+use reading::ReadOutcome;
+pub use reading::{ReadPart, Reading, Work};
 use said::{completed, failed, notified, refused};
-use wire::{Answer, Incoming, Message};
+use wire::{RpcAnswer, RpcMessage, ServerLine};
 
 /// Capacity for messages from the server that the runtime has not taken. Each may be large, so there are few.
 const FROM_SERVER: usize = 4;
@@ -80,13 +80,13 @@ pub type Readings = mpsc::Sender<Reading>;
 /// A server that has answered `initialize`.
 pub struct Bridge {
     stdin: ChildStdin,
-    lines: mpsc::Receiver<Incoming>,
+    lines: mpsc::Receiver<ServerLine>,
     readings: mpsc::Receiver<Reading>,
     next_id: u64,
     /// Calls by the id of their request to the server. Bounded by the pool's slots.
-    calls: BTreeMap<u64, Running>,
+    calls: BTreeMap<u64, RunningRequest>,
     /// Unanswered requests of the server.
-    asked: Asked,
+    asked: ServerRequests,
     pings: BTreeMap<u64, String>,
     unheeded: BTreeSet<u64>,
     lists: NamedLists,
@@ -96,12 +96,12 @@ pub struct Bridge {
 }
 
 /// A call that the server works on.
-struct Running {
+struct RunningRequest {
     request_id: String,
     /// Whether its gateway wants to be notified when lists change.
     hears_of_lists: bool,
     /// A read or a prompt with the channel that waits for its parts. If absent, the call ends in the session stream.
-    reading: Option<(Work, mpsc::Sender<Part>)>,
+    reading: Option<(Work, mpsc::Sender<ReadPart>)>,
 }
 
 impl Bridge {
@@ -115,9 +115,9 @@ impl Bridge {
                 },
                 Some(reading) = self.readings.recv() => self.read(reading).await,
                 line = self.lines.recv() => match line {
-                    Some(Incoming::Message(message)) => self.receive(message).await,
-                    Some(Incoming::TooLarge { id }) => self.unanswered(id, &TOO_LARGE).await,
-                    Some(Incoming::Malformed { id }) => self.unanswered(id, &MALFORMED).await,
+                    Some(ServerLine::Message(message)) => self.receive(message).await,
+                    Some(ServerLine::TooLarge { id }) => self.unanswered(id, &TOO_LARGE).await,
+                    Some(ServerLine::Malformed { id }) => self.unanswered(id, &MALFORMED).await,
                     // The process is ending, and its exit says why.
                     None => return,
                 },
@@ -163,7 +163,8 @@ impl Bridge {
         ]);
         let id = self.request("tools/call", &params.to_json()).await?;
         let hears_of_lists = invoke.attrs.contains_key(MCP_LISTS);
-        self.calls.insert(id, Running { request_id: invoke.request_id, hears_of_lists, reading: None });
+        self.calls
+            .insert(id, RunningRequest { request_id: invoke.request_id, hears_of_lists, reading: None });
         self.tell_of_lists().await;
         Ok(())
     }
@@ -185,12 +186,12 @@ impl Bridge {
         Ok(())
     }
 
-    async fn ask_for(&mut self, work: Work, parts: mpsc::Sender<Part>) -> Result<(), Cause> {
+    async fn ask_for(&mut self, work: Work, parts: mpsc::Sender<ReadPart>) -> Result<(), Cause> {
         let Some((method, params)) = work.request() else { return Ok(()) };
         let id = self.request(method, &params).await?;
         let request_id = work.request_id().to_owned();
         let hears_of_lists = work.hears_of_lists();
-        self.calls.insert(id, Running { request_id, hears_of_lists, reading: Some((work, parts)) });
+        self.calls.insert(id, RunningRequest { request_id, hears_of_lists, reading: Some((work, parts)) });
         Ok(())
     }
 
@@ -218,13 +219,13 @@ impl Bridge {
         }
     }
 
-    async fn receive(&mut self, message: Message) -> Result<(), Cause> {
+    async fn receive(&mut self, message: RpcMessage) -> Result<(), Cause> {
         match message {
-            Message::Response { id, answer } => self.answered(id, answer).await,
-            Message::Request { id, method, .. } if method == "ping" => {
+            RpcMessage::Response { id, answer } => self.answered(id, answer).await,
+            RpcMessage::Request { id, method, .. } if method == "ping" => {
                 self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)).await
             }
-            Message::Request { id, method, params } => {
+            RpcMessage::Request { id, method, params } => {
                 // A listing has no client that could be asked.
                 let only = self.only().filter(|(call, _)| !self.lists(*call));
                 match self.asked.begin(only, id, method, &params) {
@@ -233,7 +234,7 @@ impl Bridge {
                 }
                 Ok(())
             }
-            Message::Notification { method, params } => {
+            RpcMessage::Notification { method, params } => {
                 self.notified(&method, &params).await;
                 Ok(())
             }
@@ -262,7 +263,7 @@ impl Bridge {
         }
     }
 
-    async fn answered(&mut self, id: u64, answer: Answer) -> Result<(), Cause> {
+    async fn answered(&mut self, id: u64, answer: RpcAnswer) -> Result<(), Cause> {
         if let Some(nonce) = self.pings.remove(&id) {
             // Any answer to the ping shows that the server is alive.
             self.say(Out::Pong(Pong { nonce })).await;
@@ -278,9 +279,9 @@ impl Bridge {
         self.close_asked(id).await?;
         if let Some((work, parts)) = call.reading {
             let part = match work.given(answer, self.lists) {
-                Given::Part(part) => part,
-                Given::Rest(_) if parts.is_closed() => return Ok(()),
-                Given::Rest(rest) => return self.ask_for(*rest, parts).await,
+                ReadOutcome::Part(part) => part,
+                ReadOutcome::Rest(_) if parts.is_closed() => return Ok(()),
+                ReadOutcome::Rest(rest) => return self.ask_for(*rest, parts).await,
             };
             // Err: nothing waits for it any more.
             let _ = parts.send(part).await;
@@ -288,8 +289,8 @@ impl Bridge {
         }
         let request_id = call.request_id;
         let payload = match answer {
-            Answer::Result(result) => completed(&request_id, &result),
-            Answer::Error { code, message, data } => refused(&request_id, (code, &message), data),
+            RpcAnswer::Result(result) => completed(&request_id, &result),
+            RpcAnswer::Error { code, message, data } => refused(&request_id, (code, &message), data),
         };
         self.say(payload).await;
         Ok(())
@@ -307,7 +308,7 @@ impl Bridge {
         match call.reading {
             // Err: nothing waits for it any more.
             Some((_, parts)) => {
-                drop(parts.send(Part::Failed(Status::new(fault.status, fault.message))).await);
+                drop(parts.send(ReadPart::Failed(Status::new(fault.status, fault.message))).await);
             }
             None => self.say(failed(&call.request_id, fault.code, fault.message)).await,
         }
@@ -356,7 +357,7 @@ impl Bridge {
     async fn tell(&self, call: u64, payload: Out) {
         match self.calls.get(&call).map(|call| &call.reading) {
             // Err: nothing waits for it any more.
-            Some(Some((_, parts))) => drop(parts.send(Part::Said(Box::new(payload))).await),
+            Some(Some((_, parts))) => drop(parts.send(ReadPart::Said(Box::new(payload))).await),
             Some(None) => self.say(payload).await,
             None => {}
         }

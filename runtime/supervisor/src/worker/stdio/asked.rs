@@ -24,13 +24,13 @@ const INVALID_PARAMS: i64 = -32602;
 const REFUSED: i64 = -32000;
 
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct ServerRequests {
     next: u64,
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<u64, OpenRequest>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenRequest {
     /// The id of the call's request to the server.
     call: u64,
     request_id: String,
@@ -38,7 +38,7 @@ struct Open {
     id: Json,
 }
 
-impl Asked {
+impl ServerRequests {
     /// Registers a request. Returns the question to ask and its call. `Err`: the line that refuses the request.
     pub(super) fn begin(
         &mut self,
@@ -69,7 +69,7 @@ impl Asked {
             params: Some(JsonText { value: params.text().as_bytes().to_vec() }),
             withdrawn: false,
         };
-        self.open.insert(self.next, Open { call, request_id, id });
+        self.open.insert(self.next, OpenRequest { call, request_id, id });
         Ok((call, question))
     }
 
@@ -123,13 +123,13 @@ mod tests {
         serde_json::from_str::<Value>(line).unwrap()["error"]["code"].as_i64()
     }
 
-    fn roots(asked: &mut Asked, id: u64) -> Result<(u64, McpRequested), String> {
+    fn roots(asked: &mut ServerRequests, id: u64) -> Result<(u64, McpRequested), String> {
         asked.begin(Some((3, "r".into())), id.into(), "roots/list".into(), &Json::part("{}"))
     }
 
     #[test]
     fn what_nobody_can_answer_is_refused_at_once() {
-        let mut asked = Asked::default();
+        let mut asked = ServerRequests::default();
         let mut refused = |only: Option<(u64, &str)>, method: &str, params: Value| {
             let only = only.map(|(id, call)| (id, call.to_owned()));
             asked.begin(only, 1.into(), method.into(), &params.into()).map_err(|line| code(&line)).err()
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn each_request_is_answered_once_also_when_its_call_ends() {
-        let mut asked = Asked::default();
+        let mut asked = ServerRequests::default();
         let ids: Vec<String> = (0..3).map(|id| roots(&mut asked, id).unwrap().1.correlation_id).collect();
         let answer = |id: &str, call: &str| DeliverMcpAnswer {
             request_id: call.into(),

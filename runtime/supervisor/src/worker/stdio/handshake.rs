@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use super::lines::read;
 use super::listing::NamedLists;
-use super::wire::{Answer, Incoming, Message};
-use super::{Asked, Bridge, FROM_SERVER, Inbox, READINGS, Readings};
+use super::wire::{RpcAnswer, RpcMessage, ServerLine};
+use super::{Bridge, FROM_SERVER, Inbox, READINGS, Readings, ServerRequests};
 use crate::cause::Cause;
 use crate::worker::logs::Meter;
 
@@ -36,7 +36,7 @@ pub async fn open(
         readings: to_read,
         next_id: 1,
         calls: BTreeMap::new(),
-        asked: Asked::default(),
+        asked: ServerRequests::default(),
         pings: BTreeMap::new(),
         unheeded: BTreeSet::new(),
         lists: NamedLists::default(),
@@ -52,16 +52,16 @@ pub async fn open(
     let id = bridge.request("initialize", &params.into()).await?;
     let server = loop {
         let incoming = bridge.lines.recv().await.ok_or(Cause::Protocol("standard output was closed"))?;
-        let Incoming::Message(message) = incoming else {
+        let ServerLine::Message(message) = incoming else {
             return Err(Cause::Protocol("initialize was answered by what is no result"));
         };
         match message {
-            Message::Response { id: answered, answer: Answer::Result(result) } if answered == id => {
+            RpcMessage::Response { id: answered, answer: RpcAnswer::Result(result) } if answered == id => {
                 break result;
             }
-            Message::Response { .. } => return Err(Cause::Protocol("initialize was refused")),
-            request @ Message::Request { .. } => bridge.receive(request).await?,
-            Message::Notification { .. } => {}
+            RpcMessage::Response { .. } => return Err(Cause::Protocol("initialize was refused")),
+            request @ RpcMessage::Request { .. } => bridge.receive(request).await?,
+            RpcMessage::Notification { .. } => {}
         }
     };
     bridge.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;

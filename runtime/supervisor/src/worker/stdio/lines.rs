@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::wire::{Envelope, Incoming, MAX_LINE, parse};
+use super::wire::{Envelope, MAX_LINE, ServerLine, parse};
 use crate::worker::logs::{self, Meter, PAUSE, Rate};
 
 /// Maximum size of the buffer that is kept after a large message.
@@ -24,7 +24,7 @@ const LINE_COST: usize = 4 << 10;
 pub(super) async fn read(
     stdout: impl AsyncRead + Unpin,
     meter: Arc<Meter>,
-    messages: mpsc::Sender<Incoming>,
+    messages: mpsc::Sender<ServerLine>,
 ) {
     let mut reader = BufReader::new(stdout);
     let mut pace = Pace::new();
@@ -60,7 +60,7 @@ async fn too_large<R: AsyncRead + Unpin>(
     reader: &mut BufReader<R>,
     head: &[u8],
     pace: &mut Pace,
-) -> Option<Incoming> {
+) -> Option<ServerLine> {
     let mut envelope = Envelope::default();
     envelope.read(head);
     loop {
@@ -79,7 +79,7 @@ async fn too_large<R: AsyncRead + Unpin>(
         }
         pace.keep(length).await;
     }
-    envelope.answered().map(|id| Incoming::TooLarge { id })
+    envelope.answered().map(|id| ServerLine::TooLarge { id })
 }
 
 /// Rate limit on reading a server's output.
@@ -104,10 +104,10 @@ impl Pace {
 mod tests {
     use serde_json::json;
 
-    use super::super::wire::{Answer, Message};
+    use super::super::wire::{RpcAnswer, RpcMessage};
     use super::*;
 
-    async fn all(output: Vec<u8>) -> Vec<Incoming> {
+    async fn all(output: Vec<u8>) -> Vec<ServerLine> {
         let (sender, mut messages) = mpsc::channel(1 << 14);
         read(output.as_slice(), Arc::new(Meter::new("p", "w", 1 << 20)), sender).await;
         let mut found = Vec::new();
@@ -117,8 +117,8 @@ mod tests {
         found
     }
 
-    fn response(id: u64) -> Incoming {
-        Incoming::Message(Message::Response { id, answer: Answer::Result(json!({}).into()) })
+    fn response(id: u64) -> ServerLine {
+        ServerLine::Message(RpcMessage::Response { id, answer: RpcAnswer::Result(json!({}).into()) })
     }
 
     #[tokio::test]
@@ -141,7 +141,7 @@ mod tests {
              {{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"notifications/x\",\"params\":\"{filling}\"}}\n\
              {filling}\n{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{{}}}}\n"
         );
-        let expected = [Incoming::TooLarge { id: 7 }, Incoming::TooLarge { id: 8 }, response(1)];
+        let expected = [ServerLine::TooLarge { id: 7 }, ServerLine::TooLarge { id: 8 }, response(1)];
         assert_eq!(all(text.into_bytes()).await, expected);
     }
 
@@ -153,10 +153,10 @@ mod tests {
             [begin.as_slice(), filling, b"\"}}\n"].concat()
         };
         let found = all(line(filling.as_bytes())).await;
-        assert!(matches!(&found[..], [Incoming::Message(Message::Response { id: 7, .. })]));
+        assert!(matches!(&found[..], [ServerLine::Message(RpcMessage::Response { id: 7, .. })]));
         // Each of these bytes becomes three.
         let found = all(line(&vec![0xff; MAX_LINE / 2])).await;
-        assert_eq!(found, [Incoming::TooLarge { id: 7 }]);
+        assert_eq!(found, [ServerLine::TooLarge { id: 7 }]);
     }
 
     #[tokio::test(start_paused = true)]

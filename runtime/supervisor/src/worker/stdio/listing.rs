@@ -78,7 +78,7 @@ impl Listing {
     }
 
     /// Handles the answer to it.
-    pub(super) fn take(&mut self, answer: Answer, lists: NamedLists) -> Result<(), Status> {
+    pub(super) fn take(&mut self, answer: RpcAnswer, lists: NamedLists) -> Result<(), Status> {
         let (Some((method, member)), Some(found)) = (LISTS.get(self.list), self.found.get_mut(self.list))
         else {
             return Err(Status::internal("an answer that was not asked for"));
@@ -86,14 +86,14 @@ impl Listing {
         let is_first = self.cursor.is_none();
         let is_lacking = lists.lacks.get(self.list) == Some(&true);
         let result = match answer {
-            Answer::Error { code, .. } if is_first && (is_lacking || code == METHOD_NOT_FOUND) => {
+            RpcAnswer::Error { code, .. } if is_first && (is_lacking || code == METHOD_NOT_FOUND) => {
                 self.list += 1;
                 return Ok(());
             }
-            Answer::Error { code, message, .. } => {
+            RpcAnswer::Error { code, message, .. } => {
                 return Err(Status::internal(format!("{method}: {code}: {message}")));
             }
-            Answer::Result(result) => result,
+            RpcAnswer::Result(result) => result,
         };
         let [given, cursor] = named(result.text(), [*member, "nextCursor"]).unwrap_or_default();
         // One more than the maximum.
@@ -138,11 +138,13 @@ mod tests {
         let mut listing = listing();
         let mut asked = Vec::new();
         for answer in [
-            Answer::Result(json!({"tools": [{"name": "a"}], "nextCursor": "2"}).into()),
-            Answer::Result(json!({"tools": [{"name": "b"}]}).into()),
-            Answer::Error { code: METHOD_NOT_FOUND, message: "no".into(), data: None },
-            Answer::Result(json!({"resources": "none"}).into()),
-            Answer::Result(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7}).into()),
+            RpcAnswer::Result(json!({"tools": [{"name": "a"}], "nextCursor": "2"}).into()),
+            RpcAnswer::Result(json!({"tools": [{"name": "b"}]}).into()),
+            RpcAnswer::Error { code: METHOD_NOT_FOUND, message: "no".into(), data: None },
+            RpcAnswer::Result(json!({"resources": "none"}).into()),
+            RpcAnswer::Result(
+                json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7}).into(),
+            ),
         ] {
             asked.push(listing.next().unwrap());
             listing.take(answer, NamedLists::default()).unwrap();
@@ -162,21 +164,21 @@ mod tests {
     fn a_listing_ends_at_its_bounds_and_at_an_error() {
         let any = NamedLists::default();
         let page =
-            |number: usize| Answer::Result(json!({"tools": [], "nextCursor": number.to_string()}).into());
+            |number: usize| RpcAnswer::Result(json!({"tools": [], "nextCursor": number.to_string()}).into());
         let mut pages = listing();
         assert!((0..MAX_PAGES).all(|number| pages.take(page(number), any).is_ok()));
         assert!(pages.take(page(MAX_PAGES), any).is_err());
         for answer in [
-            Answer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]}).into()),
-            Answer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]}).into()),
-            Answer::Error { code: -32603, message: "broken".into(), data: None },
+            RpcAnswer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]}).into()),
+            RpcAnswer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]}).into()),
+            RpcAnswer::Error { code: -32603, message: "broken".into(), data: None },
         ] {
             assert!(listing().take(answer, any).is_err());
         }
         // A method that disappears during a listing is not an empty list.
         let mut gone = listing();
         gone.take(page(1), any).unwrap();
-        let unknown = Answer::Error { code: METHOD_NOT_FOUND, message: String::new(), data: None };
+        let unknown = RpcAnswer::Error { code: METHOD_NOT_FOUND, message: String::new(), data: None };
         assert!(gone.take(unknown, any).is_err());
     }
 
@@ -186,7 +188,7 @@ mod tests {
             let mut listing = listing();
             let mut asked = 0;
             while listing.next().is_some_and(|(method, _)| method == "tools/list") {
-                let answer = Answer::Result(json!({"tools": [{}], "nextCursor": next}).into());
+                let answer = RpcAnswer::Result(json!({"tools": [{}], "nextCursor": next}).into());
                 listing.take(answer, NamedLists::default()).unwrap();
                 asked += 1;
             }
@@ -197,17 +199,17 @@ mod tests {
     #[test]
     fn a_list_that_a_server_does_not_say_it_has_is_refused_in_any_words() {
         let named = |capabilities: Value| NamedLists::of(&json!({"capabilities": capabilities}).into());
-        let refused = || Answer::Error { code: -32603, message: "Method not found".into(), data: None };
+        let refused = || RpcAnswer::Error { code: -32603, message: "Method not found".into(), data: None };
         let tools = named(json!({"tools": {}, "prompts": null}));
         let mut listing = listing();
         assert!(Listing::of(ListResourcesRequest::default()).take(refused(), tools).is_err(), "it has tools");
-        listing.take(Answer::Result(json!({"tools": [{"name": "a"}]}).into()), tools).unwrap();
+        listing.take(RpcAnswer::Result(json!({"tools": [{"name": "a"}]}).into()), tools).unwrap();
         while listing.next().is_some() {
             listing.take(refused(), tools).unwrap();
         }
         let silent = named(json!({}));
         let mut all = Listing::of(ListResourcesRequest::default());
-        all.take(Answer::Result(json!({"tools": []}).into()), silent).unwrap();
+        all.take(RpcAnswer::Result(json!({"tools": []}).into()), silent).unwrap();
         assert!(all.take(refused(), silent).is_err(), "it names no list that it has");
     }
 

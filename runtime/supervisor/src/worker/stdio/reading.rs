@@ -20,7 +20,7 @@ use tonic::Status;
 use super::INVALID_PARAMS;
 use super::listing::{Listing, NamedLists};
 use super::said;
-use super::wire::{Answer, string, string_member};
+use super::wire::{RpcAnswer, string, string_member};
 
 /// MCP 2025-11-25, server/resources, error handling.
 const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -30,7 +30,7 @@ const MAX_ITEMS: usize = 1001;
 /// A read or a prompt for the server, and the channel for its parts.
 pub struct Reading {
     pub work: Work,
-    pub parts: mpsc::Sender<Part>,
+    pub parts: mpsc::Sender<ReadPart>,
 }
 
 /// Work of a read.
@@ -42,7 +42,7 @@ pub enum Work {
 }
 
 /// A part of a read's result.
-pub enum Part {
+pub enum ReadPart {
     /// A request or event of the server before the end.
     Said(Box<Out>),
     /// Contents of a resource. This part and those below are the last of their read.
@@ -53,8 +53,8 @@ pub enum Part {
 }
 
 /// Result of a server's answer for its read.
-pub(super) enum Given {
-    Part(Part),
+pub(super) enum ReadOutcome {
+    Part(ReadPart),
     /// Work that remains: the server needs another request.
     Rest(Box<Work>),
 }
@@ -120,22 +120,24 @@ impl Work {
     }
 
     /// Turns the server's answer into a part for the caller, or into the next request.
-    pub(super) fn given(self, answer: Answer, lists: NamedLists) -> Given {
+    pub(super) fn given(self, answer: RpcAnswer, lists: NamedLists) -> ReadOutcome {
         let given = match (self, answer) {
             (Work::Lists(mut listing), answer) => match listing.take(answer, lists) {
-                Ok(()) if listing.next().is_some() => return Given::Rest(Box::new(Work::Lists(listing))),
-                Ok(()) => Ok(Part::Lists(listing.finish(lists.tell_of_changes))),
+                Ok(()) if listing.next().is_some() => {
+                    return ReadOutcome::Rest(Box::new(Work::Lists(listing)));
+                }
+                Ok(()) => Ok(ReadPart::Lists(listing.finish(lists.tell_of_changes))),
                 Err(status) => Err(status),
             },
-            (Work::Resource(_), Answer::Result(result)) => contents(&result).map(Part::Contents),
-            (Work::Prompt(_), Answer::Result(result)) => prompt(&result).map(Part::Prompt),
-            (_, Answer::Error { code, message, .. }) => Err(match code {
+            (Work::Resource(_), RpcAnswer::Result(result)) => contents(&result).map(ReadPart::Contents),
+            (Work::Prompt(_), RpcAnswer::Result(result)) => prompt(&result).map(ReadPart::Prompt),
+            (_, RpcAnswer::Error { code, message, .. }) => Err(match code {
                 RESOURCE_NOT_FOUND => Status::not_found(message),
                 INVALID_PARAMS => Status::invalid_argument(message),
                 _ => Status::internal(message),
             }),
         };
-        Given::Part(given.unwrap_or_else(Part::Failed))
+        ReadOutcome::Part(given.unwrap_or_else(ReadPart::Failed))
     }
 }
 
@@ -231,9 +233,9 @@ mod tests {
             (-1, tonic::Code::Internal),
         ] {
             let work = Work::Resource(ReadResourceRequest::default());
-            let answer = Answer::Error { code, message: "no".into(), data: None };
+            let answer = RpcAnswer::Error { code, message: "no".into(), data: None };
             let given = work.given(answer, NamedLists::default());
-            let Given::Part(Part::Failed(status)) = given else { panic!("{code}") };
+            let ReadOutcome::Part(ReadPart::Failed(status)) = given else { panic!("{code}") };
             assert_eq!(status.code(), expected, "{code}");
         }
     }

@@ -21,16 +21,16 @@ const MAX_DATA: usize = 64 << 10;
 
 /// A server's message. Batches do not exist in MCP since 2025-06-18.
 #[derive(Debug, PartialEq)]
-pub(super) enum Message {
-    Response { id: u64, answer: Answer },
+pub(super) enum RpcMessage {
+    Response { id: u64, answer: RpcAnswer },
     Request { id: Json, method: String, params: Json },
     Notification { method: String, params: Json },
 }
 
 /// A line of the server that must be handled.
 #[derive(Debug, PartialEq)]
-pub(super) enum Incoming {
-    Message(Message),
+pub(super) enum ServerLine {
+    Message(RpcMessage),
     /// An answer above the maximum size.
     TooLarge {
         id: u64,
@@ -43,7 +43,7 @@ pub(super) enum Incoming {
 
 /// The answer to a request of the runtime.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum RpcAnswer {
     /// An object, with its text.
     Result(Json),
     Error {
@@ -55,13 +55,13 @@ pub(super) enum Answer {
 }
 
 /// Parses a line; `None` if it is not a message, such as a log line.
-pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
+pub(super) fn parse(line: &[u8]) -> Option<ServerLine> {
     // Some servers begin their output with a byte order mark.
     let line = unmarked(line);
     let text = String::from_utf8_lossy(line);
     // A replacement character is longer than the byte that it replaces.
     if text.len() > MAX_LINE {
-        return Envelope::of(line).answered().map(|id| Incoming::TooLarge { id });
+        return Envelope::of(line).answered().map(|id| ServerLine::TooLarge { id });
     }
     match named(&text, ["jsonrpc", "id", "method", "params", "result", "error"]) {
         Some([Some(version), id, method, params, result, error])
@@ -69,51 +69,51 @@ pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
         {
             let [id, method] = [id, method].map(|member| member.filter(|text| *text != "null"));
             match (method, id) {
-                (Some(method), id) => call(method, id, params).map(Incoming::Message),
+                (Some(method), id) => call(method, id, params).map(ServerLine::Message),
                 (None, Some(id)) => answer(own_id(id)?, result, error),
                 (None, None) => None,
             }
         }
         Some(_) => None,
-        None => Envelope::of(line).answered().map(|id| Incoming::Malformed { id }),
+        None => Envelope::of(line).answered().map(|id| ServerLine::Malformed { id }),
     }
 }
 
 /// Returns a request, or a notification if there is no id.
-fn call(method: &str, id: Option<&str>, params: Option<&str>) -> Option<Message> {
+fn call(method: &str, id: Option<&str>, params: Option<&str>) -> Option<RpcMessage> {
     let method = string(method)?;
     let params = Json::part(params.filter(|params| *params != "null").unwrap_or("{}"));
     Some(match id {
-        Some(id) => Message::Request { id: server_id(id)?, method, params },
-        None => Message::Notification { method, params },
+        Some(id) => RpcMessage::Request { id: server_id(id)?, method, params },
+        None => RpcMessage::Notification { method, params },
     })
 }
 
 /// Returns an answer; `None`: the line answers nothing. Some servers write both members, one of which is null.
-fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<Incoming> {
+fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<ServerLine> {
     if result.is_none() && error.is_none() {
         return None;
     }
     let [result, error] = [result, error].map(|member| member.filter(|text| *text != "null"));
     let answer = match (result, error) {
         // Every result of MCP is an object.
-        (Some(result), None) if result.starts_with('{') => Some(Answer::Result(Json::part(result))),
+        (Some(result), None) if result.starts_with('{') => Some(RpcAnswer::Result(Json::part(result))),
         (None, Some(error)) => error_of(error),
         _ => None,
     };
     Some(match answer {
-        Some(answer) => Incoming::Message(Message::Response { id, answer }),
-        None => Incoming::Malformed { id },
+        Some(answer) => ServerLine::Message(RpcMessage::Response { id, answer }),
+        None => ServerLine::Malformed { id },
     })
 }
 
-fn error_of(text: &str) -> Option<Answer> {
+fn error_of(text: &str) -> Option<RpcAnswer> {
     let [code, message, data] = named(text, ["code", "message", "data"])?;
     let message = message.and_then(string).unwrap_or_default();
     let data = data.filter(|data| *data != "null" && data.len() <= MAX_DATA).map(Json::part);
     let mut code = code.filter(|code| code.len() <= MAX_ID).and_then(|code| asp_json::decode(code).ok())?;
     integers(&mut code);
-    Some(Answer::Error { code: code.as_i64()?, message, data })
+    Some(RpcAnswer::Error { code: code.as_i64()?, message, data })
 }
 
 /// Parses an id of the runtime's requests. These are whole numbers; some servers return them as texts or as floats.
@@ -153,14 +153,14 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> Option<Incoming> {
+    fn read(text: &str) -> Option<ServerLine> {
         parse(text.as_bytes())
     }
 
     #[test]
     fn each_kind_of_message_is_told_apart() {
-        let response = |answer| Some(Incoming::Message(Message::Response { id: 7, answer }));
-        let result = response(Answer::Result(json!({"a": 1}).into()));
+        let response = |answer| Some(ServerLine::Message(RpcMessage::Response { id: 7, answer }));
+        let result = response(RpcAnswer::Result(json!({"a": 1}).into()));
         for text in [
             r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#,
             r#"{"result":{"a":1},"id":"7","jsonrpc":"2.0"}"#,
@@ -180,12 +180,12 @@ mod tests {
         ] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":null,"error":{error}}}"#);
             let data = error.contains("data").then(|| Json::part("[1]"));
-            let answer = Answer::Error { code: -1, message: message.into(), data };
+            let answer = RpcAnswer::Error { code: -1, message: message.into(), data };
             assert_eq!(read(&text), response(answer), "{text}");
         }
         for id in ["\"x\"", "7", "-1.5", "123456789012345678901234567890"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
-            let Some(Incoming::Message(Message::Request { id: read, params, .. })) = read(&text) else {
+            let Some(ServerLine::Message(RpcMessage::Request { id: read, params, .. })) = read(&text) else {
                 panic!("{text}")
             };
             assert_eq!((read.text(), params.text()), (id, "{}"));
@@ -193,8 +193,8 @@ mod tests {
         for text in
             [r#"{"jsonrpc":"2.0","method":"m"}"#, r#"{"jsonrpc":"2.0","method":"m","id":null,"params":null}"#]
         {
-            let notification = Message::Notification { method: "m".into(), params: json!({}).into() };
-            assert_eq!(read(text), Some(Incoming::Message(notification)), "{text}");
+            let notification = RpcMessage::Notification { method: "m".into(), params: json!({}).into() };
+            assert_eq!(read(text), Some(ServerLine::Message(notification)), "{text}");
         }
     }
 
@@ -254,14 +254,14 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":7,"result":{}} and a line of log"#,
             &deep,
         ] {
-            assert_eq!(read(malformed), Some(Incoming::Malformed { id: 7 }), "{malformed}");
+            assert_eq!(read(malformed), Some(ServerLine::Malformed { id: 7 }), "{malformed}");
         }
     }
 
     #[test]
     fn half_a_surrogate_pair_and_broken_utf8_become_the_replacement_character() {
         let text = |line: &[u8]| match parse(line) {
-            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => {
+            Some(ServerLine::Message(RpcMessage::Response { answer: RpcAnswer::Result(value), .. })) => {
                 value.view()["t"].clone()
             }
             other => panic!("{other:?}"),
