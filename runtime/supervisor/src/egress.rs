@@ -58,7 +58,7 @@ enum Denial {
     Address,
     Unreachable,
     /// A credential cannot be added: the answer would repeat it, or the end of the body is ambiguous.
-    Unprovable,
+    UnsafeForCredential,
     /// The content behind CONNECT is not TLS, or asks for another name.
     ServerName,
 }
@@ -171,7 +171,7 @@ impl Proxy {
         let lease = self.credentials.find(&head.host, head.port);
         let credential = lease.as_ref().map(|lease| lease.name.clone()).unwrap_or_default();
         let connected = match &lease {
-            Some(lease) => self.connect_to_prove(&head, lease).await,
+            Some(lease) => self.connect_with_credential(&head, lease).await,
             None => self.connect_plain(&head, upstream).await,
         };
         let service = match connected {
@@ -206,13 +206,13 @@ impl Proxy {
         Ok(Box::new(stream))
     }
 
-    async fn connect_to_prove(
+    async fn connect_with_credential(
         &self,
         head: &Head,
         lease: &CredentialLease,
     ) -> Result<Box<dyn proved::Stream>, Denial> {
         if !proved::is_clear(head) || proved::is_repeated(head) {
-            return Err(Denial::Unprovable);
+            return Err(Denial::UnsafeForCredential);
         }
         let origin = lease.origin();
         if !self.rules.allow_host(&origin.host) {
@@ -231,7 +231,7 @@ impl Proxy {
             Some(Denial::Port) => "port_denied",
             Some(Denial::Address) => "address_denied",
             Some(Denial::Unreachable) => "unreachable",
-            Some(Denial::Unprovable) => "not_proved",
+            Some(Denial::UnsafeForCredential) => "not_proved",
             Some(Denial::ServerName) => "server_name_denied",
         };
         let Proxy { plugin, worker, .. } = self;
@@ -345,7 +345,7 @@ async fn refuse(stream: &mut UnixStream, denied: Denial) {
         Denial::Port => ("403 Forbidden", "port not allowed: 80, or 443 by TLS"),
         Denial::Address => ("403 Forbidden", "address not allowed"),
         Denial::Unreachable => ("502 Bad Gateway", "unreachable"),
-        Denial::Unprovable => ("400 Bad Request", "such a request is not sent with a credential"),
+        Denial::UnsafeForCredential => ("400 Bad Request", "such a request is not sent with a credential"),
     };
     let length = word.len();
     let answer = format!(

@@ -165,7 +165,7 @@ impl Pool {
             let WorkerRequest { fresh, subscription, .. } = wanted;
             let waiting = WaitingCall { ticket: id, tenant, fresh, deadline, subscription };
             if let Some(displaced) = inner.scheduler.enqueue(waiting, now)? {
-                inner.tell(displaced, TicketState::Refused(Refusal::Overload));
+                inner.notify(displaced, TicketState::Refused(Refusal::Overload));
             }
             let (sender, state) = watch::channel(TicketState::Waiting(QueuePosition::default()));
             inner.tickets.insert(id, sender);
@@ -211,7 +211,7 @@ impl Pool {
             return;
         }
         for (ticket, position) in inner.scheduler.positions() {
-            inner.tell_position(ticket, position);
+            inner.notify_position(ticket, position);
         }
     }
 
@@ -219,7 +219,7 @@ impl Pool {
     fn publish_position(&self, ticket: TicketId, tenant: &str) {
         let inner = self.inner.lock();
         if let Some(position) = inner.scheduler.position(tenant, ticket) {
-            inner.tell_position(ticket, position);
+            inner.notify_position(ticket, position);
         }
     }
 
@@ -353,10 +353,10 @@ impl Pool {
                 }
                 Action::Assign { ticket, worker } => {
                     if let Some(worker) = inner.workers.get(&worker).cloned() {
-                        inner.tell(ticket, TicketState::Assigned(worker));
+                        inner.notify(ticket, TicketState::Assigned(worker));
                     }
                 }
-                Action::Refuse { ticket, reason } => inner.tell(ticket, TicketState::Refused(reason)),
+                Action::Refuse { ticket, reason } => inner.notify(ticket, TicketState::Refused(reason)),
                 Action::Retire { worker } => {
                     if let Some(worker) = inner.workers.get(&worker) {
                         worker.leave();
@@ -458,7 +458,7 @@ impl Pool {
 }
 
 impl Inner {
-    fn tell_position(&self, ticket: TicketId, position: QueuePosition) {
+    fn notify_position(&self, ticket: TicketId, position: QueuePosition) {
         let Some(sender) = self.tickets.get(&ticket) else { return };
         sender.send_if_modified(|state| match state {
             TicketState::Waiting(known) if *known != position => {
@@ -470,7 +470,7 @@ impl Inner {
     }
 
     /// Sends a waiting call its final state.
-    fn tell(&mut self, ticket: TicketId, state: TicketState) {
+    fn notify(&mut self, ticket: TicketId, state: TicketState) {
         if let Some(sender) = self.tickets.remove(&ticket) {
             sender.send_replace(state);
         }

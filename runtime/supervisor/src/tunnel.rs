@@ -172,7 +172,7 @@ impl Tunnel {
             Outcome::Failure => "crashed",
             Outcome::Abandoned => "abandoned",
         };
-        if metrics.is_heard() {
+        if metrics.has_subscribers() {
             let plugin = pool.key.to_string();
             let labels = [("plugin", plugin.as_str()), ("outcome", outcome)];
             metrics.emit("call", labels, fields([("duration_ms", milliseconds(stats.duration))]));
@@ -182,14 +182,14 @@ impl Tunnel {
     /// Waits for a worker, reporting the progress to the gateway.
     async fn wait_for_worker(&mut self, attached: &mut AttachedTunnel) -> Result<Arc<Worker>, TunnelError> {
         let mut state = attached.ticket.state();
-        let mut told = QueuePosition::default();
+        let mut reported = QueuePosition::default();
         let mut open = true;
         let lease = attached.lease.clone();
         loop {
             match state {
                 TicketState::Assigned(worker) => {
                     if !std::mem::replace(&mut self.ready, true) {
-                        self.tell(event_frame(&self.id, Type::TunnelReady, "", None)).await?;
+                        self.report(event_frame(&self.id, Type::TunnelReady, "", None)).await?;
                     }
                     return Ok(worker);
                 }
@@ -198,8 +198,8 @@ impl Tunnel {
                     return Err(TunnelError::Quiet);
                 }
                 TicketState::Waiting(position) => {
-                    self.tell_position(position, told).await?;
-                    told = position;
+                    self.report_position(position, reported).await?;
+                    reported = position;
                 }
             }
             state = loop {
@@ -227,7 +227,7 @@ impl Tunnel {
             if std::mem::take(&mut self.init) {
                 let answer = InitResponse { ok: true, caps: worker.caps.clone(), ..InitResponse::default() };
                 let message = ServerMessage { payload: Some(Payload::Init(answer)) };
-                self.tell(PppServerFrame::carrying(&self.id, &message)).await?;
+                self.report(PppServerFrame::carrying(&self.id, &message)).await?;
             }
             if let Some(work) = self.work.take() {
                 break work;
@@ -299,15 +299,19 @@ impl Tunnel {
         }
     }
 
-    async fn tell_position(&self, position: QueuePosition, told: QueuePosition) -> Result<(), TunnelError> {
+    async fn report_position(
+        &self,
+        position: QueuePosition,
+        reported: QueuePosition,
+    ) -> Result<(), TunnelError> {
         if position.starting {
-            return match told.starting {
+            return match reported.starting {
                 true => Ok(()),
                 false => self.event(Type::AllocationStarted, "a worker is starting", None).await,
             };
         }
         // Position 0: the queue has not been counted yet.
-        if position.position == 0 || position == told {
+        if position.position == 0 || position == reported {
             return Ok(());
         }
         let details = fields([
@@ -329,7 +333,7 @@ impl Tunnel {
     }
 
     /// Reports the beginning of the call. If the work is here already, the gateway does not wait for that report.
-    async fn tell(&self, frame: PppServerFrame) -> Result<(), TunnelError> {
+    async fn report(&self, frame: PppServerFrame) -> Result<(), TunnelError> {
         if self.work.is_some() || self.inbound.has_news() {
             self.outbox.send_along(frame);
             return Ok(());

@@ -61,7 +61,7 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 /// Time between SIGTERM and SIGKILL.
 const GO_WITHIN: Duration = Duration::from_secs(2);
 /// Time limit for reading what a worker sent before its end, which is all buffered by then.
-const SAID_WITHIN: Duration = Duration::from_millis(250);
+const DRAIN_WITHIN: Duration = Duration::from_millis(250);
 /// Maximum rate of a worker's messages, twice what one thread handles. Above it, the stream is read after a pause.
 const MESSAGES_PER_SECOND: u64 = 40_000;
 /// Pause in reading the stream of a worker above that rate.
@@ -434,7 +434,7 @@ impl RunningWorker {
 
     /// Handles the messages that the worker sent before it ended.
     async fn drain(&mut self) {
-        let said = async {
+        let reading = async {
             while let Ok(Some(message)) = self.stream.message().await {
                 if self.worker.session.receive(message).await.is_err() {
                     return;
@@ -442,7 +442,7 @@ impl RunningWorker {
             }
         };
         // Err: another process holds the socket open.
-        let _ = timeout(SAID_WITHIN, said).await;
+        let _ = timeout(DRAIN_WITHIN, reading).await;
     }
 }
 

@@ -11,7 +11,7 @@ use asp_launcher::is_from_sandbox;
 use tokio::net::UnixStream;
 
 /// Interval between log lines about refused connections; a worker can connect as often as it likes.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Checks connections as they are accepted.
 #[derive(Debug)]
@@ -19,13 +19,13 @@ pub struct Callers {
     /// Whether workers run as this process's user.
     alike: bool,
     refused: u64,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Callers {
     /// Creates the check. `own_user`: workers have users of their own.
     pub fn new(own_user: bool) -> Callers {
-        Callers { alike: !own_user, refused: 0, told: None }
+        Callers { alike: !own_user, refused: 0, logged: None }
     }
 
     /// Returns the connection if it may be served.
@@ -43,10 +43,10 @@ impl Callers {
 
     fn note(&mut self, reason: &str) {
         self.refused += 1;
-        if self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
+        if self.logged.is_some_and(|logged| logged.elapsed() < LOG_EVERY) {
             return;
         }
-        self.told = Some(Instant::now());
+        self.logged = Some(Instant::now());
         tracing::warn!(
             runtime = true,
             refused = self.refused,

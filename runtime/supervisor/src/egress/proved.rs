@@ -229,12 +229,12 @@ fn sent(
     parts.headers.insert(HOST, forward.authority.clone());
     parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if let Some(lease) = lease {
-        prove(&mut parts.headers, lease);
+        add_credential(&mut parts.headers, lease);
     }
     Some(Request::from_parts(parts, body))
 }
 
-fn prove(headers: &mut HeaderMap, lease: &CredentialLease) {
+fn add_credential(headers: &mut HeaderMap, lease: &CredentialLease) {
     let (name, value) = lease.header();
     let same: Vec<HeaderName> = headers.keys().filter(|key| is_same(key, &name)).cloned().collect();
     for key in same {

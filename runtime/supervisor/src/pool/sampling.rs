@@ -40,8 +40,8 @@ pub async fn run(metrics: Metrics, all_pools: impl Fn() -> Vec<Arc<Pool>>) {
         let pools = all_pools();
         let workers = pools.iter().flat_map(|pool| pool.workers());
         futures::future::join_all(workers.map(refresh)).await;
-        if metrics.is_heard() {
-            pools.iter().for_each(|pool| tell(&metrics, pool));
+        if metrics.has_subscribers() {
+            pools.iter().for_each(|pool| emit_samples(&metrics, pool));
         }
     }
 }
@@ -79,8 +79,8 @@ struct WorkerSample {
 type StatFields = BTreeMap<String, Value>;
 
 async fn refresh(worker: Arc<Worker>) {
-    if let Some(told) = ask(&worker).await {
-        worker.observed.learn(&told);
+    if let Some(reported) = ask(&worker).await {
+        worker.observed.update(&reported);
     }
 }
 
@@ -92,7 +92,7 @@ async fn ask(worker: &Worker) -> Option<wire::Vitals> {
     answer.ok()?.ok()?.into_inner().vitals
 }
 
-fn tell(metrics: &Metrics, pool: &Pool) {
+fn emit_samples(metrics: &Metrics, pool: &Pool) {
     let readings = readings(pool);
     let key = pool.key.to_string();
     for reading in &readings {
@@ -154,14 +154,14 @@ impl WorkerSample {
 /// Adds the measurements that the interpreter reported.
 fn add(stats: &mut StatFields, vitals: &Vitals) {
     let gc_ms = vitals.gc_time.map(|time| time.as_secs_f64() * 1000.0);
-    let told = [
+    let reported = [
         ("heap_used_bytes", vitals.heap_used_bytes.map(number)),
         ("heap_limit_bytes", vitals.heap_limit_bytes.map(number)),
         ("heap_blocks", vitals.heap_blocks.map(number)),
         ("gc_count", vitals.gc_count.map(number)),
         ("gc_ms", gc_ms.map(Value::from)),
     ];
-    stats.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    stats.extend(reported.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
 }
 
 /// Returns the statistics of a plugin version: those of its pool, and sums over its workers.
@@ -192,19 +192,19 @@ fn plugin(pool: &Pool, readings: &[WorkerSample]) -> StatFields {
         ("latency", totals.latency.value()),
     ])
     .fields;
-    let told = Vitals {
-        heap_used_bytes: told_sum(readings, |vitals| vitals.heap_used_bytes),
-        heap_limit_bytes: told_sum(readings, |vitals| vitals.heap_limit_bytes),
-        heap_blocks: told_sum(readings, |vitals| vitals.heap_blocks),
+    let reported = Vitals {
+        heap_used_bytes: reported_sum(readings, |vitals| vitals.heap_used_bytes),
+        heap_limit_bytes: reported_sum(readings, |vitals| vitals.heap_limit_bytes),
+        heap_blocks: reported_sum(readings, |vitals| vitals.heap_blocks),
         gc_count: Some(totals.used.gc_count),
         gc_time: Some(totals.used.gc_time),
     };
-    add(&mut stats, &told);
+    add(&mut stats, &reported);
     stats
 }
 
 /// Returns the sum over the workers that report the value; `None` if none does.
-fn told_sum(readings: &[WorkerSample], of: fn(&Vitals) -> Option<u64>) -> Option<u64> {
+fn reported_sum(readings: &[WorkerSample], of: fn(&Vitals) -> Option<u64>) -> Option<u64> {
     readings.iter().filter_map(|reading| of(&reading.vitals)).reduce(u64::saturating_add)
 }
 

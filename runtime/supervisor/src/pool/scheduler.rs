@@ -118,12 +118,12 @@ pub enum QuarantineScope {
 struct HostTrouble {
     backoff: Backoff,
     /// Reason of the last failure, if the waiting calls have not been notified of it.
-    untold: Option<String>,
+    unreported: Option<String>,
 }
 
 impl Default for HostTrouble {
     fn default() -> Self {
-        HostTrouble { backoff: Backoff::of_host(), untold: None }
+        HostTrouble { backoff: Backoff::of_host(), unreported: None }
     }
 }
 
@@ -272,7 +272,7 @@ impl Scheduler {
             WorkerEnd::Host(why) => {
                 self.host_failures += 1;
                 self.host.backoff.failed(chance, now);
-                self.host.untold = Some(why);
+                self.host.unreported = Some(why);
                 QuarantineScope::Nobody
             }
             WorkerEnd::Crashed => {

@@ -24,13 +24,13 @@ impl Metrics {
     }
 
     /// Whether there is a subscriber.
-    pub fn is_heard(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
     /// Sends an event, if there are subscribers.
     pub fn emit<const N: usize>(&self, name: &str, labels: [(&str, &str); N], fields: Struct) {
-        if self.is_heard() {
+        if self.has_subscribers() {
             self.send(event(name, labels, fields));
         }
     }

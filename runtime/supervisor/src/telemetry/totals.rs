@@ -57,9 +57,9 @@ impl WorkerStats {
     }
 
     /// Updates the vitals with the plausible part of a worker's report.
-    pub fn learn(&self, told: &wire::Vitals) {
+    pub fn update(&self, reported: &wire::Vitals) {
         let mut known = self.known.lock();
-        known.1 = Vitals::believed(told, self.age(), known.1);
+        known.1 = Vitals::plausible(reported, self.age(), known.1);
     }
 
     pub fn latency(&self) -> Latency {

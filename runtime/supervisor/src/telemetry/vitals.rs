@@ -25,17 +25,17 @@ pub struct Vitals {
 impl Vitals {
     /// Returns the plausible part of a report from a process that has lived this long. Implausible values are left out;
     /// counters never decrease.
-    pub fn believed(told: &wire::Vitals, lived: Duration, before: Vitals) -> Vitals {
-        let bytes = |told: Option<u64>| told.filter(|bytes| *bytes <= MOST_BYTES);
+    pub fn plausible(reported: &wire::Vitals, lived: Duration, before: Vitals) -> Vitals {
+        let bytes = |reported: Option<u64>| reported.filter(|bytes| *bytes <= MOST_BYTES);
         // No collection is shorter than a microsecond, and they do not overlap.
         let micros = u64::try_from(lived.as_micros()).unwrap_or(u64::MAX);
-        let within = |told: Option<u64>| told.filter(|value| *value <= micros);
-        let gc_time = within(told.gc_micros).map(Duration::from_micros);
+        let within = |reported: Option<u64>| reported.filter(|value| *value <= micros);
+        let gc_time = within(reported.gc_micros).map(Duration::from_micros);
         Vitals {
-            heap_used_bytes: bytes(told.heap_used_bytes),
-            heap_limit_bytes: bytes(told.heap_limit_bytes),
-            heap_blocks: bytes(told.heap_blocks),
-            gc_count: within(told.gc_count).max(before.gc_count),
+            heap_used_bytes: bytes(reported.heap_used_bytes),
+            heap_limit_bytes: bytes(reported.heap_limit_bytes),
+            heap_blocks: bytes(reported.heap_blocks),
+            gc_count: within(reported.gc_count).max(before.gc_count),
             gc_time: gc_time.max(before.gc_time),
         }
     }
@@ -56,7 +56,7 @@ mod tests {
             gc_micros: Some(1_500),
             heap_blocks: None,
         };
-        let before = Vitals::believed(&honest, LIVED, Vitals::default());
+        let before = Vitals::plausible(&honest, LIVED, Vitals::default());
         assert_eq!(before.heap_used_bytes, Some(1 << 20));
         assert_eq!((before.gc_count, before.gc_time), (Some(3), Some(Duration::from_micros(1_500))));
         let liar = wire::Vitals {
@@ -66,10 +66,10 @@ mod tests {
             gc_micros: Some(10_000_001),
             heap_blocks: Some(u64::MAX),
         };
-        let after = Vitals::believed(&liar, LIVED, before);
+        let after = Vitals::plausible(&liar, LIVED, before);
         assert_eq!((after.heap_used_bytes, after.heap_limit_bytes, after.heap_blocks), (None, None, None));
         assert_eq!((after.gc_count, after.gc_time), (before.gc_count, before.gc_time), "as before");
         let back = wire::Vitals { gc_count: Some(1), gc_micros: Some(1), ..honest };
-        assert_eq!(Vitals::believed(&back, LIVED, before).gc_count, Some(3), "it does not go back");
+        assert_eq!(Vitals::plausible(&back, LIVED, before).gc_count, Some(3), "it does not go back");
     }
 }

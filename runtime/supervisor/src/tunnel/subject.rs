@@ -68,12 +68,12 @@ impl LogSubject {
     }
 
     /// Logs that the call is cancelled, and why.
-    pub(super) fn told_to_end(&self, reason: &str) {
+    pub(super) fn cancelled(&self, reason: &str) {
         line!(info, self, reason, "a call was cancelled; its worker has a short grace to end it");
     }
 
     /// Logs that the call ignored its cancellation.
-    pub(super) fn did_not_end(&self) {
+    pub(super) fn ignored_cancellation(&self) {
         line!(
             warn,
             self,

@@ -41,14 +41,14 @@ impl Tunnel {
         let no_trace = BTreeMap::new();
         let subject = LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
         let began = Instant::now();
-        let work = tell(worker, endpoint, request, &call);
+        let work = forward_updates(worker, endpoint, request, &call);
         let end = self.carry(worker, &call, attached, work).await;
         end.inspect(|end| subject.ended(*end, began.elapsed()))
     }
 }
 
 /// Forwards the worker's updates until either side ends the subscription.
-async fn tell(
+async fn forward_updates(
     worker: &Worker,
     endpoint: ReadEndpoint,
     request: SubscribeRequest,
@@ -59,7 +59,7 @@ async fn tell(
             "an MCP server on standard input and output tells nobody of changes",
         ));
     };
-    let told = async {
+    let forwarding = async {
         let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_UPDATE);
         let mut updates = client.subscribe(worker.request(request)).await?.into_inner();
         while let Some(update) = updates.message().await? {
@@ -69,7 +69,7 @@ async fn tell(
         Ok(())
     };
     tokio::select! {
-        ended = told => ended,
+        ended = forwarding => ended,
         () = worker.unsubscribes() => Err(Status::cancelled("its worker is needed or goes")),
     }
 }

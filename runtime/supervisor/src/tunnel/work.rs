@@ -130,7 +130,7 @@ impl Tunnel {
                 }
                 () = sleep_until(limit) => match progress.has_had_its_time(call) {
                     Some(true) => {
-                        progress.subject.did_not_end();
+                        progress.subject.ignored_cancellation();
                         worker.session.kill_for_call(attached.ticket.tenant());
                         // The worker's end ends the call.
                         progress.grace = Some(Grace::of(YIELD_GRACE, call.stall()));
@@ -298,7 +298,7 @@ fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgres
     if !progress.shorten(Grace::of(GRACE, call.stall())) {
         return;
     }
-    progress.subject.told_to_end(reason);
+    progress.subject.cancelled(reason);
     let request = CancelRequest {
         request_id: call.request_id.clone(),
         reason: reason.to_owned(),

@@ -290,8 +290,9 @@ impl Call {
             None => {
                 limits.push((state.started + state.paused + self.rules.max_runtime, "maximum runtime"));
                 let silence = self.rules.heartbeat.map(|beat| beat * SILENT_HEARTBEATS);
-                let heard = self.stall.last().map_or(state.last_event, |moment| moment.max(state.last_event));
-                limits.extend(silence.map(|silence| (heard + silence, "no heartbeat")));
+                let last_sign =
+                    self.stall.last().map_or(state.last_event, |moment| moment.max(state.last_event));
+                limits.extend(silence.map(|silence| (last_sign + silence, "no heartbeat")));
             }
         }
         // There is always one: for the question or for the runtime.

@@ -397,7 +397,7 @@ impl Process {
         if self.thinned {
             return;
         }
-        let told = |worker: &str, done: Result<(), CgroupError>| {
+        let log_failure = |worker: &str, done: Result<(), CgroupError>| {
             if let Err(error) = done {
                 tracing::error!(worker, %error, "a worker's control group was not killed; kill the processes left in it");
             }
@@ -407,10 +407,10 @@ impl Process {
                 self.thinned = true;
                 let worker = self.id.clone();
                 // The outermost process ends with the last of them.
-                tokio::task::spawn_blocking(move || told(&worker, frozen.kill()));
+                tokio::task::spawn_blocking(move || log_failure(&worker, frozen.kill()));
                 return;
             }
-            told(&self.id, cgroup.kill());
+            log_failure(&self.id, cgroup.kill());
         } else {
             // On SIGINT the outermost process kills all others and then ends; on SIGKILL it would leave them running.
             return self.signal(rustix::process::Signal::INT);

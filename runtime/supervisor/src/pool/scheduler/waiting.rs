@@ -38,7 +38,7 @@ impl Scheduler {
             let reason = if is_draining && waiting.subscription { Refusal::Draining } else { Refusal::Late };
             actions.push(Action::Refuse { ticket: waiting.ticket, reason });
         }
-        self.tell_host_trouble(now, actions);
+        self.refuse_for_host_trouble(now, actions);
         let Some(rest) = self.quarantine.remaining(now) else { return };
         for waiting in self.take_waiting(|_| true) {
             self.given_up(&waiting, now);
@@ -48,8 +48,8 @@ impl Scheduler {
 
     /// Refuses the waiting calls with the reason of a failed start, so that they may retry at once; if other workers
     /// serve or are about to, the calls wait for those.
-    fn tell_host_trouble(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let Some(why) = self.host.untold.take() else { return };
+    fn refuse_for_host_trouble(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        let Some(why) = self.host.unreported.take() else { return };
         if self.workers.values().any(|slot| !matches!(slot.phase, Phase::Leaving)) {
             return;
         }

@@ -68,20 +68,20 @@ impl Outbox {
             None => closed,
         };
         let answered = matches!(frame.payload, Some(Payload::Ppp(_)));
-        let untold = state.brief.as_mut().filter(|_| answered).and_then(|brief| brief.opening.take());
-        if untold.is_some() {
+        let held = state.brief.as_mut().filter(|_| answered).and_then(|brief| brief.opening.take());
+        if held.is_some() {
             // The gateway does not know the handle.
             self.queue.names().next().unwrap_or_default().clone_into(&mut frame.tunnel_id);
         }
-        let heard = state.end.is_none() && !state.reader_gone;
-        if heard {
+        let is_open = state.end.is_none() && !state.reader_gone;
+        if is_open {
             // The frames of the beginning count too.
             self.queue.open(&mut state);
         }
         let sent = state.sent_bytes + frame_size(&frame) as u64;
         cost.bytes_out = sent;
         frame.closed = Some(cost);
-        if heard {
+        if is_open {
             self.queue.push(&mut state, frame);
             state.end = Some(end);
         }

@@ -27,7 +27,7 @@ struct State {
     lines: Rate,
     /// Output dropped since the last report.
     dropped: DroppedOutput,
-    said: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,7 +44,7 @@ impl Meter {
             bytes: Rate::new(bytes, now),
             lines: Rate::new(LINES_PER_SECOND, now),
             dropped: DroppedOutput::default(),
-            said: None,
+            reported: None,
         };
         Meter { plugin: plugin.to_owned(), worker: worker.to_owned(), state: Mutex::new(state) }
     }
@@ -98,14 +98,14 @@ impl Meter {
 
     /// Reports at once that something was dropped, and then the amount from time to time.
     fn report(&self, state: &mut State, now: Instant) {
-        let due = state.said.is_none_or(|said| now.duration_since(said) >= REPORT_EVERY);
+        let due = state.reported.is_none_or(|reported| now.duration_since(reported) >= REPORT_EVERY);
         if due && state.dropped.any() {
-            state.said = Some(now);
-            self.say(std::mem::take(&mut state.dropped));
+            state.reported = Some(now);
+            self.log_dropped(std::mem::take(&mut state.dropped));
         }
     }
 
-    fn say(&self, DroppedOutput { bytes, lines }: DroppedOutput) {
+    fn log_dropped(&self, DroppedOutput { bytes, lines }: DroppedOutput) {
         let Meter { plugin, worker, .. } = self;
         tracing::warn!(
             runtime = true,
@@ -122,7 +122,7 @@ impl Drop for Meter {
     fn drop(&mut self) {
         let dropped = self.state.get_mut().dropped;
         if dropped.any() {
-            self.say(dropped);
+            self.log_dropped(dropped);
         }
     }
 }
