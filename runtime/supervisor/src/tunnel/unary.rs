@@ -266,8 +266,8 @@ async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), St
     readings.send(Reading { work, parts }).await.map_err(|_| gone())?;
     loop {
         match given.recv().await.ok_or_else(gone)? {
-            ReadPart::Said(said) => {
-                call.receive(*said).await.map_err(|cause| Status::internal(cause.to_string()))?;
+            ReadPart::Event(event) => {
+                call.receive(*event).await.map_err(|cause| Status::internal(cause.to_string()))?;
             }
             ReadPart::Contents(mut contents) => {
                 let last = contents.pop();

@@ -45,7 +45,7 @@ const FROM_SERVER: usize = 4;
 /// Capacity for reads and prompts that were not sent to the server yet; each comes with a slot of the pool.
 const READINGS: usize = 16;
 /// Maximum number of requests whose late answers are dropped; a server has forgotten older ones.
-const MAX_UNHEEDED: usize = 1024;
+const MAX_IGNORED: usize = 1024;
 const INVALID_PARAMS: i64 = -32602;
 /// Notifications of a server whose lists have changed.
 const METHODS_OF_LISTS: [&str; 3] = [
@@ -88,7 +88,7 @@ pub struct Bridge {
     /// Unanswered requests of the server.
     asked: ServerRequests,
     pings: BTreeMap<u64, String>,
-    unheeded: BTreeSet<u64>,
+    ignored: BTreeSet<u64>,
     lists: NamedLists,
     /// Whether a list has changed and no call has been notified.
     lists_changed: bool,
@@ -99,7 +99,7 @@ pub struct Bridge {
 struct RunningRequest {
     request_id: String,
     /// Whether its gateway wants to be notified when lists change.
-    hears_of_lists: bool,
+    wants_list_changes: bool,
     /// A read or a prompt with the channel that waits for its parts. If absent, the call ends in the session stream.
     reading: Option<(Work, mpsc::Sender<ReadPart>)>,
 }
@@ -162,10 +162,10 @@ impl Bridge {
             ("_meta", meta),
         ]);
         let id = self.request("tools/call", &params.to_json()).await?;
-        let hears_of_lists = invoke.attrs.contains_key(MCP_LISTS);
+        let wants_list_changes = invoke.attrs.contains_key(MCP_LISTS);
         self.calls
-            .insert(id, RunningRequest { request_id: invoke.request_id, hears_of_lists, reading: None });
-        self.tell_of_lists().await;
+            .insert(id, RunningRequest { request_id: invoke.request_id, wants_list_changes, reading: None });
+        self.report_list_changes().await;
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Bridge {
             // This listing reports the change.
             self.lists_changed = false;
         } else {
-            self.tell_of_lists().await;
+            self.report_list_changes().await;
         }
         Ok(())
     }
@@ -190,8 +190,9 @@ impl Bridge {
         let Some((method, params)) = work.request() else { return Ok(()) };
         let id = self.request(method, &params).await?;
         let request_id = work.request_id().to_owned();
-        let hears_of_lists = work.hears_of_lists();
-        self.calls.insert(id, RunningRequest { request_id, hears_of_lists, reading: Some((work, parts)) });
+        let wants_list_changes = work.wants_list_changes();
+        self.calls
+            .insert(id, RunningRequest { request_id, wants_list_changes, reading: Some((work, parts)) });
         Ok(())
     }
 
@@ -203,19 +204,19 @@ impl Bridge {
         self.ignore(id);
         let params = json!({"requestId": id, "reason": reason});
         self.write(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})).await?;
-        self.close_asked(id).await?;
+        self.close_requests(id).await?;
         // The sender of a read's cancel does not wait for the read.
         if call.reading.is_none() {
-            self.say(failed(request_id, "CANCELLED", reason)).await;
+            self.emit(failed(request_id, "CANCELLED", reason)).await;
         }
         Ok(())
     }
 
     /// Ignores the answer to this request.
     fn ignore(&mut self, id: u64) {
-        self.unheeded.insert(id);
-        if self.unheeded.len() > MAX_UNHEEDED {
-            self.unheeded.pop_first();
+        self.ignored.insert(id);
+        if self.ignored.len() > MAX_IGNORED {
+            self.ignored.pop_first();
         }
     }
 
@@ -229,7 +230,7 @@ impl Bridge {
                 // A listing has no client that could be asked.
                 let only = self.only().filter(|(call, _)| !self.lists(*call));
                 match self.asked.begin(only, id, method, &params) {
-                    Ok((call, asked)) => self.tell(call, Out::McpRequested(asked)).await,
+                    Ok((call, asked)) => self.emit_for(call, Out::McpRequested(asked)).await,
                     Err(refusal) => self.write(&refusal).await?,
                 }
                 Ok(())
@@ -244,13 +245,13 @@ impl Bridge {
     async fn notified(&mut self, method: &str, params: &Json) {
         if method == "notifications/cancelled" {
             if let Some((call, taken_back)) = self.asked.take_back(params) {
-                self.tell(call, Out::McpRequested(taken_back)).await;
+                self.emit_for(call, Out::McpRequested(taken_back)).await;
             }
             return;
         }
         if METHODS_OF_LISTS.contains(&method) {
             self.lists_changed = true;
-            self.tell_of_lists().await;
+            self.report_list_changes().await;
         }
         // Logs and updates name no call; if a single one runs, they belong to it.
         let only = self.only().and_then(|(id, _)| self.calls.get(&id)).filter(|call| call.reading.is_none());
@@ -258,7 +259,7 @@ impl Bridge {
         match notified(method, params, only) {
             // Progress of a call that has ended is dropped.
             Some(Out::Progress(progress)) if !self.runs(&progress.request_id) => {}
-            Some(payload) => self.say(payload).await,
+            Some(payload) => self.emit(payload).await,
             None => {}
         }
     }
@@ -266,17 +267,17 @@ impl Bridge {
     async fn answered(&mut self, id: u64, answer: RpcAnswer) -> Result<(), Cause> {
         if let Some(nonce) = self.pings.remove(&id) {
             // Any answer to the ping shows that the server is alive.
-            self.say(Out::Pong(Pong { nonce })).await;
+            self.emit(Out::Pong(Pong { nonce })).await;
             return Ok(());
         }
-        if self.unheeded.remove(&id) {
+        if self.ignored.remove(&id) {
             return Ok(());
         }
         let Some(call) = self.calls.remove(&id) else {
             tracing::debug!(id, "a stdio server answered a request that is not open");
             return Ok(());
         };
-        self.close_asked(id).await?;
+        self.close_requests(id).await?;
         if let Some((work, parts)) = call.reading {
             let part = match work.given(answer, self.lists) {
                 ReadOutcome::Part(part) => part,
@@ -292,25 +293,25 @@ impl Bridge {
             RpcAnswer::Result(result) => completed(&request_id, &result),
             RpcAnswer::Error { code, message, data } => refused(&request_id, (code, &message), data),
         };
-        self.say(payload).await;
+        self.emit(payload).await;
         Ok(())
     }
 
     /// Ends a call whose answer cannot be used; the process and its other calls continue.
     async fn unanswered(&mut self, id: u64, fault: &Unusable) -> Result<(), Cause> {
         if let Some(nonce) = self.pings.remove(&id) {
-            self.say(Out::Pong(Pong { nonce })).await;
+            self.emit(Out::Pong(Pong { nonce })).await;
             return Ok(());
         }
-        self.unheeded.remove(&id);
+        self.ignored.remove(&id);
         let Some(call) = self.calls.remove(&id) else { return Ok(()) };
-        self.close_asked(id).await?;
+        self.close_requests(id).await?;
         match call.reading {
             // Err: nothing waits for it any more.
             Some((_, parts)) => {
                 drop(parts.send(ReadPart::Failed(Status::new(fault.status, fault.message))).await);
             }
-            None => self.say(failed(&call.request_id, fault.code, fault.message)).await,
+            None => self.emit(failed(&call.request_id, fault.code, fault.message)).await,
         }
         Ok(())
     }
@@ -329,15 +330,15 @@ impl Bridge {
     }
 
     /// Notifies the running calls whose gateways want it that the lists have changed, if they have.
-    async fn tell_of_lists(&mut self) {
+    async fn report_list_changes(&mut self) {
         if !self.lists_changed {
             return;
         }
-        let running = self.calls.iter().filter(|(_, call)| call.hears_of_lists);
+        let running = self.calls.iter().filter(|(_, call)| call.wants_list_changes);
         let running: Vec<(u64, String)> = running.map(|(id, call)| (*id, call.request_id.clone())).collect();
         for (call, request_id) in running {
             self.lists_changed = false;
-            self.tell(call, Out::McpListsChanged(McpListsChanged { request_id })).await;
+            self.emit_for(call, Out::McpListsChanged(McpListsChanged { request_id })).await;
         }
     }
 
@@ -346,7 +347,7 @@ impl Bridge {
     }
 
     /// Answers the server's requests within a call that has ended.
-    async fn close_asked(&mut self, call: u64) -> Result<(), Cause> {
+    async fn close_requests(&mut self, call: u64) -> Result<(), Cause> {
         for line in self.asked.close(call) {
             self.write(&line).await?;
         }
@@ -354,16 +355,16 @@ impl Bridge {
     }
 
     /// Sends a payload of a call to its receiver.
-    async fn tell(&self, call: u64, payload: Out) {
+    async fn emit_for(&self, call: u64, payload: Out) {
         match self.calls.get(&call).map(|call| &call.reading) {
             // Err: nothing waits for it any more.
-            Some(Some((_, parts))) => drop(parts.send(ReadPart::Said(Box::new(payload))).await),
-            Some(None) => self.say(payload).await,
+            Some(Some((_, parts))) => drop(parts.send(ReadPart::Event(Box::new(payload))).await),
+            Some(None) => self.emit(payload).await,
             None => {}
         }
     }
 
-    async fn say(&self, payload: Out) {
+    async fn emit(&self, payload: Out) {
         // Err: the worker is being ended.
         let _ = self.out.send(Ok(ServerMessage { payload: Some(payload) })).await;
     }

@@ -38,7 +38,7 @@ pub async fn open(
         calls: BTreeMap::new(),
         asked: ServerRequests::default(),
         pings: BTreeMap::new(),
-        unheeded: BTreeSet::new(),
+        ignored: BTreeSet::new(),
         lists: NamedLists::default(),
         lists_changed: false,
         out,

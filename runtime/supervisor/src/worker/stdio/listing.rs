@@ -29,7 +29,7 @@ const METHOD_NOT_FOUND: i64 = -32601;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NamedLists {
     /// Whether it notifies its client of changes of any of them.
-    pub(super) tell_of_changes: bool,
+    pub(super) notify_of_changes: bool,
     /// The lists that it does not declare, if it declares others; in the order of [`LISTS`].
     lacks: [bool; LISTS.len()],
 }
@@ -42,10 +42,10 @@ impl NamedLists {
             let can = greeting.pointed(&format!("/capabilities/{list}"));
             can.filter(|can| can.text() != "null")
         });
-        let is_told = |can: &Json| can.member("listChanged").is_some_and(|changes| changes.text() == "true");
+        let notifies = |can: &Json| can.member("listChanged").is_some_and(|changes| changes.text() == "true");
         let names_any = named.iter().any(Option::is_some);
         NamedLists {
-            tell_of_changes: named.iter().flatten().all(is_told),
+            notify_of_changes: named.iter().flatten().all(notifies),
             lacks: named.map(|can| names_any && can.is_none()),
         }
     }
@@ -222,7 +222,7 @@ mod tests {
             (json!({"tools": {"listChanged": false}}), false),
         ] {
             let named = NamedLists::of(&json!({"capabilities": capabilities}).into());
-            assert_eq!(named.tell_of_changes, tells, "{capabilities}");
+            assert_eq!(named.notify_of_changes, tells, "{capabilities}");
         }
     }
 }

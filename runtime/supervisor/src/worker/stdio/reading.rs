@@ -44,7 +44,7 @@ pub enum Work {
 /// A part of a read's result.
 pub enum ReadPart {
     /// A request or event of the server before the end.
-    Said(Box<Out>),
+    Event(Box<Out>),
     /// Contents of a resource. This part and those below are the last of their read.
     Contents(Vec<ContentChunk>),
     Prompt(GetPromptResponse),
@@ -75,7 +75,7 @@ impl Work {
     }
 
     /// Whether its gateway wants to be notified when lists change.
-    pub(super) fn hears_of_lists(&self) -> bool {
+    pub(super) fn wants_list_changes(&self) -> bool {
         match self {
             Work::Resource(request) => request.attrs.contains_key(MCP_LISTS),
             Work::Prompt(request) => request.attrs.contains_key(MCP_LISTS),
@@ -126,7 +126,7 @@ impl Work {
                 Ok(()) if listing.next().is_some() => {
                     return ReadOutcome::Rest(Box::new(Work::Lists(listing)));
                 }
-                Ok(()) => Ok(ReadPart::Lists(listing.finish(lists.tell_of_changes))),
+                Ok(()) => Ok(ReadPart::Lists(listing.finish(lists.notify_of_changes))),
                 Err(status) => Err(status),
             },
             (Work::Resource(_), RpcAnswer::Result(result)) => contents(&result).map(ReadPart::Contents),
