@@ -1,9 +1,9 @@
-//! The answers of calls that only read, for whoever asks again under the same key at another gateway.
+//! Answers of read-only calls, for retries under the same key at another gateway.
 //!
-//! Owns: the [`Answers`] port. Refuses: to read answers, which arrive sealed by the gateway, and to say who executes: two
-//! gateways may read for one key at a time. Keeps true: the first answer under a key stays until its time is over; what
-//! an org keeps is bounded in answers and bytes, and takes nothing from another (I-4). Nothing that security or money
-//! depends on is here (I-6).
+//! Owns: the [`Answers`] port. Refuses: to read answers, which the gateway seals, and to decide which gateway executes:
+//! two gateways may run a read for one key at the same time. Keeps true: the first answer under a key stays until it
+//! expires; each org has a limit of answers and bytes of its own (I-4). No security decision and no charge depends on
+//! it (I-6).
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ pub mod suite;
 pub use memory::MemoryAnswers;
 pub use quick_ledger::QuickLedger;
 
-/// What an org may keep: calls that only read are kept for minutes.
+/// Budget of each org: answers of read-only calls are kept for minutes.
 pub const BUDGET: Budget = Budget { keys: 20_000, bytes: 32 * 1024 * 1024 };
 
-/// An answer, and of which request it is.
+/// An answer and the hash of the request that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     pub hash: RequestHash,
@@ -34,13 +34,13 @@ pub struct Answered {
 #[error("the answers of other gateways are not available: {0}")]
 pub struct AnswersError(pub String);
 
-/// Keeps answers. `org` is the digest of the id of the org that the key belongs to.
+/// Store of answers. `org` is the digest of the id of the org that owns the key.
 #[async_trait]
 pub trait Answers: Send + Sync {
-    /// What a key was answered with.
+    /// Returns the answer under a key.
     async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<Answered>, AnswersError>;
 
-    /// Keeps an answer for `keep`; false where there is one under the key already, or the org has no room.
+    /// Stores an answer for `keep`; returns false if the key already has one or the org's budget is used up.
     async fn keep(
         &self,
         org: [u8; 16],

@@ -1,11 +1,12 @@
-//! All that a database holds as lines of JSON: out of one, into another, of whichever kind.
+//! Export and import of a whole database as lines of JSON, between SQLite and PostgreSQL in any direction.
 //!
-//! Owns the format (`lines.rs`), the list of tables (`tables.rs`) and what is checked. Refuses: a database that holds
-//! something already, an archive that is cut or changed, and one of another version's tables. Keeps true: into PostgreSQL
-//! all of an archive comes or nothing, into SQLite all of each file; what came in is read out again, and every table has
-//! the checksum that it had.
+//! Owns the format (`lines.rs`), the list of tables (`tables.rs`) and the checks. Refuses: a database that is not
+//! empty, an archive that is truncated or changed, and one with the tables of another version. Keeps true: an import
+//! into PostgreSQL is all or nothing, one into SQLite is all or nothing for each file; imported rows are read back, and
+//! every table has the checksum from the archive.
 //!
-//! Whoever exports ends the processes that write first: each of SQLite's files is read at one moment, all three are not.
+//! Stop the processes that write before an export: each SQLite file is read in one transaction, but not all three at
+//! the same moment.
 
 mod lines;
 mod tables;
@@ -29,7 +30,7 @@ use crate::postgres::{Postgres, former_events};
 use lines::{Line, Reader, Rows, Writer};
 use tables::{Dialect, Home, Kind, TABLES, Table};
 
-/// Bytes that the events of a file may need while it is brought up to date: nothing goes.
+/// Limit for the events of a file while it is brought up to date, in bytes: none are removed.
 const NO_BOUND: u64 = u64::MAX;
 
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,7 @@ impl From<sqlx::Error> for ArchiveError {
     }
 }
 
-/// More changes than a backup is old.
+/// Revisions added if no past revision is given: more than a database changes within the age of a backup.
 const FAR: u64 = 1_000_000;
 
 /// A database: SQLite's three files, or PostgreSQL.
@@ -64,25 +65,25 @@ pub enum Source {
     Postgres(Postgres),
 }
 
-/// A table as it was found, read or written.
+/// Number and checksum of a table's rows, as found, exported or imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub table: &'static str,
     pub rows: u64,
-    /// SHA-256 of its rows in hex, the same in every database; empty where they were only counted.
+    /// SHA-256 of the rows in hex, the same in every database; empty if the rows were only counted.
     pub sha256: String,
 }
 
 /// Brings the tables up to date.
 pub async fn migrate(source: &Source) -> Result<(), ArchiveError> {
     match source {
-        // That it is open says that it is.
+        // Opening it migrates it.
         Source::Postgres(_) => Ok(()),
         Source::Files { control, calls, audit } => bring_up_to_date(control, calls, audit).await,
     }
 }
 
-/// How many rows each table has.
+/// Counts the rows of each table.
 pub async fn count(source: &Source) -> Result<Vec<Summary>, ArchiveError> {
     let mut open = Open::of(source).await?;
     let mut counted = Vec::new();
@@ -92,8 +93,9 @@ pub async fn count(source: &Source) -> Result<Vec<Summary>, ArchiveError> {
     Ok(counted)
 }
 
-/// Raises the revision of what is published past `past`, `None`: far past its own; as after the restore of an older
-/// database, whose revisions edges and gateways have passed. Gives the revision before and after. `at`: Unix milliseconds.
+/// Raises the published revision past `past`, or far past the current one if `None`. Needed after the restore of an
+/// older database, because edges and gateways have seen later revisions. Returns the revision before and after. `at`:
+/// Unix milliseconds.
 pub async fn raise_revision(source: &Source, past: Option<u64>, at: u64) -> Result<(u64, u64), ArchiveError> {
     let failed = |error: StoreError| ArchiveError::Database(error.to_string());
     let store = match source {
@@ -113,7 +115,7 @@ pub async fn raise_revision(source: &Source, past: Option<u64>, at: u64) -> Resu
     Ok((before, raised.revision))
 }
 
-/// Writes everything.
+/// Writes all tables to `out`.
 pub async fn export(source: &Source, out: impl Write) -> Result<Vec<Summary>, ArchiveError> {
     let mut open = Open::of(source).await?;
     let mut writer = Writer::new(out)?;
@@ -128,7 +130,7 @@ pub async fn export(source: &Source, out: impl Write) -> Result<Vec<Summary>, Ar
     Ok(written)
 }
 
-/// Reads everything into an empty database.
+/// Imports an archive into an empty database.
 pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summary>, ArchiveError> {
     let mut open = Open::of(source).await?;
     for table in &TABLES {
@@ -162,10 +164,10 @@ pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summar
     Ok(came)
 }
 
-/// A database that is read or written: one transaction in each of its files.
+/// A database being read or written, with one transaction for each of its files.
 struct Open {
     dialect: Dialect,
-    /// One, or SQLite's control, calls and audit.
+    /// One for PostgreSQL; control, calls and audit for SQLite.
     parts: Vec<Transaction<'static, Any>>,
 }
 
@@ -175,7 +177,7 @@ impl Open {
             Source::Postgres(database) => {
                 let pool = database.portable(1).await?;
                 let mut begun = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
-                // It takes as long as there are rows.
+                // The time needed depends on the number of rows.
                 for unbounded in ["statement_timeout", "idle_in_transaction_session_timeout"] {
                     let set = sqlx::query("SELECT set_config($1, '0', TRUE)").bind(unbounded);
                     set.execute(&mut *begun).await?;
@@ -225,7 +227,7 @@ impl Open {
         Ok(())
     }
 
-    /// Hands every row of a table on, in order.
+    /// Passes every row of a table to `take`, in order.
     async fn read(
         &mut self,
         table: &Table,
@@ -274,7 +276,7 @@ impl Open {
     }
 }
 
-/// A row's values, in the order of the table's columns.
+/// Returns a row's values in the order of the table's columns.
 fn values(table: &Table, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error> {
     let read = |(place, kind): (usize, Kind)| -> Result<Value, sqlx::Error> {
         Ok(match kind {
@@ -286,7 +288,7 @@ fn values(table: &Table, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error> {
     table.columns.iter().map(|column| column.kind).enumerate().map(read).collect()
 }
 
-/// Files of an earlier version get today's tables, and what it kept elsewhere is brought to them.
+/// Migrates files of an earlier version and moves the events that it kept in the calls file to the audit file.
 async fn bring_up_to_date(control: &Path, calls: &Path, audit: &Path) -> Result<(), ArchiveError> {
     let failed = |error: &dyn std::fmt::Display| ArchiveError::Database(error.to_string());
     let store = SqlStore::file(control).await.map_err(|error| failed(&error))?;

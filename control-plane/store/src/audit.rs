@@ -1,4 +1,4 @@
-//! The audit log of calls: appended to in batches, read page by page, newest first; nobody reads it on the call path.
+//! The audit log of calls: appended to in batches, read in pages, newest first; never read on the call path.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use sqlx::{ColumnIndex, Decode, Row, Type};
 pub mod spool;
 pub mod sqlite;
 
-/// How long events of calls are kept.
+/// Retention of call events.
 pub(crate) const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Most events of one page.
+/// Maximum number of events in a page.
 pub(crate) const MAX_PAGE: u32 = 1_000;
 
-/// One start or finish event.
+/// A start or finish event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallEvent {
     /// Unix milliseconds.
@@ -25,26 +25,26 @@ pub struct CallEvent {
     pub event: String,
 }
 
-/// An event as the log has it.
+/// An event in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// Its place in the log: later events have higher numbers.
+    /// Position in the log; later events have higher numbers.
     pub seq: i64,
     pub event: CallEvent,
 }
 
-/// Which events.
+/// Selection of events.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
-    /// Only this org's.
+    /// Only events of this org.
     pub org: Option<String>,
-    /// Only those with a lower number: the next page.
+    /// Only events with a lower number: the next page.
     pub before: Option<i64>,
-    /// 1 to [`MAX_PAGE`]; what lies outside is cut.
+    /// 1 to [`MAX_PAGE`]; values outside are clamped.
     pub limit: u32,
 }
 
-/// Reads an event from a row of any database, of columns named as its fields.
+/// Reads an event from a row of any database whose columns are named like its fields.
 pub(crate) fn stored<R>(row: &R) -> Result<StoredEvent, sqlx::Error>
 where
     R: Row,
@@ -67,38 +67,38 @@ impl From<sqlx::Error> for AuditError {
     }
 }
 
-/// Takes events for good, until they are too old or too many.
+/// An audit log: keeps events durably until they are too old or too many.
 #[async_trait]
 pub trait AuditLog: Send + Sync {
-    /// Appends all of them or none; on return they are durable.
+    /// Appends all events or none; they are durable on return.
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError>;
 
-    /// One page, newest first.
+    /// Returns a page, newest first.
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError>;
 
-    /// Whether nothing at all may happen that it does not take; else what only reads may.
+    /// Whether nothing may run without this log; if false, read-only calls may.
     fn is_required(&self) -> bool {
         false
     }
 
-    /// Whether something may begin in this org that it has to take: one org's events do not use up the room of others.
+    /// Whether new calls of this org may start as far as the log's capacity is concerned; one org's events do not use
+    /// up the capacity of others.
     fn has_room(&self, _org: &str) -> bool {
         true
     }
 }
 
-/// An audit log that lives with its process, for tests and for a gateway without a state directory. Keeps
-/// the newest events only.
+/// An audit log in memory, for tests and for a gateway without a state directory. Keeps only the newest events.
 #[derive(Default)]
 pub struct MemoryAudit {
     events: Mutex<VecDeque<StoredEvent>>,
 }
 
-/// Most events [`MemoryAudit`] keeps.
+/// Maximum number of events in a [`MemoryAudit`].
 const MAX_KEPT: usize = 10_000;
 
 impl MemoryAudit {
-    /// The kept events, oldest first.
+    /// Returns the kept events, oldest first.
     pub fn events(&self) -> Vec<CallEvent> {
         self.events.lock().iter().map(|stored| stored.event.clone()).collect()
     }

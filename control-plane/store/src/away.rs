@@ -1,53 +1,53 @@
-//! Whether a backend that may be away is asked.
+//! Circuit breaker for a backend.
 //!
-//! Keeps true: nobody waits for a backend that is known to be away, but for one a second that looks whether it is back.
+//! Keeps true: nobody waits for a backend that is known to be unavailable, except one probe a second.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Between two looks at a backend that is away: it is used again within as much of its return.
+/// Interval of probes, and the longest time before a backend that is back is used again.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What is known of a backend.
+/// Availability of a backend.
 #[derive(Default)]
 pub(crate) struct Away {
-    /// When it is to be asked again; `None` while it answers.
+    /// Time of the next probe; `None` while the backend answers.
     until: Mutex<Option<Instant>>,
 }
 
-/// Why it is asked.
+/// Reason of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
-    /// It answers.
+    /// The backend is available.
     AsEver,
-    /// It is away: whether it is back.
+    /// The backend is unavailable; this request probes it.
     ToLook,
 }
 
 impl Away {
-    /// Whether it is to be asked now, and why.
+    /// Returns whether to send a request now, and why.
     pub(crate) fn asks(&self) -> Option<Asks> {
         let mut until = self.until.lock();
         match *until {
             None => Some(Asks::AsEver),
             Some(at) if at > Instant::now() => None,
             Some(_) => {
-                // The others do not wait for this one.
+                // Other requests do not wait for this probe.
                 *until = Some(Instant::now() + LOOK_EVERY);
                 Some(Asks::ToLook)
             }
         }
     }
 
-    /// There was an answer; whether the backend is back with it. An answer to what was asked before it was away says
-    /// nothing of that.
+    /// Records an answer; returns whether the backend has just become available. An answer to a request from before the
+    /// outage does not count.
     pub(crate) fn answered(&self, asked: Asks) -> bool {
         asked == Asks::ToLook && self.until.lock().take().is_some()
     }
 
-    /// There was none; whether it is away since now.
+    /// Records a failure; returns whether the backend has just become unavailable.
     pub(crate) fn failed(&self) -> bool {
         self.until.lock().replace(Instant::now() + LOOK_EVERY).is_none()
     }

@@ -1,7 +1,7 @@
-//! What gateways tell each other: a channel for each of them.
+//! Messages between gateways: one channel for each.
 //!
-//! Owns: the [`Bus`] port. Refuses: to keep what nobody listens to, and to promise an order; who tells something bears
-//! that it may be lost (I-6). Keeps true: a gateway that does not take what it is told holds nobody up.
+//! Owns: the [`Bus`] port. Refuses: to keep messages without a listener, and to guarantee an order; senders must
+//! tolerate loss (I-6). Keeps true: a slow gateway delays nobody else.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,9 +16,9 @@ pub mod suite;
 
 pub use memory::MemoryBus;
 
-/// Bytes of one message.
+/// Maximum size of a message in bytes.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// Bytes of the messages that wait for a gateway which does not take them; what comes then is lost.
+/// Maximum bytes of unread messages for a gateway; further messages are dropped.
 pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,21 +29,21 @@ pub enum BusError {
     TooLarge,
 }
 
-/// Event of a listener.
+/// Event for a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BusEvent<T> {
     Message(T),
-    /// Messages may have been lost since the event before: the bus was away, or more came than may wait.
+    /// Messages may have been lost since the previous event: the bus was unavailable, or the queue was full.
     Gap,
 }
 
-/// Carries messages between gateways.
+/// Carrier of messages between gateways.
 #[async_trait]
 pub trait Bus: Send + Sync {
-    /// Tells a gateway something. Lost where it does not listen.
+    /// Sends a message to a gateway. It is lost if that gateway does not listen.
     async fn tell(&self, gateway: OwnerId, message: Bytes) -> Result<(), BusError>;
 
-    /// Returns the messages for a gateway from about now on; never ends by itself, and goes on by itself after the bus was away.
-    /// It may begin with [`BusEvent::Gap`].
+    /// Returns the messages for a gateway from about now on. Never ends, and resumes after the bus was unavailable. May
+    /// start with [`BusEvent::Gap`].
     fn listen(&self, gateway: OwnerId) -> BoxStream<'static, BusEvent<Bytes>>;
 }

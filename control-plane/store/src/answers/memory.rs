@@ -1,4 +1,4 @@
-//! The answers of one process, which only tests have.
+//! Answers of one process, for tests only.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use super::{Answered, Answers, AnswersError, BUDGET};
 use crate::ledger::{Budget, LedgerKey};
 
-/// Keeps answers until the process ends.
+/// Answers kept until the process ends.
 pub struct MemoryAnswers {
     orgs: Mutex<HashMap<[u8; 16], Kept>>,
     budget: Budget,
 }
 
-/// Of one org, each until its time is over.
+/// Answers of one org, with the time at which each expires.
 type Kept = HashMap<LedgerKey, (Answered, Instant)>;
 
 impl Default for MemoryAnswers {
@@ -26,7 +26,7 @@ impl Default for MemoryAnswers {
 }
 
 impl MemoryAnswers {
-    /// With another budget for each org.
+    /// Creates a store with another budget for each org.
     pub fn with_budget(budget: Budget) -> MemoryAnswers {
         MemoryAnswers { orgs: Mutex::default(), budget }
     }

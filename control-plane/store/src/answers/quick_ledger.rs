@@ -1,8 +1,8 @@
-//! The ledger of calls that only read, at one of several gateways.
+//! The ledger of read-only calls at one of several gateways.
 //!
-//! Keeps true: one execution under a key at a time in this process; what was answered at another gateway is answered here
-//! as there; what was answered there to another request, or to an earlier version of what is called, is none here; while
-//! the others' answers cannot be had, this gateway goes on by itself, and nobody waits for them but one a second.
+//! Keeps true: this process executes once per key at a time; an answer of another gateway is replayed unless it answers
+//! a different request or an earlier version of the primitive; while the shared answers are not available, this gateway
+//! continues alone, and at most one call a second waits for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{Answered, Answers, AnswersError};
 use crate::away::{Asks, Away};
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
 
-/// This process's own keys, and the answers of all.
+/// Keys of this process and the answers of all gateways.
 pub struct QuickLedger {
     own: MemoryLedger,
     answers: Arc<dyn Answers>,
@@ -27,14 +27,14 @@ impl QuickLedger {
         QuickLedger { own: MemoryLedger::default(), answers, away: Away::default() }
     }
 
-    /// What another gateway answered; nothing while that cannot be known.
+    /// Returns another gateway's answer; `None` while the shared answers are not available.
     async fn find(&self, org: [u8; 16], key: LedgerKey) -> Option<Answered> {
         let asked = self.away.asks()?;
         let found = self.answers.find(org, key).await;
         self.noted(asked, found).flatten()
     }
 
-    /// Best effort: without it, another gateway reads again.
+    /// Shares an answer. Best effort: without it, another gateway repeats the read.
     async fn tell(&self, org: [u8; 16], key: LedgerKey, answered: Answered, keep: Duration) {
         if let Some(asked) = self.away.asks() {
             let kept = self.answers.keep(org, key, answered, keep).await;
@@ -181,7 +181,7 @@ mod tests {
         );
     }
 
-    /// Counts who asks, and does not answer.
+    /// Shared answers that count requests and always fail.
     #[derive(Default)]
     struct Silent {
         asked: AtomicU32,
@@ -211,7 +211,7 @@ mod tests {
         }
     }
 
-    /// With nobody else's answers it is a ledger like any other.
+    /// Without shared answers it behaves like any other ledger.
     #[tokio::test]
     async fn it_does_what_every_ledger_must_while_the_others_answers_are_away() {
         suite::run(Arc::new(QuickLedger::new(Arc::new(Silent::default())))).await;

@@ -1,4 +1,4 @@
-//! What every [`Answers`] must do. Uses short real times, because not every backend has a clock to pause.
+//! Conformance suite of [`Answers`]. Uses short real times, because not every backend has a clock to pause.
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -32,7 +32,7 @@ async fn keep(
     answers.keep(org, key(n), answered(answer), time).await.unwrap()
 }
 
-/// Runs the suite against what keeps nothing yet.
+/// Runs the suite against an empty store.
 pub async fn run(answers: &dyn Answers) {
     assert_eq!(answers.find(ORG, key(1)).await.unwrap(), None);
     for (n, answer) in [(1, &b"42"[..]), (2, b""), (3, b"\0\xff\r\n")] {
@@ -50,10 +50,10 @@ pub async fn run(answers: &dyn Answers) {
     assert_eq!(answers.find(ORG, key(4)).await.unwrap(), Some(answered(b"anew")));
 }
 
-/// The budget of what [`keeps_to_its_budget`] wants.
+/// Budget that [`keeps_to_its_budget`] expects.
 pub const SMALL: Budget = Budget { keys: 3, bytes: 10 };
 
-/// Runs against what keeps nothing yet, with the budget [`SMALL`].
+/// Runs against an empty store with the budget [`SMALL`].
 pub async fn keeps_to_its_budget(answers: &dyn Answers) {
     assert!(keep(answers, (ORG, 1), b"12345678", KEEP).await);
     assert!(!keep(answers, (ORG, 2), b"123", KEEP).await, "there are 2 bytes left");
@@ -63,7 +63,7 @@ pub async fn keeps_to_its_budget(answers: &dyn Answers) {
     }
     assert!(!keep(answers, (ORG, 5), b"", KEEP).await, "three answers are all");
     assert!(keep(answers, (OTHER, 1), b"1234567890", KEEP).await, "another org has its own");
-    // What is over makes room, of answers and of bytes.
+    // Expired answers free keys and bytes.
     for n in [1, 2, 3] {
         assert!(keep(answers, (THIRD, n), b"123", Duration::from_millis(1)).await);
     }

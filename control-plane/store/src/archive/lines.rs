@@ -1,9 +1,9 @@
 //! The lines of an archive.
 //!
-//! The first says what it is. Then each table in its order: `{"table", "columns"}`, a line for each row, which is an array
-//! of its values (bytes in Base64), and `{"end", "rows", "sha256"}`, the digest of the lines of its rows. The last line is
+//! The first line names the format. Each table follows in its order: `{"table", "columns"}`, one line per row (an array
+//! of its values, bytes in Base64), and `{"end", "rows", "sha256"}` with the digest of the row lines. The last line is
 //! `{"complete": true}`.
-//! Refuses: lines beyond [`MAX_LINE`], another order, other columns, a digest that is another one, and what ends early.
+//! Refuses: lines longer than [`MAX_LINE`], another order, other columns, a wrong digest and a truncated archive.
 
 use std::io::{BufRead, Read, Write};
 
@@ -16,30 +16,30 @@ use super::tables::{Kind, Table};
 use super::{ArchiveError, Summary};
 use crate::hex::hex;
 
-/// Of what archives are, and in which form.
+/// Format name and version in the first line.
 const FORMAT: &str = "asp-archive/1";
-/// Longest line: the outcome of a call may be large.
+/// Maximum length of a line in bytes; the outcome of a call may be large.
 const MAX_LINE: u64 = 256 << 20;
 
-/// Bytes as a row has them.
+/// Encodes bytes as the text of a row.
 pub(super) fn text(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes of a value; `None` for null.
+/// Decodes the bytes of a value; `None` for null.
 pub(super) fn bytes(value: &Value) -> Option<Vec<u8>> {
-    // What is no Base64 was refused when it was read.
+    // The reader has rejected anything that is not Base64.
     value.as_str().and_then(|text| STANDARD.decode(text).ok())
 }
 
-/// A row as a line, its end included.
+/// Serializes a row as one line, with its line break.
 pub(super) fn row(values: &[Value]) -> Result<Vec<u8>, ArchiveError> {
     let mut line = serde_json::to_vec(values).map_err(std::io::Error::from)?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Counts rows and their digest.
+/// Number and digest of rows.
 #[derive(Default)]
 pub(super) struct Rows {
     count: u64,
@@ -63,7 +63,7 @@ fn head(table: &Table) -> Value {
     json!({"table": table.name, "columns": columns})
 }
 
-/// Writes an archive.
+/// Writer of an archive.
 pub(super) struct Writer<W> {
     out: W,
 }
@@ -97,19 +97,19 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What stands in a table.
+/// A line of a table after its head.
 pub(super) enum Line {
     Row(Vec<Value>),
     End(Summary),
 }
 
-/// Reads an archive.
+/// Reader of an archive.
 pub(super) struct Reader<R> {
     archive: R,
-    /// The number of the line that was read last.
+    /// Number of the last line read.
     line: u64,
     rows: Rows,
-    /// Whether the head of the table under way was read.
+    /// Whether the head of the current table has been read.
     begun: bool,
 }
 
@@ -123,7 +123,7 @@ impl<R: BufRead> Reader<R> {
         Ok(reader)
     }
 
-    /// The next row of `table`, or its end.
+    /// Returns the next row of `table`, or its end.
     pub(super) fn next(&mut self, table: &Table) -> Result<Line, ArchiveError> {
         if !std::mem::replace(&mut self.begun, true) {
             let (_, found) = self.read()?;
@@ -182,7 +182,7 @@ impl<R: BufRead> Reader<R> {
         Ok(())
     }
 
-    /// The next line, and what it says.
+    /// Reads the next line; returns it raw and parsed.
     fn read(&mut self) -> Result<(Vec<u8>, Value), ArchiveError> {
         self.line += 1;
         let mut line = Vec::new();

@@ -1,21 +1,21 @@
-//! What an archive holds: the tables of every database, each with its columns, in one order.
+//! The content of an archive: the tables of every database with their columns, in one order.
 //!
-//! Keeps true: a row is the same in every database; what is counted from rows (usage of orgs and users, who lives) is
-//! not a part of it, because the rows count themselves where they are written.
+//! Keeps true: a row is the same in every database; values derived from rows (usage of orgs and users, live gateways)
+//! are left out, because inserting the rows derives them again.
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
     Integer,
-    /// Two values: a BIGINT of SQLite, a BOOLEAN of PostgreSQL.
+    /// A boolean: BIGINT in SQLite, BOOLEAN in PostgreSQL.
     Flag,
     Bytes,
 }
 
 use Kind::{Bytes, Flag, Integer, Text};
 
-/// In which of SQLite's files a table is.
+/// SQLite file that holds a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
     Control,
@@ -23,12 +23,12 @@ pub(super) enum Home {
     Audit,
 }
 
-/// A column: its name in the archive, which is PostgreSQL's.
+/// A column. Its name in the archive is the one in PostgreSQL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub name: &'static str,
     pub kind: Kind,
-    /// What SQLite has instead of the name, to read and to write; `None` for the same.
+    /// Expression to read and column to write in SQLite; `None` if both are the name.
     sqlite: Option<(&'static str, &'static str)>,
 }
 
@@ -36,24 +36,23 @@ const fn column(name: &'static str, kind: Kind) -> Column {
     Column { name, kind, sqlite: None }
 }
 
-/// One that rows of an earlier version lack.
+/// Returns a column that rows of an earlier version do not have.
 const fn later(name: &'static str, kind: Kind, read: &'static str) -> Column {
     Column { name, kind, sqlite: Some((read, name)) }
 }
 
-/// A table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table {
     pub name: &'static str,
     pub home: Home,
-    /// SQLite's own name.
+    /// Name of the table in SQLite.
     sqlite: &'static str,
-    /// PostgreSQL's view of all rows, if the table is not the only place of them.
+    /// PostgreSQL view of all rows, if they are in more than one table.
     view: Option<&'static str>,
     pub columns: &'static [Column],
-    /// How many of the first columns are the key, by which rows are ordered.
+    /// Number of leading columns that form the key and the order of rows.
     key: usize,
-    /// A database that holds nothing has one row of it.
+    /// Whether an empty database has one row in this table.
     pub seeded: bool,
 }
 
@@ -61,7 +60,7 @@ const fn control(name: &'static str, key: usize, columns: &'static [Column]) -> 
     Table { name, home: Home::Control, sqlite: name, view: None, columns, key, seeded: false }
 }
 
-/// Which of two databases.
+/// Kind of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     Sqlite,
@@ -76,7 +75,7 @@ impl Table {
         }
     }
 
-    /// Relation to read from.
+    /// Returns the relation to read from.
     fn source(&self, dialect: Dialect) -> &'static str {
         match (dialect, self.view) {
             (Dialect::Postgres, Some(view)) => view,
@@ -84,7 +83,7 @@ impl Table {
         }
     }
 
-    /// All rows, in the order of their keys, which is that of bytes in every database.
+    /// Returns the query for all rows in the order of their keys, which is byte order in every database.
     pub(super) fn select(&self, dialect: Dialect) -> String {
         let read = |column: &Column| match (dialect, column.kind) {
             (Dialect::Sqlite, _) => column.sqlite.map_or(column.name, |(read, _)| read).to_owned(),
@@ -100,7 +99,7 @@ impl Table {
         format!("SELECT {} FROM {} ORDER BY {}", columns.join(", "), self.source(dialect), key.join(", "))
     }
 
-    /// One row whose columns are the parameters.
+    /// Returns the statement that inserts one row; the parameters are its columns.
     pub(super) fn insert(&self, dialect: Dialect) -> String {
         let name = |column: &Column| match dialect {
             Dialect::Sqlite => column.sqlite.map_or(column.name, |(_, write)| write),
@@ -124,7 +123,7 @@ impl Table {
     }
 }
 
-/// Every table of an archive, in its order.
+/// All tables of an archive, in its order.
 pub(super) const TABLES: [Table; 23] = [
     Table {
         seeded: true,

@@ -1,11 +1,11 @@
-//! A bounded file of this machine before an [`AuditLog`] that is elsewhere: what that one does not take waits there, and
-//! is brought to it in order once it takes events again.
+//! A bounded local file in front of a remote [`AuditLog`]: events that the log does not accept wait in the file and are
+//! delivered in order once it does.
 //!
-//! Owns the file, which several processes of one machine may share, and which outlives them. Refuses events where the file
-//! is full, and says before that of an org which has a tenth of it that nothing more may begin there: what ends is
-//! taken. Keeps true: what [`AuditLog::append`] took is in the file or in the log; nothing leaves the file before
-//! the log has it. An event may be in the log twice where the connection to it broke, or this process ended, between the
-//! log's commit and the file's.
+//! Owns the file, which several processes of one machine may share and which outlives them. Refuses events if the file
+//! is full. Before that, an org with a tenth of a half-full file may start no more calls; the events of its running
+//! calls are still accepted. Keeps true: every event accepted by [`AuditLog::append`] is in the file or in the log; no
+//! event leaves the file before the log has it. An event may be in the log twice if the connection broke or this
+//! process ended between the commit of the log and that of the file.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,32 +25,33 @@ use org_bytes::OrgBytes;
 
 mod org_bytes;
 
-/// Longer than the log takes for a batch while it is well. Its own errors come later, where it waits for a connection.
+/// Timeout of a batch. A healthy log is faster. The log's own errors may take longer, as it may first wait for a
+/// connection.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// So many times as long may it take for a batch that has waited.
+/// Factor on the timeout for a batch from the file.
 const MOVES: u32 = 15;
-/// How often it is looked whether the log takes events again.
+/// Interval of attempts to deliver the events in the file.
 const TRY_EVERY: Duration = Duration::from_secs(1);
-/// Most events that are brought to the log at once.
+/// Maximum number of events delivered at once.
 const BATCH: u32 = 512;
 
-/// An audit log that may be away, and the file before it.
+/// An audit log that may be unavailable, and the file in front of it.
 pub struct SpooledAudit {
     log: Arc<dyn AuditLog>,
     file: SqliteAudit,
     path: PathBuf,
-    /// Held by whoever adds to the file, and by whoever finds it empty.
+    /// Held while events are added to the file, and while the file is declared empty.
     adding: Mutex<()>,
-    /// The file has events, or may: later ones wait behind them.
+    /// Whether the file may have events; later ones queue behind them.
     waiting: AtomicBool,
     org_bytes: OrgBytes,
-    /// How long the log may take for a batch.
+    /// Timeout of a batch.
     patience: Duration,
 }
 
 impl SpooledAudit {
-    /// Opens or creates the file, whose events may need at most `max_bytes`, and one batch more. What an earlier process
-    /// left in it is brought to the log too.
+    /// Opens or creates the file, whose events may take `max_bytes` plus one batch. Events from an earlier process are
+    /// delivered too.
     pub async fn open(
         log: Arc<dyn AuditLog>,
         path: &Path,
@@ -63,7 +64,7 @@ impl SpooledAudit {
         Ok(SpooledAudit { log, file, path: path.to_owned(), adding, waiting, org_bytes, patience: PATIENCE })
     }
 
-    /// Brings to the log what waits, whenever it takes events; never ends.
+    /// Delivers the events in the file whenever the log accepts them; never ends.
     pub async fn keep_moving(&self) {
         let mut ticks = tokio::time::interval(TRY_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -81,10 +82,10 @@ impl SpooledAudit {
         }
     }
 
-    /// Brings to the log all that waits, unless another process does; returns how many events that were.
+    /// Delivers all events in the file unless another process does so already; returns their number.
     async fn move_waiting(&self) -> Result<u64, AuditError> {
         if !self.waiting.load(Ordering::Acquire) {
-            // Another process that shares the file may have left something and be gone.
+            // Another process that shares the file may have left events and ended.
             if self.file.is_empty().await? {
                 return Ok(0);
             }
@@ -104,7 +105,7 @@ impl SpooledAudit {
                 continue;
             };
             let events: Vec<CallEvent> = batch.into_iter().map(|stored| stored.event).collect();
-            // No call waits for this, and what is given up may be there twice.
+            // No call waits for this, and a batch that times out may end up in the log twice.
             self.hand_over(&events, MOVES * self.patience).await?;
             self.file.remove(last).await?;
             self.org_bytes.remove(&events);
@@ -112,7 +113,7 @@ impl SpooledAudit {
         }
     }
 
-    /// The right to move events, which one process has at a time.
+    /// Locks the file for delivery, which one process does at a time.
     fn lock(&self) -> Result<Option<File>, AuditError> {
         let mut path = self.path.clone().into_os_string();
         path.push(".lock");

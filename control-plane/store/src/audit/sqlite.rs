@@ -1,8 +1,7 @@
-//! The [`AuditLog`] on a SQLite file of its own: nothing that a call waits for is written there.
+//! The [`AuditLog`] in a SQLite file of its own, which no call waits for.
 //!
-//! Keeps true: the file never needs more than its bound of bytes beyond one batch, because whoever appends removes the
-//! oldest events first where it is full; what is removed by age goes in small batches; what is free for long goes back
-//! to the disk.
+//! Keeps true: the file never exceeds its limit of bytes by more than one batch, because an append removes the oldest
+//! events from a full file; expired events are removed in small batches; pages that stay free are returned to the disk.
 
 mod previous_format;
 pub(super) mod queue;
@@ -20,31 +19,31 @@ use crate::calls::{OpenError, SqliteCalls};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
 
-/// Whoever reads the log does so beside the one who writes.
+/// Reading connections besides the writing one.
 const READERS: u32 = 2;
-/// Most rows that one statement adds; SQLite binds at most 32,766 values.
+/// Maximum rows of an INSERT; SQLite binds at most 32,766 values.
 const INSERT_ROWS: usize = 1000;
-/// Most rows that one statement of a sweep deletes.
+/// Maximum rows that one statement of a sweep deletes.
 const SWEEP_ROWS: i64 = 500;
-/// Most pages that one statement gives back to the disk.
+/// Maximum pages that one statement returns to the disk.
 const SWEEP_PAGES: i64 = 256;
-/// How long a sweep leaves the writer to appends between two statements.
+/// Pause between two statements of a sweep, which leaves the writer to appends.
 const SWEEP_REST: Duration = Duration::from_millis(10);
-/// Of the bound, how much of the file may lie free for the events to come.
+/// Divisor of the limit: the part of the file that may stay free for future events.
 const FREE_SHARE: i64 = 8;
-/// The number of the log's next own event, which begin at 1: where only those of the previous format are, SQLite would
-/// count on below zero.
+/// Number of the next event. The log's own events start at 1: in a file with events of the previous format only, SQLite
+/// would continue below zero.
 const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
 
-/// The audit log in one SQLite file.
+/// An audit log in one SQLite file.
 pub struct SqliteAudit {
-    /// One connection, as in [`SqliteCalls`].
+    /// A single connection, as in [`SqliteCalls`].
     write: SqlitePool,
     read: SqlitePool,
     max_bytes: i64,
 }
 
-/// What the file needs and what lies free in it, in bytes.
+/// Used and free bytes of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Size {
     used: i64,
@@ -52,7 +51,7 @@ struct Size {
 }
 
 impl SqliteAudit {
-    /// Opens or creates the file, whose events may need at most `max_bytes`.
+    /// Opens or creates the file, whose events may take at most `max_bytes`.
     pub async fn open(path: &Path, max_bytes: u64) -> Result<SqliteAudit, OpenError> {
         let opening = Opening {
             path,
@@ -66,25 +65,25 @@ impl SqliteAudit {
         Ok(SqliteAudit { write, read, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX) })
     }
 
-    /// Closes the file; appends under way finish first.
+    /// Closes the file after the current appends.
     pub async fn close(&self) {
         self.read.close().await;
         self.write.close().await;
     }
 
-    /// Brings the events that an earlier version kept beside the ledger, few at a time, and returns how many.
+    /// Moves the events that an earlier version kept in the ledger's file, a few at a time; returns their number.
     pub async fn take_over(&self, calls: &SqliteCalls) -> Result<usize, OpenError> {
         previous_format::take_over(calls, &self.write, self.max_bytes).await
     }
 
-    /// Deletes what is past its retention or beyond the bound, and gives back what is free; run from time to time.
+    /// Deletes expired events and those beyond the limit, and returns free pages to the disk; run periodically.
     pub async fn sweep(&self) -> Result<(), OpenError> {
         let oldest = now_ms() - milliseconds(KEEP_EVENTS);
         loop {
             let mut connection = self.write.acquire().await?;
             let over = size(&mut connection).await?.used > self.max_bytes;
             let before = if over { i64::MAX } else { oldest };
-            // The log is in the order of time but for clocks that were set: an old event behind a newer one waits.
+            // Events are in order of time unless a clock was set back: an old event behind a newer one waits.
             let deleted = sqlx::query(
                 "DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1) AND at_ms < $2",
             )
@@ -101,13 +100,13 @@ impl SqliteAudit {
         self.shrink().await
     }
 
-    /// Gives back to the disk what is free beyond a share of the bound.
+    /// Returns free pages beyond [`FREE_SHARE`] to the disk.
     async fn shrink(&self) -> Result<(), OpenError> {
         let mut before = i64::MAX;
         loop {
             let mut connection = self.write.acquire().await?;
             let free = size(&mut connection).await?.free;
-            // A file of another mode gives nothing back.
+            // A file in another vacuum mode returns no pages.
             if free <= self.max_bytes / FREE_SHARE || free >= before {
                 return Ok(());
             }
@@ -123,7 +122,7 @@ impl SqliteAudit {
 #[async_trait]
 impl AuditLog for SqliteAudit {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
-        // Immediate: the numbers that are given out below are nobody else's until the commit.
+        // Immediate: no other process can assign the same numbers before the commit.
         let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
         insert(&mut transaction, events).await?;
         make_room(&mut transaction, self.max_bytes, events.len()).await?;
@@ -148,8 +147,8 @@ impl AuditLog for SqliteAudit {
     }
 }
 
-/// Adds events behind all that are there. Each statement is a hand-over to SQLite's thread and back, which costs more
-/// than the row: so there is one for many.
+/// Appends events. One statement inserts many rows, because each statement is a round trip to SQLite's thread and costs
+/// more than a row.
 async fn insert(connection: &mut SqliteConnection, events: &[CallEvent]) -> Result<(), sqlx::Error> {
     let select = format!("SELECT {NEXT}");
     let mut seq: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(select)).fetch_one(&mut *connection).await?;
@@ -159,20 +158,20 @@ async fn insert(connection: &mut SqliteConnection, events: &[CallEvent]) -> Resu
             row.push_bind(seq).push_bind(event.at_ms).push_bind(&event.org).push_bind(&event.event);
             seq += 1;
         });
-        // Its text differs by the number of rows: kept, each would push a statement that is used again out.
+        // The text depends on the number of rows: cached, it would evict a statement that is used again.
         insert.build().persistent(false).execute(&mut *connection).await?;
     }
     Ok(())
 }
 
-/// Deletes the oldest events where the file needs more than `max_bytes` after `came` events have come.
+/// Deletes the oldest events if the file exceeds `max_bytes` after `came` events were added.
 pub(super) async fn make_room(
     connection: &mut SqliteConnection,
     max_bytes: i64,
     came: usize,
 ) -> Result<(), sqlx::Error> {
     if size(connection).await?.used > max_bytes {
-        // More than came: events differ in size, and a bound that was lowered is reached in time.
+        // More than were added: events differ in size, and a lowered limit is reached over time.
         let rows = i64::try_from(came).unwrap_or(SWEEP_ROWS).saturating_mul(2).max(SWEEP_ROWS);
         sqlx::query("DELETE FROM events WHERE seq IN (SELECT seq FROM events ORDER BY seq LIMIT $1)")
             .bind(rows)
@@ -182,7 +181,7 @@ pub(super) async fn make_room(
     Ok(())
 }
 
-/// What the connection's file needs and what lies free in it.
+/// Measures the connection's file.
 async fn size(connection: &mut SqliteConnection) -> Result<Size, sqlx::Error> {
     let row = sqlx::query(
         "SELECT page_count * page_size AS whole, freelist_count * page_size AS free \

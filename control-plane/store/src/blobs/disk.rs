@@ -1,8 +1,8 @@
-//! Blobs in a directory: `<org>/<id>.blob` holds the bytes, `<org>/<id>.json` what is known of them; the org
-//! is hashed, so that its name is a safe one. A blob exists when its description does.
+//! Blobs in a directory: `<org>/<id>.blob` holds the bytes, `<org>/<id>.json` the description; the org is encoded in
+//! hex, so that its name is safe. A blob exists if its description does.
 //!
-//! Keeps true: the description is written last and by rename, so that a crash leaves no half blob; what an
-//! org's blobs take is counted, [`EACH`] for every one and uploads included, and refused above its quota.
+//! Keeps true: the description is written last and by rename, so that a crash leaves no partial blob; the bytes of an
+//! org's blobs are counted with [`EACH`] for every blob, uploads included, and refused above its quota.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, ORG_QUOTA, Uploa
 use crate::clock::now_ms;
 use crate::private;
 
-/// Blobs below one directory, which one process uses.
+/// Blobs below one directory, which only one process uses.
 pub struct DiskBlobs {
     directory: PathBuf,
     quota: u64,
@@ -31,12 +31,12 @@ fn failed(error: std::io::Error) -> BlobError {
 }
 
 impl DiskBlobs {
-    /// Uses a directory, which is made where it is not there. Remains of a crash are removed.
+    /// Opens a directory, creates it if needed, and removes partial blobs of a crash.
     pub async fn open(directory: &Path) -> Result<DiskBlobs, BlobError> {
         DiskBlobs::with_quota(directory, ORG_QUOTA).await
     }
 
-    /// The same with another quota for each org, in bytes.
+    /// Opens a directory with another quota for each org, in bytes.
     pub async fn with_quota(directory: &Path, quota: u64) -> Result<DiskBlobs, BlobError> {
         private::directory(directory).map_err(failed)?;
         let blobs = DiskBlobs { directory: directory.to_owned(), quota, used: Arc::default() };
@@ -44,7 +44,7 @@ impl DiskBlobs {
         Ok(blobs)
     }
 
-    /// Deletes what has expired and, `at_start`, what no description names.
+    /// Deletes expired blobs. `at_start`, also deletes files without a description and counts the bytes of each org.
     async fn recount(&self, at_start: bool) -> Result<(), BlobError> {
         let now = now_ms();
         let mut orgs = fs::read_dir(&self.directory).await.map_err(failed)?;
@@ -105,7 +105,7 @@ impl Blobs for DiskBlobs {
 
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
         let path = self.directory.join(directory_name(org)).join(id.as_str()).with_extension("json");
-        // A cut name may hold two orgs: the description has the whole one.
+        // Truncated directory names may be shared by two orgs; the description has the full name.
         let meta = describe(&path).await.filter(|meta| meta.org == org && meta.expires_ms > now_ms());
         let Some(meta) = meta else { return Ok(None) };
         let bytes = fs::read(path.with_extension("blob")).await.map_err(failed)?;
@@ -117,7 +117,7 @@ impl Blobs for DiskBlobs {
     }
 }
 
-/// What an upload has taken of its org's quota, until it is given back or kept.
+/// Reservation of an upload in its org's quota, released on drop unless kept.
 struct Room {
     used: Arc<Mutex<HashMap<String, u64>>>,
     org: String,
@@ -187,7 +187,7 @@ impl Drop for Writing {
         if self.done {
             return;
         }
-        // One small system call, and only where something went wrong.
+        // A single fast system call, and only after a failure.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -206,10 +206,10 @@ async fn describes_live(path: &Path, now: i64) -> bool {
     describe(path).await.is_some_and(|meta| meta.expires_ms > now)
 }
 
-/// The org in hex: any text is a safe name so, and two orgs never share one.
+/// Returns the org in hex: safe for any text, and unique below 120 bytes.
 fn directory_name(org: &str) -> String {
     let mut name = String::from("o");
-    // File names end at 255 bytes; orgs are far shorter, and a longer one is cut, its blobs counted together.
+    // File names are limited to 255 bytes. Orgs are far shorter; longer ones are truncated and may share a quota.
     for byte in org.bytes().take(120) {
         name.push_str(&format!("{byte:02x}"));
     }
@@ -250,13 +250,13 @@ mod tests {
         put(&blobs, 1, meta("../acme", i64::MAX), b"one").await.unwrap();
         let mut half = blobs.create(BlobId::random(2), "../acme").await.unwrap();
         half.write(b"two").await.unwrap();
-        // As a crash leaves it.
+        // State after a crash.
         std::mem::forget(half);
         let again = DiskBlobs::with_quota(directory.path(), 6 + 2 * EACH).await.unwrap();
         let (found, bytes) = again.read("../acme", &BlobId::random(1)).await.unwrap().unwrap();
         assert_eq!((found.org.as_str(), bytes.as_ref()), ("../acme", &b"one"[..]));
         assert!(again.read("../acme", &BlobId::random(2)).await.unwrap().is_none());
-        // Three of six bytes and one of two blobs are used, and the half one's are free again.
+        // Three of six bytes and one of two blobs are used; those of the partial one are free again.
         put(&again, 3, meta("../acme", i64::MAX), b"new").await.unwrap();
         assert!(matches!(put(&again, 4, meta("../acme", i64::MAX), b"").await, Err(BlobError::Quota)));
         put(&again, 5, meta("globex", i64::MAX), b"theirs").await.unwrap();

@@ -1,4 +1,4 @@
-//! Blobs that end with the process: for tests, and where nothing must survive.
+//! Blobs in memory, for tests and for gateways without persistence.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, Upload};
 use crate::clock::now_ms;
 
-/// Most bytes the process keeps, of all orgs.
+/// Maximum bytes of all orgs together.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The blobs of one process.
+/// Blobs of one process.
 pub struct MemoryBlobs {
     kept: Arc<Mutex<HashMap<BlobId, (BlobMeta, Bytes)>>>,
-    /// In bytes, of all orgs.
+    /// Bytes of all orgs together.
     quota: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What every [`Blobs`] must do.
+//! Conformance suite of [`Blobs`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -70,7 +70,7 @@ async fn bounds_one_blob(blobs: &dyn Blobs) {
     assert!(matches!(upload.write(b"x").await, Err(BlobError::TooLarge)));
 }
 
-/// The quota of the store that [`counts_empty_blobs`] wants, in bytes.
+/// Quota in bytes that [`counts_empty_blobs`] expects of each org.
 pub const SMALL: u64 = 3 * EACH;
 
 /// Runs against an empty store with the quota [`SMALL`].
@@ -84,7 +84,7 @@ pub async fn counts_empty_blobs(blobs: &dyn Blobs) {
         Err(error) => Err(error),
     };
     assert!(matches!(refused, Err(BlobError::Quota)), "{refused:?}");
-    // What has expired makes room for one.
+    // Expired blobs free space for a new one.
     blobs.sweep().await.unwrap();
     let upload = blobs.create(BlobId::random(4), "acme").await.unwrap();
     upload.finish(meta(i64::MAX)).await.unwrap();

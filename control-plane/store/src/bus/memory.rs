@@ -1,4 +1,4 @@
-//! The bus between gateways of one process, which only tests have.
+//! The bus within one process, for tests only.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::queue::{QueueSender, queue};
 use super::{Bus, BusError, BusEvent, MAX_MESSAGE};
 use crate::records::OwnerId;
 
-/// Carries messages within the process.
+/// Bus within one process.
 #[derive(Default)]
 pub struct MemoryBus {
     channels: Mutex<HashMap<OwnerId, QueueSender>>,
@@ -24,7 +24,7 @@ impl Bus for MemoryBus {
             return Err(BusError::TooLarge);
         }
         if let Some(channel) = self.channels.lock().get(&gateway) {
-            // Full, which the listener learns, or closed: it is lost.
+            // Lost if the queue is full, which the listener learns, or closed.
             let _ = channel.offer(message);
         }
         Ok(())

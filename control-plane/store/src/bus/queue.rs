@@ -1,7 +1,7 @@
-//! The messages that wait for one listener of a [`Bus`](super::Bus).
+//! Queue of the messages for one listener of a [`Bus`](super::Bus).
 //!
-//! Keeps true: bounded in bytes, whatever the number of messages; a message that does not fit is refused, pushes out no
-//! other, and the listener learns that it missed something.
+//! Keeps true: bounded in bytes, for any number of messages; a message that does not fit is rejected without evicting
+//! another, and the listener learns that it missed one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,28 +14,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{BusEvent, MAX_WAITING_BYTES};
 
-/// Bytes that a message takes besides its content.
+/// Bytes charged for a message in addition to its content.
 const ENTRY_BYTES: usize = 256;
 
 type Waiting = (BusEvent<Bytes>, OwnedSemaphorePermit);
 
-/// The end of a queue that takes messages.
+/// Sending end of a queue.
 pub(crate) struct QueueSender {
     waiting: mpsc::UnboundedSender<Waiting>,
-    /// One permit for each byte that may still wait.
+    /// One permit per free byte.
     room: Arc<Semaphore>,
-    /// A message did not fit since the last gap that the listener was told of.
+    /// Whether a message was rejected since the last gap that the listener received.
     has_gap: Arc<AtomicBool>,
 }
 
-/// A queue and the stream of what is put into it.
+/// Returns the two ends of a queue.
 pub(crate) fn queue() -> (QueueSender, BoxStream<'static, BusEvent<Bytes>>) {
     // Bounded by the permits that its messages hold.
     let (sender, mut receiver) = mpsc::unbounded_channel::<Waiting>();
     let has_gap = Arc::new(AtomicBool::new(false));
     let gap = has_gap.clone();
     let messages = futures::stream::poll_fn(move |context| {
-        // Set while messages wait, so that whoever is woken for those comes here.
+        // The flag is set only while messages wait, so their wake-up brings the listener here.
         if gap.swap(false, Ordering::AcqRel) {
             return Poll::Ready(Some(BusEvent::Gap));
         }
@@ -46,16 +46,16 @@ pub(crate) fn queue() -> (QueueSender, BoxStream<'static, BusEvent<Bytes>>) {
 }
 
 impl QueueSender {
-    /// Puts a message into the queue; false where it is full or nobody listens any more.
+    /// Enqueues a message; returns false if the queue is full or nobody listens any more.
     pub(crate) fn offer(&self, message: Bytes) -> bool {
         let bytes = message.len();
         self.enqueue(BusEvent::Message(message), bytes)
     }
 
-    /// Tells the listener that messages may have been lost.
+    /// Reports to the listener that messages may have been lost.
     #[cfg(feature = "redis")]
     pub(crate) fn gap(&self) {
-        // Where it does not fit, the listener learns the same.
+        // If it does not fit, the flag reports the same.
         self.enqueue(BusEvent::Gap, 0);
     }
 
@@ -70,7 +70,7 @@ impl QueueSender {
         }
     }
 
-    /// Returns when nobody listens any more.
+    /// Waits until nobody listens any more.
     #[cfg(feature = "redis")]
     pub(crate) async fn closed(&self) {
         self.waiting.closed().await;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::bus::MAX_MESSAGE;
 
-    /// Invariant I-4: what waits for a gateway that does not take it.
+    /// Invariant I-4 for messages that a gateway does not read.
     #[test]
     fn what_waits_is_bounded_in_bytes() {
         let (sender, mut messages) = queue();

@@ -1,4 +1,4 @@
-//! What every [`Bus`] must do.
+//! Conformance suite of [`Bus`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -12,11 +12,11 @@ use futures::stream::BoxStream;
 use super::{Bus, BusError, BusEvent, MAX_MESSAGE};
 use crate::records::OwnerId;
 
-/// Between two attempts to be heard.
+/// Interval between messages that test whether the listener receives.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A hang guard, not an expectation.
 const LONG: Duration = Duration::from_secs(30);
-/// Messages that nobody takes.
+/// Number of messages that nobody reads.
 const UNREAD: usize = 2_048;
 
 fn gateway(number: u8) -> OwnerId {
@@ -30,7 +30,7 @@ pub async fn run(bus: &dyn Bus) {
     who_does_not_take_it_holds_nobody_up(bus).await;
 }
 
-/// Listens, and returns when it is heard: before that, what is told may be lost.
+/// Listens, and returns once messages arrive; earlier ones may be lost.
 pub async fn listening(bus: &dyn Bus, gateway: OwnerId) -> BoxStream<'static, BusEvent<Bytes>> {
     let mut heard = bus.listen(gateway);
     let first = async {
@@ -45,7 +45,7 @@ pub async fn listening(bus: &dyn Bus, gateway: OwnerId) -> BoxStream<'static, Bu
     heard
 }
 
-/// The next message that is no attempt of [`listening`].
+/// Returns the next message that does not come from [`listening`].
 pub async fn next(heard: &mut BoxStream<'static, BusEvent<Bytes>>) -> Bytes {
     let next = async {
         loop {

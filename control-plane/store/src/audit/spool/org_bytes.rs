@@ -1,7 +1,7 @@
-//! How much of the file the events of each org take.
+//! Bytes of each org's events in the file.
 //!
-//! Keeps true: an org is counted from what this process found in the file and put there; another process that shares the file
-//! counts its own. Bounded by the orgs that have events in the file.
+//! Keeps true: counts what this process found in the file and added to it; another process that shares the file keeps
+//! its own count. Bounded by the orgs that have events in the file.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use parking_lot::Mutex;
 
 use crate::audit::CallEvent;
 
-/// Part of the file's bound that one org may take of a file that is half full, before nothing more begins in it.
+/// Divisor of the file's limit: the part that one org may use of a half-full file before its calls are refused.
 const SHARES: u64 = 10;
-/// Bytes that an event takes in the file besides its texts.
+/// Bytes of an event in the file besides its texts.
 const ROW_BYTES: u64 = 32;
 
-/// The bytes of each org.
+/// Bytes of each org.
 pub(super) struct OrgBytes {
-    /// Bound of the file.
+    /// Limit of the file.
     max_bytes: u64,
     held: Mutex<Held>,
 }
@@ -28,7 +28,7 @@ struct Held {
 }
 
 impl OrgBytes {
-    /// `held`: what the file has by now: of each org the bytes of its events and their number.
+    /// Creates the count from the file's content: the org, and the bytes and number of its events.
     pub(super) fn of(max_bytes: u64, held: Vec<(String, u64, u64)>) -> OrgBytes {
         let counted = held.into_iter().map(|(org, bytes, events)| {
             let of_rows = events.saturating_mul(row_bytes(&org));
@@ -39,7 +39,7 @@ impl OrgBytes {
         OrgBytes { max_bytes, held: Mutex::new(Held { by_org, whole }) }
     }
 
-    /// Whether the org has some of its share left, or the others have half of the file free.
+    /// Whether the org has used less than its part, or the file is less than half full.
     pub(super) fn has_room(&self, org: &str) -> bool {
         self.has_room_in(&self.held.lock(), org)
     }
@@ -49,7 +49,7 @@ impl OrgBytes {
         own < self.max_bytes / SHARES || held.whole < self.max_bytes / 2
     }
 
-    /// Counts events that the file took; returns the orgs that have no room from now on.
+    /// Counts events added to the file; returns the orgs that have no capacity from now on.
     pub(super) fn add(&self, events: &[CallEvent]) -> Vec<String> {
         let mut held = self.held.lock();
         let mut used_up = Vec::new();
@@ -66,7 +66,7 @@ impl OrgBytes {
         used_up
     }
 
-    /// Events have left the file.
+    /// Subtracts events that have left the file.
     pub(super) fn remove(&self, events: &[CallEvent]) {
         let mut held = self.held.lock();
         for event in events {
@@ -80,7 +80,7 @@ impl OrgBytes {
         }
     }
 
-    /// The file is empty.
+    /// Resets the count of an empty file.
     pub(super) fn clear(&self) {
         *self.held.lock() = Held::default();
     }
@@ -90,7 +90,7 @@ fn size(event: &CallEvent) -> u64 {
     event.event.len() as u64 + row_bytes(&event.org)
 }
 
-/// The name of the org is in the row and in the index.
+/// Returns the bytes of a row; the org's name is in the row and in the index.
 fn row_bytes(org: &str) -> u64 {
     ROW_BYTES + 2 * org.len() as u64
 }

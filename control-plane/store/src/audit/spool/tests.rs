@@ -1,4 +1,4 @@
-//! A log that goes away and comes back, with the file before it.
+//! Tests with a log that becomes unavailable and returns.
 
 use parking_lot::Mutex as Lock;
 use tempfile::TempDir;
@@ -7,7 +7,7 @@ use super::*;
 
 const ROOM: u64 = 1 << 20;
 
-/// How the log behind the file is.
+/// State of the log behind the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Is {
     Well,
@@ -83,7 +83,7 @@ async fn what_a_log_does_not_take_waits_and_comes_in_order() {
         spool.append(&[event(1), event(2)]).await.unwrap();
         assert!(spool.move_waiting().await.is_err());
         log.becomes(Is::Well);
-        // Behind what waits, though the log is well again.
+        // Queued behind earlier events, though the log is available again.
         spool.append(&[event(3)]).await.unwrap();
         assert!(log.taken().is_empty());
         assert_eq!(spool.move_waiting().await.unwrap(), 3);

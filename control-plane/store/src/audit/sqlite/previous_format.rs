@@ -1,8 +1,8 @@
-//! The events that an earlier version keeps in the file of the ledger, brought into the audit log's own.
+//! Moves the events that an earlier version keeps in the ledger's file to the audit log.
 //!
-//! Keeps true: an event is deleted there only when it is durable here, and one that is found there again after a crash
-//! is kept once, known by what it says: the previous table counts from 1 again whenever it is empty, so its numbers name
-//! nothing. Neither file's writer is held for longer than a few hundred rows take.
+//! Keeps true: an event is deleted there only once it is durable here, and an event found again after a crash is stored
+//! once. It is recognised by its content, because the previous table restarts at 1 whenever it is empty, so its numbers
+//! identify nothing by themselves. Neither file's writer is held for longer than a few hundred rows take.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use super::{NEXT, make_room};
 use crate::audit::{StoredEvent, stored};
 use crate::calls::{OpenError, SqliteCalls};
 
-/// Most events at a time.
+/// Maximum number of events moved at once.
 const ROWS: i64 = 500;
-/// How long both writers are left to others in between.
+/// Pause between batches, which leaves both writers to others.
 const REST: Duration = Duration::from_millis(20);
-/// The number of the first event from before the log's own: below zero, as those that follow it.
+/// Number of the first moved event that is older than the log's own; those after it are below zero too.
 const BEFORE_ALL: i64 = i64::MIN / 2;
-/// With less in the file than this, in bytes, giving back what the events have left free takes no time.
+/// Used bytes below which a VACUUM takes no noticeable time.
 const LITTLE: i64 = 16 * 1024 * 1024;
 
-/// Returns how many it brought.
+/// Moves all events; returns their number.
 pub(super) async fn take_over(
     calls: &SqliteCalls,
     log: &SqlitePool,
@@ -32,12 +32,12 @@ pub(super) async fn take_over(
     let mut found = false;
     while !batch(calls, 1).await?.is_empty() {
         found = true;
-        // Of several processes that share the files one at a time looks and takes: whatever was taken by another and
-        // is not deleted yet is then the last batch, which the log remembers.
+        // One process at a time reads and moves. Events that another one moved but has not deleted yet are then the
+        // last batch, which the log remembers.
         let mut transaction = log.begin_with("BEGIN IMMEDIATE").await?;
         let rows = batch(calls, ROWS).await?;
         moved += take(&mut transaction, &rows).await?;
-        // The disk need not hold both; what is beyond the bound here would be the next to go.
+        // Keeps the disk from holding all events twice; those beyond the limit would be the next to be deleted.
         make_room(&mut transaction, max_bytes, rows.len()).await?;
         transaction.commit().await?;
         forget(calls, &rows).await?;
@@ -49,7 +49,7 @@ pub(super) async fn take_over(
     Ok(moved)
 }
 
-/// The oldest events of the previous table.
+/// Returns the oldest events of the previous table.
 async fn batch(calls: &SqliteCalls, rows: i64) -> Result<Vec<StoredEvent>, OpenError> {
     let rows = sqlx::query("SELECT seq, at_ms, org, event FROM call_events ORDER BY seq LIMIT $1")
         .bind(rows)
@@ -58,10 +58,10 @@ async fn batch(calls: &SqliteCalls, rows: i64) -> Result<Vec<StoredEvent>, OpenE
     Ok(rows.iter().map(stored).collect::<Result<_, _>>()?)
 }
 
-/// Adds what is not here yet, and remembers the batch in place of the one before.
+/// Adds the events that are not in the log yet, and remembers this batch instead of the previous one.
 async fn take(log: &mut SqliteConnection, rows: &[StoredEvent]) -> Result<usize, OpenError> {
-    // An event older than the log's own stands before them; a gateway of an earlier version that goes on beside this
-    // one writes events that are as new as the log's.
+    // An event older than the log's own is placed before them. A gateway of the earlier version that still runs writes
+    // events as new as the log's.
     let insert = format!(
         "INSERT INTO events (seq, at_ms, org, event) SELECT CASE \
            WHEN $1 < COALESCE((SELECT at_ms FROM events WHERE seq > 0 ORDER BY seq LIMIT 1), $1 + 1) \
@@ -98,7 +98,7 @@ async fn take(log: &mut SqliteConnection, rows: &[StoredEvent]) -> Result<usize,
     Ok(added)
 }
 
-/// Deletes exactly these: an event that has come since may have the number of one that another process deleted.
+/// Deletes exactly these events: a later one may have the number of an event that another process deleted.
 async fn forget(calls: &SqliteCalls, rows: &[StoredEvent]) -> Result<(), OpenError> {
     let mut transaction = calls.write.begin().await?;
     for row in rows {
@@ -113,7 +113,7 @@ async fn forget(calls: &SqliteCalls, rows: &[StoredEvent]) -> Result<(), OpenErr
     Ok(transaction.commit().await?)
 }
 
-/// Of the row with its number: two events that say the same are two.
+/// Returns the digest of a row with its number, so that two equal events stay two.
 fn digest(row: &StoredEvent) -> [u8; 32] {
     let mut digest = Sha256::new();
     digest.update(row.seq.to_be_bytes());
@@ -124,7 +124,7 @@ fn digest(row: &StoredEvent) -> [u8; 32] {
     digest.finalize().into()
 }
 
-/// Shrinks the file of the ledger where little is left in it; where much is, its free pages are used again.
+/// Shrinks the ledger's file if little is left in it; otherwise its free pages are reused.
 async fn give_back(calls: &SqliteCalls) -> Result<(), OpenError> {
     let row = sqlx::query(
         "SELECT (page_count - freelist_count) * page_size AS used \

@@ -1,11 +1,11 @@
-//! The same file as a queue: what another log did not take yet, oldest first, never removed to make room.
+//! The same file as a queue of events that another log has not accepted yet: oldest first, never evicted.
 
 use sqlx::Row;
 
 use super::{SqliteAudit, insert, size};
 use crate::audit::{CallEvent, StoredEvent, stored};
 
-/// Why events were not kept, as it is said of the file.
+/// Reason why the file did not accept events, phrased to follow the file's name.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::audit) enum NotKept {
     #[error("is full with {0} bytes")]
@@ -15,7 +15,7 @@ pub(in crate::audit) enum NotKept {
 }
 
 impl SqliteAudit {
-    /// Adds all events behind those that are there, or none where the file has as many bytes as it may.
+    /// Appends all events, or none if the file has reached its limit.
     pub(in crate::audit) async fn push(&self, events: &[CallEvent]) -> Result<(), NotKept> {
         let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
         let used = size(&mut transaction).await?.used;
@@ -26,14 +26,14 @@ impl SqliteAudit {
         Ok(transaction.commit().await?)
     }
 
-    /// The oldest events, at most `limit`, oldest first.
+    /// Returns the `limit` oldest events, oldest first.
     pub(in crate::audit) async fn oldest(&self, limit: u32) -> Result<Vec<StoredEvent>, sqlx::Error> {
         let oldest = sqlx::query("SELECT seq, at_ms, org, event FROM events ORDER BY seq LIMIT $1");
         let rows = oldest.bind(limit).fetch_all(&self.write).await?;
         rows.iter().map(stored).collect()
     }
 
-    /// Of each org the bytes of its events and their number; reads the whole file.
+    /// Returns the bytes and number of each org's events; reads the whole file.
     pub(in crate::audit) async fn by_org(&self) -> Result<Vec<(String, u64, u64)>, sqlx::Error> {
         let statement = "SELECT org, COALESCE(SUM(LENGTH(CAST(event AS BLOB))), 0) AS bytes, COUNT(*) AS events \
                          FROM events GROUP BY org";
@@ -46,7 +46,7 @@ impl SqliteAudit {
         rows.iter().map(of_row).collect()
     }
 
-    /// Whether there is no event.
+    /// Whether the file has no event.
     pub(in crate::audit) async fn is_empty(&self) -> Result<bool, sqlx::Error> {
         Ok(self.oldest(1).await?.is_empty())
     }
