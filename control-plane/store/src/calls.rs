@@ -1,10 +1,11 @@
 //! The gateway's durable store on SQLite: the ledger of mutating calls, the records of calls, and the audit log of all
 //! calls.
 //!
-//! Owns three files, because SQLite has one writer a file: `calls.db` (ledger and records), beside it the
-//! leases of the gateways with the keys that they publish, and the audit log ([`SqliteAudit`]). Several processes of one machine may share them.
-//! Keeps true: what `complete` and `append` acknowledged survives a crash and a power loss (I-6); a lease is never
-//! renewed behind anything else; nothing holds the writer of `calls.db` for longer than a statement on few rows.
+//! Owns three files, because SQLite has one writer per file: `calls.db` (ledger and records), a second one for the
+//! gateways' leases and published keys, and the audit log ([`SqliteAudit`]). Several processes of one machine may share
+//! them. Keeps true: whatever `complete` and `append` acknowledged survives a crash and a power loss (I-6); a renewal
+//! of a lease never queues behind other writes; no statement holds the writer of `calls.db` for longer than a few rows
+//! take.
 
 pub(crate) mod file;
 mod keys;
@@ -32,33 +33,33 @@ use crate::records::KEEP_PAST;
 use file::Opening;
 use leases::Leases;
 
-/// Connections that only read: replays, records of calls, waits for a key.
+/// Read-only connections: replays, records of calls, waits for a key.
 const READERS: u32 = 3;
-/// Most rows that one statement of a sweep deletes: it holds the writer for a few milliseconds.
+/// Maximum rows that one statement of a sweep deletes; it holds the writer for a few milliseconds.
 const SWEEP_ROWS: i64 = 200;
-/// How long a sweep leaves the writer to others between two statements.
+/// Pause between two statements of a sweep, which leaves the writer to others.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// Ledger and records of calls in one SQLite file, leases and published keys in another.
 pub struct SqliteCalls {
-    /// One connection: writes of this process queue in order instead of turning each other away.
+    /// A single connection: writes of this process queue in order instead of failing as busy.
     pub(crate) write: SqlitePool,
     pub(crate) read: SqlitePool,
     leases: Leases,
-    /// Those of this process who wait for a key.
+    /// Calls of this process that wait for a key.
     waiters: Waiters,
     budget: Budget,
-    /// Of the records of ended calls.
+    /// Limits of the records of ended calls.
     bounds: Bounds,
 }
 
 impl SqliteCalls {
-    /// Opens or creates the file, and the one of the leases beside it.
+    /// Opens or creates the file of calls, and the file of leases next to it.
     pub async fn open(path: &Path) -> Result<SqliteCalls, OpenError> {
         SqliteCalls::open_with(path, Budget::default(), Bounds::default()).await
     }
 
-    /// As [`SqliteCalls::open`], with other bounds of what the ledger and the records keep.
+    /// Opens the files like [`SqliteCalls::open`], with other limits of ledger and records.
     pub async fn open_with(path: &Path, budget: Budget, bounds: Bounds) -> Result<SqliteCalls, OpenError> {
         let leases = Leases::open(path).await?;
         let opening = Opening {
@@ -75,14 +76,14 @@ impl SqliteCalls {
         Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget, bounds })
     }
 
-    /// Closes the files; writes under way finish first.
+    /// Closes the files after the current writes.
     pub async fn close(&self) {
         self.read.close().await;
         self.write.close().await;
         self.leases.close().await;
     }
 
-    /// Deletes what is past its retention, few rows at a time; run from time to time.
+    /// Deletes expired rows, a few at a time; run periodically.
     pub async fn sweep(&self) -> Result<(), OpenError> {
         let now = now_ms();
         let abandoned = now - milliseconds(KEEP_ABANDONED);
@@ -105,14 +106,14 @@ impl SqliteCalls {
             now,
         )
         .await?;
-        // Whatever kept the gateway that ran it from storing its end.
+        // Deletes records even of live owners that failed to store the end of a call.
         self.delete(
             "DELETE FROM active_calls WHERE call_id IN \
              (SELECT call_id FROM active_calls WHERE expires_ms < $1 LIMIT $2)",
             now - milliseconds(KEEP_PAST),
         )
         .await?;
-        // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.
+        // An owner without a lease needs no row: its calls were taken over or have ended.
         self.delete(
             "DELETE FROM active_owners WHERE owner IN \
              (SELECT owner FROM active_owners WHERE lease_ms < $1 LIMIT $2)",
@@ -122,7 +123,7 @@ impl SqliteCalls {
         self.leases.forget(abandoned).await
     }
 
-    /// Runs a deletion of few rows until it finds fewer.
+    /// Repeats a deletion until it deletes fewer than [`SWEEP_ROWS`] rows.
     async fn delete(&self, statement: &'static str, before: i64) -> Result<(), OpenError> {
         loop {
             let deleted = sqlx::query(statement).bind(before).bind(SWEEP_ROWS);

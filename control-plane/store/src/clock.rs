@@ -1,4 +1,4 @@
-//! The wall clock as rows hold it: Unix milliseconds.
+//! The wall clock in the unit of rows: Unix milliseconds.
 
 use std::time::Duration;
 use std::time::SystemTime;

@@ -1,9 +1,9 @@
-//! Columns of bytes, read alike from every database.
+//! Columns of bytes, read the same way from every database.
 
 use bytes::Bytes;
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-/// Bytes, none where there are none.
+/// Reads bytes; empty for null.
 pub(crate) fn blob<R>(row: &R, column: &str) -> Result<Bytes, sqlx::Error>
 where
     R: Row,
@@ -14,7 +14,7 @@ where
     Ok(Bytes::from(bytes.unwrap_or_default()))
 }
 
-/// An id or a digest.
+/// Reads an id or a digest of 16 bytes.
 pub(crate) fn id<R>(row: &R, column: &str) -> Result<[u8; 16], sqlx::Error>
 where
     R: Row,

@@ -1,8 +1,8 @@
 //! The port to the control plane's durable state: servers, policy, limits, revocations and their audit.
 //!
-//! Owns the records and what a write promises: it happens whole or not at all, it is audited in the same
-//! transaction, and it bumps one monotone revision (invariants I-5 and I-6).
-//! Refuses: any evaluation of what a record means; the caller has validated it.
+//! Owns the records and the guarantees of a write: it is atomic, it is audited in the same transaction, and it
+//! increments one monotone revision (invariants I-5 and I-6).
+//! Refuses: to interpret a record; the caller has validated it.
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
 mod audited;
@@ -38,56 +38,60 @@ pub use state::{
     UnreadableMachine,
 };
 
-/// Servers a control plane keeps.
+/// Maximum number of servers of a control plane.
 pub const MAX_SERVERS: usize = 1_000;
-/// Versions of one server that are kept, the one in force among them.
+/// Maximum number of versions kept per server, the current one included.
 pub const MAX_VERSIONS: u32 = 20;
-/// How long those of a server are kept that was deleted, in milliseconds: 30 days.
+/// Retention of the versions of a deleted server, in milliseconds: 30 days.
 pub const KEEP_VERSIONS_OF_GONE: u64 = 30 * 24 * 60 * 60 * 1000;
-/// Offers of servers to orgs, of all together: each is two names in memory.
+/// Maximum number of offers of servers to orgs in total; each is two names in memory.
 pub const MAX_OFFERS: usize = 50_000;
-/// The last of these, for servers that have fewer than [`FEW_OFFERS`]: a few servers do not take the offers of all.
+/// Part of [`MAX_OFFERS`] reserved for servers with fewer than [`FEW_OFFERS`], so that a few servers cannot use up all
+/// offers.
 pub const RESERVED_OFFERS: usize = 10_000;
-/// Offers of a server that has few.
+/// Number of offers up to which a server may use the reserve.
 pub const FEW_OFFERS: usize = 10;
-/// Offers of one server: as many as its own file may name.
+/// Maximum number of offers of one server: as many as its own file may name.
 pub const MAX_OFFERS_PER_SERVER: usize = 1_000;
-/// Ids of primitives of one server, those that it had and those that it was granted among them: each stays its own.
+/// Maximum number of primitive ids of one server, former and granted ones included: an id stays with its server.
 pub const MAX_IDS_PER_SERVER: usize = 4_000;
-/// Exposure exceptions of one org: every server over every protocol, at most.
+/// Maximum number of exposure exceptions of one org: every server over every protocol.
 pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
-/// Bindings of one org.
+/// Maximum number of bindings of one org.
 pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
-/// Of one org's bindings those that ask about arguments or are observed: each call of the org looks at all of them.
+/// Maximum number of an org's bindings that have conditions on arguments or are observed: each call of the org
+/// evaluates all of them.
 pub const MAX_RULES_PER_ORG: usize = 256;
-/// Rate limits of one org.
+/// Maximum number of rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
 
-/// Why the store refused or failed.
+/// Reason why the store rejected an operation or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The precondition (`If-Match`) does not hold; carries the resource's revision, if it exists.
     #[error("the resource is at revision {current:?}")]
     Conflict { current: Option<u64> },
-    /// What this write must fit beside changed after the revision at which it was evaluated ([`Change::evaluated_at`]).
+    /// A record that this write depends on changed after the revision at which the write was evaluated
+    /// ([`Change::evaluated_at`]).
     #[error("what it must fit beside changed meanwhile")]
     Moved,
     #[error("no such resource")]
     NotFound,
-    /// A bound of this module.
+    /// A limit of this module is reached.
     #[error("at most {bound} {what}")]
     Full { what: &'static str, bound: usize },
-    /// Somebody else has what can be one's only.
+    /// A unique value belongs to another owner.
     #[error("{what} is somebody else's")]
     Taken { what: &'static str },
-    /// Primitives under ids that the server may not have.
+    /// The server may not use some of its primitives' ids.
     #[error("the server may not have all ids of its primitives")]
     DeniedIds(Vec<DeniedId>),
-    /// Others were in the way for too long, nothing has happened, and it may be tried again; the text is for the log.
+    /// Other operations blocked this one for too long; nothing has changed, and it may be retried. The text is for the
+    /// log.
     #[error("store: busy: {0}")]
     Busy(String),
-    /// The database ended the write because of another one, as where each waits for the other. Nothing has happened, and it may be
-    /// tried again at once; the text is for the log.
+    /// The database aborted the write because of another one, for example in a deadlock. Nothing has changed, and it
+    /// may be retried at once. The text is for the log.
     #[error("store: ended because of another write: {0}")]
     Aborted(String),
     /// The database failed; the text is for the log, never for a client.
@@ -95,7 +99,7 @@ pub enum StoreError {
     Backend(String),
 }
 
-/// One source file of a server, path relative to the primitives root, `/` separators.
+/// A source file of a server. The path is relative to the primitives root, with `/` separators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceFile {
@@ -103,14 +107,14 @@ pub struct SourceFile {
     pub text: String,
 }
 
-/// A server as stored.
+/// A stored server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerRecord {
     pub name: String,
     pub files: Vec<SourceFile>,
-    /// Why this version cannot read the files, of which there are none then: a newer version wrote them.
+    /// Reason why this version cannot read the files, which are empty then: a newer version wrote them.
     pub unreadable: Option<String>,
-    /// The compiler's hash over what the server means; equal hashes make a write a no-op.
+    /// The compiler's hash of the server's meaning. A write with an equal hash and equal files changes nothing.
     pub content_hash: String,
     /// Revision of its last change.
     pub revision: u64,
@@ -118,18 +122,18 @@ pub struct ServerRecord {
     pub updated_at: u64,
 }
 
-/// A version of a server: what it was from the write with this revision on.
+/// A version of a server: its content since the write with this revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerVersion {
     pub revision: u64,
     pub content_hash: String,
     /// Unix milliseconds.
     pub stored_at: u64,
-    /// Who stored it; empty where nobody knows any more.
+    /// Admin who stored it; empty if unknown.
     pub actor: String,
 }
 
-/// A server is offered to an org, which may switch it on. Its own files may say so too; this is beside them.
+/// An offer of a server to an org, which may enable it. The server's own files may contain further offers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OfferRecord {
     pub server: String,
@@ -146,37 +150,37 @@ pub struct ExposureRecord {
     pub enabled: bool,
 }
 
-/// A rule on who may call what. The key is org, target with its issuer, primitive, protocol and name.
+/// A rule about who may call what. The key is org, target with its issuer, primitive, protocol and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingRecord {
     pub org: String,
     /// `user`, `machine`, `wcit` or `group`.
     pub target_type: String,
     pub target: String,
-    /// Issuer whose users, tokens or groups are meant; empty for every issuer.
+    /// Issuer of the users, tokens or groups; empty for every issuer.
     #[serde(default)]
     pub issuer: String,
     /// Primitive id: exact, `prefix*` or `*`.
     pub primitive: String,
     /// `mcp`, `a2a`, `rest` or `*`.
     pub protocol: String,
-    /// Tells bindings apart that are equal in the above.
+    /// Distinguishes bindings that are otherwise equal.
     #[serde(default)]
     pub name: String,
     pub allowed: bool,
-    /// It is counted and not enforced.
+    /// Whether the binding is only counted, not enforced.
     #[serde(default)]
     pub observed: bool,
-    /// A person must approve the call.
+    /// Whether a person must approve the call.
     #[serde(default)]
     pub approval: bool,
-    /// What it asks of the arguments, as JSON whose form is the control plane's; empty for nothing.
+    /// Conditions on the arguments, as JSON in the control plane's format; empty for none.
     #[serde(default)]
     pub when: String,
 }
 
 impl BindingRecord {
-    /// Whether both are the same binding, whatever they say.
+    /// Whether both have the same key.
     pub fn same_key(&self, other: &BindingRecord) -> bool {
         let key = |record: &BindingRecord| {
             let BindingRecord { org, target_type, target, issuer, primitive, protocol, name, .. } = record;
@@ -185,13 +189,13 @@ impl BindingRecord {
         key(self) == key(other)
     }
 
-    /// Whether each call of the org looks at it ([`MAX_RULES_PER_ORG`]).
+    /// Whether each call of the org evaluates it ([`MAX_RULES_PER_ORG`]).
     pub fn is_rule(&self) -> bool {
         self.observed || !self.when.is_empty()
     }
 }
 
-/// A token-bucket limit of an org; each selector exact or a pattern, `*` for any.
+/// A token-bucket limit of an org. Each selector is exact or a pattern; `*` matches anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitRecord {
     pub server: String,
@@ -200,11 +204,11 @@ pub struct LimitRecord {
     pub wcit: String,
     #[serde(default = "any")]
     pub issuer: String,
-    /// With a name or `each` only machines are meant.
+    /// A name or `each` restricts the limit to machines.
     #[serde(default = "any")]
     pub machine: String,
     pub capacity: u64,
-    /// As the admin wrote it, e.g. `100/s`.
+    /// The text that the admin wrote, e.g. `100/s`.
     pub refill: String,
 }
 
@@ -212,7 +216,7 @@ fn any() -> String {
     "*".to_owned()
 }
 
-/// What must hold for a write to happen (`If-Match`, `If-None-Match`).
+/// Condition of a write (`If-Match`, `If-None-Match`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
     #[default]
@@ -225,56 +229,56 @@ pub enum Precondition {
     Absent,
 }
 
-/// Who changes something, when, and under which condition.
+/// Author, time and conditions of a write.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// For the audit row, e.g. `ops@platform`.
+    /// Author in the audit row, e.g. `ops@platform`.
     pub actor: String,
     /// Unix milliseconds.
     pub at: u64,
     pub precondition: Precondition,
-    /// The revision at which that was read which the write must fit beside: it fails with [`StoreError::Moved`] if any of
-    /// it was written since. A server must fit beside servers and routes, routes beside servers, a home beside homes and
-    /// regions, regions beside homes. `None`: it need not fit.
+    /// Revision at which the records were read that the write was checked against (optimistic concurrency). The write
+    /// fails with [`StoreError::Moved`] if any of them was written since. A server is checked against servers and
+    /// routes, routes against servers, a home against homes and regions, regions against homes. `None`: not checked.
     pub evaluated_at: Option<u64>,
 }
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Revision of the resource after the write; of a deleted resource, the revision of its deletion.
+    /// Revision of the resource after the write; for a deleted resource, the revision of its deletion.
     pub revision: u64,
-    /// False when the stored state already was what was asked for: nothing bumped, nothing audited.
+    /// False if the stored state was already the requested one: no new revision, no audit row.
     pub changed: bool,
 }
 
-/// A list and the revision of its last change; 0 when it never had an entry.
+/// A value and the revision of its last change; 0 if it never had an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Versioned<T> {
     pub revision: u64,
     pub value: T,
 }
 
-/// The port. Every write is atomic, audited and bumps the revision by one, unless it changes nothing.
+/// The port. Every write is atomic, audited and increments the revision by one, unless it changes nothing.
 #[async_trait]
 pub trait ControlStore: Send + Sync {
-    /// The revision of the last change; 0 before the first.
+    /// Returns the revision of the last change; 0 before the first.
     async fn revision(&self) -> Result<u64, StoreError> {
         Ok(self.position().await?.revision)
     }
-    /// The same, with what tells it from that of another history.
+    /// Returns the current revision with the stamp that distinguishes it from the same number in another history.
     async fn position(&self) -> Result<Position, StoreError>;
-    /// Whether this database's history has that revision, made by the same write.
+    /// Whether this database's history contains that revision, made by the same write.
     async fn has(&self, known: &Position) -> Result<bool, StoreError>;
-    /// Raises the revision to `to`, if it is lower: what has a later one, from before a restore or a failover, takes nothing
-    /// earlier. What changed since an older revision is everything then.
+    /// Raises the revision to `to` if it is lower. Subscribers that saw a later revision, from before a restore or a
+    /// failover, accept nothing earlier. Afterwards [`ControlStore::since`] returns everything for an older revision.
     async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError>;
-    /// Everything a snapshot needs, at one revision; expired revocations are left out by the caller.
+    /// Returns all data of a snapshot at one revision; the caller filters expired revocations.
     async fn load(&self) -> Result<ControlState, StoreError>;
-    /// What changed after `revision`, read at one revision.
+    /// Returns the changes after `revision`, read at one revision.
     async fn since(&self, revision: u64) -> Result<Since, StoreError>;
 
-    /// The issuers and what was fetched from them, in a state that has nothing else.
+    /// Returns the issuers and their fetched keys, in a state that is otherwise empty.
     async fn issuers_of_now(&self) -> Result<ControlState, StoreError> {
         Ok(match self.since(self.revision().await?).await? {
             Since::Changed(Changed { revision, issuers, issuer_keys, .. }) => {
@@ -284,16 +288,16 @@ pub trait ControlStore: Send + Sync {
         })
     }
 
-    /// All of them, and the revision at which they were read.
+    /// Returns all servers and the revision at which they were read.
     async fn servers(&self) -> Result<Versioned<Vec<ServerRecord>>, StoreError>;
     async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError>;
-    /// What is kept of what the server was, the newest first: [`MAX_VERSIONS`] at most, for a while also of one that was
-    /// deleted.
+    /// Returns the versions of a server, newest first: at most [`MAX_VERSIONS`], and for a while also those of a
+    /// deleted server.
     async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError>;
-    /// The server as the write with this revision stored it.
+    /// Returns the server as stored by the write with this revision.
     async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>, StoreError>;
-    /// Stores a server that has primitives of these ids: each is its own from now on, unless it is another one's.
-    /// [`StoreError::DeniedIds`] where it may not have all of them; what was stored before stays then.
+    /// Stores a server with primitives of these ids; ids without an owner become its own. Fails with
+    /// [`StoreError::DeniedIds`] if it may not use all of them; the stored server stays unchanged then.
     async fn register_server(
         &self,
         change: &Change,
@@ -302,7 +306,7 @@ pub trait ControlStore: Send + Sync {
         content_hash: &str,
         ids: ServerIds<'_>,
     ) -> Result<Written, StoreError>;
-    /// [`ControlStore::register_server`] of one that has none.
+    /// Stores a server without primitives; see [`ControlStore::register_server`].
     async fn put_server(
         &self,
         change: &Change,
@@ -312,10 +316,10 @@ pub trait ControlStore: Send + Sync {
     ) -> Result<Written, StoreError> {
         self.register_server(change, name, files, content_hash, ServerIds::default()).await
     }
-    /// The servers that may have a primitive under this id.
+    /// Returns the servers that may have a primitive under this id.
     async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError>;
-    /// Notes ids that a server has stored already: each is its own, or it is granted it where it is another one's. Of those
-    /// that it was granted, and that were withdrawn from it, nothing changes.
+    /// Records ids that a stored server already uses: ids without an owner become its own, ids of other servers are
+    /// granted to it. Ids that were granted to it or withdrawn from it before stay unchanged.
     async fn take_primitives(
         &self,
         change: &Change,
@@ -323,7 +327,8 @@ pub trait ControlStore: Send + Sync {
         ids: &[&str],
     ) -> Result<Written, StoreError>;
     async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Written, StoreError>;
-    /// Takes the id from the server for the time to come: no team's word gives it back. [`StoreError::NotFound`] where it may not have it.
+    /// Withdraws the id from the server permanently: only the platform can give it back. [`StoreError::NotFound`] if
+    /// the server may not use it.
     async fn withdraw_primitive(
         &self,
         change: &Change,
@@ -333,29 +338,29 @@ pub trait ControlStore: Send + Sync {
     /// Removes the server and its offers.
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError>;
 
-    /// Keeps the forms of parts that were published, each unless one of a later revision is kept. It is no change: nothing is
-    /// audited, and no revision is made. A form beyond [`MAX_FORM_BYTES`] is left out.
+    /// Stores the forms of published parts, unless a form of a later revision is stored. Not a change: it is not
+    /// audited and makes no revision. Forms longer than [`MAX_FORM_BYTES`] are skipped.
     async fn put_published_forms(&self, forms: &[PublishedForm]) -> Result<(), StoreError>;
-    /// Forgets the forms of parts that are gone, unless one of a later revision than the named one is kept.
+    /// Deletes the forms of removed parts, unless a form of a later revision than the given one is stored.
     async fn forget_published_forms(&self, parts: &[(String, u64)]) -> Result<(), StoreError>;
-    /// Returns the forms that are kept of the parts. That of a server goes with it.
+    /// Returns the stored forms of the parts. A server's form is deleted with the server.
     async fn published_forms(&self, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError>;
 
-    /// Those of a server, by org.
+    /// Returns the offers of a server, by org.
     async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError>;
-    /// Those to an org, by server.
+    /// Returns the offers to an org, by server.
     async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError>;
-    /// [`StoreError::Full`] where [`ControlStore::put_offer`] has no room for it.
+    /// Fails with [`StoreError::Full`] if [`ControlStore::put_offer`] would exceed a limit.
     async fn offer_fits(&self, record: &OfferRecord) -> Result<(), StoreError>;
-    /// [`StoreError::NotFound`] where there is no such server.
+    /// Stores an offer; [`StoreError::NotFound`] if the server does not exist.
     async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError>;
-    /// [`StoreError::NotFound`] where there is no such offer.
+    /// Deletes an offer; [`StoreError::NotFound`] if it does not exist.
     async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError>;
 
     async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError>;
     /// Inserts or replaces by key.
     async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Written, StoreError>;
-    /// Removes the one with this key, whatever `enabled` says; [`StoreError::NotFound`] when there is none.
+    /// Removes the exception with this key, regardless of `enabled`; [`StoreError::NotFound`] if there is none.
     async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Written, StoreError>;
     /// Removes all of an org's exceptions.
     async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
@@ -363,7 +368,7 @@ pub trait ControlStore: Send + Sync {
     async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError>;
     /// Inserts or replaces by key.
     async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError>;
-    /// Removes the one with this key, whatever `allowed` says; [`StoreError::NotFound`] when there is none.
+    /// Removes the binding with this key, regardless of `allowed`; [`StoreError::NotFound`] if there is none.
     async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Written, StoreError>;
     /// Removes all of an org's bindings.
     async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
@@ -378,7 +383,7 @@ pub trait ControlStore: Send + Sync {
     ) -> Result<Written, StoreError>;
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
 
-    /// Reads the bound of an org's machines; an empty one where nobody wrote one.
+    /// Returns the bound of an org's machines; empty if none is stored.
     async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError>;
     /// Replaces an org's bound; an empty one deletes it.
     async fn put_machine_bound(
@@ -388,34 +393,34 @@ pub trait ControlStore: Send + Sync {
         bound: &MachineBound,
     ) -> Result<Written, StoreError>;
 
-    /// Those of an org, the oldest first, expired ones among them until the next one is added.
+    /// Returns an org's keys, oldest first. Expired ones are included until the next key is added.
     async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError>;
-    /// Adds a key. Revocations that hit it are kept as long as it lives; so are those that come later.
+    /// Adds a key. Revocations that match it, earlier or later ones, are kept until it expires.
     async fn add_machine_key(
         &self,
         change: &Change,
         record: &MachineKeyRecord,
     ) -> Result<Written, StoreError>;
-    /// [`StoreError::NotFound`] where the org has no such key.
+    /// Deletes a key; [`StoreError::NotFound`] if the org does not have it.
     async fn delete_machine_key(&self, change: &Change, org: &str, id: &str) -> Result<Written, StoreError>;
 
-    /// Those of an org, the oldest first, expired ones among them until the next one is registered.
+    /// Returns an org's certificates, oldest first. Expired ones are included until the next one is registered.
     async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError>;
 
-    /// Finds the registration of this name, also one that has ended.
+    /// Returns the registration of this name, even if it has expired.
     async fn machine_certificate_named(
         &self,
         name: &CertificateName,
     ) -> Result<Option<MachineCertificateRecord>, StoreError>;
-    /// Registers a certificate, or renews the registration that the machine has under this name. The answer has the id
-    /// that it is known by, which a renewed one keeps. [`StoreError::Taken`] where the name is another machine's. Revocations that hit it are
-    /// kept as long as it lives; so are those that come later.
+    /// Registers a certificate, or renews the machine's registration under this name. Returns the id of the
+    /// registration, which a renewal keeps. [`StoreError::Taken`] if the name belongs to another machine. Revocations
+    /// that match it, earlier or later ones, are kept until it expires.
     async fn put_machine_certificate(
         &self,
         change: &Change,
         record: &MachineCertificateRecord,
     ) -> Result<(String, Written), StoreError>;
-    /// [`StoreError::NotFound`] where the org has no such certificate.
+    /// Deletes a certificate; [`StoreError::NotFound`] if the org does not have it.
     async fn delete_machine_certificate(
         &self,
         change: &Change,
@@ -432,13 +437,13 @@ pub trait ControlStore: Send + Sync {
         name: &str,
         document: &str,
     ) -> Result<Written, StoreError>;
-    /// Removes the issuer, and what was fetched from it. Its `iss` is kept ([`ControlStore::former_iss`]).
+    /// Removes the issuer and its fetched keys. Its `iss` is kept ([`ControlStore::former_iss`]).
     async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Written, StoreError>;
-    /// The `iss` of the issuer of this name that was deleted last; of 1,000 names at most.
+    /// Returns the `iss` of the last deleted issuer of this name; at most 1,000 names are kept.
     async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError>;
     async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError>;
-    /// Keeps what was fetched. The same content from the same source is no change: only its time is kept. One that an
-    /// issuer said later than this stays.
+    /// Stores fetched keys. The same content from the same source is not a change: only the time is updated. Keys that
+    /// were fetched later stay.
     async fn put_issuer_keys(
         &self,
         change: &Change,
@@ -457,27 +462,28 @@ pub trait ControlStore: Send + Sync {
     async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Written, StoreError>;
     async fn delete_home(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
 
-    /// Newest first, at most `limit`, of one org or of all.
+    /// Returns at most `limit` revocations of one org or of all, newest first.
     async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError>;
     async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError>;
     async fn add_revocation(&self, change: &Change, record: &RevocationRecord)
     -> Result<Written, StoreError>;
-    /// Adds several by one write, at one revision: all of tokens (`token`, `token_hash`) of one org, made at the moment of the
-    /// change, under ids that are new. [`StoreError::Full`] beyond [`MAX_REVOCATIONS_AT_ONCE`].
+    /// Adds several revocations in one write, at one revision. All must be of tokens (`token`, `token_hash`) of one
+    /// org, made at the time of the change, with new ids. [`StoreError::Full`] beyond [`MAX_REVOCATIONS_AT_ONCE`].
     async fn add_revocations(
         &self,
         change: &Change,
         records: &[RevocationRecord],
     ) -> Result<Written, StoreError>;
-    /// Those that were added after `revision`, some 2,000 at most, the oldest first.
+    /// Returns the revocations added after `revision`, oldest first and about 2,000 at most.
     async fn revoked_since(&self, revision: u64) -> Result<RevokedSince, StoreError>;
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError>;
-    /// Deletes revocations whose `until` has passed, and audit rows beyond `keep_audit`: the oldest of the orgs that
-    /// have the most, so that no org's changes push out those of another one. Forms of parts of which nothing is stored go too.
-    /// Returns how many revocations went; bumps the revision only if any did.
+    /// Deletes expired revocations, versions of servers deleted long ago, forms of parts that are no longer stored, and
+    /// audit rows beyond `keep_audit`. Audit rows are taken from the orgs that have the most, oldest first, so that no
+    /// org's changes evict those of another. Returns the number of deleted revocations; makes a revision only if there
+    /// were any.
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError>;
 
-    /// Audits a change of something that is kept elsewhere.
+    /// Audits a change of something that is stored elsewhere.
     async fn note(&self, change: &Change, note: Note<'_>) -> Result<Written, StoreError>;
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! How every SQLite file of the gateway is opened: write-ahead log, owner only, brought up to date.
+//! Opening of the gateway's SQLite files: write-ahead log, accessible to their owner only, brought up to date.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,31 +11,31 @@ use sqlx::sqlite::{
 use crate::migrations::{self, Schema};
 use crate::private;
 
-/// How long SQLite waits for another process's write. Shorter than gateways wait for a statement
-/// (`durable/active.rs`), so that few are done after they were given up; gateways reckon with those.
+/// Timeout of SQLite for another process's write. Shorter than the gateway's timeout of a statement
+/// (`durable/active.rs`), so that few statements complete after the gateway gave up on them; gateways tolerate those.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The same where no call waits for a statement and none is given up: SQLite's lock is not fair, and another process
+/// The same timeout if no call waits for a statement and none is given up: SQLite's lock is not fair, and a process
 /// that writes all the time may keep it for seconds.
 pub(crate) const PATIENT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long a statement waits for its connection: writes queue for the one writer, and under full load the queue
-/// is as long as there are calls.
+/// Timeout of a statement for its connection: writes queue for the only writer, and under full load the queue is as
+/// long as the number of calls.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What stays of a write-ahead log after a checkpoint, in bytes: a burst does not cost the disk for ever.
+/// Maximum size of the write-ahead log after a checkpoint, in bytes, so that a burst does not occupy the disk for ever.
 const MAX_LOG: &str = "67108864";
 
-/// One file.
+/// Settings with which a file is opened.
 #[derive(Clone, Copy)]
 pub(crate) struct Opening<'a> {
     pub path: &'a Path,
     pub synchronous: SqliteSynchronous,
-    /// Whether a new file gives space back ([`SqliteAutoVacuum::Incremental`]).
+    /// Whether a new file returns free pages to the disk ([`SqliteAutoVacuum::Incremental`]).
     pub shrinks: bool,
-    /// How long a statement waits for another process's write.
+    /// Timeout of a statement for another process's write.
     pub busy_timeout: Duration,
 }
 
 impl Opening<'_> {
-    /// Makes the file where there is none.
+    /// Returns the options of a connection; the file is created if needed.
     pub(crate) fn options(&self) -> Result<SqliteConnectOptions, OpenError> {
         private::database(self.path)
             .map_err(|e| OpenError(format!("make {} private: {e}", self.path.display())))?;
@@ -45,11 +45,11 @@ impl Opening<'_> {
             .synchronous(self.synchronous)
             .pragma("journal_size_limit", MAX_LOG)
             .busy_timeout(self.busy_timeout);
-        // Decided by the first page: for a file that has one it changes nothing.
+        // Fixed by the first page; no effect on an existing file.
         Ok(if self.shrinks { options.auto_vacuum(SqliteAutoVacuum::Incremental) } else { options })
     }
 
-    /// Connections that stay open.
+    /// Returns the options of a pool whose connections stay open.
     pub(crate) fn pool(&self, connections: u32) -> SqlitePoolOptions {
         SqlitePoolOptions::new()
             .max_connections(connections)
@@ -66,7 +66,7 @@ pub(crate) async fn migrate(pool: &SqlitePool, schema: &Schema) -> Result<(), Op
     migrated.map_err(|e| OpenError(e.to_string()))
 }
 
-/// The file could not be opened or brought up to date.
+/// Failure to open a file or to bring it up to date.
 #[derive(Debug, thiserror::Error)]
 #[error("calls store: {0}")]
 pub struct OpenError(String);

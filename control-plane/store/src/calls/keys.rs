@@ -1,4 +1,4 @@
-//! The [`PublishedKeys`] on SQLite, in the file of the leases.
+//! [`PublishedKeys`] on SQLite, in the file of the leases.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl PublishedKeys for SqliteCalls {
         let pool = self.leases.pool();
         let past = sqlx::query("DELETE FROM token_keys WHERE until_ms <= $1").bind(now);
         past.execute(pool).await.map_err(unavailable)?;
-        // A row that is there already is none of those that are counted.
+        // A row that is replaced does not count against the limits.
         let published = sqlx::query(
             "INSERT INTO token_keys (owner, kid, jwk, until_ms) SELECT $1, $2, $3, $4 \
              WHERE (SELECT COUNT(*) FROM token_keys WHERE owner = $1 AND kid <> $2) < $5 \

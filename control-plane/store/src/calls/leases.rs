@@ -1,8 +1,8 @@
-//! The leases of the gateways and the keys that they publish (`keys.rs`), in a file of their own beside the calls.
+//! Leases of the gateways and the keys that they publish (`keys.rs`), in a file of their own.
 //!
-//! Keeps true: a renewal waits for no other write than another gateway's renewal or new key, and for no disk: a lease that a
-//! power loss takes was that of a process which the same power loss ended. Whoever reads both files in one statement
-//! that writes `calls.db` sees the leases of a moment after it became the writer.
+//! Keeps true: a renewal waits for no write except another gateway's renewal or new key, and for no disk: a lease lost
+//! in a power loss belonged to a process that the same power loss ended. A statement that writes `calls.db` and reads
+//! both files sees the leases as of a moment after it became the writer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
 use crate::records::{Lease, OwnerId, RecordError};
 
-/// The owners of both files: gateways of an earlier version renew theirs beside their calls.
+/// Owners of both files: gateways of an earlier version renew their leases in the file of calls.
 const BOTH: &str = "CREATE TEMP VIEW living AS \
     SELECT owner, lease_ms, 0 AS since_ms FROM main.active_owners \
     UNION ALL SELECT owner, lease_ms, since_ms FROM leases.owners";
 
-/// The file of the leases.
+/// The file of leases.
 pub(super) struct Leases {
     path: PathBuf,
     pool: SqlitePool,
@@ -47,12 +47,12 @@ impl Leases {
         self.pool.close().await;
     }
 
-    /// The one connection to the file.
+    /// Returns the only connection to the file.
     pub(super) fn pool(&self) -> &SqlitePool {
         &self.pool
     }
 
-    /// Connections to the calls that read the leases as `living`.
+    /// Returns connections to the calls that can read the leases as `living`.
     pub(super) fn beside(&self, pool: SqlitePoolOptions) -> SqlitePoolOptions {
         let path = self.path.clone();
         pool.after_connect(move |connection, _| {
@@ -67,7 +67,7 @@ impl Leases {
         })
     }
 
-    /// Begins the owner's lease anew and says whether it had held.
+    /// Extends or restarts the owner's lease; returns whether it had lapsed.
     pub(super) async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, sqlx::Error> {
         let now = now_ms();
         let until = now.saturating_add(milliseconds(lease));
@@ -91,7 +91,7 @@ impl Leases {
         if first.rows_affected() == 1 {
             return Ok(Lease::Held);
         }
-        // One that was given back stays so.
+        // A retired owner stays retired.
         sqlx::query("UPDATE owners SET lease_ms = $1, since_ms = $3 WHERE owner = $2 AND lease_ms > 0")
             .bind(until)
             .bind(owner.0.as_slice())
@@ -102,14 +102,14 @@ impl Leases {
     }
 
     pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
-        // Its row stays for as long as keys may be held by it.
+        // The row stays for as long as the owner may hold keys.
         let retired = sqlx::query("UPDATE owners SET lease_ms = 0, since_ms = $1 WHERE owner = $2");
         let retired = retired.bind(now_ms()).bind(owner.0.as_slice());
         let retired = retired.execute(&self.pool).await;
         retired.map(drop).map_err(|e| RecordError::Unavailable(e.to_string()))
     }
 
-    /// Forgets the leases that ended before `before`: a row for each start of a gateway within a day.
+    /// Deletes leases that ended before `before`; there is one row per start of a gateway within a day.
     pub(super) async fn forget(&self, before: i64) -> Result<(), OpenError> {
         let forgotten = sqlx::query("DELETE FROM owners WHERE lease_ms < $1 AND since_ms < $1").bind(before);
         forgotten.execute(&self.pool).await?;

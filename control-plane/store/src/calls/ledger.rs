@@ -1,7 +1,7 @@
 //! The [`Ledger`] on SQLite.
 //!
-//! What a row means and who may change it is said by the rules (`ledger/rules.rs`); here it is put into SQL, so that a
-//! change and its conditions are one statement.
+//! The rules (`ledger/rules.rs`) define what a row means and who may change it; this module expresses them in SQL, so
+//! that a change and its conditions are one statement.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call: it has
-/// given its lease back, or has none any more by the judgement of the gateway in `asker`. $1 is the time. A gateway that never
-/// had one says nothing: the key's own lease decides.
+/// Returns a condition on row `l`: the gateway that held the key is gone and left no record from which another one can
+/// resume the call. It has retired, or its lease has expired in the view of the gateway in `asker`, whose own lease
+/// must be steady. $1 is the time. False for a gateway that never had a lease; the key's own expiry decides then.
 fn left(asker: &str) -> String {
     format!(
         "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
@@ -125,7 +125,7 @@ impl Ledger for SqliteCalls {
         let Some(row) = self.row(key, &[], now).await? else { return Ok(None) };
         let (state, same_request, _) = read(&row, now, &hash).map_err(unavailable)?;
         let runs = state.found(same_request) == Found::Running;
-        // A row of before there were holders names no call.
+        // Rows from before holders existed name no call.
         let call: Option<Vec<u8>> = row.try_get("call_id").map_err(unavailable)?;
         Ok(call.filter(|_| runs).and_then(|call| call.try_into().ok()))
     }
@@ -138,7 +138,7 @@ impl Ledger for SqliteCalls {
     }
 }
 
-/// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters begin at $8.
+/// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters start at $8.
 fn permitted<'q>(
     statement: &str,
     key: LedgerKey,
@@ -162,7 +162,7 @@ fn permitted<'q>(
         .bind(asker.owner.to_vec())
 }
 
-/// A key's row as the rules see it: its state, whether it is of this request, its answer.
+/// Reads a key's row for the rules: its state, whether it belongs to the same request, and its answer.
 fn read(row: &SqliteRow, now: i64, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::Error> {
     let stored: Vec<u8> = row.try_get("hash")?;
     let state: i64 = row.try_get("state")?;
@@ -174,7 +174,7 @@ fn read(row: &SqliteRow, now: i64, hash: &RequestHash) -> Result<(State, bool, B
 }
 
 impl SqliteCalls {
-    /// Whether the row was changed.
+    /// Runs a change; returns whether it changed the row.
     async fn change(
         &self,
         change: sqlx::query::Query<'_, Sqlite, SqliteArguments>,

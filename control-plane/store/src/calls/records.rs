@@ -1,4 +1,4 @@
-//! The [`CallRecords`] on SQLite. The table's and some columns' names are of the time when it held running calls alone.
+//! [`CallRecords`] on SQLite. The table and some columns are named from the time when it held running calls only.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::records::{
     OwnerId, Principal, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
 
-/// Columns of a row that say where its call stands. $1 is the time.
+/// Returns the columns for the status of a row's call. $1 is the time.
 fn stand_columns() -> String {
     format!(
         "principal, server, state, updated_ms, owner, \
@@ -26,7 +26,7 @@ fn stand_columns() -> String {
     )
 }
 
-/// $1 is the time.
+/// Returns the columns of a whole record. $1 is the time.
 fn columns() -> String {
     format!(
         "{}, org, user_digest, plugin, context, created_ms, expires_ms, record, seq, capsule, answers, outcome",
@@ -34,7 +34,8 @@ fn columns() -> String {
     )
 }
 
-/// Resumable records of owners without a lease. Reads one index entry per owner, and more only if its lease has ended. $1 is the time, $2 the most.
+/// Resumable records of owners without a lease. Reads one index entry per owner, and more only for owners whose lease
+/// has expired. $1 is the time, $2 the limit.
 pub(super) const ORPHANS: &str = "WITH RECURSIVE owners (owner) AS (\
     SELECT MIN(owner) FROM active_calls WHERE owner IS NOT NULL AND resumable = 1 \
     UNION ALL SELECT (SELECT MIN(a.owner) FROM active_calls a WHERE a.owner > o.owner AND a.owner IS NOT NULL \
@@ -42,8 +43,8 @@ pub(super) const ORPHANS: &str = "WITH RECURSIVE owners (owner) AS (\
     SELECT a.call_id, a.owner FROM owners o CROSS JOIN active_calls a ON a.owner = o.owner \
     WHERE o.owner IS NOT NULL AND a.owner IS NOT NULL AND a.resumable = 1 AND a.expires_ms > $1 \
     AND o.owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) ORDER BY a.expires_ms LIMIT $2";
-/// The lease of the owner in `parameter`, if it has one, has held for long enough to judge others; `now` is the parameter of the
-/// time.
+/// Returns the condition that the lease of the owner in `parameter`, if it has one, is old enough to judge other
+/// owners; `now` is the parameter of the time.
 pub(super) fn steady(parameter: &str, now: &str) -> String {
     format!(
         "NOT EXISTS (SELECT 1 FROM living me WHERE me.owner = {parameter} \
@@ -51,7 +52,7 @@ pub(super) fn steady(parameter: &str, now: &str) -> String {
         STEADY.as_millis()
     )
 }
-/// A row without both is of before there were owners, and of no use.
+/// Excludes rows with neither, which are from before owners existed and of no use.
 const IS_RECORD: &str = "(owner IS NOT NULL OR outcome IS NOT NULL)";
 
 fn unavailable(error: sqlx::Error) -> RecordError {
@@ -96,7 +97,7 @@ impl CallRecords for SqliteCalls {
         if changed.rows_affected() == 1 {
             return Ok(Saved::Stored);
         }
-        // Which of the two it was decides only what the plugin is told.
+        // Only the plugin's message depends on which of the two it was.
         let row = self.stand(call).await?;
         Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Saved::Stale } else { Saved::NotOwner })
     }
@@ -183,8 +184,8 @@ impl CallRecords for SqliteCalls {
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
         let renewed = self.leases.renew(owner, lease).await.map_err(unavailable)?;
         if renewed == Lease::Lapsed {
-            // A take-over that saw the lapsed lease is the writer now or was it before. Once this has been written
-            // it has come to its end, and whoever asks for a row sees what it took.
+            // A take-over that saw the lapsed lease is the current writer or was an earlier one. It has finished once
+            // this write is done, so later reads see the rows that it took.
             sqlx::query("DELETE FROM active_owners WHERE owner = $1")
                 .bind(owner.0.as_slice())
                 .execute(&self.write)
@@ -252,7 +253,7 @@ impl CallRecords for SqliteCalls {
 }
 
 impl SqliteCalls {
-    /// Writes the record of a call that runs; false where its row is another owner's, or nobody's any more.
+    /// Writes the record of a running call; returns false if the row belongs to another owner or to none.
     async fn upsert(
         &self,
         key: &RecordKey,
@@ -281,7 +282,7 @@ impl SqliteCalls {
         Ok(changed.rows_affected() == 1)
     }
 
-    /// The same, of a call that has ended.
+    /// Writes the record of an ended call, under the same condition.
     async fn upsert_ended(&self, key: &RecordKey, owner: OwnerId, end: &End) -> Result<bool, sqlx::Error> {
         let now = now_ms();
         let bytes = end.record.len().saturating_add(end.outcome.len());
@@ -308,8 +309,8 @@ impl SqliteCalls {
         Ok(finished.rows_affected() == 1)
     }
 
-    /// Deletes the row of a call whose time is over and that nobody runs, before the sweep does: its id may be taken
-    /// again by a client that chose it. Whether there was one.
+    /// Deletes the row of an expired call that no live owner runs, ahead of the sweep, because a client may reuse an id
+    /// that it chose. Returns whether there was one.
     async fn forget_past(&self, call: CallId) -> Result<bool, sqlx::Error> {
         let forgotten = sqlx::query(
             "DELETE FROM active_calls WHERE call_id = $1 AND expires_ms <= $2 \
@@ -325,7 +326,7 @@ impl SqliteCalls {
 
 type Query<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
-/// The statement with what `key` says as its first ten parameters.
+/// Binds the fields of `key` as the first ten parameters.
 fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
     statement
         .bind(key.call.to_vec())
@@ -355,7 +356,8 @@ fn number(row: &SqliteRow, column: &str) -> Result<i64, sqlx::Error> {
     row.try_get::<Option<i64>, _>(column).map(Option::unwrap_or_default)
 }
 
-/// A row of an earlier version has an owner, what that version needed to go on with the call, and nothing else.
+/// Reads the status of a call. Rows of an earlier version have only an owner and the data that it needed to resume the
+/// call.
 fn read_stand(row: &SqliteRow) -> Result<Stand, sqlx::Error> {
     let resumable: i64 = row.try_get("resumable")?;
     let state: Option<String> = row.try_get("state")?;

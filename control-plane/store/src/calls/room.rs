@@ -1,14 +1,14 @@
-//! The room that records of ended calls have in the file.
+//! Quotas of the records of ended calls.
 //!
-//! Keeps true: what a user and an org keep is known without looking at it; at their bounds the first to end go first,
-//! and a statement deletes few of them and reads nothing else (I-4).
+//! Keeps true: the usage of a user and an org is known without counting rows; at the quota, the calls that ended first
+//! are deleted, by statements that delete few rows and read no others (I-4).
 
 use sqlx::{Encode, Sqlite, Type};
 
 use super::{SWEEP_ROWS, SqliteCalls};
 use crate::records::{RecordError, RecordKey, Share};
 
-/// Of the records of $1 that are the first to have ended, those past the bounds of $2 records and $3 bytes, at most $4.
+/// Returns the deletion of the earliest ended records of $1 beyond $2 records and $3 bytes, at most $4 of them.
 fn deletion(column: &str) -> String {
     format!(
         "DELETE FROM active_calls WHERE call_id IN (SELECT call_id FROM (\
@@ -24,7 +24,7 @@ const OF_USER: &str = "user_digest";
 const OF_ORG: &str = "org";
 
 impl SqliteCalls {
-    /// Deletes what of the ended calls of the record's user and org is over the bounds; writes only then.
+    /// Deletes ended calls of the record's user and org beyond their quotas; writes only if there are any.
     pub(super) async fn make_room(&self, key: &RecordKey) -> Result<(), RecordError> {
         self.keep_to(OF_USER, key.user.to_vec(), self.bounds.of_user).await?;
         self.keep_to(OF_ORG, key.org.clone(), self.bounds.of_org).await
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::calls::records::ORPHANS;
 
-    /// What SQLite looks at for a statement.
+    /// Returns SQLite's query plan of a statement.
     async fn plan(calls: &SqliteCalls, statement: &str) -> String {
         let explain = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
         let rows = sqlx::query(explain).fetch_all(&calls.read).await.unwrap();

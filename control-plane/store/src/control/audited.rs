@@ -1,8 +1,8 @@
-//! Records of changes, and the query for them.
+//! Audit records of changes, and the query for them.
 
 use serde::Serialize;
 
-/// One change that happened.
+/// A change that took place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditRecord {
     pub revision: u64,
@@ -18,7 +18,7 @@ pub struct AuditRecord {
     pub detail: String,
 }
 
-/// A change of something kept elsewhere, for the audit.
+/// A change of something stored elsewhere, for the audit.
 #[derive(Clone, Copy, Debug)]
 pub struct Note<'a> {
     /// e.g. `artifact.put`
@@ -34,7 +34,7 @@ pub struct Note<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     pub org: Option<String>,
-    /// Only records of a lower revision: the page after this one.
+    /// Only records of a lower revision: the next page.
     pub before: Option<u64>,
     /// 1 to 1000.
     pub limit: u32,

@@ -1,4 +1,4 @@
-//! Issuers that admins manage, and their keys as they were fetched.
+//! Issuers that admins manage, and the keys fetched from them.
 
 /// Maximum number of issuers that admins manage.
 pub const MAX_ISSUERS: usize = 100;
@@ -25,12 +25,12 @@ impl Side {
     }
 }
 
-/// An issuer as an admin wrote it.
+/// An issuer as written by an admin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerRecord {
     pub side: Side,
     pub name: String,
-    /// JSON, whose form is the control plane's.
+    /// JSON in the control plane's format.
     pub document: String,
     /// Revision of its last change.
     pub revision: u64,
@@ -38,15 +38,15 @@ pub struct IssuerRecord {
     pub updated_at: u64,
 }
 
-/// Keys that were fetched from an issuer.
+/// Keys fetched from an issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerKeysRecord {
     pub side: Side,
     pub name: String,
-    /// The URL of `content`.
+    /// URL of `content`.
     pub source: String,
     /// JSON.
     pub content: String,
-    /// Unix milliseconds of the last time that the issuer said so.
+    /// Time at which the issuer last returned this content, in Unix milliseconds.
     pub fetched_at: u64,
 }

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// Maximum number of machines' keys and certificates, of all orgs together: each takes up to 1 KiB of a snapshot.
+/// Maximum number of keys and certificates of machines in total; each takes up to 1 KiB of a snapshot.
 pub const MAX_MACHINE_KEYS: usize = 3_000;
-/// The last of these, for orgs that have fewer than [`FEW_MACHINE_KEYS`]: a few orgs do not take those of all.
+/// Part of [`MAX_MACHINE_KEYS`] reserved for orgs with fewer than [`FEW_MACHINE_KEYS`], so that a few orgs cannot use
+/// up all of them.
 pub const RESERVED_MACHINE_KEYS: usize = 1_000;
-/// Keys and certificates of an org that has few.
+/// Number of keys and certificates up to which an org may use the reserve.
 pub const FEW_MACHINE_KEYS: usize = 20;
 /// Maximum number of keys of one org.
 pub const MAX_MACHINE_KEYS_PER_ORG: usize = 100;
@@ -16,12 +17,12 @@ pub const MAX_MACHINE_CERTIFICATES_PER_ORG: usize = 100;
 /// [`super::ControlStore::put_machine_certificate`] check.
 pub const MAX_MACHINE_KEY_BYTES: usize = 800;
 
-/// A key with which a machine of an org calls. Its secret is not here.
+/// A key with which a machine of an org authenticates, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineKeyRecord {
     pub id: String,
     pub org: String,
-    /// The name by which policy, limits and audit know the machine: a user's.
+    /// Name of the machine in policy, limits and audit, where it stands for a user.
     pub machine: String,
     /// SHA-256 of the whole key, lower-case hex.
     pub hash: String,
@@ -33,7 +34,7 @@ pub struct MachineKeyRecord {
     pub expires_at: u64,
 }
 
-/// Groups and scopes that machines of an org may have, at most.
+/// Groups and scopes that machines of an org may have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineBound {
     pub groups: BTreeSet<String>,
@@ -41,7 +42,7 @@ pub struct MachineBound {
 }
 
 impl MachineBound {
-    /// The first group or scope that is beyond the bound, with the word for what it is.
+    /// Returns the first group or scope outside the bound, with the word for its kind.
     pub fn beyond<'a>(&self, groups: &'a [String], scopes: &'a [String]) -> Option<(&'static str, &'a str)> {
         let group = groups.iter().find(|group| !self.groups.contains(*group));
         let scope = || scopes.iter().find(|scope| !self.scopes.contains(*scope));
@@ -50,7 +51,7 @@ impl MachineBound {
     }
 }
 
-/// The name by which a machine's certificate is known.
+/// Name under which a machine's certificate is registered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CertificateName {
     /// One certificate: SHA-256 of its DER, lower-case hex.
@@ -59,15 +60,16 @@ pub enum CertificateName {
     Uri(String),
 }
 
-/// A certificate with which a machine of an org calls. One name is one machine's.
+/// A certificate with which a machine of an org authenticates. A name belongs to one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineCertificateRecord {
     pub id: String,
     pub org: String,
-    /// The name by which policy, limits and audit know the machine.
+    /// Name of the machine in policy, limits and audit.
     pub machine: String,
     pub name: CertificateName,
-    /// True if the one who registered it holds the certificate's key; of a URI the platform has said whose it is.
+    /// Whether the registrant proved possession of the certificate's key; for a URI, whether the platform confirmed its
+    /// owner.
     pub proved: bool,
     pub groups: Vec<String>,
     pub scopes: Vec<String>,

@@ -1,15 +1,15 @@
-//! Where requests go: routes to gateway pools, regions, and the orgs that are at home there.
+//! Placement of requests: routes to gateway pools, regions, and the home regions of orgs.
 
 use serde::{Deserialize, Serialize};
 
-/// Routes that admins write.
+/// Maximum number of routes that admins write.
 pub const MAX_ROUTES: usize = 256;
-/// Regions that are known.
+/// Maximum number of regions.
 pub const MAX_REGIONS: usize = 64;
-/// Homes, each of an org or of a pattern of orgs.
+/// Maximum number of homes, each for an org or a pattern of orgs.
 pub const MAX_HOMES: usize = 2_000;
 
-/// Which pool a kind of request goes to. The key is all but the pool.
+/// A route of a kind of request to a pool. The key is everything but the pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RouteRecord {
     /// Exact or `*`.
@@ -21,24 +21,23 @@ pub struct RouteRecord {
     pub pool: String,
 }
 
-/// A region.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RegionRecord {
     pub name: String,
-    /// Envoy's cluster that leads there; empty: it is this one.
+    /// Envoy cluster that leads to the region; empty for the local region.
     pub cluster: String,
 }
 
-/// Where an org is at home. The key is the org.
+/// Home region of an org. The key is the org.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HomeRecord {
     /// Exact, `prefix*` or `*`.
     pub org: String,
-    /// It need not be a region that is known.
+    /// May be a region that is not stored.
     pub region: String,
 }
 
-/// All of it, each list in the order of its keys.
+/// All routes, regions and homes, each list in the order of its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     pub routes: Vec<RouteRecord>,

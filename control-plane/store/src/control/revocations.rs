@@ -1,41 +1,41 @@
-//! Revocations as they are stored.
+//! Stored revocations.
 
 use serde::{Deserialize, Serialize};
 
-/// Live revocations. The outermost bound: who writes is held to less, by bytes of a snapshot.
+/// Maximum number of live revocations. An outer limit: writers enforce a lower one, in bytes of a snapshot.
 pub const MAX_REVOCATIONS: usize = 150_000;
-/// Maximum number of revocations of one org, with those that the platform made in it.
+/// Maximum number of revocations of one org, those made by the platform included.
 pub const MAX_REVOCATIONS_PER_ORG: usize = 20_000;
-/// Maximum number of revocations of one write.
+/// Maximum number of revocations in one write.
 pub const MAX_REVOCATIONS_AT_ONCE: usize = 1_000;
 
-/// A revocation. The id is the caller's (a UUID).
+/// A revocation. The caller chooses the id (a UUID).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevocationRecord {
     pub id: String,
     /// `token`, `token_hash`, `user`, `org` or `linked_token`.
     pub kind: String,
-    /// Empty where the kind needs none.
+    /// Empty if the kind needs no org.
     pub org: String,
-    /// The jti, hash, user or org that is revoked.
+    /// The revoked jti, hash, user or org.
     pub target: String,
     /// Issuer (`iss`) of a revoked jti; empty for every issuer.
     pub issuer: String,
     pub reason: String,
-    /// Unix milliseconds: of user and org, tokens issued up to this second are dead.
+    /// Unix milliseconds. For users and orgs, tokens issued up to this second are revoked.
     pub created_at: u64,
     /// Unix milliseconds after which the record is pruned.
     pub until: u64,
-    /// Whether an admin of the platform made it, whatever its org.
+    /// Whether a platform admin made it, regardless of its org.
     pub by_platform: bool,
 }
 
-/// The revocations that were added after a revision, without anything else.
+/// Revocations added after a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevokedSince {
-    /// The revision up to which they are all here, as far as they have not been taken back.
+    /// Revision up to which the records are complete, except for revocations deleted since.
     pub through: u64,
-    /// Whether `through` is where the store is; `false`: there are more.
+    /// Whether `through` is the store's current revision; `false`: there are more.
     pub is_whole: bool,
     pub records: Vec<RevocationRecord>,
 }

@@ -1,10 +1,9 @@
 //! The control store on SQL: one SQLite file (WAL) or memory for a single machine, PostgreSQL for several.
 //!
-//! Owns the connections and the shape of a write (`Write`). The statements are portable: `$n`
-//! parameters, TEXT and BIGINT, milliseconds, no functions of one database.
-//! Keeps true: writes of this process have their turns one after the other (`queue`) and wait for those without a
-//! connection; each sees what the one before it wrote (`write`), and on SQLite a read lock is never upgraded (which
-//! is refused with "busy"); what is read together is one picture.
+//! Owns the connections and the shape of a write (`Write`). The statements are portable: `$n` parameters, TEXT and
+//! BIGINT, milliseconds, no functions of one database. Keeps true: writes of this process run in the order of a queue
+//! (`queue`) and wait there without a connection; each sees the result of the previous one (`write`), and on SQLite a
+//! read lock is never upgraded, which would fail as "busy"; values read together are consistent.
 
 mod audit;
 mod bounds;
@@ -43,52 +42,53 @@ use crate::private;
 use queue::WriteQueue;
 use write::Write;
 
-/// Reads run beside the single writer; more connections only cost memory.
+/// Reads run in parallel with the single writer; more connections only cost memory.
 const MAX_CONNECTIONS: u32 = 4;
-/// A file that survives a power loss: revocations and policy must (I-6). SQLite waits 5 s for another process's write,
-/// longer than any takes.
+/// Settings of a file that survives a power loss, as revocations and policy must (I-6). SQLite waits 5 s for another
+/// process's write, longer than any takes.
 const OF_A_FILE: [&str; 2] = ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"];
-/// Begins a write. On SQLite it has the file's lock from the beginning, and waits for another process's.
+/// Starts a write. On SQLite it waits for the file's lock, and holds it from the start.
 const WRITE: &str = "BEGIN IMMEDIATE";
 const WRITE_OF_POSTGRES: &str = "BEGIN";
-/// Writes of this process at a time, of either rank, where several machines write: when the connection of one hangs, another
-/// goes on, and half of the connections are left for reads.
+/// Concurrent writes of this process per rank if several machines write: if the connection of one hangs, the other
+/// continues, and half of the connections are left for reads.
 const WRITES_OF_POSTGRES: usize = 2;
-/// Attempts of a write of an org's policy. A control plane of the version before takes its locks in the other order, and then each
-/// may wait for the other; one that is tried again waits before it has any.
+/// Attempts of a write of an org's policy. A control plane of the previous version takes its locks in the opposite
+/// order, so that the two may deadlock; a retried write waits before it holds any lock.
 const POLICY_ATTEMPTS: u32 = 4;
-/// Begins a transaction that sees one picture of what is stored.
+/// Starts a transaction that reads a consistent snapshot.
 const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The control store on a SQL database.
 pub struct SqlStore {
     pool: AnyPool,
-    /// For what is published.
+    /// Pool for the data that is published.
     publishing: AnyPool,
-    /// For revocations, so that they wait for no other write's connection.
+    /// Pool for revocations, so that they do not wait for a connection of another write.
     revoking: AnyPool,
-    /// The queue of revocations, which is that of the other writes where one writes at a time.
+    /// Queue of revocations; the same as that of other writes if only one write runs at a time.
     revokers: Arc<WriteQueue>,
     writers: Arc<WriteQueue>,
     writing: &'static str,
     snapshot: &'static str,
-    /// Time limits of operations; `None` for a file, which always answers.
+    /// Timeouts of operations; `None` for a file, which always answers.
     longest: Option<Longest>,
-    /// Holds a database in memory, which ends with its last connection: the pool closes one whose statement was given up.
+    /// Keeps an in-memory database alive, which ends with its last connection: the pool closes a connection whose
+    /// statement was cancelled.
     _holder: Option<Mutex<AnyConnection>>,
 }
 
-/// Time limits of operations in this process. They exceed the database's own limits and end a wait for a database that is gone
+/// Timeouts of operations in this process. They exceed the database's own and end the wait for a database that vanished
 /// without closing its connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Longest {
-    /// The look whether there is something new.
+    /// Poll for a new revision.
     pub look: Duration,
     pub operation: Duration,
 }
 
-/// The connections to a database of several machines.
+/// Connection pools of a database that several machines share.
 pub(crate) struct Pools {
     pub all_else: AnyPool,
     pub publishing: AnyPool,
@@ -105,21 +105,21 @@ impl SqlStore {
         SqlStore::sqlite(AnyConnectOptions::from_url(&url)?, MAX_CONNECTIONS, &OF_A_FILE).await
     }
 
-    /// A store that lives as long as the value.
+    /// Creates a store in memory that lives as long as the value.
     pub async fn in_memory() -> Result<SqlStore, StoreError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        // Connections see the same database by its name.
+        // Connections share the database by its name.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let url = format!("sqlite:file:asp-control-{number}?mode=memory");
         let options = AnyConnectOptions::from_str(&url)?;
         sqlx::any::install_default_drivers();
         let holder = AnyConnection::connect_with(&options).await?;
-        // Two of them would lock each other's tables at once, without a wait.
+        // Two connections would lock each other's tables and fail at once, without waiting.
         let store = SqlStore::sqlite(options, 1, &[]).await?;
         Ok(SqlStore { _holder: Some(Mutex::new(holder)), ..store })
     }
 
-    /// The store in a PostgreSQL database whose schema is up to date.
+    /// Creates the store on a PostgreSQL database whose schema is up to date.
     pub(crate) fn of_postgres(pools: Pools, longest: Longest) -> SqlStore {
         let Pools { all_else, publishing, revoking } = pools;
         SqlStore {
@@ -135,7 +135,7 @@ impl SqlStore {
         }
     }
 
-    /// The result of an operation that is given up where the database does not answer.
+    /// Runs an operation; fails if the database does not answer in time.
     async fn within<T>(
         &self,
         operation: impl Future<Output = Result<T, StoreError>>,
@@ -143,7 +143,7 @@ impl SqlStore {
         answered(self.longest.map(|longest| longest.operation), operation).await
     }
 
-    /// The result of a write of an org's policy, which is tried again where the database ended it because of another write.
+    /// Runs a write of an org's policy, and retries it if the database aborted it because of another write.
     async fn policy_write<F>(&self, write: impl Fn() -> F) -> Result<Written, StoreError>
     where
         F: Future<Output = Result<Written, StoreError>>,
@@ -169,8 +169,9 @@ impl SqlStore {
     ) -> Result<SqlStore, StoreError> {
         sqlx::any::install_default_drivers();
         let pool = AnyPoolOptions::new()
-            // No `min_connections`: the pool would open one beside the first, and of two that bring a new file into
-            // WAL mode at once SQLite turns one away, whatever the busy timeout says. What is open stays open.
+            // No `min_connections`: the pool would open a second connection at the same time, and if two connections
+            // switch a new file to WAL mode at once, SQLite rejects one of them, regardless of the busy timeout. Open
+            // connections stay open.
             .max_connections(connections)
             .idle_timeout(None)
             .max_lifetime(None)
@@ -218,17 +219,17 @@ impl SqlStore {
         write.commit("revision.raise", &format!("from {from}")).await
     }
 
-    /// A transaction in which everything read is of one moment.
+    /// Starts a transaction in which all reads are consistent.
     async fn snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
         Ok(self.pool.begin_with(self.snapshot).await?)
     }
 
-    /// The same for what is published.
+    /// Starts such a transaction for the data that is published.
     async fn published_snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
         Ok(self.publishing.begin_with(self.snapshot).await?)
     }
 
-    /// Closes the pool; pending writes finish first.
+    /// Closes the pools after pending writes.
     pub async fn close(&self) {
         self.publishing.close().await;
         self.revoking.close().await;
@@ -267,11 +268,11 @@ async fn count(
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
-/// Codes of databases for others in the way: SQLite where another process has the file (SQLITE_BUSY and SQLITE_LOCKED with
-/// their extended codes), PostgreSQL where a lock was not had in time, where a statement or a transaction was ended because it took
-/// too long, and where it has no more connections.
+/// Error codes for a conflict with others. SQLite: another process has the file (SQLITE_BUSY and SQLITE_LOCKED with
+/// their extended codes). PostgreSQL: lock timeout, statement or transaction timeout, and no free connection.
 const BUSY: [&str; 10] = ["5", "6", "261", "262", "517", "773", "55P03", "57014", "25P03", "53300"];
-/// Codes of PostgreSQL for a transaction that it ended because of another one: `deadlock_detected` and `serialization_failure`.
+/// Error codes of PostgreSQL for a transaction that was aborted because of another one: `deadlock_detected` and
+/// `serialization_failure`.
 const ABORTED: [&str; 2] = ["40P01", "40001"];
 
 impl From<sqlx::Error> for StoreError {

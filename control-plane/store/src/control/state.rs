@@ -1,4 +1,4 @@
-//! What is read of the store at one revision: everything, or what changed since another one.
+//! Content of the store at one revision: everything, or the changes since another revision.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use super::{
     MachineCertificateRecord, MachineKeyRecord, OfferRecord, Placement, RevocationRecord, ServerRecord,
 };
 
-/// A revision in the store's history. A database that has lost commits, by a failover or a restore, gives their numbers to other
-/// writes, whose stamps are others.
+/// A revision in the store's history. A database that lost commits, in a failover or a restore, assigns their numbers
+/// again to other writes, which have other stamps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     pub revision: u64,
-    /// Random, of the write that made the revision; "" of one that was made before there were stamps.
+    /// Random value of the write that made the revision; "" for writes from before stamps existed.
     pub stamp: String,
 }
 
-/// Everything a snapshot is made of, read at one revision.
+/// All data of a snapshot, read at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlState {
     pub revision: u64,
-    /// As [`Position::stamp`].
+    /// See [`Position::stamp`].
     pub stamp: String,
     pub servers: Vec<ServerRecord>,
     pub offers: Vec<OfferRecord>,
     pub exposure: Vec<ExposureRecord>,
     pub bindings: Vec<BindingRecord>,
-    /// With their orgs, in the order of each org's list.
+    /// Limits with their orgs, in the order of each org's list.
     pub limits: Vec<(String, LimitRecord)>,
     pub revocations: Vec<RevocationRecord>,
     pub issuers: Vec<IssuerRecord>,
@@ -34,7 +34,7 @@ pub struct ControlState {
     pub unreadable_issuers: Vec<UnreadableIssuer>,
     pub machine_keys: Vec<MachineKeyRecord>,
     pub machine_certificates: Vec<MachineCertificateRecord>,
-    /// The key is the org.
+    /// Bounds by org.
     pub machine_bounds: BTreeMap<String, MachineBound>,
     pub unreadable_machines: Vec<UnreadableMachine>,
     pub placement: Placement,
@@ -47,19 +47,19 @@ pub struct UnreadableIssuer {
     pub name: String,
 }
 
-/// A stored key, certificate or bound of machines that this version cannot read. It opens nothing: a certificate's URI is among
-/// the certificates all the same, as one that has ended, and a bound is as if it were empty.
+/// A stored key, certificate or bound of machines that this version cannot read. It grants nothing: a certificate's URI
+/// stays among the certificates as an expired one, and a bound counts as empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnreadableMachine {
     pub org: String,
     /// `key`, `certificate` or `bound`.
     pub kind: &'static str,
-    /// "" of a bound.
+    /// Empty for a bound.
     pub id: String,
     pub fault: String,
 }
 
-/// What one org has, each list in the order of [`ControlState`].
+/// State of one org, each list in the order of [`ControlState`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OrgState {
     pub org: String,
@@ -72,44 +72,44 @@ pub struct OrgState {
     pub unreadable_machines: Vec<UnreadableMachine>,
 }
 
-/// What changed after a revision, as it is now.
+/// Current state of everything that changed after a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     pub revision: u64,
-    /// As [`Position::stamp`].
+    /// See [`Position::stamp`].
     pub stamp: String,
-    /// By name; `None`: it is gone.
+    /// Servers by name; `None`: deleted.
     pub servers: Vec<(String, Option<ServerRecord>)>,
     pub orgs: Vec<OrgState>,
-    /// Those of every org, where one of them was written: what had ended was forgotten, whose ever it was.
+    /// Machines of every org if any was written, because a write deletes expired ones of all orgs.
     pub machines: Option<Machines>,
-    /// All of them, where one of them was written or went with its server.
+    /// All offers, if any was written or deleted with its server.
     pub offers: Option<Vec<OfferRecord>>,
     pub revocations: ChangedRevocations,
-    /// All of it, where something of it was written.
+    /// The whole placement, if any part of it was written.
     pub placement: Option<Placement>,
-    /// All of them, in every case: the time at which an issuer was asked changes without a revision.
+    /// All issuers, always: the time of the last fetch changes without a revision.
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
     pub unreadable_issuers: Vec<UnreadableIssuer>,
 }
 
-/// What machines of every org call with.
+/// Credentials and bounds of machines of all orgs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Machines {
     pub keys: Vec<MachineKeyRecord>,
     pub certificates: Vec<MachineCertificateRecord>,
-    /// The key is the org.
+    /// Bounds by org.
     pub bounds: BTreeMap<String, MachineBound>,
     pub unreadable: Vec<UnreadableMachine>,
 }
 
-/// Of revocations.
+/// Changes of revocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangedRevocations {
-    /// By id; `None`: it is gone.
+    /// Revocations by id; `None`: deleted.
     These(Vec<(String, Option<RevocationRecord>)>),
-    /// Too many to tell which.
+    /// All revocations, if the changed ones are too many or unknown.
     All(Vec<RevocationRecord>),
 }
 
@@ -119,16 +119,16 @@ impl Default for ChangedRevocations {
     }
 }
 
-/// The answer to what changed since a revision.
+/// Answer to a request for the changes since a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Since {
     Changed(Changed),
-    /// Everything: it was too long ago, or the revision is one that this database never had.
+    /// Everything: the revision is too old, or this database never had it.
     All(ControlState),
 }
 
 impl Since {
-    /// Where the store was when it answered.
+    /// Returns the position of the store when it answered.
     pub fn position(&self) -> Position {
         let (revision, stamp) = match self {
             Since::Changed(Changed { revision, stamp, .. }) => (*revision, stamp),

@@ -1,7 +1,7 @@
-//! Counters that several processes share, and what counts while those cannot be reached.
+//! Counters that several processes share, with a local fallback.
 //!
-//! Keeps true: a call never waits for a backend that is known to be away, but for one a second that looks whether it is back.
-//! While it is away each process counts by itself, so a limit admits at most its value at each of them.
+//! Keeps true: no call waits for a backend that is known to be unavailable, except one probe a second. While it is
+//! unavailable, each process counts by itself, so that each admits up to a limit.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use super::{Bucket, CounterError, Counters, MemoryCounters, Taken};
 use crate::away::{Asks, Away};
 
-/// Counts in the shared backend, and in this process while that is away.
+/// Shared counters, and this process's own while those are unavailable.
 pub struct WithFallback {
     shared: Arc<dyn Counters>,
     own: MemoryCounters,
@@ -61,12 +61,12 @@ mod tests {
     use super::*;
     use crate::away::LOOK_EVERY;
 
-    /// Grants everything while it is there.
+    /// Counters that grant everything while available.
     #[derive(Default)]
     struct Shared {
         away: AtomicBool,
         asked: AtomicU32,
-        /// What the bucket `slow` waits for.
+        /// Delays the bucket `slow`.
         go: tokio::sync::Notify,
     }
 

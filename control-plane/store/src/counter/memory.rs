@@ -1,8 +1,8 @@
 //! Counters of one process.
 //!
-//! Keeps true: the table is bounded, and no tenant uses up the room of another; only what is full again is forgotten; the buckets
-//! of a tenant that has no more room are counted as one, which admits no more than each of them; no call holds the table for
-//! longer than it takes to forget a bounded number of buckets.
+//! Keeps true: the table is bounded, and no tenant uses up the capacity of another; only full buckets are forgotten;
+//! the buckets of a tenant without capacity are counted as one, which admits no more than each of them would; no call
+//! holds the table for longer than it takes to forget a bounded number of buckets.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use tokio::time::Instant;
 
 use super::{Bucket, CounterError, Counters, Taken, milliseconds};
 
-/// Buckets that each tenant may have whatever the others do: more than one call draws from.
+/// Buckets guaranteed to each tenant: more than one call draws from.
 const OWN: usize = 16;
-/// Most buckets beyond these, of all tenants together.
+/// Maximum number of further buckets of all tenants together.
 const MAX_SHARED: usize = 100_000;
-/// Most buckets of one tenant: a quarter of what is shared, for limits with a bucket for each user or token.
+/// Maximum number of buckets of one tenant: a quarter of the shared ones, for limits with a bucket per user or token.
 const MAX_OF_TENANT: usize = MAX_SHARED / 4;
-/// Most buckets that are kept: what is shared, and what 10,000 tenants have of their own. Some 85 MB.
+/// Maximum number of buckets in total: the shared ones and the guaranteed ones of 10,000 tenants. About 85 MB.
 const MAX_BUCKETS: usize = MAX_SHARED + 10_000 * OWN;
-/// Most tenants that are kept, each at least by the level of its merged buckets.
+/// Maximum number of tenants, each with at least the level of its merged buckets.
 const MAX_TENANTS: usize = 100_000;
-/// Maximum number of full buckets that a call forgets, which finds no room: more than it draws from.
+/// Maximum number of full buckets that a call forgets if it finds no capacity: more than it draws from.
 const MAX_FORGOTTEN: usize = 64;
-/// Longest time that a bucket takes to be full again.
+/// Maximum time in seconds for a bucket to fill.
 const LONGEST: f64 = 86_400.0 * 365.0;
 
 /// Counters of one process.
@@ -38,28 +38,28 @@ pub struct MemoryCounters {
 #[derive(Default)]
 struct Table {
     tenants: HashMap<Arc<str>, Tenant>,
-    /// Times from which buckets, by their keys, and the merged ones of a tenant can be forgotten.
+    /// Times at which buckets, by key, and the merged buckets of a tenant are full and can be forgotten.
     full: BTreeSet<(Instant, Arc<str>, Option<Arc<str>>)>,
-    /// Buckets of all tenants.
+    /// Number of buckets of all tenants.
     count: usize,
-    /// Those beyond [`OWN`] of each tenant.
+    /// Number of buckets beyond [`OWN`] of each tenant.
     shared: usize,
 }
 
-/// The buckets of one tenant.
+/// Buckets of one tenant.
 #[derive(Default)]
 struct Tenant {
-    /// Levels by the bucket's key.
+    /// Levels by bucket key.
     levels: HashMap<Arc<str>, Level>,
-    /// When the merged buckets, for which there was no room, are full again. Every draw from one of them is a draw from all, so
-    /// that each has at most what it would have alone.
+    /// Time at which the merged buckets, for which there was no capacity, are full. A draw from one of them is a draw
+    /// from all, so that each admits at most what it would alone.
     merged_until: Option<Instant>,
 }
 
 struct Level {
     tokens: f64,
     at: Instant,
-    /// When the bucket is full again, so that forgetting it changes nothing.
+    /// Time at which the bucket is full, so that forgetting it changes nothing.
     full_at: Instant,
 }
 
@@ -94,7 +94,7 @@ impl Table {
         self.tenants.get(tenant)?.levels.get(key)
     }
 
-    /// Tokens of a bucket. One that is not known has as many as if all that was drawn from merged ones had been drawn from it.
+    /// Returns the tokens of a bucket. An unknown bucket counts as if all draws from the merged ones had been from it.
     fn tokens(&self, tenant: &str, bucket: &Bucket, now: Instant) -> f64 {
         let capacity = bucket.capacity as f64;
         let Some(known) = self.tenants.get(tenant) else { return capacity };
@@ -111,7 +111,7 @@ impl Table {
         }
     }
 
-    /// Stores a bucket with so many tokens. One that is not known is kept if it `fits`, else merged with the others that do not.
+    /// Sets a bucket's tokens. An unknown bucket is stored if it `fits`, otherwise merged with the others that do not.
     fn draw(&mut self, tenant: &str, (bucket, tokens): (&Bucket, f64), fits: bool, now: Instant) {
         let name = self.tenants.get_key_value(tenant).map(|(name, _)| Arc::clone(name));
         let name = name.unwrap_or_else(|| Arc::from(tenant));
@@ -134,7 +134,7 @@ impl Table {
         self.schedule((name, Some(key)), before.map(|level| level.full_at), full_at);
     }
 
-    /// Notes when a bucket, or the merged ones of a tenant, can be forgotten.
+    /// Schedules when a bucket, or the merged ones of a tenant, can be forgotten.
     fn schedule(
         &mut self,
         (tenant, key): (Arc<str>, Option<Arc<str>>),
@@ -150,8 +150,8 @@ impl Table {
         self.full.insert(entry);
     }
 
-    /// Whether the buckets that are not known yet may be kept. A bucket that is not full is never forgotten: that would admit more
-    /// than it allows.
+    /// Whether the unknown buckets can be stored. A bucket that is not full is never forgotten, because that would
+    /// admit more than it allows.
     fn makes_room(&mut self, tenant: &str, buckets: &[Bucket], now: Instant) -> bool {
         let missing = buckets.iter().filter(|bucket| self.level(tenant, &bucket.key).is_none()).count();
         if self.has_room(tenant, missing) {
@@ -172,12 +172,12 @@ impl Table {
             && (beyond == 0 || (own + missing <= MAX_OF_TENANT && self.shared + beyond <= MAX_SHARED))
     }
 
-    /// Whether there is an entry of the tenant, or room for one.
+    /// Whether the tenant is known or can be added.
     fn has_tenant(&self, tenant: &str) -> bool {
         self.tenants.len() < MAX_TENANTS || self.tenants.contains_key(tenant)
     }
 
-    /// Forgets buckets that are full, those first that have been for longest.
+    /// Forgets full buckets, starting with those that have been full for longest.
     fn forget_full(&mut self, now: Instant) {
         for _ in 0..MAX_FORGOTTEN {
             if self.full.first().is_none_or(|(full_at, ..)| *full_at > now) {
@@ -189,7 +189,7 @@ impl Table {
         }
     }
 
-    /// Forgets a bucket, or the merged ones of a tenant; a tenant goes with what is last known of it.
+    /// Forgets a bucket, or the merged ones of a tenant; removes a tenant without any.
     fn forget(&mut self, tenant: &str, key: Option<&str>) {
         let Some(known) = self.tenants.get_mut(tenant) else { return };
         match key {
@@ -206,7 +206,7 @@ impl Table {
     }
 }
 
-/// The time in which so many tokens come back to a bucket.
+/// Returns the time in which a bucket regains the given number of tokens.
 fn seconds_of(tokens: f64, bucket: &Bucket) -> Duration {
     Duration::from_secs_f64((tokens / bucket.refill_per_second.max(f64::MIN_POSITIVE)).min(LONGEST))
 }
@@ -250,7 +250,7 @@ mod tests {
         super::super::suite::run(std::sync::Arc::new(MemoryCounters::default())).await;
     }
 
-    /// Takes from buckets of one token each that stay empty; returns how many were granted.
+    /// Draws from buckets of one token each that stay empty; returns how many were granted.
     async fn fill(counters: &MemoryCounters, tenant: &str, buckets: std::ops::Range<usize>) -> usize {
         let mut granted = 0;
         for n in buckets {
@@ -260,10 +260,10 @@ mod tests {
         granted
     }
 
-    /// A token in ten days.
+    /// One token in ten days.
     const SLOW: f64 = 1e-6;
 
-    /// Invariant I-4: one tenant's tokens, each with a bucket, take no room of another tenant.
+    /// Invariant I-4: one tenant's tokens, each with a bucket, use no capacity of another tenant.
     #[tokio::test(start_paused = true)]
     async fn a_tenant_with_many_buckets_takes_no_room_from_others() {
         let counters = MemoryCounters::default();
@@ -275,14 +275,14 @@ mod tests {
         assert_eq!(fill(&counters, "few", 0..1_000).await, 1_000);
     }
 
-    /// Invariant I-4: tables of limits.
+    /// Invariant I-4 for tables of limits.
     #[tokio::test(start_paused = true)]
     async fn a_tenant_has_some_buckets_of_its_own_where_several_others_have_used_up_what_is_shared() {
         let counters = MemoryCounters::default();
         for tenant in ["a", "b", "c", "d"] {
             assert_eq!(fill(&counters, tenant, 0..MAX_OF_TENANT).await, MAX_OF_TENANT, "{tenant}");
         }
-        // What they have of their own is not of what is shared.
+        // Guaranteed buckets do not count as shared.
         assert_eq!(fill(&counters, "e", 0..1_000).await, 5 * OWN + 1);
         assert_eq!(fill(&counters, "f", 0..1_000).await, OWN + 1);
         let table = counters.table.lock();
@@ -303,7 +303,7 @@ mod tests {
             matches!(take(&slow).await, Taken::Denied { index: 0, .. }),
             "the quick one drew from it too"
         );
-        // A second later there is room for both, and neither begins with what it has drawn already.
+        // A second later both fit, and neither starts with the tokens that it has already spent.
         tokio::time::advance(Duration::from_secs(2)).await;
         assert_eq!(take(&slow).await, Taken::Granted { remaining: 0 });
         assert!(counters.table.lock().level("t", "slow").is_some());

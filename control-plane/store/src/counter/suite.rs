@@ -1,5 +1,5 @@
-//! What every [`Counters`] must do. Uses real times, because not every backend has a clock to pause: buckets that must
-//! stay empty come back within hours, those that must fill within milliseconds.
+//! Conformance suite of [`Counters`]. Uses real times, because not every backend has a clock to pause: buckets that
+//! must stay empty refill within hours, those that must fill within milliseconds.
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Bucket, Counters, Taken};
 
 const TENANT: &str = "acme";
-/// Tokens a second of a bucket that stays empty.
+/// Tokens per second of a bucket that stays empty.
 const SLOW: f64 = 0.001;
 /// A hang guard, not an expectation.
 const LONG: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ async fn take(counters: &dyn Counters, buckets: &[Bucket]) -> Taken {
     counters.take(TENANT, buckets).await.unwrap()
 }
 
-/// Runs the suite against counters that have counted nothing.
+/// Runs the suite against counters without state.
 pub async fn run(counters: Arc<dyn Counters>) {
     admits_the_capacity_and_says_when_to_come_back(&*counters).await;
     admits_again_what_came_back(&*counters).await;
@@ -42,9 +42,9 @@ async fn admits_the_capacity_and_says_when_to_come_back(counters: &dyn Counters)
     let Taken::Denied { index: 0, retry_after_ms } = take(counters, &buckets).await else {
         panic!("the third of two was granted")
     };
-    // A thousand seconds, less those since the first.
+    // A thousand seconds, minus the time since the first draw.
     assert!((900_000..=1_000_000).contains(&retry_after_ms), "{retry_after_ms}");
-    // So slow that no number of milliseconds says it: a day at most.
+    // A refill too slow for milliseconds is capped at a day.
     let buckets = [bucket("never", 1, f64::MIN_POSITIVE)];
     assert_eq!(take(counters, &buckets).await, Taken::Granted { remaining: 0 });
     assert_eq!(take(counters, &buckets).await, Taken::Denied { index: 0, retry_after_ms: 86_400_000 });
@@ -61,12 +61,12 @@ async fn admits_again_what_came_back(counters: &dyn Counters) {
             Taken::Granted { remaining } => panic!("{remaining} of 1 remain after one was taken"),
             Taken::Denied { retry_after_ms, .. } => {
                 assert!((1..=50).contains(&retry_after_ms), "{retry_after_ms}");
-                // As a caller does who was told when to come back.
+                // Like a caller that respects `retry_after_ms`.
                 tokio::time::sleep(Duration::from_millis(retry_after_ms)).await;
             }
         }
     }
-    // The first was there; each of the others took a twentieth of a second.
+    // The first token was there; each of the others took a twentieth of a second.
     assert!(begun.elapsed() >= Duration::from_millis(145), "{:?}", begun.elapsed());
 }
 
@@ -98,11 +98,11 @@ async fn knows_names_of_any_form_apart(counters: &dyn Counters) {
 async fn follows_a_limit_that_changes(counters: &dyn Counters) {
     assert_eq!(take(counters, &[bucket("changes", 10, SLOW)]).await, Taken::Granted { remaining: 9 });
     assert_eq!(take(counters, &[bucket("changes", 3, SLOW)]).await, Taken::Granted { remaining: 2 });
-    // What a smaller limit took away does not come back with a larger one.
+    // Tokens lost to a smaller limit do not return with a larger one.
     assert_eq!(take(counters, &[bucket("changes", 10, SLOW)]).await, Taken::Granted { remaining: 1 });
 }
 
-/// Invariant I-4: no limit admits more than it holds, whoever asks at the same time.
+/// Invariant I-4: no limit admits more than its capacity, even to concurrent callers.
 async fn admits_nobody_twice(counters: &Arc<dyn Counters>) {
     let tasks = (0..200).map(|_| {
         let counters = counters.clone();

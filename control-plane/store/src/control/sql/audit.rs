@@ -1,4 +1,4 @@
-//! The audit trail: listed and trimmed here, written by every [`super::Write`].
+//! The audit trail: listed and pruned here, written by every [`super::Write`].
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -26,7 +26,7 @@ pub(super) async fn list(store: &SqlStore, query: &AuditQuery) -> Result<Vec<Aud
     rows.iter().map(record).collect()
 }
 
-/// Keeps `keep` rows, the newest of each org, and takes from those that have the most.
+/// Keeps about `keep` rows, the newest of each org; deletes rows of the orgs that have the most.
 pub(super) async fn prune(store: &SqlStore, keep: u64) -> Result<(), StoreError> {
     let rows =
         sqlx::query("SELECT org, COUNT(*) AS rows FROM audit GROUP BY org").fetch_all(&store.pool).await?;
@@ -50,7 +50,7 @@ pub(super) async fn prune(store: &SqlStore, keep: u64) -> Result<(), StoreError>
     Ok(())
 }
 
-/// The most that each may keep so that all together keep at most `whole`: what has less keeps all of it.
+/// Returns the maximum that each org may keep so that all together keep at most `whole`; orgs with fewer keep all.
 fn share(mut counts: Vec<u64>, whole: u64) -> u64 {
     counts.sort_unstable();
     let mut left = whole;

@@ -11,18 +11,18 @@ use crate::control::{Change, MachineBound, StoreError, UnreadableMachine, Versio
 
 type Tx = Transaction<'static, Any>;
 
-/// First part of the name of an org's resource.
+/// First part of the resource's name.
 pub(super) const KIND: &str = "machine_bound";
 
-/// Bounds by org, and those that this version cannot read.
+/// Bounds by org, and rows that this version cannot read.
 type Read = (BTreeMap<String, MachineBound>, Vec<UnreadableMachine>);
 
-/// Those of every org that has one. One that cannot be read is empty: the org's machines may have nothing.
+/// Reads the bounds of all orgs. An unreadable bound counts as empty: the org's machines may have nothing.
 pub(super) async fn all(tx: &mut Tx) -> Result<Read, StoreError> {
     read(&sqlx::query("SELECT org, groups, scopes FROM machine_bounds").fetch_all(&mut **tx).await?)
 }
 
-/// As [`all`], of one org.
+/// Reads the bound of one org, like [`all`].
 pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<Read, StoreError> {
     let rows = sqlx::query("SELECT org, groups, scopes FROM machine_bounds WHERE org = $1")
         .bind(org)

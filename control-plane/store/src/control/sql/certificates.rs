@@ -1,9 +1,10 @@
 //! Certificates of machines.
 //!
-//! Keeps true: a name is one machine's, and a fingerprint that of whoever proved it; a URI stays its org's after the registration has ended, until somebody deletes it or
-//! it is registered again, so that no other org has the certificate by its hash; a revocation that hits a certificate is there as long as its registration, as for
-//! keys ([`super::machines`]). Which certificates have a URI is not known here: while one is registered, the revocation of
-//! any certificate by its hash may be of one of them.
+//! Keeps true: a name belongs to one machine, and a fingerprint to the machine that proved its key. A URI stays with
+//! its org after the registration has expired, until it is deleted or registered again, so that no other org can
+//! register the certificate by its hash. A revocation that matches a certificate is kept as long as the registration,
+//! as for keys ([`super::machines`]). The store does not know which certificates have a URI: while one is registered,
+//! the revocation of any hash may concern one of them.
 
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
@@ -15,10 +16,10 @@ use crate::control::{
     StoreError, UnreadableMachine, Written,
 };
 
-/// Certificates, and those that this version cannot read.
+/// Certificates, and rows that this version cannot read.
 type Read = (Vec<MachineCertificateRecord>, Vec<UnreadableMachine>);
 
-/// The kind of a registration that is by URI.
+/// Kind of a registration by URI.
 const URI: &str = "uri";
 const SELECT_ALL: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates ORDER BY org, created_at, id";
@@ -48,7 +49,7 @@ fn read(rows: &[AnyRow]) -> Result<Read, StoreError> {
     Ok((known, unreadable))
 }
 
-/// The registration of a URI that cannot be read, as one that has ended: it opens nothing, and the URI stays its org's.
+/// Returns an unreadable registration of a URI as an expired one: it grants nothing, and the URI stays with its org.
 fn ended(row: &AnyRow) -> Result<Option<MachineCertificateRecord>, StoreError> {
     let kind: String = row.try_get("kind")?;
     if kind != URI {
@@ -78,7 +79,7 @@ pub(super) async fn put(
     let (kind, name) = columns(&new.name);
     let known = sqlx::query(SELECT_NAMED).bind(kind).bind(name).fetch_optional(&mut *write.tx).await?;
     let known = match known.as_ref().map(record).transpose()? {
-        // Whoever holds the key has the certificate, whoever wrote its hash down before.
+        // A registration with proof of the key replaces another machine's registration without one.
         Some(former)
             if former.expires_at <= change.at
                 || (new.proved && !former.proved && !is_same_machine(&former, new)) =>
@@ -93,7 +94,7 @@ pub(super) async fn put(
         Some(_) => return Err(StoreError::Taken { what: "the certificate" }),
         None => new.id.clone(),
     };
-    // What was proved once stays so.
+    // A proof stays valid on renewal.
     let is_proved = new.proved || known.as_ref().is_some_and(|known| known.proved);
     write.resource = resource(&id);
     if known.is_none() {
@@ -167,11 +168,11 @@ pub(super) async fn delete(
     .await?;
     let gone = record(&gone.ok_or(StoreError::NotFound)?);
     write.stamp(false).await?;
-    // One that this version cannot read can be deleted too.
+    // Certificates that this version cannot read can be deleted too.
     write.commit("machine_certificate.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default()).await
 }
 
-/// Until when a revocation must be there for the certificates that it hits; 0 where it hits none.
+/// Returns the time until which a revocation must be kept for the certificates that it matches; 0 if there are none.
 pub(super) async fn hit_until(
     tx: &mut Transaction<'static, Any>,
     revocation: &RevocationRecord,
@@ -190,7 +191,7 @@ pub(super) async fn hit_until(
     Ok(row.try_get(0)?)
 }
 
-/// Whether the bounds leave room for another one.
+/// Fails if the limits do not allow another certificate.
 async fn has_room(write: &mut Write<'_>, new: &MachineCertificateRecord) -> Result<(), StoreError> {
     machines::has_room(write, &new.org).await?;
     let sql = "SELECT COUNT(*) FROM machine_certificates WHERE org = $1";
@@ -201,7 +202,7 @@ async fn has_room(write: &mut Write<'_>, new: &MachineCertificateRecord) -> Resu
     Ok(())
 }
 
-/// What hit the registration until it would have ended hits the renewed one until that ends.
+/// Extends revocations that would have lasted as long as the registration to the end of the renewed one.
 async fn keep_revocations_of(
     write: &mut Write<'_>,
     known: &MachineCertificateRecord,

@@ -1,7 +1,7 @@
-//! What changed since a revision: every write is audited at a revision of its own, with the resource that it wrote.
+//! Changes since a revision: every write is audited at a revision of its own, with the name of its resource.
 //!
-//! Keeps true: what is answered is one picture at one revision; where the audit does not tell of every revision in
-//! between, because its older rows are pruned or another database was restored, the answer is everything.
+//! Keeps true: an answer is consistent at one revision; if the audit does not cover every revision in between, because
+//! older rows were pruned or another database was restored, the answer is everything.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ use crate::control::{
 
 type Tx = Transaction<'static, Any>;
 
-/// Beyond this many changes reading everything costs less than reading them one by one.
+/// Number of changes beyond which reading everything costs less than reading each.
 const MAX_CHANGES: u64 = 1_000;
-/// The resource of which the revision itself is written.
+/// Resource of writes of the revision itself.
 pub(super) const REVISION: &str = "revision";
 
 pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
@@ -54,7 +54,7 @@ async fn all_machines(tx: &mut Tx) -> Result<Machines, StoreError> {
     Ok(Machines { keys, certificates, bounds, unreadable })
 }
 
-/// Where the store is now.
+/// Returns the current revision and its stamp.
 pub(super) async fn position<'e>(
     executor: impl Executor<'e, Database = Any>,
 ) -> Result<Position, StoreError> {
@@ -63,8 +63,8 @@ pub(super) async fn position<'e>(
     Ok(Position { revision: rows::unsigned(&row, "revision")?, stamp: row.try_get("stamp")? })
 }
 
-/// Whether this database's history has that revision, made by that write; `true` too where the audit that would say so is
-/// pruned, or was written by an earlier version.
+/// Whether this database's history contains that revision, made by that write. Also `true` if the audit row was pruned
+/// or written by an earlier version.
 pub(super) async fn has(tx: &mut Tx, known: &Position) -> Result<bool, StoreError> {
     let current = position(&mut **tx).await?;
     if known.revision >= current.revision || known.revision == 0 {
@@ -99,7 +99,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     for row in &rows {
         let resource: String = row.try_get("resource")?;
         if resource == REVISION {
-            // What was before it is another database's.
+            // Earlier rows may be from another database.
             return Ok(Since::All(all(&mut tx).await?));
         }
         let action: String = row.try_get("action")?;
@@ -112,7 +112,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     Ok(Since::Changed(changed(&mut tx, Position { revision: current, stamp }, touched).await?))
 }
 
-/// What was touched, as it is at `now`.
+/// Reads the current state of the changed resources at `now`.
 async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed, StoreError> {
     let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
     let mut changed = Changed {
@@ -157,7 +157,7 @@ async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed
     Ok(changed)
 }
 
-/// What was written, by the names of resources.
+/// Changed resources, by the names in the audit.
 #[derive(Default)]
 struct Touched {
     servers: BTreeSet<String>,
@@ -166,7 +166,7 @@ struct Touched {
     placement: bool,
     offers: bool,
     revocations: BTreeSet<String>,
-    /// Moments at which several were added by one write.
+    /// Times at which one write added several revocations.
     moments: BTreeSet<i64>,
     all_revocations: bool,
 }
@@ -177,7 +177,7 @@ impl Touched {
         match kind {
             "server" => {
                 self.servers.insert(name.to_owned());
-                // Its offers went with it.
+                // Its offers were deleted with it.
                 self.offers |= action == servers::DELETED;
             }
             offers::OFFERS => self.offers = true,
@@ -185,13 +185,13 @@ impl Touched {
             "machine_key" | "machine_certificate" => {
                 self.orgs.insert(org);
                 self.machines = true;
-                // A new one makes revocations live longer.
+                // A new one extends the retention of revocations.
                 self.all_revocations |= !action.ends_with(".delete");
             }
             placement::ROUTES | placement::REGIONS | placement::HOME => self.placement = true,
             "revocation" if name == "*" => self.all_revocations = true,
             "revocation" => drop(self.revocations.insert(name.to_owned())),
-            // Issuers are always read, and a note is of what is kept elsewhere.
+            // Issuers are always read, and notes are about things stored elsewhere.
             _ => {}
         }
     }

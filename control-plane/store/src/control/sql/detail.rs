@@ -1,18 +1,18 @@
-//! What an audit row says of a list that changed: each entry that came or went, bounded.
+//! Details of a changed list in an audit row: each added and removed entry, bounded.
 
 use std::fmt::Write;
 
 use crate::control::{BindingRecord, LimitRecord};
 
-/// Longest detail of one audit row, in bytes; what does not fit is counted.
+/// Maximum size of the detail of an audit row, in bytes; entries that do not fit are counted.
 const MAX_BYTES: usize = 4_000;
 
-/// The difference of two lists of limits.
+/// Returns the difference of two lists of limits.
 pub(super) fn limits(before: &[LimitRecord], after: &[LimitRecord]) -> String {
     difference("limits", before, after, shown)
 }
 
-/// The difference of two lists, an entry a line: `- ` went, `+ ` came.
+/// Returns the difference of two lists, one entry per line: `- ` removed, `+ ` added.
 pub(super) fn difference<T: PartialEq>(
     what: &str,
     before: &[T],
@@ -25,13 +25,13 @@ pub(super) fn difference<T: PartialEq>(
         after.iter().filter(|entry| !before.contains(entry)).map(|entry| format!("+ {}", shown(entry)));
     let changed = lines(gone.chain(come));
     match changed.is_empty() {
-        // Equal lists are no change at all.
+        // Equal lists are not a change.
         true => format!("{} {what} in another order", after.len()),
         false => format!("{} {what}\n{changed}", after.len()),
     }
 }
 
-/// A binding as a row names it.
+/// Describes a binding.
 pub(super) fn binding(record: &BindingRecord) -> String {
     let BindingRecord { target_type, target, primitive, protocol, name, allowed, .. } = record;
     let target = match record.issuer.as_str() {
@@ -51,7 +51,7 @@ pub(super) fn binding(record: &BindingRecord) -> String {
     text
 }
 
-/// Bindings that went.
+/// Describes removed bindings.
 pub(super) fn bindings_gone(gone: &[BindingRecord]) -> String {
     format!("{} bindings\n{}", gone.len(), lines(gone.iter().map(|record| format!("- {}", binding(record)))))
 }

@@ -1,7 +1,7 @@
-//! Forms of servers and orgs as they were published last.
+//! Forms of servers and orgs as last published.
 //!
-//! No part of the state: writing them makes no revision, and a version that does not know them loses nothing.
-//! Keeps true: no form takes the place of one of a later revision; those of a server go with it.
+//! Not part of the state: writing them makes no revision, and a version that does not know them loses nothing. Keeps
+//! true: no form replaces one of a later revision; a server's form is deleted with it.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use super::{SqlStore, Write, rows};
 use crate::control::{MAX_FORM_BYTES, PublishedForm, StoreError};
 use crate::hex::hex;
 
-/// Stores the forms that differ from what is stored.
+/// Stores the forms that differ from the stored ones.
 pub(super) async fn put(store: &SqlStore, forms: &[PublishedForm]) -> Result<(), StoreError> {
     let known = digests(store, forms).await?;
     let mut new: Vec<(&PublishedForm, String)> = forms
@@ -28,9 +28,9 @@ pub(super) async fn put(store: &SqlStore, forms: &[PublishedForm]) -> Result<(),
     if new.is_empty() {
         return Ok(());
     }
-    // Several control planes lock the rows in one order.
+    // All control planes lock the rows in the same order.
     new.sort_by(|(a, _), (b, _)| a.part.cmp(&b.part));
-    // It ends after the transaction.
+    // Dropped after the transaction.
     let _turn = store.writers.turn(Rank::Other).await?;
     let mut tx = store.pool.begin_with(store.writing).await?;
     for (form, digest) in new {
@@ -50,7 +50,7 @@ pub(super) async fn put(store: &SqlStore, forms: &[PublishedForm]) -> Result<(),
     Ok(())
 }
 
-/// The digests of what is stored of the same parts.
+/// Returns the digests of the stored forms of the same parts.
 async fn digests(store: &SqlStore, forms: &[PublishedForm]) -> Result<HashMap<String, String>, StoreError> {
     let mut digests = HashMap::with_capacity(forms.len());
     for some in forms.chunks(rows::MAX_ROWS) {
@@ -67,13 +67,13 @@ async fn digests(store: &SqlStore, forms: &[PublishedForm]) -> Result<HashMap<St
     Ok(digests)
 }
 
-/// `$1, $2` for so many values.
+/// Returns `$1, $2` for the given number of values.
 fn parameters(values: usize) -> String {
     let parameters: Vec<String> = (1..=values).map(|value| format!("${value}")).collect();
     parameters.join(", ")
 }
 
-/// Removes the forms of parts that are gone; one of a later revision than the named one stays.
+/// Deletes the forms of removed parts, except those of a later revision than the given one.
 pub(super) async fn forget(store: &SqlStore, parts: &[(String, u64)]) -> Result<(), StoreError> {
     for (part, revision) in parts {
         let _turn = store.writers.turn(Rank::Other).await?;
@@ -86,7 +86,7 @@ pub(super) async fn forget(store: &SqlStore, parts: &[(String, u64)]) -> Result<
     Ok(())
 }
 
-/// Returns what is stored of the parts, in their order. A form that cannot be read is as if it were not there.
+/// Returns the stored forms of the parts, in their order. Unreadable forms are skipped.
 pub(super) async fn of_parts(store: &SqlStore, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError> {
     let mut found = HashMap::new();
     for some in parts.chunks(rows::MAX_ROWS) {
@@ -98,7 +98,7 @@ pub(super) async fn of_parts(store: &SqlStore, parts: &[String]) -> Result<Vec<P
         for part in some {
             select = select.bind(part);
         }
-        // Row by row: encoded, forms are long.
+        // Row by row: encoded forms are long.
         let mut stored = select.fetch(&store.publishing);
         while let Some(row) = stored.next().await {
             let row = row?;
@@ -113,7 +113,7 @@ pub(super) async fn of_parts(store: &SqlStore, parts: &[String]) -> Result<Vec<P
     Ok(parts.iter().filter_map(|part| found.remove(part)).collect())
 }
 
-/// Removes the form of a server that is deleted, or that is new under a name that was another one's.
+/// Deletes the form of a server that is deleted, or that is new under a name used before.
 pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM published_forms WHERE part = $1")
         .bind(format!("server/{server}"))
@@ -122,7 +122,7 @@ pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), S
     Ok(())
 }
 
-/// Removes the forms of servers and orgs of which nothing is stored any more.
+/// Deletes the forms of servers and orgs that are no longer stored.
 pub(super) async fn prune(store: &SqlStore) -> Result<(), StoreError> {
     for statement in [
         "DELETE FROM published_forms WHERE part LIKE 'server/%' \

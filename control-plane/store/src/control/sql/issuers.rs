@@ -1,4 +1,4 @@
-//! Issuers that admins manage, and what was fetched from any issuer.
+//! Issuers that admins manage, and keys fetched from any issuer.
 
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
@@ -13,7 +13,7 @@ const SELECT_ALL: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.rev
      JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name ORDER BY i.side, i.name";
 const SELECT_ONE: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
      JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name WHERE i.side = $1 AND i.name = $2";
-/// Names of deleted issuers whose `iss` is kept: the latest ones.
+/// Maximum number of deleted issuers whose `iss` is kept; the latest ones.
 const MAX_FORMER: i64 = 1_000;
 const SELECT_KEYS: &str =
     "SELECT side, name, source, content, fetched_at FROM issuer_keys ORDER BY side, name";
@@ -97,8 +97,7 @@ pub(super) async fn delete(
     write.commit("issuer.delete", "").await
 }
 
-/// Keeps the `iss` of a deleted issuer, in place of the name's former one. A document that cannot be read was in force
-/// nowhere.
+/// Keeps the `iss` of a deleted issuer and replaces the name's previous one. An unreadable document was never in force.
 async fn keep_iss(
     write: &mut Write<'_>,
     (side, name): (Side, &str),
@@ -150,7 +149,7 @@ pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<Issue
             fetched_at: rows::unsigned(row, "fetched_at")?,
         })
     };
-    // The issuer of keys that cannot be read is named itself.
+    // The issuer of unreadable keys is reported by itself.
     Ok(rows::each(&rows, keys, |_, _| Ok(()))?.0)
 }
 
@@ -161,7 +160,7 @@ pub(super) async fn put_keys(
 ) -> Result<Written, StoreError> {
     let fetched_at = rows::signed(record.fetched_at)?;
     let turn = store.writers.turn(Rank::Other).await?;
-    // Usually the issuer says what it said before, and nobody needs to be told.
+    // Usually the content is unchanged, and subscribers need no update.
     let seen = sqlx::query(
         "UPDATE issuer_keys SET fetched_at = $5 \
          WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND fetched_at <= $5",

@@ -1,7 +1,7 @@
 //! Keys of machines.
 //!
-//! Keeps true: a revocation that hits a key is there as long as the key is, whichever of the two came first. Tokens live a
-//! day at most, and revocations are forgotten after that; keys live longer.
+//! Keeps true: a revocation that matches a key is kept as long as the key, whichever of the two came first. Revocations
+//! of tokens can be deleted after a day, the longest lifetime of a token; keys live longer.
 
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
@@ -12,7 +12,7 @@ use crate::control::{
     RESERVED_MACHINE_KEYS, RevocationRecord, StoreError, UnreadableMachine, Written,
 };
 
-/// Keys, and those that this version cannot read.
+/// Keys, and rows that this version cannot read.
 type Read = (Vec<MachineKeyRecord>, Vec<UnreadableMachine>);
 
 const SELECT_ALL: &str = "SELECT id, org, machine, hash, groups, scopes, created_at, expires_at FROM machine_keys \
@@ -83,11 +83,11 @@ pub(super) async fn delete(
     .await?;
     let gone = record(&gone.ok_or(StoreError::NotFound)?);
     write.stamp(false).await?;
-    // One that this version cannot read can be deleted too.
+    // Keys that this version cannot read can be deleted too.
     write.commit("machine_key.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default()).await
 }
 
-/// Until when a revocation must be there for the keys that it hits; 0 where it hits none.
+/// Returns the time until which a revocation must be kept for the keys that it matches; 0 if there are none.
 pub(super) async fn hit_until(
     tx: &mut Transaction<'static, Any>,
     revocation: &RevocationRecord,
@@ -106,7 +106,7 @@ pub(super) async fn hit_until(
     Ok(row.try_get(0)?)
 }
 
-/// Keys and certificates that have ended make room.
+/// Deletes expired keys and certificates, except certificates by URI.
 pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<(), StoreError> {
     for sql in [
         "DELETE FROM resources WHERE name IN (SELECT 'machine_key/' || id FROM machine_keys WHERE expires_at <= $1 \
@@ -119,7 +119,7 @@ pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<(), StoreError
     Ok(())
 }
 
-/// Whether all orgs together leave room for another key or certificate of an org.
+/// Fails if the limits of all orgs together do not allow another key or certificate of this org.
 pub(super) async fn has_room(write: &mut Write<'_>, org: &str) -> Result<(), StoreError> {
     let own = super::count(
         &mut write.tx,
@@ -142,7 +142,8 @@ pub(super) async fn has_room(write: &mut Write<'_>, org: &str) -> Result<(), Sto
     Ok(())
 }
 
-/// Revocations of the same second as a machine's key or certificate, or later, hit it: they are there until it ends.
+/// Keeps revocations that match a machine's key or certificate until it expires: those of the second of its creation or
+/// later.
 pub(super) async fn keep_revocations(
     tx: &mut Transaction<'static, Any>,
     (org, machine): (&str, &str),

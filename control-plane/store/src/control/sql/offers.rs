@@ -1,7 +1,7 @@
-//! Stored offers of servers to orgs, beside those of the servers' own files.
+//! Stored offers of servers to orgs, in addition to those in the servers' own files.
 //!
-//! The offers of a server are one resource with one ETag. They go with the server: one that comes later under the same
-//! name is offered to nobody that it was not offered to itself.
+//! The offers of a server are one resource with one ETag. They are deleted with the server, so that a later server of
+//! the same name is not offered to anyone by them.
 
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
@@ -13,7 +13,7 @@ use crate::control::{
     Versioned, Written,
 };
 
-/// The resource of a server's offers: this, a slash and its name.
+/// First part of the resource's name; a slash and the server follow.
 pub(super) const OFFERS: &str = "offers";
 
 pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<OfferRecord>, StoreError> {
@@ -48,7 +48,7 @@ pub(super) async fn fits(store: &SqlStore, record: &OfferRecord) -> Result<(), S
     has_room(&mut tx, &record.server).await
 }
 
-/// Whether one more offer of a server has room, beside its own and beside those of all.
+/// Fails if the limits of the server or of all servers do not allow another offer.
 async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<(), StoreError> {
     let own = super::count(tx, "SELECT COUNT(*) FROM offers WHERE server = $1", server).await?;
     if own >= MAX_OFFERS_PER_SERVER {
@@ -68,7 +68,7 @@ pub(super) async fn put(
 ) -> Result<Written, StoreError> {
     let mut write = store.write(change, resource(&record.server)).await?;
     write.org = record.org.clone();
-    // Within the write: a server that is deleted meanwhile takes its offers with it.
+    // Within the write, because the server's deletion deletes its offers.
     let sql = "SELECT COUNT(*) FROM servers WHERE name = $1";
     if super::count(&mut write.tx, sql, &record.server).await? == 0 {
         return Err(StoreError::NotFound);
@@ -107,7 +107,7 @@ pub(super) async fn delete(
     write.commit("offer.delete", &format!("{} to {}", record.server, record.org)).await
 }
 
-/// Those of a server that is deleted go with it.
+/// Deletes the offers of a deleted server.
 pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM offers WHERE server = $1").bind(server).execute(&mut *write.tx).await?;
     sqlx::query("DELETE FROM resources WHERE name = $1")
@@ -126,7 +126,7 @@ async fn is_stored(tx: &mut Transaction<'static, Any>, record: &OfferRecord) -> 
     Ok(row.is_some())
 }
 
-/// Reads them, and sorts them by bytes, whatever the database's own order is.
+/// Reads the rows and sorts them by bytes, independently of the database's collation.
 fn records(rows: &[AnyRow]) -> Result<Vec<OfferRecord>, StoreError> {
     let record = |row: &AnyRow| Ok(OfferRecord { server: row.try_get("server")?, org: row.try_get("org")? });
     let mut list = rows.iter().map(record).collect::<Result<Vec<_>, StoreError>>()?;

@@ -11,12 +11,12 @@ use crate::control::{
 
 type Tx = Transaction<'static, Any>;
 
-/// The resources of which the two lists are written.
+/// Resources of the two lists.
 pub(super) const ROUTES: &str = "routes";
 pub(super) const REGIONS: &str = "regions";
-/// Of a home, with a slash and its org.
+/// First part of a home's resource name; a slash and the org follow.
 pub(super) const HOME: &str = "home";
-/// What each must fit beside (`Write::unmoved`).
+/// Queries for conflicting writes of other resources since a revision (`Write::unmoved`).
 const BESIDE_ROUTES: &str = "SELECT name FROM resources WHERE name LIKE 'server/%' AND revision > $1 LIMIT 1";
 const BESIDE_REGIONS: &str = "SELECT name FROM resources WHERE name LIKE 'home/%' AND revision > $1 LIMIT 1";
 const BESIDE_HOME: &str =
@@ -30,7 +30,7 @@ pub(super) async fn all(tx: &mut Tx) -> Result<Placement, StoreError> {
     })
 }
 
-/// In the order of bytes, whatever the database's own is.
+/// Sorts by bytes, independently of the database's collation.
 fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
     list.sort();
     list
@@ -208,7 +208,7 @@ fn resource(org: &str) -> String {
     format!("{HOME}/{org}")
 }
 
-/// Whose the audit row is; of a pattern the platform's alone.
+/// Returns the org of the audit row; empty for a pattern, which concerns the platform only.
 fn of_org(org: &str) -> String {
     if org.ends_with('*') { String::new() } else { org.to_owned() }
 }

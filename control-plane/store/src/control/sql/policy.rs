@@ -329,7 +329,7 @@ pub(super) async fn put_limits(
         return write.unchanged().await;
     }
     sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    // One statement for all: every write of the platform waits for this one.
+    // One statement for many rows: every write of the platform waits for this one.
     let numbered: Vec<(i64, &LimitRecord)> = (0..).zip(list).collect();
     for some in numbered.chunks(rows::MAX_ROWS) {
         let statement = format!(
@@ -357,8 +357,8 @@ pub(super) async fn put_limits(
     write.commit(action, &detail::limits(&before, list)).await
 }
 
-/// The error of a list whose positions a control plane of the version before has filled since they were deleted: it takes no lock
-/// of the resource.
+/// Returns the error for a list whose positions a control plane of the previous version filled after they were deleted:
+/// it does not lock the resource.
 fn overtaken(error: sqlx::Error) -> StoreError {
     let is_taken = match &error {
         sqlx::Error::Database(said) => said.code().as_deref() == Some(UNIQUE_VIOLATION),

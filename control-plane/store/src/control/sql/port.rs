@@ -1,4 +1,4 @@
-//! Each operation of the control store: given up where the database does not answer, and done by the room that owns its rows.
+//! Operations of the control store, each with a timeout and implemented by the module that owns its rows.
 
 use async_trait::async_trait;
 

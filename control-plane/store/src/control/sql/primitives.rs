@@ -1,7 +1,7 @@
-//! The servers that may have a primitive under an id.
+//! Servers that may have a primitive under an id.
 //!
-//! Keeps true: an id stays with the server that stored it first, also when that server is deleted, until the platform
-//! withdraws it; whether a server may have its ids is judged within the write that stores it.
+//! Keeps true: an id stays with the server that stored it first, even after that server is deleted, until the platform
+//! withdraws it; whether a server may use its ids is decided within the write that stores it.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::control::{
 /// States of an id at a server, in the column `first`.
 const FIRST: i64 = 1;
 const GRANTED: i64 = 0;
-/// It may not have it any more. What it has stored stays.
+/// The server may no longer use the id. Its stored version stays.
 const WITHDRAWN: i64 = -1;
 
 pub(super) async fn of_id(store: &SqlStore, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
@@ -26,7 +26,7 @@ pub(super) async fn of_id(store: &SqlStore, id: &str) -> Result<Versioned<Vec<Pr
     Ok(Versioned { revision, value: read(&mut tx, id).await? })
 }
 
-/// Gives a server the ids that it has by a write that is under way, or refuses the write.
+/// Assigns the ids of a server that is being written, or rejects the write.
 pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>) -> Result<(), StoreError> {
     let ServerIds { ids, by_platform } = ids;
     let own = states_of(&mut write.tx, server).await?;
@@ -60,7 +60,7 @@ pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>
     Ok(())
 }
 
-/// Notes the ids of a server that is stored already.
+/// Records the ids of a server that is already stored.
 pub(super) async fn take_stored(
     store: &SqlStore,
     change: &Change,
@@ -72,7 +72,7 @@ pub(super) async fn take_stored(
         return Ok(Written { revision: 0, changed: false });
     }
     let mut write = store.write(change, format!("primitives/{server}")).await?;
-    // Another process may have noted some.
+    // Another process may have recorded some.
     let known = states_of(&mut write.tx, server).await?;
     for id in ids.iter().filter(|id| !known.contains_key(**id)) {
         let state = first(&mut write.tx, id).await?.map_or(FIRST, |_| GRANTED);
@@ -109,7 +109,7 @@ pub(super) async fn withdraw(
         return Err(StoreError::NotFound);
     }
     delete(&mut write.tx, id, server).await?;
-    // Without it the server, whose stored version has the id, would take it again.
+    // Without this row the server, whose stored version has the id, would take it again.
     insert(&mut write.tx, id, server, WITHDRAWN).await?;
     write.stamp(true).await?;
     write.commit("primitive.withdraw", server).await
@@ -139,7 +139,7 @@ async fn delete(tx: &mut Transaction<'static, Any>, id: &str, server: &str) -> R
     Ok(())
 }
 
-/// The state of each id that is noted of a server.
+/// Returns the state of each id recorded for a server.
 async fn states_of(
     tx: &mut Transaction<'static, Any>,
     server: &str,
@@ -151,13 +151,13 @@ async fn states_of(
     rows.iter().map(|row| Ok((row.try_get("id")?, row.try_get("first")?))).collect()
 }
 
-/// The server whose the id is.
+/// Returns the server that owns the id.
 async fn first(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Option<String>, StoreError> {
     let all = read(tx, id).await?;
     Ok(all.into_iter().find(|known| known.first).map(|known| known.server))
 }
 
-/// The servers that may have an id.
+/// Returns the servers that may use an id.
 async fn read(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Vec<PrimitiveServer>, StoreError> {
     let rows = sqlx::query("SELECT id, server, first FROM primitive_servers WHERE id = $1 AND first >= 0")
         .bind(id)

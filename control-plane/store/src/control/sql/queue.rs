@@ -1,8 +1,8 @@
-//! The queue of writes to one database: whose turn it is.
+//! The queue of writes to one database.
 //!
-//! Keeps true: turns are given in the order in which they were asked for, so that none of a queue waits much longer than the
-//! others; revocations come before other writes; who has waited too long, or finds too many before it, is told that the store is
-//! busy. A write that is given up while it waits takes no turn.
+//! Keeps true: turns are given in order of arrival, so that no write of a queue waits much longer than the others;
+//! revocations go before other writes; a write that waits too long, or finds too many ahead of it, fails as busy. A
+//! write cancelled while waiting takes no turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,48 +14,47 @@ use tokio::time::timeout;
 
 use crate::control::StoreError;
 
-/// The longest that a write waits for its turn. Thirty that write as much as an org may hold are all done within it.
+/// Timeout for a turn. Thirty writes of as much as an org may store complete within it.
 const LONGEST: Duration = Duration::from_secs(20);
-/// Most writes of a rank that wait: each holds in memory what it is to write.
+/// Maximum number of waiting writes of a rank: each holds its content in memory.
 const MAX_WAITING: usize = 256;
-/// Turns of revocations one after the other while other writes wait; then one of those has its turn.
+/// Maximum number of consecutive turns of revocations while other writes wait; then one of those has its turn.
 const IN_A_ROW: u32 = 8;
 
-/// The writes that come first.
+/// Priority of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
     Revocation,
     Other,
 }
 
-/// The queue.
 pub(super) struct WriteQueue {
     state: Mutex<State>,
 }
 
 struct State {
-    /// Turns that nobody has; while there are any, nobody waits.
+    /// Free turns; while there are any, no write waits.
     free: usize,
     revocations: VecDeque<oneshot::Sender<WriteTurn>>,
     others: VecDeque<oneshot::Sender<WriteTurn>>,
-    /// Turns that were given to revocations since another write had one.
+    /// Turns given to revocations since the last one of another write.
     in_a_row: u32,
 }
 
-/// A turn that lasts until this is dropped.
+/// A turn that lasts until it is dropped.
 pub(super) struct WriteTurn {
-    /// `None`: it was never taken.
+    /// `None`: the receiver was gone.
     queue: Option<Arc<WriteQueue>>,
 }
 
 impl WriteQueue {
-    /// A queue of which so many write at a time.
+    /// Creates a queue with the given number of concurrent turns.
     pub(super) fn new(turns: usize) -> Arc<WriteQueue> {
         let state = State { free: turns, revocations: VecDeque::new(), others: VecDeque::new(), in_a_row: 0 };
         Arc::new(WriteQueue { state: Mutex::new(state) })
     }
 
-    /// Waits for a turn; [`StoreError::Busy`] if it does not come in time.
+    /// Waits for a turn; fails with [`StoreError::Busy`] after the timeout.
     pub(super) async fn turn(self: &Arc<Self>, rank: Rank) -> Result<WriteTurn, StoreError> {
         let comes = {
             let mut state = self.state.lock();
@@ -64,7 +63,7 @@ impl WriteQueue {
                 return Ok(WriteTurn { queue: Some(Arc::clone(self)) });
             }
             let waiting = state.of(rank);
-            // Those that were given up are no load.
+            // Cancelled writes do not count.
             waiting.retain(|sender| !sender.is_closed());
             if waiting.len() >= MAX_WAITING {
                 return Err(StoreError::Busy(format!("{MAX_WAITING} writes wait for their turn")));
@@ -79,7 +78,7 @@ impl WriteQueue {
         }
     }
 
-    /// Gives a turn that has ended to the next one that still waits.
+    /// Passes a finished turn to the next write that still waits.
     fn pass_on(self: &Arc<Self>) {
         loop {
             let mut state = self.state.lock();
@@ -89,7 +88,7 @@ impl WriteQueue {
             };
             drop(state);
             let Err(mut turn) = next.send(WriteTurn { queue: Some(Arc::clone(self)) }) else { return };
-            // It waits no more.
+            // The write was cancelled.
             turn.queue = None;
         }
     }
@@ -132,7 +131,7 @@ impl Drop for WriteTurn {
 mod tests {
     use super::*;
 
-    /// Writes that wait, in the order in which they asked; each notes its name when it has its turn.
+    /// Waiting writes in order of arrival; each records its name when it has its turn.
     struct Asking {
         queue: Arc<WriteQueue>,
         order: Arc<Mutex<Vec<String>>>,
@@ -144,7 +143,7 @@ mod tests {
             Asking { queue: Arc::clone(queue), order: Arc::default(), tasks: Vec::new() }
         }
 
-        /// Asks, and waits until it stands in the queue.
+        /// Requests a turn, and returns once the request is queued.
         async fn ask(&mut self, rank: Rank, name: &str) {
             let before = self.queue.waiting();
             let (queue, order, name) = (Arc::clone(&self.queue), Arc::clone(&self.order), name.to_owned());
@@ -218,7 +217,7 @@ mod tests {
         let held = queue.turn(Rank::Other).await.unwrap();
         assert!(matches!(queue.turn(Rank::Other).await, Err(StoreError::Busy(_))), "nobody ends it");
         let mut asking = Asking::of(&queue);
-        // Each of these has its whole time: none waits on the clock here.
+        // Each has its full timeout, so none waits for the clock here.
         for _ in 0..MAX_WAITING {
             asking.ask(Rank::Other, "other").await;
         }

@@ -1,4 +1,4 @@
-//! Revocations: written durably before anyone is told (invariant I-6).
+//! Revocations: written durably before they are announced (invariant I-6).
 
 use std::collections::HashMap;
 
@@ -13,11 +13,11 @@ use crate::control::{
     RevocationRecord, RevokedSince, StoreError, Written,
 };
 
-/// The resource of writes of several revocations.
+/// Resource of writes of several revocations.
 pub(super) const SEVERAL: &str = "revocation/*";
-/// The action of a write that adds one or several.
+/// Action of a write that adds one or several revocations.
 pub(super) const ADD: &str = "revocation.add";
-/// Most that are read of those added since a revision: more than one write adds, so that there is always a next one.
+/// Maximum number of revocations read by [`since`]: more than one write adds, so that every page makes progress.
 const MAX_SINCE: usize = 2 * MAX_REVOCATIONS_AT_ONCE;
 
 const SELECT_ALL: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
@@ -28,8 +28,9 @@ const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_
      WHERE id = $1";
 const SELECT_AT: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE created_at = $1";
-/// Revocations that the audit says were added and that still exist: one by its name (`revocation/<id>`), a batch by its moment and
-/// its revision. Two batches may have one moment; if either brought both, no page would end between them.
+/// Revocations that were added according to the audit and still exist: a single one by its name (`revocation/<id>`), a
+/// batch by its time and its revision. Two batches may have the same time; if each matched both, no page could end
+/// between them.
 const SELECT_SINCE: &str = "SELECT a.revision AS revision, r.id AS id, r.kind AS kind, r.org AS org, r.target AS target, \
      r.issuer AS issuer, r.reason AS reason, r.created_at AS created_at, r.until_at AS until_at, r.by_platform AS by_platform \
      FROM audit a JOIN revocations r ON r.id = SUBSTR(a.resource, 12) \
@@ -66,7 +67,7 @@ pub(super) async fn one<'e>(
     row.as_ref().map(record).transpose()
 }
 
-/// Those of one moment: what was added by one write, and perhaps others.
+/// Returns the revocations of one point in time: those of one write, and possibly others.
 pub(super) async fn of_moment(
     tx: &mut Transaction<'static, Any>,
     at: i64,
@@ -75,7 +76,7 @@ pub(super) async fn of_moment(
     rows.iter().map(record).collect()
 }
 
-/// Those that were added after a revision, read beside whatever else is read.
+/// Returns the revocations added after a revision, from the pool for published data.
 pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<RevokedSince, StoreError> {
     let mut tx = store.published_snapshot().await?;
     let now = super::changes::position(&mut *tx).await?.revision;
@@ -86,7 +87,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<RevokedSinc
         .await?;
     let is_whole = rows.len() < MAX_SINCE;
     let through = match rows.last() {
-        // Of the last one's write some may be missing.
+        // The last write may be incomplete.
         Some(last) if !is_whole => rows::unsigned(last, "revision")?.saturating_sub(1),
         _ => now,
     };
@@ -99,7 +100,7 @@ pub(super) async fn add(
     change: &Change,
     new: &RevocationRecord,
 ) -> Result<Written, StoreError> {
-    // Counted before the lock of all writes: those that are added at one moment may go over a bound, by their number.
+    // Counted before the lock of all writes, so that concurrent additions may exceed a limit by their number.
     let full = full(store, new, 1).await?;
     let mut write = store.write_as(Rank::Revocation, change, format!("revocation/{}", new.id)).await?;
     write.org = new.org.clone();
@@ -117,7 +118,7 @@ pub(super) async fn add(
     write.commit(ADD, &format!("{} {}", new.kind, new.target)).await
 }
 
-/// Adds several of tokens, of one org and one moment, at one revision.
+/// Adds several revocations of tokens of one org and one point in time, at one revision.
 pub(super) async fn add_several(
     store: &SqlStore,
     change: &Change,
@@ -151,7 +152,7 @@ pub(super) async fn add_several(
     write.commit(ADD, &format!("{} tokens", new.len())).await
 }
 
-/// Inserts records, each with the moment until which it is kept.
+/// Inserts records, each with the time until which it is kept.
 async fn insert(write: &mut Write<'_>, new: &[(&RevocationRecord, i64)]) -> Result<(), StoreError> {
     let statement = format!(
         "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at, by_platform) {}",
@@ -174,7 +175,7 @@ async fn insert(write: &mut Write<'_>, new: &[(&RevocationRecord, i64)]) -> Resu
     Ok(())
 }
 
-/// Records the revision of each.
+/// Records the revision of each revocation.
 async fn stamp(write: &mut Write<'_>, new: &[RevocationRecord]) -> Result<(), StoreError> {
     let revision = rows::signed(write.revision)?;
     let statement = format!("INSERT INTO resources (name, revision) {}", rows::values(new.len(), 2));
@@ -186,16 +187,16 @@ async fn stamp(write: &mut Write<'_>, new: &[RevocationRecord]) -> Result<(), St
     Ok(())
 }
 
-/// Ends of keys and certificates of an org's machines, by what revocations of tokens name.
+/// Expiry of the keys and certificates of an org's machines, by the ids and hashes that revocations of tokens name.
 struct Credentials {
     by_id: HashMap<String, i64>,
     by_hash: HashMap<String, i64>,
-    /// The latest end of a certificate that is known by its URI: any hash may be of it.
+    /// Latest expiry of a certificate registered by URI, to which any hash may belong.
     of_uris: i64,
 }
 
 impl Credentials {
-    /// Those of an org; of all where it is "".
+    /// Reads the credentials of an org; those of all orgs for "".
     async fn of(tx: &mut Transaction<'static, Any>, org: &str) -> Result<Credentials, StoreError> {
         let mut credentials = Credentials { by_id: HashMap::new(), by_hash: HashMap::new(), of_uris: 0 };
         let rows = sqlx::query(
@@ -216,14 +217,14 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// The later answer of [`super::machines::hit_until`] and [`super::certificates::hit_until`].
+    /// Returns the later of [`super::machines::hit_until`] and [`super::certificates::hit_until`].
     fn until(&self, revocation: &RevocationRecord) -> i64 {
         let of = |map: &HashMap<String, i64>| map.get(&revocation.target).copied().unwrap_or(0);
         if revocation.kind == "token" { of(&self.by_id) } else { of(&self.by_hash).max(self.of_uris) }
     }
 }
 
-/// Returns the bound that leaves no room for so many more revocations as `new`, if any.
+/// Returns the error if `more` revocations like `new` would exceed a limit.
 async fn full(
     store: &SqlStore,
     new: &RevocationRecord,
@@ -257,10 +258,10 @@ pub(super) async fn delete(store: &SqlStore, change: &Change, id: &str) -> Resul
     write.commit("revocation.delete", "").await
 }
 
-/// Deletes what no living token can match any more.
+/// Deletes revocations that no valid token can match any more.
 pub(super) async fn prune(store: &SqlStore, change: &Change) -> Result<u64, StoreError> {
     let now = rows::signed(change.at)?;
-    // A look without the write lock first: most runs find nothing.
+    // Checks without the write lock first: most runs find nothing.
     let due = sqlx::query("SELECT COUNT(*) FROM revocations WHERE until_at <= $1")
         .bind(now)
         .fetch_one(&store.revoking)

@@ -1,4 +1,4 @@
-//! The one place where SQL's columns meet the records' types: signed integers unsigned ones, JSON lists.
+//! Conversions between SQL columns and the types of records: signed and unsigned integers, flags, JSON lists.
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -11,25 +11,25 @@ pub(super) fn unsigned(row: &AnyRow, column: &'static str) -> Result<u64, StoreE
     u64::try_from(value).map_err(|_| StoreError::Backend(format!("column {column} is negative: {value}")))
 }
 
-/// Reads a boolean kept as 0 or 1.
+/// Reads a boolean stored as 0 or 1.
 pub(super) fn flag(row: &AnyRow, column: &'static str) -> Result<bool, StoreError> {
     let value: i64 = row.try_get(column)?;
     Ok(value != 0)
 }
 
-/// Makes a value fit BIGINT.
+/// Converts a value to BIGINT.
 pub(super) fn signed(value: u64) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| StoreError::Backend(format!("{value} does not fit a BIGINT")))
 }
 
-/// Reads a JSON array of texts.
+/// Reads a JSON array of strings.
 pub(super) fn texts(row: &AnyRow, column: &'static str) -> Result<Vec<String>, StoreError> {
     let text: String = row.try_get(column)?;
     serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))
 }
 
-/// Reads each row by itself, so that one which this version cannot read keeps none of the others from being read; `unread`
-/// names it.
+/// Reads each row separately, so that one that this version cannot read does not hide the others; `unread` describes
+/// it.
 pub(super) fn each<T, U>(
     rows: &[AnyRow],
     read: impl Fn(&AnyRow) -> Result<T, StoreError>,
@@ -45,7 +45,7 @@ pub(super) fn each<T, U>(
     Ok((known, unknown))
 }
 
-/// Names a row about an org's machines that cannot be read.
+/// Describes an unreadable row about an org's machines.
 pub(super) fn unreadable_machine(
     row: &AnyRow,
     kind: &'static str,
@@ -55,10 +55,10 @@ pub(super) fn unreadable_machine(
     Ok(UnreadableMachine { org, kind, id, fault: error.to_string() })
 }
 
-/// Most rows of one statement: SQLite takes 32,766 parameters.
+/// Maximum number of rows of one statement: SQLite accepts 32,766 parameters.
 pub(super) const MAX_ROWS: usize = 1_000;
 
-/// `VALUES ($1, $2), ($3, $4)` for so many rows.
+/// Returns `VALUES ($1, $2), ($3, $4)` for the given number of rows.
 pub(super) fn values(rows: usize, columns: usize) -> String {
     let row = |row: usize| {
         let parameters: Vec<String> =

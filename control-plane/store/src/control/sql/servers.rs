@@ -1,4 +1,4 @@
-//! Servers: the sources of each, verbatim, and what they were before.
+//! Servers: their sources, verbatim, and their earlier versions.
 
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
@@ -10,15 +10,15 @@ use crate::control::{
     SourceFile, StoreError, Written,
 };
 
-/// The action of a deletion, by which its offers are known to have gone.
+/// Action of a deletion; the server's offers are deleted with it.
 pub(super) const DELETED: &str = "server.delete";
 const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name ORDER BY s.name";
 const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name WHERE s.name = $1";
 
-/// Other servers, because one primitive has one meaning and all of them share a snapshot; and the admins' routes, because
-/// each becomes as many at an edge as servers have primitives that it names.
+/// Query for conflicting writes: of other servers, because a primitive has one meaning and all servers share a
+/// snapshot; and of the admins' routes, because each expands at an edge to one per primitive that it matches.
 const BESIDE: &str =
     "SELECT name FROM resources WHERE (name LIKE 'server/%' OR name = 'routes') AND revision > $1 LIMIT 1";
 
@@ -50,7 +50,7 @@ pub(super) async fn put(
         .fetch_optional(&mut *write.tx)
         .await?;
     match stored {
-        // Same meaning and same text. A reformatted file is stored, so that what is read is what was sent.
+        // Same meaning and same text. A reformatted file is stored, so that reads return what was sent.
         Some(row)
             if row.try_get::<String, _>("content_hash")? == content_hash
                 && row.try_get::<String, _>("sources")? == sources =>
@@ -64,7 +64,7 @@ pub(super) async fn put(
             if servers >= MAX_SERVERS {
                 return Err(StoreError::Full { what: "servers", bound: MAX_SERVERS });
             }
-            // An earlier version leaves that of a server that it deletes.
+            // Earlier versions do not delete the form of a deleted server.
             super::forms::go_with(&mut write, name).await?;
         }
     }
@@ -85,7 +85,7 @@ pub(super) async fn put(
     write.commit("server.put", content_hash).await
 }
 
-/// Keeps what a server is from now on among its versions, and lets the oldest go.
+/// Adds the new content of a server to its versions, and deletes the oldest ones beyond the limit.
 async fn keep_version(
     write: &mut Write<'_>,
     name: &str,
@@ -116,7 +116,7 @@ async fn keep_version(
     Ok(())
 }
 
-/// The versions of a server, the newest first.
+/// Returns the versions of a server, newest first.
 pub(super) async fn versions(store: &SqlStore, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
     let rows = sqlx::query(
         "SELECT revision, content_hash, stored_at, actor FROM server_versions WHERE name = $1 ORDER BY revision DESC",
@@ -135,13 +135,13 @@ pub(super) async fn versions(store: &SqlStore, name: &str) -> Result<Vec<ServerV
     rows.iter().map(version).collect()
 }
 
-/// What a server was at one of its versions.
+/// Returns a server as of one of its versions.
 pub(super) async fn version(
     store: &SqlStore,
     name: &str,
     revision: u64,
 ) -> Result<Option<ServerRecord>, StoreError> {
-    // Whoever asks may write any number.
+    // Callers may pass any number.
     let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
     let row = sqlx::query(
         "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
@@ -154,7 +154,7 @@ pub(super) async fn version(
     row.as_ref().map(record).transpose()
 }
 
-/// Notes since when the server of these versions is gone; 0 for one that is there.
+/// Sets the time since which the server of these versions is deleted; 0 if it exists.
 async fn gone(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), StoreError> {
     sqlx::query("UPDATE server_versions SET gone_at = $1 WHERE name = $2 AND gone_at <> $1")
         .bind(rows::signed(since)?)
@@ -164,7 +164,7 @@ async fn gone(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), Store
     Ok(())
 }
 
-/// Forgets the versions of servers that have been gone for long.
+/// Deletes the versions of servers that were deleted long ago.
 pub(super) async fn prune(store: &SqlStore, now: u64) -> Result<(), StoreError> {
     let _turn = store.writers.turn(Rank::Other).await?;
     sqlx::query("DELETE FROM server_versions WHERE gone_at > 0 AND gone_at < $1")
@@ -191,7 +191,7 @@ pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Res
 
 fn record(row: &AnyRow) -> Result<ServerRecord, StoreError> {
     let sources: String = row.try_get("sources")?;
-    // What a newer version wrote is that server's fault alone.
+    // Sources of a newer version affect that server only.
     let (files, unreadable) = match serde_json::from_str::<Vec<SourceFile>>(&sources) {
         Ok(files) => (files, None),
         Err(error) => (Vec::new(), Some(error.to_string())),

@@ -1,4 +1,4 @@
-//! The control store on SQLite: the suite, and what only a database shows.
+//! The control store on SQLite: the suite, and behaviour specific to a database.
 
 use super::*;
 use crate::control::{
@@ -17,7 +17,7 @@ async fn the_port_suite_passes_on_a_file() {
     suite::run(&SqlStore::file(&dir.path().join("asp.db")).await.unwrap()).await;
 }
 
-/// Invariant I-6: policy and revocations.
+/// Invariant I-6 for policy and revocations.
 #[tokio::test]
 async fn a_reopened_file_has_everything_it_had() {
     let dir = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ async fn all_of_a_queue_of_thirty_are_written_and_a_revocation_before_them() {
     while store.writers.waiting() < 31 {
         tokio::task::yield_now().await;
     }
-    // Nobody who waits has a connection.
+    // Waiting writes have no connection.
     assert_eq!(store.limits("org-0").await.unwrap().value, []);
     held.unchanged().await.unwrap();
     assert_eq!(revoking.await.unwrap(), Written { revision: 1, changed: true });
@@ -96,7 +96,7 @@ async fn a_file_that_another_process_writes_for_too_long_is_busy_and_no_fault() 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asp.db");
     let (here, there) = (SqlStore::file(&path).await.unwrap(), SqlStore::file(&path).await.unwrap());
-    // The one connection that is open does not wait at all.
+    // The only open connection does not wait at all.
     let mut open = here.pool.acquire().await.unwrap();
     sqlx::query("PRAGMA busy_timeout = 0").execute(&mut *open).await.unwrap();
     drop(open);
@@ -128,7 +128,7 @@ async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
     assert_eq!(audit.last().map(|row| (row.action.as_str(), row.revision)), Some(("revision.raise", 500)));
 }
 
-/// A copy of the file stands for a replica that has not heard of the last commits.
+/// A copy of the file stands for a replica that missed the last commits.
 #[tokio::test]
 async fn a_revision_that_another_history_has_too_is_told_apart_by_its_stamp() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,7 +183,7 @@ async fn one_servers_offers_leave_room_for_the_others() {
     assert!(store.put_offer(&change, &offer("other", 1)).await.unwrap().changed);
 }
 
-/// Rows of many servers and orgs that leave what is reserved.
+/// Inserts rows of many servers and orgs that leave only the reserve.
 const ALL_BUT_RESERVED: [&str; 2] = [
     "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39999) \
      INSERT INTO offers (server, org) SELECT 'wide' || (i / 1000), 'o' || i FROM n",
@@ -253,7 +253,7 @@ async fn one_orgs_revocations_leave_room_for_the_others() {
     assert!(store.add_revocation(&change, &record("")).await.unwrap().changed, "the platform's own");
 }
 
-/// As of a newer version: a member, a side, lists and a kind that this one does not know.
+/// Rows of a newer version: a member, a side, lists and a kind that this one does not know.
 const NEWER: [&str; 8] = [
     "UPDATE servers SET sources = '[{\"path\":\"a\",\"text\":\"b\",\"mode\":\"x\"}]' WHERE name = 'newer'",
     "INSERT INTO issuers (side, name, document, updated_at) VALUES ('partners', 'third', '{}', 0)",

@@ -1,12 +1,13 @@
-//! The shape of every write: its turn, the number, the precondition, the change, the audit.
+//! The shape of every write: its turn, the revision, the precondition, the change, the audit.
 //!
-//! Keeps true: who writes a resource sees what the write before it made of it; numbers become visible in their order; a write
-//! that is dropped has changed nothing, and one that is committed is audited in the same transaction (I-5, I-6).
-//! Mostly the first statement takes the number, and with it the lock of all writes. An org's policy, which may be long and is
-//! written often, takes it at its end where several machines write ([`SqlStore::write_of_org`]): until then it has the lock of
-//! its resource alone. Nothing of this version that takes the number first touches such a resource or its rows, so the two locks
-//! are never taken in the other order. A control plane of the version before does, without the lock: so the resource is read
-//! again once the number is taken, and a write that a deadlock ends is tried again ([`SqlStore::policy_write`]).
+//! Keeps true: a write of a resource sees the result of the previous one; revisions become visible in order; a dropped
+//! write has changed nothing, and a committed one is audited in the same transaction (I-5, I-6).
+//! Most writes take the revision in their first statement, and with it the lock of all writes. A write of an org's
+//! policy, which may be long and is frequent, takes it at the end if several machines write
+//! ([`SqlStore::write_of_org`]); until then it holds only the lock of its resource. No write of this version that takes
+//! the revision first touches such a resource or its rows, so the two locks are never taken in the opposite order. A
+//! control plane of the previous version does, without the lock of the resource: therefore the resource is read again
+//! once the revision is taken, and a write aborted by a deadlock is retried ([`SqlStore::policy_write`]).
 
 use sqlx::{Any, Transaction};
 
@@ -14,12 +15,13 @@ use super::queue::{Rank, WriteTurn};
 use super::{SqlStore, resource_revision, rows};
 use crate::control::{Change, Precondition, StoreError, Written};
 
-/// Takes the resource until the transaction ends.
+/// Locks the resource until the transaction ends.
 const LOCK_RESOURCE: &str =
     "SELECT CAST(1 AS BIGINT) AS taken FROM pg_advisory_xact_lock(hashtextextended($1, 0))";
 const TAKE_NUMBER: &str =
     "UPDATE control_revision SET revision = revision + 1, stamp = $1 WHERE id = 1 RETURNING revision";
-/// [`Write::stamp`] and the audit, if the resource is still of revision $10 (0: absent): others wait for this and for the commit.
+/// [`Write::stamp`] and the audit, if the resource still has revision $10 (0: absent). One statement, because others
+/// wait for it and for the commit.
 const FINISH: &str = "WITH unmoved AS ( \
          SELECT 1 AS yes WHERE COALESCE((SELECT revision FROM resources WHERE name = $5), 0) = $10 \
      ), gone AS ( \
@@ -32,7 +34,7 @@ const FINISH: &str = "WITH unmoved AS ( \
      SELECT $9, $2, $3, $4, $5, $6, $7, $1 FROM unmoved RETURNING revision";
 
 impl SqlStore {
-    /// Starts a write on `resource`: takes the number, then checks the precondition.
+    /// Starts a write on `resource`: takes the revision, then checks the precondition.
     pub(super) async fn write<'c>(
         &self,
         change: &'c Change,
@@ -41,7 +43,7 @@ impl SqlStore {
         self.write_as(Rank::Other, change, resource).await
     }
 
-    /// The same before or after others.
+    /// Starts a write of the given rank.
     pub(super) async fn write_as<'c>(
         &self,
         rank: Rank,
@@ -54,20 +56,20 @@ impl SqlStore {
         write.checked().await
     }
 
-    /// Starts a write on a part of one org's policy. What it is judged by is that resource alone, so that writes of other
-    /// resources need not wait for it: [`Write::revision`] is 0 until the end where it is no file.
+    /// Starts a write on a part of one org's policy. It depends on that resource only, so that writes of other
+    /// resources need not wait for it. Except on a file, [`Write::revision`] is 0 until the end.
     pub(super) async fn write_of_org<'c>(
         &self,
         change: &'c Change,
         resource: String,
     ) -> Result<Write<'c>, StoreError> {
         if self.longest.is_none() {
-            // One writes a file at a time, whatever it writes.
+            // Only one write runs on a file at a time.
             return self.write(change, resource).await;
         }
         let mut write = self.begin(Rank::Other, change, resource).await?;
         write.exists = Some(true);
-        // A statement of its own: the next one sees what was committed while this one waited.
+        // A separate statement, so that the next one sees what was committed while this one waited.
         sqlx::query(LOCK_RESOURCE).bind(&write.resource).fetch_one(&mut *write.tx).await?;
         write.checked().await
     }
@@ -82,7 +84,7 @@ impl SqlStore {
             Rank::Revocation => (&self.revokers, &self.revoking),
             Rank::Other => (&self.writers, &self.pool),
         };
-        // Who waits for its turn has no connection.
+        // A waiting write has no connection.
         let turn = queue.turn(rank).await?;
         let tx = pool.begin_with(self.writing).await?;
         let stamp = format!("{:032x}", rand::random::<u128>());
@@ -100,22 +102,22 @@ impl SqlStore {
     }
 }
 
-/// A write under way. Dropped without [`Write::commit`], nothing has happened.
+/// A write in progress. Dropping it without [`Write::commit`] changes nothing.
 pub(super) struct Write<'c> {
     pub(super) tx: Transaction<'static, Any>,
-    /// The revision this write makes.
+    /// Revision made by this write.
     pub(super) revision: u64,
-    /// As [`crate::control::Position::stamp`].
+    /// See [`crate::control::Position::stamp`].
     stamp: String,
-    /// Whether the resource exists after a write that takes its number last; `None` of another one.
+    /// For a write that takes its revision last, whether the resource exists after it; otherwise `None`.
     exists: Option<bool>,
-    /// The resource's revision before.
+    /// Revision of the resource before the write.
     pub(super) current: Option<u64>,
     pub(super) resource: String,
     pub(super) change: &'c Change,
-    /// For the audit row.
+    /// Org of the audit row.
     pub(super) org: String,
-    /// Ends after the transaction.
+    /// Dropped after the transaction.
     _turn: WriteTurn,
 }
 
@@ -132,14 +134,14 @@ impl<'c> Write<'c> {
         if holds { Ok(self) } else { Err(StoreError::Conflict { current: self.current }) }
     }
 
-    /// Ends a write that found nothing to change.
+    /// Ends a write that has nothing to change.
     pub(super) async fn unchanged(self) -> Result<Written, StoreError> {
         self.tx.rollback().await?;
         Ok(Written { revision: self.current.unwrap_or(0), changed: false })
     }
 
-    /// Whether what the write was evaluated beside is as it was then. `written_since` finds what was written after a
-    /// revision; what is gone since takes no room.
+    /// Fails if a record that the write was evaluated against has changed. `written_since` finds writes after a
+    /// revision; deleted records only free capacity, so they do not conflict.
     pub(super) async fn unmoved(&mut self, written_since: &'static str) -> Result<(), StoreError> {
         let Some(evaluated_at) = self.change.evaluated_at else { return Ok(()) };
         let moved = sqlx::query(written_since)
@@ -192,11 +194,12 @@ impl<'c> Write<'c> {
         Ok(Written { revision: self.revision, changed: true })
     }
 
-    /// Takes the number, checks that the resource is as it was read, records its revision, audits and commits.
+    /// Takes the revision, checks that the resource is unchanged since it was read, records its revision, audits and
+    /// commits.
     async fn finish(mut self, exists: bool, action: &str, detail: &str) -> Result<Written, StoreError> {
         let row = sqlx::query(TAKE_NUMBER).bind(&self.stamp).fetch_one(&mut *self.tx).await?;
         self.revision = rows::unsigned(&row, "revision")?;
-        // A statement of its own: it sees what was committed while the number was waited for.
+        // A separate statement, so that it sees what was committed while this one waited for the revision.
         let finished = sqlx::query(FINISH)
             .bind(&self.stamp)
             .bind(rows::signed(self.change.at)?)
@@ -217,7 +220,7 @@ impl<'c> Write<'c> {
         Ok(Written { revision: self.revision, changed: true })
     }
 
-    /// The error of a write whose resource was written without the resource's lock since it was read.
+    /// Returns the error of a write whose resource was written without its lock since it was read.
     async fn overtaken(&mut self) -> Result<StoreError, StoreError> {
         if matches!(self.change.precondition, Precondition::None) {
             let error = format!("{} was written at the same time; try again", self.resource);
