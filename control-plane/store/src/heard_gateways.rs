@@ -1,8 +1,9 @@
-//! The port to what control planes on one database know of gateways: whom one of them hears, the others tell Envoy of.
+//! The port through which control planes on one database share the gateways that they hear from, so that all of them
+//! announce these to Envoy.
 //!
-//! Keeps true: a gateway that has said that it ends serves no more until somebody hears it over a stream that it opened
-//! later: an older one, of another control plane, is its own leftover. A gateway follows the control plane that hears it over the
-//! stream that it opened last.
+//! Keeps true: a gateway that announced its shutdown serves no more until a control plane hears from it over a stream
+//! opened later; an older stream, at another control plane, is a remainder of its former run. A gateway follows the
+//! control plane that holds its most recently opened stream.
 
 use std::time::Duration;
 
@@ -12,47 +13,47 @@ pub mod memory;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
-/// Rows are kept so long after somebody has heard the gateway.
+/// Retention of a row after the last message from its gateway.
 pub const KEPT: Duration = Duration::from_secs(3_600);
-/// Gateways known at once; beyond, the ones that were heard last count.
+/// Maximum number of known gateways; beyond it, those heard from most recently count.
 pub const MAX_GATEWAYS: u32 = 4_096;
 
-/// A gateway that is heard.
+/// A gateway that a control plane currently hears from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// The Envoy cluster it belongs to.
+    /// Envoy cluster of the gateway.
     pub pool: String,
     /// `<ip>:<port>`
     pub address: String,
-    /// How long ago it opened the stream over which it is heard.
+    /// Time since the gateway opened the stream.
     pub opened: Duration,
 }
 
-/// A gateway that some control plane has heard.
+/// A gateway that some control plane has heard from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     pub pool: String,
     pub address: String,
-    /// How long ago it was heard last.
+    /// Time since its last message.
     pub silent: Duration,
-    /// How long ago it said that it ends; `None`: it has not.
+    /// Time since it announced its shutdown; `None` if it did not.
     pub left: Option<Duration>,
-    /// Name of the control plane that it follows; empty where that is not known.
+    /// Name of the control plane that it follows; empty if unknown.
     pub follows: String,
 }
 
-/// The store did not answer; the text is for the log.
+/// Failure of the store; the text is for the log.
 #[derive(Debug, thiserror::Error)]
 #[error("gateways that are heard: {0}")]
 pub struct Unavailable(pub String);
 
-/// The port.
+/// Registry of gateways that control planes hear from.
 #[async_trait]
 pub trait HeardGateways: Send + Sync {
-    /// Says whom the control plane of this name hears now.
+    /// Records the gateways that the named control plane hears from now.
     async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable>;
-    /// Says that a gateway said so long ago that it ends.
+    /// Records that a gateway announced its shutdown `ago`.
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable>;
-    /// Those that somebody heard within this time, at most [`MAX_GATEWAYS`].
+    /// Returns the gateways heard from within this time, at most [`MAX_GATEWAYS`].
     async fn known(&self, within: Duration) -> Result<Vec<Known>, Unavailable>;
 }

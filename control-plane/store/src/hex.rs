@@ -1,6 +1,6 @@
-//! Bytes as names and digests show them.
+//! Bytes in the form used in names and digests.
 
-/// Two lower-case digits a byte.
+/// Formats bytes with two lower-case digits each.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,9 +1,10 @@
-//! Answers and cancels of a running call's caller, kept from the moment they are accepted until the gateway that runs the call has
-//! applied them.
+//! Answers and cancellations from a running call's caller, kept from their acceptance until the gateway that runs the
+//! call has applied them.
 //!
-//! Owns: the [`Inbox`] port. Refuses: to read entries, which arrive sealed by the gateway, and to order them: each stands on its own.
-//! Keeps true: an entry that was stored is there for every gateway that runs the call, until it is removed or its time is over, and
-//! is not replaced; a full inbox refuses what comes and drops nothing; what is kept is bounded for each call and each org (I-4).
+//! Owns: the [`Inbox`] port. Refuses: to read entries, which the gateway seals, and to order them: each is independent.
+//! Keeps true: a stored entry is available to every gateway that runs the call until it is removed or expires, and is
+//! never replaced; a full inbox rejects new entries and drops none; the entries of each call and each org are bounded
+//! (I-4).
 
 use std::time::Duration;
 
@@ -18,33 +19,33 @@ pub mod suite;
 
 pub use memory::MemoryInbox;
 
-/// Maximum number of entries of a call: its open questions are fewer.
+/// Maximum number of entries of a call: it has fewer open questions.
 pub const MAX_ENTRIES: usize = 32;
-/// Maximum bytes of one entry: an answer of one MiB, and what sealing adds.
+/// Maximum size of an entry in bytes: an answer of 1 MiB plus the overhead of sealing.
 pub const MAX_ENTRY: usize = (1 << 20) + 1024;
 /// Maximum bytes of the entries of a call together.
 pub const MAX_BYTES: usize = 4 << 20;
 /// Maximum bytes of the entries of an org together.
 pub const MAX_ORG_BYTES: usize = 32 << 20;
 
-/// Name of an entry within its inbox: while an entry is there, no other one of its name is stored.
+/// Name of an entry within its inbox; a second entry of the same name is not stored while the first is there.
 pub type EntryName = [u8; 16];
 
 /// The inbox of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InboxId {
-    /// Digest of the id of the org whose call it is.
+    /// Digest of the id of the call's org.
     pub org: [u8; 16],
     pub call: CallId,
 }
 
-/// Whether an entry was stored.
+/// The outcome of storing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     Stored,
-    /// An entry of this name is there, and stays as it is.
+    /// An entry of this name exists and stays unchanged.
     Exists,
-    /// The call or its org has no room left.
+    /// The call or its org has no capacity left.
     Full,
 }
 
@@ -56,11 +57,11 @@ pub enum InboxError {
     TooLarge,
 }
 
-/// Keeps entries for running calls.
+/// Store of entries for running calls.
 #[async_trait]
 pub trait Inbox: Send + Sync {
-    /// Stores an entry unless one of the same name is there. `keep` is the minimum lifetime of the whole inbox from now on; the longest
-    /// that was named counts.
+    /// Stores an entry unless one of the same name exists. `keep` is the minimum lifetime of the whole inbox from now
+    /// on; the longest one requested applies.
     async fn put(
         &self,
         inbox: InboxId,
@@ -72,7 +73,7 @@ pub trait Inbox: Send + Sync {
     /// Returns all entries of an inbox, in any order.
     async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>, InboxError>;
 
-    /// Removes entries; those that are not there are ignored.
+    /// Removes entries; missing ones are ignored.
     async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<(), InboxError>;
 }
 

@@ -1,9 +1,9 @@
-//! The idempotency ledger: one execution per key, and its answer for everyone who asks again.
+//! The idempotency ledger: one execution per key, and its answer for every retry.
 //!
-//! Owns: the [`Ledger`] port. Refuses: choosing keys and lifetimes (the ledger stage does). Keeps true: while a key
-//! is held, no second execution of it begins, and nobody but its holder ends that; a key seen with another request
-//! hash is a conflict, never a replay; what an org keeps is bounded in keys and bytes, and an org that has used up
-//! its own takes nothing from another.
+//! Owns: the [`Ledger`] port. Refuses: to choose keys and lifetimes (the ledger stage does). Keeps true: while a key is
+//! held, no second execution of it starts, and only its holder ends it; a key used with another request hash is a
+//! conflict, never a replay; each org's keys and bytes are bounded, and an org that has used up its own takes none from
+//! another.
 
 use std::time::Duration;
 
@@ -18,30 +18,30 @@ pub(crate) mod waiters;
 
 pub use memory::MemoryLedger;
 
-/// SHA-256 of the scope and the key as the caller gave it.
+/// SHA-256 of the scope and the key as given by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LedgerKey(pub [u8; 32]);
 
-/// SHA-256 of the request: same key, other hash means another request under a used key.
+/// SHA-256 of the request; a different hash means another request under a used key.
 pub type RequestHash = [u8; 32];
 
-/// Who holds a key: a call, on the one gateway that runs it.
+/// Holder of a key: a call on the gateway that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The id of the call, which stays when another gateway goes on with it.
+    /// Id of the call, which stays the same if another gateway resumes it.
     pub call: [u8; 16],
-    /// One run of one gateway.
+    /// Run of a gateway, from its start to its end.
     pub owner: [u8; 16],
-    /// Digest of the id of the org that keeps the key and its answer.
+    /// Digest of the id of the org to which the key and its answer are charged.
     pub org: [u8; 16],
 }
 
-/// What one org may keep in a ledger.
+/// Limits of one org in a ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Keys, running ones included; with all of them used a claim of another is refused ([`LedgerError::Full`]).
+    /// Maximum number of keys, running ones included; beyond it, a claim of another fails ([`LedgerError::Full`]).
     pub keys: u32,
-    /// Bytes of answers; with no room for one, [`Answer::short`] is stored.
+    /// Maximum bytes of answers; an answer that does not fit is replaced by [`Answer::short`].
     pub bytes: u32,
 }
 
@@ -51,25 +51,25 @@ impl Default for Budget {
     }
 }
 
-/// What a key's execution ended with.
+/// Answer of a finished execution.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub whole: Bytes,
-    /// Stands for it where its org's budget has no room for the whole.
+    /// Stored instead if the org's budget has no capacity for the whole answer.
     pub short: Bytes,
 }
 
 impl Answer {
-    /// An answer that has no shorter form.
+    /// Creates an answer without a shorter form.
     pub fn whole(answer: Bytes) -> Answer {
         Answer { whole: answer.clone(), short: answer }
     }
 }
 
-/// What a key stands for when it is claimed.
+/// The outcome of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The key is new and held by the claimant now, who must end with `complete` or `release`.
+    /// The key was free and is now held by the claimant, who must call `complete` or `release`.
     New,
     /// The stored answer of the finished execution.
     Replay(Bytes),
@@ -77,8 +77,8 @@ pub enum Claim {
     Conflict,
     /// An execution is still running at the end of the wait.
     InFlight,
-    /// Whoever executed it died before it answered: what became of it is unknown. What may be repeated can be
-    /// executed again after [`Ledger::reclaim`].
+    /// The holder died before it answered, and the outcome is unknown. A call that may be repeated can be executed
+    /// again after [`Ledger::reclaim`].
     Abandoned,
 }
 
@@ -90,10 +90,10 @@ pub enum LedgerError {
     Full,
 }
 
-/// Remembers which keys are running and what the finished ones answered.
+/// Ledger of the running keys and of the answers of finished ones.
 #[async_trait]
 pub trait Ledger: Send + Sync {
-    /// Claims `key` for at most `lease`; where another holder runs it, waits for its answer until `wait_until`.
+    /// Claims `key` for at most `lease`; if another holder runs it, waits for its answer until `wait_until`.
     async fn claim(
         &self,
         key: LedgerKey,
@@ -103,8 +103,8 @@ pub trait Ledger: Send + Sync {
         lease: Duration,
     ) -> Result<Claim, LedgerError>;
 
-    /// Makes the key that the holder's call holds, wherever that ran, the holder's own, with a new lease; false, and
-    /// nothing changes, where that call does not hold it for this request.
+    /// Transfers a key from an earlier run of the holder's call, on any gateway, to `holder`, with a new lease. Returns
+    /// false and changes nothing if that call does not hold it for this request.
     async fn seize(
         &self,
         key: LedgerKey,
@@ -113,8 +113,8 @@ pub trait Ledger: Send + Sync {
         lease: Duration,
     ) -> Result<bool, LedgerError>;
 
-    /// Makes a key whose holder died ([`Claim::Abandoned`]) the holder's own, with a new lease; false, and nothing
-    /// changes, where it is not abandoned under this request any more.
+    /// Transfers an abandoned key ([`Claim::Abandoned`]) to `holder`, with a new lease. Returns false and changes
+    /// nothing if it is no longer abandoned under this request.
     async fn reclaim(
         &self,
         key: LedgerKey,
@@ -123,10 +123,10 @@ pub trait Ledger: Send + Sync {
         lease: Duration,
     ) -> Result<bool, LedgerError>;
 
-    /// Begins the lease of a held key anew; false where `holder` does not hold it.
+    /// Renews the lease of a held key; returns false if `holder` does not hold it.
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError>;
 
-    /// Stores the answer of a held key for `keep`; false, and nothing is stored, where `holder` does not hold it.
+    /// Stores the answer of a held key for `keep`; returns false and stores nothing if `holder` does not hold it.
     async fn complete(
         &self,
         key: LedgerKey,
@@ -135,16 +135,17 @@ pub trait Ledger: Send + Sync {
         keep: Duration,
     ) -> Result<bool, LedgerError>;
 
-    /// The stored answer of a finished execution under this request; asks, and claims nothing.
+    /// Returns the stored answer of a finished execution of this request, without claiming the key.
     async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError>;
 
-    /// The id of the call that runs under this key and request; asks, and claims nothing.
+    /// Returns the id of the call that runs under this key and request, without claiming the key.
     async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError>;
 
-    /// Gives a held key back: nothing was executed, the next claim is new. Nothing where `holder` does not hold it.
+    /// Releases a held key after nothing was executed, so that the next claim is new. No effect if `holder` does not
+    /// hold it.
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError>;
 }
 
-/// The port's conformance suite; every backend passes it.
+/// Conformance suite of the port; every backend passes it.
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;

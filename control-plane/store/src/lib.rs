@@ -1,4 +1,4 @@
-//! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
+//! State behind ports: SQL for what must be durable, memory or Redis for what must be fast.
 
 pub mod answers;
 pub mod archive;

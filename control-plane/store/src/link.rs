@@ -1,8 +1,8 @@
-//! A URL by which whoever has it reads some bytes for a while.
+//! URLs that grant temporary read access to some bytes.
 
 use std::fmt;
 
-/// Such a URL: it is a credential, and prints as `***`.
+/// A URL that grants read access to its holder. As a credential, it prints as `***`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Link {
     pub url: String,

@@ -1,8 +1,9 @@
-//! Schemas of the stores. Each has a baseline, a path from the tables of commit 03f3e640 to it, and the migrations since.
+//! Schemas of the stores. Each has a baseline, a path from the tables of commit 03f3e640 to it, and the migrations
+//! since.
 //!
-//! Refuses: any other history, before anything is changed. Keeps true: a published migration is never edited; the path and each
-//! migration are one transaction with their row of the history; a process works on newer tables only if every migration that
-//! it does not know names its version, or an older one, as compatible.
+//! Refuses: any other history, before anything is changed. Keeps true: a published migration is never edited; the path
+//! and each migration run in one transaction with their row of the history; a process uses newer tables only if every
+//! migration unknown to it names its version, or an older one, as compatible.
 
 use std::ops::RangeInclusive;
 
@@ -12,14 +13,14 @@ use sqlx::migrate::{AppliedMigration, Migrate, MigrateError, Migration, Migratio
 
 use crate::hex::hex;
 
-/// The table of the history.
+/// Table of the history.
 const HISTORY: &str = "_sqlx_migrations";
-/// The version of this process.
+/// Version of this process.
 const OWN: &str = env!("CARGO_PKG_VERSION");
-/// The first line of a migration after the baseline, followed by the oldest version that works on its tables.
+/// First line of a migration after the baseline, followed by the oldest version that can use its tables.
 const COMPATIBLE: &str = "-- compatible with: ";
-/// Length of the SHA-384 of a migration's statements. In the history, the oldest compatible version follows it, for processes
-/// that do not know the migration.
+/// Length of the SHA-384 of a migration's statements. In the history, the oldest compatible version follows it, for
+/// processes that do not know the migration.
 const CHECKSUM_BYTES: usize = 48;
 
 /// Number, name and statements of a migration.
@@ -30,7 +31,7 @@ type Numbered = (i64, &'static str, &'static str);
 pub(crate) struct Schema {
     /// Name of the store in errors.
     store: &'static str,
-    /// Numbers of its migrations: in PostgreSQL two stores have one history.
+    /// Numbers of its migrations; in PostgreSQL two stores share one history.
     numbers: RangeInclusive<i64>,
     /// Creates all tables of a new database.
     baseline: Numbered,
@@ -38,11 +39,11 @@ pub(crate) struct Schema {
     path: &'static str,
     /// [`digest`] of the history of commit 03f3e640.
     previous: &'static str,
-    /// The migrations since the baseline, oldest first.
+    /// Migrations since the baseline, oldest first.
     later: &'static [Numbered],
 }
 
-/// On SQLite and PostgreSQL.
+/// The control plane's store, on SQLite and PostgreSQL.
 pub(crate) static CONTROL: Schema = Schema {
     store: "control",
     numbers: i64::MIN..=999,
@@ -85,7 +86,7 @@ pub(crate) static LEASES: Schema = Schema {
     later: &[],
 };
 
-/// Everything of the gateways on PostgreSQL.
+/// All data of the gateways on PostgreSQL.
 pub(crate) static POSTGRES: Schema = Schema {
     store: "PostgreSQL",
     numbers: 1000..=i64::MAX,
@@ -98,7 +99,7 @@ pub(crate) static POSTGRES: Schema = Schema {
     ],
 };
 
-/// The tables were not brought up to date.
+/// Failure to bring the tables up to date.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
     #[error(
@@ -121,8 +122,8 @@ impl From<sqlx::Error> for SchemaError {
     }
 }
 
-/// Applies what is missing of the schemas, which together are all of the database. If one of them refuses the history, nothing
-/// is applied.
+/// Applies the missing migrations of the schemas, which together make up the database. If one of them refuses the
+/// history, nothing is applied.
 pub(crate) async fn bring_up_to_date(
     connection: &mut (dyn Migrate + Send),
     schemas: &[&Schema],
@@ -131,7 +132,8 @@ pub(crate) async fn bring_up_to_date(
     apply(connection, &pending).await
 }
 
-/// The migrations that the database lacks of schemas that are all of it. Only creates the table of the history.
+/// Returns the missing migrations of the schemas, which together make up the database. Only creates the table of the
+/// history.
 pub(crate) async fn pending(
     connection: &mut (dyn Migrate + Send),
     schemas: &[&Schema],
@@ -145,7 +147,7 @@ pub(crate) async fn pending(
     Ok(pending)
 }
 
-/// Applies migrations in their order.
+/// Applies migrations in order.
 pub(crate) async fn apply(
     connection: &mut (dyn Migrate + Send),
     pending: &[Migration],
@@ -157,7 +159,7 @@ pub(crate) async fn apply(
 }
 
 impl Schema {
-    /// The migrations that a database with this history lacks.
+    /// Returns the migrations that a database with this history lacks.
     fn pending(&self, history: &[AppliedMigration]) -> Result<Vec<Migration>, SchemaError> {
         let applied: Vec<&AppliedMigration> =
             history.iter().filter(|row| self.numbers.contains(&row.version)).collect();
@@ -166,7 +168,7 @@ impl Schema {
         let Some(last) = applied.last() else { return Ok(known) };
         let (store, number) = (self.store, last.version);
         if digest(&applied) == self.previous {
-            // In the history the path is the baseline.
+            // In the history the path counts as the baseline.
             if let Some(baseline) = known.first_mut() {
                 baseline.sql = self.path.into_sql_str();
             }
@@ -192,25 +194,25 @@ fn migration(&(number, name, sql): &Numbered) -> Migration {
     migration
 }
 
-/// The version that a migration names as compatible.
+/// Returns the version that a migration names as compatible.
 fn oldest_compatible(sql: &str) -> Option<&str> {
     sql.strip_prefix(COMPATIBLE)?.lines().next()
 }
 
-/// Whether this process works on the tables of a migration that it does not know.
+/// Whether this process can use the tables of a migration that it does not know.
 fn is_compatible(checksum: &[u8]) -> bool {
     let oldest = checksum.get(CHECKSUM_BYTES..).and_then(|version| std::str::from_utf8(version).ok());
     oldest.and_then(parsed).zip(parsed(OWN)).is_some_and(|(oldest, own)| oldest <= own)
 }
 
-/// Major, minor and patch version.
+/// Parses major, minor and patch version.
 fn parsed(version: &str) -> Option<[u32; 3]> {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
     let parsed = [parts.next()??, parts.next()??, parts.next()??];
     parts.next().is_none().then_some(parsed)
 }
 
-/// SHA-256 of the numbers and checksums of a history, in hex.
+/// Returns the SHA-256 of the numbers and checksums of a history, in hex.
 fn digest(history: &[&AppliedMigration]) -> String {
     let mut digest = Sha256::new();
     for row in history {

@@ -1,10 +1,10 @@
-//! The events of a running call that its client was or will be told on a stream, kept beyond the gateway that runs it,
-//! so that another gateway can tell them again and go on.
+//! Events of a running call for its client's stream, kept outside the gateway that runs it, so that another gateway can
+//! send them again and resume the call.
 //!
-//! Owns: the [`Outbox`] port. Refuses: to read events; they arrive sealed by the gateway. Keeps true: numbers are
-//! consecutive, one entry for each; only the call's present owner adds, and one that another has replaced adds nothing
-//! more; what is kept of a call is bounded in entries, bytes and age, and the oldest go first (I-4), but for those that are open:
-//! they stay beside the others until they are no more, within bounds of their own.
+//! Owns: the [`Outbox`] port. Refuses: to read events, which the gateway seals. Keeps true: numbers are consecutive,
+//! one per entry; only the call's current owner appends, and a replaced owner appends nothing more; a call's entries
+//! are bounded in number, bytes and age, and the oldest are evicted first (I-4), except open ones, which stay until
+//! they are closed, within limits of their own.
 
 use std::time::Duration;
 
@@ -19,40 +19,40 @@ pub mod suite;
 
 pub use memory::MemoryOutbox;
 
-/// Most entries that are kept of a call.
+/// Maximum number of entries kept per call.
 pub const MAX_ENTRIES: usize = 256;
-/// Most bytes that are kept of a call, of its entries together. The newest entry is kept whatever it has.
+/// Maximum bytes of a call's entries together. The newest entry is kept whatever its size.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Bytes of one entry.
+/// Maximum size of an entry in bytes.
 pub const MAX_ENTRY: usize = 256 * 1024;
-/// Maximum number of open entries that are kept beside the others: a call has no more open questions. Their bytes have the bound
-/// [`MAX_BYTES`] again; what is beyond is dropped as any other entry.
+/// Maximum number of open entries kept in addition to the others: a call has no more open questions. Their bytes are
+/// limited to another [`MAX_BYTES`]; entries beyond that are evicted like any other.
 pub const MAX_PINNED: usize = 16;
-/// The largest number that an entry may be followed by: the numbers of Redis's scripts are exact up to here.
+/// Maximum next number of a log: Redis scripts count exactly up to here.
 pub const MAX_NUMBER: u64 = 1 << 53;
 
-/// Whether an open entry fits beside those that are kept.
+/// Whether an open entry fits in addition to the pinned ones.
 pub(crate) fn fits(pinned: usize, bytes: usize, entry: &Bytes) -> bool {
     pinned < MAX_PINNED && bytes.saturating_add(entry.len()) <= MAX_BYTES
 }
 
-/// Which log the numbers are of: a call that begins anew elsewhere counts anew.
+/// Id of the log that the numbers belong to: a call that restarts elsewhere restarts its numbers.
 pub type LogId = u32;
 
-/// What is kept of a call. There are no entries where its log was begun with none, where what is asked for is still to
-/// come, and where the store has lost them.
+/// Entries kept of a call. Empty if its log started without any, if the requested ones are still to come, or if the
+/// store has lost them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     pub log: LogId,
-    /// The number of the first of the entries; where there are none, of the one that comes next.
+    /// Number of the first entry; of the next one if there are none.
     pub first: u64,
     pub entries: Vec<Bytes>,
-    /// Open entries from before the oldest of the others, by their numbers; only for who asks for what is gone.
+    /// Open entries before the oldest of the others, by number; only for a read from before that one.
     pub pinned: Vec<(u64, Bytes)>,
 }
 
 impl Kept {
-    /// The number of the entry that comes next.
+    /// Returns the number of the next entry.
     pub fn next(&self) -> u64 {
         self.first.saturating_add(count(self.entries.len()))
     }
@@ -62,26 +62,26 @@ impl Kept {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub log: LogId,
-    /// The number of the first of them.
+    /// Number of the first entry.
     pub first: u64,
-    /// Each of at most [`MAX_ENTRY`] bytes.
+    /// Entries of at most [`MAX_ENTRY`] bytes each.
     pub entries: &'a [Bytes],
-    /// Whether they replace what is kept of the call.
+    /// Whether they replace the stored log of the call.
     pub anew: bool,
-    /// The numbers of all entries of the call that are open from now on.
+    /// Numbers of all entries of the call that are open from now on.
     pub open: &'a [u64],
-    /// Open entries from before the first of these, where they replace what is kept.
+    /// Open entries before the first of these, if they replace the stored log.
     pub pinned: &'a [(u64, Bytes)],
 }
 
 impl Batch<'_> {
-    /// Bytes of all its entries.
+    /// Returns the bytes of all its entries.
     pub fn bytes(&self) -> usize {
         let pinned = self.pinned.iter().map(|(_, entry)| entry.len());
         self.entries.iter().map(Bytes::len).chain(pinned).sum()
     }
 
-    /// What no outbox takes.
+    /// Rejects batches that no outbox accepts.
     pub(crate) fn check(&self) -> Result<(), OutboxError> {
         let pinned = self.pinned.iter().map(|(_, entry)| entry);
         if self.entries.iter().chain(pinned).any(|entry| entry.len() > MAX_ENTRY) {
@@ -94,14 +94,14 @@ impl Batch<'_> {
     }
 }
 
-/// What became of entries.
+/// The outcome of appending entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     Stored,
     /// Another owner has the call.
     NotOwner,
-    /// What was before the first of them is not there: it is lost, its time is over, or it is of another log. All that
-    /// the owner still has is to be appended again, anew.
+    /// The entry before the first of them is not stored: it is lost or expired, or belongs to another log. The owner
+    /// must append all that it still has as a new log (`anew`).
     Missing,
 }
 
@@ -113,13 +113,12 @@ pub enum OutboxError {
     TooLarge,
 }
 
-/// Keeps the events of calls. `keep` is for how long at least from now on: of several that are said, the longest
-/// counts.
+/// Store of the events of calls. `keep` is a minimum retention from now on; the longest one requested applies.
 #[async_trait]
 pub trait Outbox: Send + Sync {
-    /// Appends entries. Those whose numbers are there already are passed over, as those of a retry whose answer was
-    /// lost. Of a call that nothing is known of, only a batch that is `anew` is stored, and its owner has the call from
-    /// then on. Nothing comes of a batch that is not stored, of its `keep` neither.
+    /// Appends entries. Those with numbers that are already stored are skipped, as in a retry after a lost answer. For
+    /// an unknown call, only a batch that is `anew` is stored, and its owner becomes the call's owner. A batch that is
+    /// not stored has no effect, not even that of its `keep`.
     async fn append(
         &self,
         call: CallId,
@@ -128,12 +127,12 @@ pub trait Outbox: Send + Sync {
         keep: Duration,
     ) -> Result<Appended, OutboxError>;
 
-    /// `owner` goes on with the call, and nobody else adds anything from now on. What is kept of it: `None` where no
-    /// log was begun, and then only the owner is remembered, whose first batch has to be `anew`.
+    /// Makes `owner` the only one that may append from now on. Returns the stored entries; `None` if no log was
+    /// started, in which case only the owner is stored, and its first batch must be `anew`.
     async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError>;
 
-    /// What is kept of a call from a number on, or from the oldest entry on where that has a higher number. `None`
-    /// where no log was begun, or its time is over.
+    /// Returns the entries from a number on, or from the oldest stored one if that is later. `None` if no log was
+    /// started, or it has expired.
     async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError>;
 }
 

@@ -1,8 +1,8 @@
-//! Package files of plugins, by the SHA-256 of their bytes: kept until somebody deletes them.
+//! Package files of plugins, by the SHA-256 of their bytes, kept until they are deleted.
 //!
-//! Owns: the [`Packages`] port and its backend, a directory; for several machines there is `s3`. Refuses: judging who may read or delete; the caller does.
-//! Keeps true: a package appears whole, under the digest its bytes have, or not at all; one package and one
-//! owner's packages are bounded.
+//! Owns: the [`Packages`] port and its backend, a directory; `s3` serves several machines. Refuses: to decide who may
+//! read or delete, which the caller does. Keeps true: a package appears whole, under the digest of its bytes, or not at
+//! all; the size of one package and of one owner's packages is limited.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -14,10 +14,10 @@ mod disk;
 
 pub use disk::DiskPackages;
 
-/// Largest package file in bytes.
+/// Maximum size of a package file in bytes.
 pub const MAX_PACKAGE: u64 = 256 << 20;
 
-/// What one owner may keep.
+/// Quota of one owner.
 #[derive(Clone, Copy, Debug)]
 pub struct Quota {
     pub bytes: u64,
@@ -30,7 +30,7 @@ impl Default for Quota {
     }
 }
 
-/// 64 hex digits in lower case: always a safe file name.
+/// Digest as 64 lower-case hex digits: always a safe file name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest(String);
 
@@ -45,15 +45,15 @@ impl Digest {
     }
 }
 
-/// What is known of a package.
+/// Description of a package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PackageMeta {
     /// Lower-case hex.
     pub sha256: String,
-    /// The file's name, e.g. `greet-1.0.0-py3-none-any.whl`.
+    /// File name, e.g. `greet-1.0.0-py3-none-any.whl`.
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The org that pushed it; empty for the platform.
     pub owner: String,
@@ -74,54 +74,54 @@ pub enum PackageError {
     Unavailable(String),
 }
 
-/// Whether a package was stored or was there.
+/// The outcome of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     New,
-    /// The owner had the same bytes; what was known of them stays.
+    /// The owner had the same bytes; their description stays.
     Known,
 }
 
-/// Keeps packages. An owner is an org, or empty for the platform.
+/// Store of packages. An owner is an org, or empty for the platform.
 #[async_trait]
 pub trait Packages: Send + Sync {
-    /// Begins a package; it is there when the upload is finished, and counts against the quota meanwhile.
+    /// Starts a package. It becomes readable when the upload is finished, and counts against the quota from the start.
     async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError>;
 
-    /// A package of one owner, or with `None` of any.
+    /// Returns a package of one owner, or of any for `None`.
     async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError>;
 
-    /// The bytes of a package that [`Packages::find`] found; `None` when it is gone meanwhile.
+    /// Opens a package that [`Packages::find`] returned; `None` if it has been deleted since.
     async fn open(
         &self,
         found: &PackageMeta,
     ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError>;
 
-    /// A URL by which whoever has it reads a package that [`Packages::find`] found for a while, where the operator wants
-    /// such URLs.
+    /// Returns a URL with which anyone can read the found package for a while; `None` unless the operator enabled such
+    /// URLs.
     async fn link(&self, _found: &PackageMeta) -> Result<Option<Link>, PackageError> {
         Ok(None)
     }
 
-    /// The packages of one owner or of all, by name, then digest.
+    /// Returns the packages of one owner or of all, by name, then digest.
     async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError>;
 
-    /// Removes a package of one owner; says whether it was there.
+    /// Removes a package of one owner; returns whether it existed.
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError>;
 
-    /// Deletes what crashes and failures left, where that is not done at the start; run from time to time.
+    /// Deletes the remains of crashes and failures, unless that happens at the start; run periodically.
     async fn sweep(&self) -> Result<(), PackageError> {
         Ok(())
     }
 }
 
-/// A package that is being written. Dropping it leaves nothing behind.
+/// A package being written. Dropping it leaves nothing behind.
 #[async_trait]
 pub trait PackageUpload: Send {
     /// Appends bytes.
     async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError>;
 
-    /// Makes the package readable under the digest it is said to have, which its bytes must have.
+    /// Makes the package readable under the expected digest, which its bytes must match.
     async fn finish(
         self: Box<Self>,
         digest: &Digest,
@@ -130,6 +130,6 @@ pub trait PackageUpload: Send {
     ) -> Result<Stored, PackageError>;
 }
 
-/// The port's conformance suite; every backend passes it.
+/// Conformance suite of the port; every backend passes it.
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;

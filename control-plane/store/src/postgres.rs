@@ -1,9 +1,9 @@
 //! State that several machines share, on PostgreSQL.
 //!
-//! Owns the connections and what a statement may take; `schema.rs` brings the tables up to date, and `opening.rs` opens a database
-//! that was away. Keeps true: time that decides about leases is the database's; no statement and no lock waits for ever, so a
-//! database that hangs is an error and not a gateway that hangs; a connection whose machine is gone without a word gives its place
-//! back.
+//! Owns the connections and the timeouts of statements; `schema.rs` brings the tables up to date, and `opening.rs`
+//! opens a database that was unavailable. Keeps true: leases are judged by the database's clock; no statement and no
+//! lock waits for ever, so that a hanging database causes errors and not a hanging gateway; a connection to a vanished
+//! machine is removed from its pool.
 
 mod audit;
 pub(crate) mod former_events;
@@ -39,48 +39,48 @@ pub use crate::migrations::SchemaError;
 pub use audit::PostgresAudit;
 pub use heard::PostgresHeard;
 
-/// How long the control plane's sessions wait: it reads all that there is and writes one change after the other.
+/// Timeouts of the control plane's sessions, which read everything and write one change after the other.
 const CONTROL: Waits = Waits {
     statement: Duration::from_secs(15),
     lock: Duration::from_secs(5),
     idle: Duration::from_secs(3),
     acquire: Duration::from_secs(3),
 };
-/// Time limits of the control plane's operations, which have several statements.
+/// Timeouts of the control plane's operations, which have several statements.
 const CONTROL_LONGEST: Longest = Longest { look: Duration::from_secs(5), operation: Duration::from_secs(30) };
-/// A connection is made anew after this long, so that a database behind a changed name is found.
+/// Lifetime of a connection, after which a database behind a changed name is found.
 const LIFETIME: Duration = Duration::from_secs(1800);
-/// How long a connection that is given back may take to answer. Where its machine is gone the kernel waits for a quarter of an
-/// hour, and so would its place.
+/// Timeout of the check of a released connection. If its machine is gone, the kernel waits for a quarter of an hour,
+/// and the connection would occupy its slot for as long.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
-/// Beyond what the database itself lets a statement take, and what a connection is waited for.
+/// Time added to the database's own timeouts and to the wait for a connection.
 const SLACK: Duration = Duration::from_secs(1);
-/// Connections of the control plane. Publishing and revocations have connections of their own, so that they do not wait for other
-/// writes and reads; two each, because one may lead to a machine that is gone.
+/// Connections of the control plane. Publishing and revocations have connections of their own, so that they do not wait
+/// for other writes and reads; two each, because one may lead to a machine that is gone.
 const CONTROL_CONNECTIONS: u32 = 4;
 const PUBLISHING_CONNECTIONS: u32 = 2;
 const REVOKING_CONNECTIONS: u32 = 2;
 /// Connections for the lease of one gateway and for calls of gateways that are gone.
 const LEASE_CONNECTIONS: u32 = 2;
-/// Most rows that one statement of a sweep deletes.
+/// Maximum rows that one statement of a sweep deletes.
 const SWEEP_ROWS: i64 = 500;
-/// How long a sweep leaves the database to others between two statements.
+/// Pause between two statements of a sweep, which leaves the database to others.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 
-/// How long what uses the database waits for it.
+/// Timeouts of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// The longest that a statement runs.
+    /// Maximum duration of a statement.
     pub statement: Duration,
-    /// The longest that a statement waits for another's lock.
+    /// Maximum wait of a statement for another's lock.
     pub lock: Duration,
-    /// The longest that a transaction does nothing: one whose process is gone, or hangs, holds its locks no longer.
+    /// Maximum idle time within a transaction: if its process is gone or hangs, its locks are released after it.
     pub idle: Duration,
-    /// The longest that somebody waits for a connection.
+    /// Maximum wait for a connection.
     pub acquire: Duration,
 }
 
-/// Of calls: gateways give a statement up after 2 s.
+/// Timeouts for calls; gateways give up on a statement after 2 s.
 impl Default for Waits {
     fn default() -> Waits {
         Waits {
@@ -93,7 +93,7 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Settings of a session.
+    /// Returns the settings of a session.
     fn session(self) -> [(&'static str, String); 3] {
         let milliseconds = |length: Duration| format!("{}ms", length.as_millis());
         [
@@ -104,7 +104,7 @@ impl Waits {
     }
 }
 
-/// The database could not be reached or brought up to date. Never says the URL, which may hold a password.
+/// Failure to reach the database or to bring it up to date. Never includes the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("the URL is none of a PostgreSQL database: {0}")]
@@ -124,11 +124,12 @@ pub enum ConnectError {
     InUse,
 }
 
-/// SQLSTATEs of a database that refuses a session: the user or the password (class 28), the database's name, a permission.
+/// SQLSTATEs of a database that refuses a session: the user or the password (class 28), the database's name, a
+/// permission.
 const REFUSALS: [&str; 4] = ["28000", "28P01", "3D000", "42501"];
 
 impl ConnectError {
-    /// The error of a connection that could not be made.
+    /// Returns the error of a failed connection.
     fn of(error: &sqlx::Error) -> ConnectError {
         let is_refused = match error {
             sqlx::Error::Configuration(_) | sqlx::Error::Tls(_) => true,
@@ -139,7 +140,7 @@ impl ConnectError {
     }
 }
 
-/// Address of a database and the time limits of sessions there.
+/// Address of a database and timeouts of sessions there.
 #[derive(Clone)]
 struct SessionOptions {
     options: PgConnectOptions,
@@ -149,17 +150,17 @@ struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// Reads a URL; its errors do not repeat it.
+    /// Parses a URL; its errors do not repeat it.
     fn read(url: &str, waits: Waits) -> Result<SessionOptions, ConnectError> {
         known_parameters(url)?;
-        // The error of the parser does not repeat what it was given.
+        // The parser's error does not repeat its input.
         let misread = |error: sqlx::Error| ConnectError::Url(error.to_string());
         let options = PgConnectOptions::from_str(url).map_err(misread)?.application_name("asp");
         let portable = AnyConnectOptions::from_str(url).map_err(misread)?;
         Ok(SessionOptions { options, portable, waits })
     }
 
-    /// Options of the sessions of calls.
+    /// Returns the options of the sessions of calls.
     fn session(&self) -> PgConnectOptions {
         self.options.clone().options(self.waits.session())
     }
@@ -178,9 +179,9 @@ impl SessionOptions {
 pub struct Postgres {
     sessions: Arc<SessionOptions>,
     pool: PgPool,
-    /// For the leases of gateways alone.
+    /// Pool for the leases of gateways only.
     leases: PgPool,
-    /// How long a statement of a call is waited for: longer than the database lets it run.
+    /// Timeout for a statement of a call; longer than the database lets it run.
     longest: Duration,
     /// Whether the tables were checked.
     is_open: Arc<AtomicBool>,
@@ -193,11 +194,11 @@ impl Postgres {
         Postgres::connect_with(url, connections, Waits::default()).await
     }
 
-    /// The same, and what calls do there waits so long.
+    /// Connects like [`Postgres::connect`], with other timeouts for calls.
     pub async fn connect_with(url: &str, connections: u32, waits: Waits) -> Result<Postgres, ConnectError> {
         let sessions = SessionOptions::read(url, waits)?;
         schema::bring_up_to_date(&sessions.options).await?;
-        // Only those that renew leases open any of these.
+        // Opened only by processes that renew leases.
         let leases = sessions.pool(LEASE_CONNECTIONS).connect_lazy_with(sessions.session());
         let pool = sessions.pool(connections).connect_with(sessions.session()).await;
         let pool = pool.map_err(|error| ConnectError::of(&error))?;
@@ -218,7 +219,7 @@ impl Postgres {
         }
     }
 
-    /// Connections for the control plane, whose statements every database takes.
+    /// Opens connections for the control plane's portable statements.
     pub(crate) async fn portable(&self, connections: u32) -> Result<AnyPool, sqlx::Error> {
         sqlx::any::install_default_drivers();
         AnyPoolOptions::new()
@@ -239,7 +240,7 @@ impl Postgres {
             .await
     }
 
-    /// The control plane's store.
+    /// Returns the control plane's store.
     pub async fn control(&self) -> Result<SqlStore, StoreError> {
         let pools = Pools {
             all_else: self.portable(CONTROL_CONNECTIONS).await?,
@@ -249,8 +250,8 @@ impl Postgres {
         Ok(SqlStore::of_postgres(pools, CONTROL_LONGEST))
     }
 
-    /// Why a commit that was acknowledged may be lost, if the server is set up so that one may: by a crash, or by a failover to a
-    /// standby that it does not wait for.
+    /// Returns the reason why an acknowledged commit may be lost, if the server's settings allow that: in a crash, or
+    /// in a failover to a standby that commits do not wait for.
     pub async fn may_lose_commits(&self) -> Result<Option<&'static str>, StoreError> {
         let asked = sqlx::query(
             "SELECT current_setting('synchronous_commit') AS waits, \
@@ -269,7 +270,7 @@ impl Postgres {
         })
     }
 
-    /// Ledger and records of calls, with these bounds of what they keep.
+    /// Returns the ledger and records of calls, with the given limits.
     pub fn calls(&self, budget: Budget, bounds: Bounds) -> PostgresCalls {
         let waiters = Waiters::default();
         PostgresCalls {
@@ -283,24 +284,25 @@ impl Postgres {
         }
     }
 
-    /// The audit log of calls, whose events may take about `max_bytes`.
+    /// Returns the audit log of calls, whose events may take about `max_bytes`.
     pub fn audit(&self, max_bytes: u64) -> PostgresAudit {
         PostgresAudit::new(self.pool.clone(), max_bytes, self.longest)
     }
 
-    /// What control planes hear of gateways.
+    /// Returns the registry of gateways that control planes hear from.
     pub fn heard_gateways(&self) -> PostgresHeard {
         PostgresHeard { pool: self.pool.clone(), longest: self.longest }
     }
 
-    /// Ends the connections; statements under way finish first.
+    /// Closes the connections after the current statements.
     pub async fn close(&self) {
         self.leases.close().await;
         self.pool.close().await;
     }
 }
 
-/// Parameters of the URL that the driver knows: it would pass over any other and log it with its value, which may be secret.
+/// Parameters of the URL that the driver knows. It would ignore any other and log it with its value, which may be
+/// secret.
 const PARAMETERS: [&str; 18] = [
     "sslmode",
     "ssl-mode",
@@ -329,21 +331,21 @@ fn known_parameters(url: &str) -> Result<(), ConnectError> {
     if keys.all(|key| key.is_some_and(|key| PARAMETERS.contains(&key) || key.starts_with("options["))) {
         return Ok(());
     }
-    // Not which: in a password, a question mark that is not encoded begins the parameters.
+    // Without naming it: an unencoded question mark in a password would start the parameters.
     Err(ConnectError::Url(format!("it has a parameter that is none of {}", PARAMETERS.join(", "))))
 }
 
-/// Ledger and records of calls, and of the gateways their leases and published keys.
+/// Ledger and records of calls; leases and published keys of gateways.
 pub struct PostgresCalls {
     pool: PgPool,
     leases: PgPool,
-    /// Those of this process who wait for a key.
+    /// Calls of this process that wait for a key.
     waiters: Waiters,
     budget: Budget,
-    /// Of the records of ended calls.
+    /// Limits of the records of ended calls.
     bounds: Bounds,
     longest: Duration,
-    /// Deletions of what is over the bounds.
+    /// Running deletions of records beyond the limits.
     making_room: TaskTracker,
 }
 
@@ -356,7 +358,7 @@ impl PostgresCalls {
     }
 }
 
-/// The answer of a database that is there. One whose machine is gone without a word gives none, and is not waited for.
+/// Waits for the answer of a database; fails after `longest`, because a vanished machine never answers.
 async fn within<T, E: From<sqlx::Error>>(
     longest: Duration,
     answer: impl Future<Output = Result<T, E>>,
@@ -367,12 +369,12 @@ async fn within<T, E: From<sqlx::Error>>(
     })
 }
 
-/// Whether a connection that is given back can be used again; one that cannot is closed without a word.
+/// Whether a released connection can be reused; otherwise it is dropped without notice to the database.
 async fn answers<C: Connection>(connection: &mut C) -> Result<bool, sqlx::Error> {
     within(GIVEN_BACK_WITHIN, connection.ping()).await.map(|()| true)
 }
 
-/// Whether it is this process's turn to do for the next `length` what one does for all.
+/// Whether this process may run, for the next `length`, a task that one process does for all.
 async fn has_turn(pool: &PgPool, name: &str, length: Duration) -> Result<bool, sqlx::Error> {
     let turn = sqlx::query(
         "INSERT INTO turns (name, until_ms) VALUES ($1, now_ms() + $2) \

@@ -175,7 +175,7 @@ async fn versions_of_a_server_are_kept_the_newest_first(store: &dyn ControlStore
         let text = version.to_string();
         written.push(store.put_server(&change, "kept", &files(&text), &text).await.unwrap().revision);
     }
-    // What changes nothing is no version.
+    // A write without changes makes no version.
     let last = (MAX_VERSIONS + 1).to_string();
     assert!(!store.put_server(&change(), "kept", &files(&last), &last).await.unwrap().changed);
     let versions = store.server_versions("kept").await.unwrap();
@@ -200,7 +200,7 @@ async fn versions_of_a_server_are_kept_the_newest_first(store: &dyn ControlStore
         store.server_versions("kept").await.unwrap().len()
     };
     assert_eq!(prune_at(100 + KEEP_VERSIONS_OF_GONE).await, usize::try_from(MAX_VERSIONS).unwrap());
-    // One that comes back has its past.
+    // A recreated server keeps its earlier versions.
     store.put_server(&change(), "kept", &files("again"), "again").await.unwrap();
     assert_eq!(prune_at(101 + KEEP_VERSIONS_OF_GONE).await, usize::try_from(MAX_VERSIONS).unwrap());
     store.delete_server(&deleted, "kept").await.unwrap();
@@ -312,7 +312,7 @@ async fn named_bindings_stand_beside_each_other(store: &dyn ControlStore) {
     }
     let rows = store.audit(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
     assert!(rows[0].detail.ends_with("name=large approval when=[2]"), "{}", rows[0].detail);
-    // Up to their bound, which plain bindings do not count to.
+    // Up to their limit, which plain bindings do not count towards.
     let of_org =
         |number: usize| BindingRecord { org: "rules".into(), name: format!("r{number}"), ..rule.clone() };
     for number in 0..MAX_RULES_PER_ORG {

@@ -1,4 +1,4 @@
-//! The followers of one process's calls.
+//! Followers of one process's calls.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::time::Instant;
 use super::{Followers, FollowersError};
 use crate::records::{CallId, OwnerId};
 
-/// Remembers followers until the process ends.
+/// Followers kept until the process ends.
 #[derive(Default)]
 pub struct MemoryFollowers {
-    /// When each entry ends.
+    /// Expiry of each entry.
     entries: Mutex<HashMap<(CallId, OwnerId), Instant>>,
 }
 
 impl MemoryFollowers {
-    /// Those whose time is not over.
+    /// Removes expired entries and returns the others.
     fn entries(&self) -> MutexGuard<'_, HashMap<(CallId, OwnerId), Instant>> {
         let now = Instant::now();
         let mut entries = self.entries.lock();

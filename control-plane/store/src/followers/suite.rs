@@ -1,4 +1,4 @@
-//! The rules that every [`Followers`] must keep. Uses short real times, because not every backend has a clock to pause.
+//! Conformance suite of [`Followers`]. Uses short real times, because not every backend has a clock to pause.
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -10,14 +10,14 @@ use crate::records::OwnerId;
 
 /// Long enough for every test.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Over soon.
+/// Expires soon.
 const SHORT: Duration = Duration::from_millis(20);
 /// A hang guard, not an expectation.
 const LONG: Duration = Duration::from_secs(30);
 const FIRST: OwnerId = OwnerId([1; 16]);
 const SECOND: OwnerId = OwnerId([2; 16]);
 
-/// Runs the suite against what knows no call.
+/// Runs the suite against an empty registry.
 pub async fn run(followers: &dyn Followers) {
     is_followed_until_the_last_gateway_leaves(followers).await;
     a_gateway_that_does_not_renew_is_forgotten(followers).await;

@@ -1,4 +1,4 @@
-//! The [`HeardGateways`] of one process.
+//! [`HeardGateways`] of one process.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
 struct Row {
     heard: Instant,
     left: Option<Instant>,
-    /// The newest stream: when it was opened, and the control plane that has it.
+    /// Opening time of the newest stream, and the control plane that holds it.
     newest: Option<(Instant, String)>,
 }
 
-/// By pool and address.
+/// Gateways by pool and address.
 #[derive(Default)]
 pub struct MemoryHeard {
     rows: Mutex<BTreeMap<(String, String), Row>>,

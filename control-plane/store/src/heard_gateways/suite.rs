@@ -1,4 +1,4 @@
-//! What every [`HeardGateways`] must do.
+//! Conformance suite of [`HeardGateways`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::{Heard, HeardGateways};
 
 const LONG: Duration = Duration::from_secs(600);
-/// Nothing in a suite takes as long.
+/// Longer than anything in the suite takes.
 const SLACK: Duration = Duration::from_secs(60);
 
 fn heard(address: &str, opened: Duration) -> Heard {
     Heard { pool: "gateway".into(), address: address.into(), opened }
 }
 
-/// Addresses, and whether each has left, in their order.
+/// Returns the addresses in order, each with whether it has left.
 async fn known(heard: &dyn HeardGateways) -> Vec<(String, bool)> {
     let mut known = Vec::new();
     for one in heard.known(LONG).await.unwrap() {
@@ -26,7 +26,7 @@ async fn known(heard: &dyn HeardGateways) -> Vec<(String, bool)> {
     known
 }
 
-/// Every rule, on an empty store.
+/// Runs the suite against an empty store.
 pub async fn run(store: &dyn HeardGateways) {
     assert_eq!(known(store).await, []);
     store.hear("one", &[heard("10.0.0.1:1", SLACK), heard("10.0.0.2:1", SLACK)]).await.unwrap();
@@ -35,14 +35,14 @@ pub async fn run(store: &dyn HeardGateways) {
     assert_eq!(known(store).await, both(false));
     store.leave("gateway", "10.0.0.1:1", Duration::ZERO).await.unwrap();
     assert_eq!(known(store).await, both(true));
-    // Over a stream that it opened before it said so.
+    // Over a stream that it opened before it announced its shutdown.
     store.hear("one", &[heard("10.0.0.1:1", LONG)]).await.unwrap();
     assert_eq!(known(store).await, both(true));
-    // It has started again.
+    // The gateway has restarted.
     store.hear("one", &[heard("10.0.0.1:1", Duration::ZERO)]).await.unwrap();
     assert_eq!(known(store).await, both(false));
     assert_eq!(store.known(Duration::ZERO).await.unwrap(), []);
-    // Told late, after it has started again.
+    // Reported late, after it has restarted.
     store.leave("gateway", "10.0.0.1:1", SLACK / 2).await.unwrap();
     store.hear("one", &[heard("10.0.0.1:1", SLACK / 4)]).await.unwrap();
     assert_eq!(known(store).await, both(false));

@@ -1,4 +1,4 @@
-//! The inboxes of one process.
+//! Inboxes of one process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{EntryName, Inbox, InboxError, InboxId, MAX_BYTES, MAX_ENTRIES, MAX_ORG_BYTES, Put, check};
 
-/// Keeps entries until the process ends.
+/// Inboxes kept until the process ends.
 pub struct MemoryInbox {
     org_bytes: usize,
     rows: Mutex<HashMap<InboxId, Row>>,
@@ -34,12 +34,12 @@ impl Default for MemoryInbox {
 }
 
 impl MemoryInbox {
-    /// Inboxes with another bound for each org.
+    /// Creates inboxes with another limit for each org.
     pub fn with_org_bytes(org_bytes: usize) -> MemoryInbox {
         MemoryInbox { org_bytes, rows: Mutex::default() }
     }
 
-    /// Those whose time is not over.
+    /// Removes expired inboxes and returns the others.
     fn rows(&self) -> MutexGuard<'_, HashMap<InboxId, Row>> {
         let now = Instant::now();
         let mut rows = self.rows.lock();

@@ -1,4 +1,4 @@
-//! The rules that every [`Inbox`] must keep.
+//! Conformance suite of [`Inbox`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -11,9 +11,9 @@ use super::{EntryName, Inbox, InboxError, InboxId, MAX_BYTES, MAX_ENTRIES, MAX_E
 
 /// Long enough for every test.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Over soon.
+/// Expires soon.
 const SHORT: Duration = Duration::from_millis(20);
-/// Bytes of an org in [`keeps_to_the_bytes_of_an_org`].
+/// Limit of an org in [`keeps_to_the_bytes_of_an_org`], in bytes.
 pub const FEW: usize = 100;
 
 fn id(org: u8, call: u8) -> InboxId {
@@ -28,7 +28,7 @@ fn bytes(count: usize) -> Bytes {
     Bytes::from(vec![b'x'; count])
 }
 
-/// Runs the suite against an inbox that knows no call.
+/// Runs the suite against an inbox without entries.
 pub async fn run(inbox: &dyn Inbox) {
     keeps_an_entry_until_it_is_removed(inbox).await;
     keeps_the_first_of_a_name(inbox).await;
@@ -74,7 +74,7 @@ async fn keeps_an_entry_until_it_is_removed(inbox: &dyn Inbox) {
     assert_eq!(read(inbox, call).await, [(name(1), Bytes::from("again"))]);
 }
 
-/// The first one may have been applied, and its caller was told that it was stored.
+/// The first entry may have been applied, and its caller was told that it was stored.
 async fn keeps_the_first_of_a_name(inbox: &dyn Inbox) {
     let call = id(2, 1);
     assert_eq!(put(inbox, call, 1, "first".into()).await, Put::Stored);
@@ -142,7 +142,7 @@ async fn forgets_when_the_time_is_over(inbox: &dyn Inbox) {
     assert_eq!(read(inbox, id(6, 2)).await.len(), 2, "the longest time counts");
 }
 
-/// Invariant I-4, against inboxes of [`FEW`] bytes for each org.
+/// Invariant I-4, for inboxes with a limit of [`FEW`] bytes per org.
 pub async fn keeps_to_the_bytes_of_an_org(inbox: &dyn Inbox) {
     assert_eq!(put(inbox, id(7, 1), 1, bytes(FEW - 10)).await, Put::Stored);
     assert_eq!(put(inbox, id(7, 2), 1, bytes(11)).await, Put::Full, "of all its calls");
@@ -150,7 +150,7 @@ pub async fn keeps_to_the_bytes_of_an_org(inbox: &dyn Inbox) {
     assert_eq!(put(inbox, id(7, 1), 2, bytes(1)).await, Put::Full);
     assert_eq!(read(inbox, id(7, 1)).await, [(name(1), bytes(FEW - 10))], "what was there stays");
     assert_eq!(put(inbox, id(8, 1), 1, bytes(FEW)).await, Put::Stored, "another org");
-    // What is removed makes room.
+    // Removed entries free capacity.
     remove(inbox, id(7, 1), &[1]).await;
     assert_eq!(put(inbox, id(7, 1), 1, bytes(1)).await, Put::Stored);
     assert_eq!(put(inbox, id(7, 3), 1, bytes(FEW - 11)).await, Put::Stored);
@@ -162,7 +162,7 @@ pub async fn keeps_to_the_bytes_of_an_org(inbox: &dyn Inbox) {
     for call in [1, 2, 4] {
         remove(inbox, id(7, call), &[1]).await;
     }
-    // So does what is over.
+    // So do expired ones.
     assert_eq!(inbox.put(id(7, 6), name(1), bytes(FEW), SHORT).await.unwrap(), Put::Stored);
     while put(inbox, id(7, 7), 1, bytes(FEW)).await == Put::Full {
         tokio::time::sleep(SHORT).await;

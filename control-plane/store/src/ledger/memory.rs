@@ -12,11 +12,11 @@ use tokio::time::Instant;
 use super::rules::{self, Change, Found, KEEP_ABANDONED};
 use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-/// Most keys of all orgs.
+/// Maximum number of keys of all orgs together.
 const MAX_KEYS: usize = 100_000;
-/// Most bytes of answers of all orgs.
+/// Maximum bytes of answers of all orgs together.
 const MAX_BYTES: usize = 256 * 1024 * 1024;
-/// Least time between two sweeps of a full table.
+/// Minimum interval between two sweeps of a full table.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -28,9 +28,9 @@ pub struct MemoryLedger {
 #[derive(Default)]
 struct Table {
     keys: HashMap<LedgerKey, Entry>,
-    /// What each org keeps.
+    /// Usage of each org.
     orgs: HashMap<[u8; 16], Usage>,
-    /// Of all orgs.
+    /// Bytes of all orgs together.
     bytes: usize,
     swept: Option<Instant>,
 }
@@ -45,7 +45,7 @@ struct Entry {
     hash: RequestHash,
     holder: Holder,
     state: watch::Sender<State>,
-    /// The end of the lease while running, of the answer after.
+    /// End of the lease while running, of the answer's retention afterwards.
     expires: Instant,
 }
 
@@ -72,7 +72,7 @@ impl Ledger for MemoryLedger {
                 Looked::Running(state, expires) => (state, expires),
             };
             let ended = running.wait_for(|state| !matches!(state, State::Running));
-            // Whoever looks again finds the key answered, free for the next one, or abandoned.
+            // The next look finds the key answered, free, or abandoned.
             if tokio::time::timeout_at(wait_until.min(expires), ended).await.is_err()
                 && Instant::now() >= wait_until
             {
@@ -169,7 +169,7 @@ impl Entry {
         rules::State::of(matches!(*self.state.borrow(), State::Done(_)), self.expires <= now, false)
     }
 
-    /// Whether nothing of it is needed any more.
+    /// Whether the entry can be removed.
     fn is_over(&self, now: Instant) -> bool {
         match self.at(now) {
             rules::State::Expired => true,
@@ -178,13 +178,13 @@ impl Entry {
         }
     }
 
-    /// Whoever holds it next is of the same principal, and so of the same org.
+    /// Transfers the key to `holder`, which has the same principal and therefore the same org.
     fn hold(&mut self, holder: Holder, lease: Duration) {
         self.holder = Holder { org: self.holder.org, ..holder };
         self.expires = Instant::now() + lease;
     }
 
-    /// Nothing while there is none.
+    /// Returns the answer; empty if there is none yet.
     fn answer(&self) -> Bytes {
         match &*self.state.borrow() {
             State::Done(answer) => answer.clone(),
@@ -195,19 +195,19 @@ impl Entry {
 
 enum Looked {
     Answer(Claim),
-    /// With the end of its lease.
+    /// A running execution, with the end of its lease.
     Running(watch::Receiver<State>, Instant),
 }
 
 impl Table {
-    /// The entry of a key that may be changed so.
+    /// Returns the entry of a key if the rules allow the change.
     fn allowing(&mut self, key: &LedgerKey, change: &Change) -> Option<&mut Entry> {
         let now = Instant::now();
         let condition = change.condition();
         self.keys.get_mut(key).filter(|entry| condition.holds(&entry.hash, &entry.holder, entry.at(now)))
     }
 
-    /// Takes an entry out, and what it counts for.
+    /// Removes an entry and subtracts its usage.
     fn remove(&mut self, key: &LedgerKey) -> Option<Entry> {
         let entry = self.keys.remove(key)?;
         let bytes = entry.answer().len();
@@ -222,8 +222,8 @@ impl Table {
         Some(entry)
     }
 
-    /// Whether one more key of `org` fits. A full table is looked through at most once a second, however many
-    /// claims come.
+    /// Whether one more key of `org` fits. A full table is swept at most once a second, regardless of the number of
+    /// claims.
     fn has_room(&mut self, org: &[u8; 16], budget: Budget, now: Instant) -> bool {
         let full = |table: &Table| {
             let own = table.orgs.get(org).map_or(0, |usage| usage.keys);
@@ -243,12 +243,12 @@ impl Table {
 }
 
 impl MemoryLedger {
-    /// With other bounds than the default.
+    /// Creates a ledger with another budget.
     pub fn with_budget(budget: Budget) -> MemoryLedger {
         MemoryLedger { budget, ..MemoryLedger::default() }
     }
 
-    /// Of the request that a key was claimed for.
+    /// Returns the hash of the request for which a key was claimed.
     pub(crate) fn hash(&self, key: LedgerKey) -> Option<RequestHash> {
         self.table.lock().keys.get(&key).map(|entry| entry.hash)
     }
@@ -297,7 +297,7 @@ mod tests {
     async fn the_memory_backend_keeps_to_its_budget() {
         suite::keeps_to_its_budget(&MemoryLedger::with_budget(suite::SMALL)).await;
     }
-    /// Its effects may have happened: forgotten, it would be executed again.
+    /// Its effects may have happened: if it were forgotten, it would be executed again.
     #[tokio::test]
     async fn a_full_table_makes_no_room_of_a_key_whose_outcome_is_open() {
         let ledger = MemoryLedger::with_budget(Budget { keys: 1, ..Budget::default() });

@@ -1,27 +1,27 @@
-//! What a key's entry answers to whoever asks: the same in every backend, which only keeps the entries.
+//! Rules of a key's state, shared by all backends, which only store the entries.
 
 use std::time::Duration;
 
 use super::{Budget, Holder, RequestHash};
 
-/// How long a key whose holder died is remembered: as long as an answer would be.
+/// Retention of a key whose holder died: as long as that of an answer.
 pub(crate) const KEEP_ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
-/// What a key has come to at the moment of a question.
+/// State of a key at the time of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Running,
-    /// Running, but its lease has ended or its gateway is gone.
+    /// Running, but its lease has expired or its gateway is gone.
     Abandoned,
     Answered,
-    /// Answered, and the answer's time has ended.
+    /// Answered, and the answer has expired.
     Expired,
 }
 
-/// What a claim finds.
+/// Situation that a claim finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Nothing that counts: whoever takes the entry's place first has the key.
+    /// No valid entry: the first to replace it gets the key.
     Free,
     Conflict,
     Answer,
@@ -29,31 +29,32 @@ pub(crate) enum Found {
     Running,
 }
 
-/// What is to become of a key.
+/// Change of a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
-    /// The holder's call goes on with it on another gateway.
+    /// The holder's call continues on another gateway.
     Seize(RequestHash, Holder),
-    /// Another call executes again what was abandoned.
+    /// Another call repeats an abandoned execution.
     Reclaim(RequestHash),
-    /// Its holder renews, answers or releases it.
+    /// The holder renews, answers or releases the key.
     Own(Holder),
 }
 
-/// What must hold of a key that is to change. It runs in every case: an answer is never changed.
+/// Condition under which a key may change. It must be running in every case: an answer never changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Condition {
-    /// Of this request.
+    /// Hash of the request.
     pub hash: Option<RequestHash>,
-    /// Held by this call.
+    /// Call that must hold the key.
     pub call: Option<[u8; 16]>,
-    /// Held by this gateway.
+    /// Gateway that must hold the key.
     pub owner: Option<[u8; 16]>,
     pub abandoned: bool,
 }
 
 impl State {
-    /// `ended`: the lease or the answer's time; `gone`: the gateway of a running one is, and none goes on with it.
+    /// Derives the state. `ended`: the lease or the answer's retention has expired; `gone`: the gateway of a running
+    /// key is gone and no other resumes it.
     pub(crate) fn of(answered: bool, ended: bool, gone: bool) -> State {
         match (answered, ended) {
             (true, true) => State::Expired,
@@ -63,7 +64,7 @@ impl State {
         }
     }
 
-    /// What a claim of the same request or another finds.
+    /// Returns what a claim finds, given whether its request is the same.
     pub(crate) fn found(self, same: bool) -> Found {
         match self {
             State::Expired => Found::Free,
@@ -76,7 +77,7 @@ impl State {
 }
 
 impl Change {
-    /// An abandoned key is still its holder's, until somebody else has it.
+    /// Returns the condition of the change. An abandoned key still belongs to its holder until another takes it.
     pub(crate) fn condition(&self) -> Condition {
         let runs = Condition { hash: None, call: None, owner: None, abandoned: false };
         match *self {

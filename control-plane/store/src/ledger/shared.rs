@@ -1,6 +1,6 @@
-//! How a key is claimed in a ledger that other processes write too.
+//! Claims of keys in a ledger that several processes write.
 //!
-//! Keeps true: whoever waits for a key only reads, more and more rarely, unless its holder ends in this process.
+//! Keeps true: waiting for a key only reads, with exponential backoff, unless its holder ends in this process.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::rules::{Found, State};
 use super::waiters::Waiters;
 use super::{Claim, Holder, LedgerError, LedgerKey, RequestHash};
 
-/// How soon a claim held by another process is looked at again; the pause doubles up to the longest.
+/// First and longest interval of reads while another process holds a claim; the interval doubles in between.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LAST_LOOK: Duration = Duration::from_secs(1);
-/// The states of a row.
+/// States of a row.
 pub(crate) const RUNNING: i64 = 0;
 pub(crate) const ANSWERED: i64 = 1;
 
-/// What a key's row says.
+/// State of a key's row as a claim sees it.
 pub(crate) enum Looked {
     Decided(Claim),
-    /// `expired`: there is an answer past its time, which is as good as none.
+    /// `expired`: there is an expired answer, which does not count.
     Free {
         expired: bool,
     },
@@ -29,7 +29,7 @@ pub(crate) enum Looked {
 }
 
 impl Looked {
-    /// Of a row that there is.
+    /// Returns the state of an existing row.
     pub(crate) fn at(state: State, same_request: bool, answer: Bytes) -> Looked {
         match state.found(same_request) {
             Found::Free => Looked::Free { expired: true },
@@ -41,12 +41,12 @@ impl Looked {
     }
 }
 
-/// The rows of such a ledger.
+/// Rows of a ledger that several processes write.
 pub(crate) trait SharedKeys: Sync {
-    /// Those of this process who wait for a key.
+    /// Calls of this process that wait for a key.
     fn waiters(&self) -> &Waiters;
 
-    /// One look at a key, which changes nothing; refuses where there is no row and no room for one.
+    /// Reads a key without changing it; fails if there is no row and no capacity for one.
     fn look(
         &self,
         key: LedgerKey,
@@ -54,7 +54,7 @@ pub(crate) trait SharedKeys: Sync {
         holder: Holder,
     ) -> impl Future<Output = Result<Looked, LedgerError>> + Send;
 
-    /// Takes a key that was found free; false where somebody else was faster.
+    /// Takes a key that was found free; returns false if another was faster.
     fn take_free(
         &self,
         key: LedgerKey,
@@ -64,7 +64,7 @@ pub(crate) trait SharedKeys: Sync {
     ) -> impl Future<Output = Result<bool, LedgerError>> + Send;
 }
 
-/// [`super::Ledger::claim`].
+/// Implements [`super::Ledger::claim`].
 pub(crate) async fn claim(
     keys: &impl SharedKeys,
     key: LedgerKey,
@@ -77,7 +77,7 @@ pub(crate) async fn claim(
         let waiter = keys.waiters().of(key);
         let ended = waiter.ended.notified();
         tokio::pin!(ended);
-        // From here on an end is not missed, also while the row is read.
+        // Registered before the row is read, so that no end is missed.
         ended.as_mut().enable();
         match keys.look(key, hash, holder).await? {
             Looked::Decided(claim) => return Ok(claim),
@@ -85,7 +85,7 @@ pub(crate) async fn claim(
                 if keys.take_free(key, hash, holder, (lease, expired)).await? {
                     return Ok(Claim::New);
                 }
-                // Somebody else was faster.
+                // Another was faster.
             }
             Looked::Running => {}
         }
@@ -93,7 +93,7 @@ pub(crate) async fn claim(
             return Ok(Claim::InFlight);
         }
         let next = (Instant::now() + pause).min(wait_until);
-        // Woken by this process or by the clock; either way the row decides.
+        // Woken by this process or by the timer; in both cases the row decides.
         let _ = tokio::time::timeout_at(next, ended).await;
         pause = (pause * 2).min(LAST_LOOK);
     }

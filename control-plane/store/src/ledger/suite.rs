@@ -1,4 +1,4 @@
-//! What every [`Ledger`] must do. Uses short real times, because not every backend has a clock to pause.
+//! Conformance suite of [`Ledger`]. Uses short real times, because not every backend has a clock to pause.
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -20,7 +20,7 @@ fn key(n: u8) -> LedgerKey {
     LedgerKey([n; 32])
 }
 
-/// The one who claims first in every case, and everybody else.
+/// The first claimant in every case, and all others.
 const HOLDER: Holder = Holder { call: [1; 16], owner: [7; 16], org: [1; 16] };
 const ANOTHER: Holder = Holder { call: [2; 16], owner: [7; 16], org: [1; 16] };
 /// HOLDER's call on another gateway.
@@ -30,12 +30,12 @@ fn text(answer: &'static [u8]) -> Answer {
     Answer::whole(Bytes::from_static(answer))
 }
 
-/// HOLDER's claim, which never waits.
+/// Claims as HOLDER, without waiting.
 async fn hold(ledger: &dyn Ledger, n: u8) -> Claim {
     ledger.claim(key(n), HASH, HOLDER, Instant::now(), LEASE).await.unwrap()
 }
 
-/// ANOTHER's claim.
+/// Claims as ANOTHER.
 async fn claim(ledger: &dyn Ledger, n: u8, hash: [u8; 32], wait: Duration) -> Claim {
     ledger.claim(key(n), hash, ANOTHER, Instant::now() + wait, LEASE).await.unwrap()
 }
@@ -56,14 +56,14 @@ pub async fn run(ledger: Arc<dyn Ledger>) {
     an_abandoned_key_is_reclaimed_by_exactly_one(&*ledger).await;
 }
 
-/// Against an empty ledger in whose store gateways have their leases.
+/// Runs against an empty ledger in a store with leases of gateways.
 pub async fn judges_holders_by_their_leases<S: Ledger + CallRecords>(store: &S) {
     abandons_keys_of_a_gateway_that_is_gone_unless_the_call_goes_on(store).await;
     abandons_at_once_what_a_gateway_left_that_gave_its_lease_back(store).await;
     abandons_nothing_by_the_judgement_of_who_has_just_lapsed(store).await;
 }
 
-/// One without a lease judges as one whose lease has held for long.
+/// A gateway without a lease, which judges like one whose lease is steady.
 const JUDGE: OwnerId = OwnerId([99; 16]);
 
 fn holder_at(n: u8, owner: OwnerId) -> Holder {
@@ -79,7 +79,7 @@ async fn lease<S: CallRecords>(store: &S, owner: OwnerId, length: Duration) -> L
     store.renew(owner, length).await.unwrap()
 }
 
-/// What a retry finds at a gateway, and whether it may run again there.
+/// Returns what a retry at a gateway finds, and whether it may run again there.
 async fn retried<S: Ledger>(store: &S, n: u8, at: OwnerId) -> (Claim, bool) {
     let retry = holder_at(n + 100, at);
     let claim = store.claim(key(n), HASH, retry, Instant::now(), LEASE).await.unwrap();
@@ -88,13 +88,13 @@ async fn retried<S: Ledger>(store: &S, n: u8, at: OwnerId) -> (Claim, bool) {
 
 async fn abandons_keys_of_a_gateway_that_is_gone_unless_the_call_goes_on<S: Ledger + CallRecords>(store: &S) {
     let [gone, living] = [OwnerId([50; 16]), OwnerId([51; 16])];
-    // A lease of no time has lapsed at once.
+    // A lease of zero duration has lapsed at once.
     lease(store, gone, NOW).await;
     lease(store, living, LEASE).await;
     for (n, owner) in [(60, gone), (61, living), (62, gone)] {
         hold_at(store, n, owner).await;
     }
-    // Another gateway can go on with the third.
+    // Another gateway can resume the third.
     let row = records::suite::key(62);
     store.put(&row, gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
     for (n, expected) in
@@ -115,7 +115,7 @@ async fn abandons_at_once_what_a_gateway_left_that_gave_its_lease_back<S: Ledger
     assert_eq!(retried(store, 63, new).await, (Claim::Abandoned, true), "nobody has to judge that");
 }
 
-/// When the store was away the leases of all have lapsed, and those that live come back one after the other.
+/// After an outage of the store all leases have lapsed, and the live gateways return one after the other.
 async fn abandons_nothing_by_the_judgement_of_who_has_just_lapsed<S: Ledger + CallRecords>(store: &S) {
     let [slow, quick] = [OwnerId([54; 16]), OwnerId([55; 16])];
     hold_at(store, 64, slow).await;
@@ -143,7 +143,7 @@ async fn an_abandoned_key_is_reclaimed_by_exactly_one(ledger: &dyn Ledger) {
     assert!(!ledger.reclaim(key(10), HASH, SUCCESSOR, LEASE).await.unwrap(), "a free key is claimed");
 }
 
-/// The budget of the ledger that [`keeps_to_its_budget`] wants.
+/// Budget that [`keeps_to_its_budget`] expects.
 pub const SMALL: Budget = Budget { keys: 3, bytes: 10 };
 
 /// Runs against an empty ledger with the budget [`SMALL`].
@@ -164,7 +164,7 @@ pub async fn keeps_to_its_budget(ledger: &dyn Ledger) {
     assert_eq!(claimed, Claim::New);
     assert!(ledger.complete(key(4), other_org, answer(), KEEP).await.unwrap());
     assert_eq!(hold(ledger, 4).await, Claim::Replay(answer().whole));
-    // What ends makes room.
+    // Ended keys free capacity.
     ledger.release(key(3), HOLDER).await.unwrap();
     assert_eq!(hold(ledger, 5).await, Claim::New);
 }

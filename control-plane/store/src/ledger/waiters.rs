@@ -1,4 +1,4 @@
-//! Who waits for a key in this process, so that the end of its holder wakes them and nobody else.
+//! Calls of this process that wait for a key, so that the end of its holder wakes only them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use tokio::sync::Notify;
 
 use crate::ledger::LedgerKey;
 
-/// By key; an entry lives as long as somebody waits, so that there are no more than running calls.
+/// Notifications by key. An entry lives as long as a call waits, so there are no more than running calls.
 #[derive(Default)]
 pub(crate) struct Waiters {
     keys: Mutex<HashMap<LedgerKey, Arc<Notify>>>,
 }
 
-/// One that waits.
+/// A call that waits for a key.
 pub(crate) struct Waiter<'a> {
     waiters: &'a Waiters,
     key: LedgerKey,
@@ -27,7 +27,7 @@ impl Waiters {
         Waiter { waiters: self, key, ended }
     }
 
-    /// The holder of the key has ended here.
+    /// Wakes the calls that wait for a key whose holder has ended in this process.
     pub(crate) fn wake(&self, key: LedgerKey) {
         if let Some(ended) = self.keys.lock().get(&key) {
             ended.notify_waiters();
@@ -38,7 +38,7 @@ impl Waiters {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut keys = self.waiters.keys.lock();
-        // The table's own and this one: nobody else waits.
+        // One reference in the table and this one: no other call waits.
         if Arc::strong_count(&self.ended) == 2 {
             keys.remove(&self.key);
         }

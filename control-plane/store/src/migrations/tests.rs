@@ -1,4 +1,4 @@
-//! The rule for migrations after the baseline, and the judgement of a history.
+//! The rule for migrations after the baseline, and the check of a history.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn numbers(pending: Result<Vec<Migration>, SchemaError>) -> Vec<i64> {
     pending.unwrap().iter().map(|migration| migration.version).collect()
 }
 
-/// Faults of the migrations after the baseline.
+/// Returns the faults of the migrations after the baseline.
 fn faults(schema: &Schema) -> Vec<String> {
     let mut faults = Vec::new();
     let mut before = schema.baseline.0;

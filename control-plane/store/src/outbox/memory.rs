@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, Outbox, OutboxError, count, fits};
 use crate::records::{CallId, OwnerId};
 
-/// Keeps events until the process ends.
+/// Events kept until the process ends.
 #[derive(Default)]
 pub struct MemoryOutbox {
     rows: Mutex<HashMap<CallId, Row>>,
@@ -25,17 +25,17 @@ struct Row {
 
 struct Log {
     id: LogId,
-    /// The number of the entry that comes next.
+    /// Number of the next entry.
     next: u64,
     entries: VecDeque<Bytes>,
-    /// Of all entries.
+    /// Bytes of all entries.
     bytes: usize,
     /// Open entries from before those.
     pinned: BTreeMap<u64, Bytes>,
 }
 
 impl Log {
-    /// One without entries, whose first one is that of the batch.
+    /// Creates a log without entries that starts at the batch.
     fn begun(batch: Batch<'_>) -> Log {
         let pinned = BTreeMap::new();
         let mut log = Log { id: batch.log, next: batch.first, entries: VecDeque::new(), bytes: 0, pinned };
@@ -52,7 +52,7 @@ impl Log {
         }
     }
 
-    /// Whether nothing is missing between what is there and the batch.
+    /// Whether the batch follows the stored entries without a gap.
     fn reaches(&self, batch: Batch<'_>) -> bool {
         self.id == batch.log && batch.first <= self.next
     }
@@ -90,7 +90,7 @@ impl Log {
 }
 
 impl MemoryOutbox {
-    /// Those whose time is not over.
+    /// Removes expired rows and returns the others.
     fn rows(&self) -> MutexGuard<'_, HashMap<CallId, Row>> {
         let now = Instant::now();
         let mut rows = self.rows.lock();

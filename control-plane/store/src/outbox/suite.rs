@@ -1,4 +1,4 @@
-//! What every [`Outbox`] must do.
+//! Conformance suite of [`Outbox`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -15,11 +15,11 @@ use crate::records::{CallId, OwnerId};
 
 /// Long enough for every test.
 const KEEP: Duration = Duration::from_secs(3600);
-/// Over soon.
+/// Expires soon.
 const SHORT: Duration = Duration::from_millis(20);
 /// A hang guard, not an expectation.
 const LONG: Duration = Duration::from_secs(30);
-/// The log of most calls here.
+/// Log of most calls here.
 const LOG: LogId = 7;
 
 fn owner(number: u8) -> OwnerId {
@@ -34,7 +34,7 @@ fn kept(first: u64, texts: &[&str]) -> Option<Kept> {
     Some(Kept { log: LOG, first, entries: entries(texts), pinned: Vec::new() })
 }
 
-/// Runs the suite against an outbox that knows no call.
+/// Runs the suite against an empty outbox.
 pub async fn run(outbox: &dyn Outbox) {
     keeps_what_is_appended(outbox).await;
     tells_what_comes_from_a_number_on(outbox).await;
@@ -55,7 +55,7 @@ pub async fn run(outbox: &dyn Outbox) {
     goes_on_with_what_is_taken_for_longer(outbox).await;
 }
 
-/// Appends for the first owner.
+/// Appends as the first owner.
 async fn append(outbox: &dyn Outbox, call: CallId, first: u64, texts: &[&str]) -> Appended {
     append_as(outbox, call, owner(1), (first, texts)).await
 }
@@ -70,12 +70,12 @@ async fn append_as(
     outbox.append(call, owner, batch, KEEP).await.unwrap()
 }
 
-/// Stores a batch for the first owner.
+/// Stores a batch as the first owner.
 async fn stores(outbox: &dyn Outbox, call: CallId, batch: Batch<'_>) {
     assert_eq!(outbox.append(call, owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
 }
 
-/// Begins a log as the first owner.
+/// Starts a log as the first owner.
 async fn begin(outbox: &dyn Outbox, call: CallId, first: u64, texts: &[&str]) {
     let batch = Batch { log: LOG, first, entries: &entries(texts), anew: true, open: &[], pinned: &[] };
     stores(outbox, call, batch).await;
@@ -138,7 +138,7 @@ async fn refuses_what_does_not_follow(outbox: &dyn Outbox) {
 
 async fn begins_anew(outbox: &dyn Outbox) {
     begin(outbox, [6; 16], 0, &["a", "b"]).await;
-    // It has those from 4 on, and what it was told is that others are missing.
+    // The owner has the entries from 4 on, and learns that earlier ones are missing.
     assert_eq!(append(outbox, [6; 16], 5, &["f"]).await, Appended::Missing);
     begin(outbox, [6; 16], 4, &["e", "f"]).await;
     assert_eq!(append(outbox, [6; 16], 6, &["g"]).await, Appended::Stored);
@@ -174,7 +174,7 @@ async fn only_the_present_owner_adds(outbox: &dyn Outbox) {
     assert_eq!(outbox.take([8; 16], owner(2), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]), "once more");
     assert_eq!(outbox.take([8; 16], owner(3), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]));
     assert_eq!(append_as(outbox, [8; 16], owner(2), (3, &["x"])).await, Appended::NotOwner);
-    // What it had before does not count.
+    // Its earlier ownership does not count.
     assert_eq!(outbox.take([8; 16], owner(1), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]));
     assert_eq!(append(outbox, [8; 16], 3, &["d"]).await, Appended::Stored);
     assert_eq!(read(outbox, [8; 16], 0).await, kept(0, &["a", "b", "c", "d"]));
@@ -198,7 +198,7 @@ async fn nothing_is_added_behind_who_takes(outbox: &dyn Outbox) {
         let mut next = 1;
         while append(outbox, [10; 16], next, &["more"]).await == Appended::Stored {
             next += 1;
-            // An outbox that never waits would leave nobody else a turn.
+            // An outbox that never waits would let no other task run.
             tokio::task::yield_now().await;
         }
         next
@@ -232,7 +232,7 @@ async fn keeps_so_many_entries(outbox: &dyn Outbox) {
     );
 }
 
-/// As many entries as the largest fill the bytes.
+/// As many of the largest entries as fill the limit of bytes.
 async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     let fills = MAX_BYTES / MAX_ENTRY;
     let large: Vec<Bytes> = (0..=fills as u8).map(|byte| Bytes::from(vec![byte; MAX_ENTRY])).collect();
@@ -251,7 +251,7 @@ async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
         assert_eq!(read(outbox, [12; 16], 0).await, told(1, &left), "one byte too many is too many");
     }
     let left = [&large[1..fills], &small].concat();
-    // The one that went has made room for what comes.
+    // The evicted entry has freed bytes for the next one.
     let fits = [Bytes::from(vec![b'x'; MAX_ENTRY - "1more".len()])];
     let more = batch(fills as u64 + 2, &fits, false);
     assert_eq!(outbox.append([12; 16], owner(1), more, KEEP).await.unwrap(), Appended::Stored);
@@ -261,7 +261,7 @@ async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     assert_eq!(read(outbox, [12; 16], 0).await, told(1, &large[1..]), "of one batch, too");
 }
 
-/// An open entry stays when those after it are too many, and no longer.
+/// An open entry stays after its eviction until it is closed.
 async fn keeps_what_is_open(outbox: &dyn Outbox) {
     let call = [22; 16];
     let all: Vec<Bytes> = (0..MAX_ENTRIES + 12).map(|number| Bytes::from(number.to_string())).collect();
@@ -309,7 +309,7 @@ async fn refuses_what_is_too_large(outbox: &dyn Outbox) {
     assert_eq!(read(outbox, [13; 16], 0).await, kept(0, &["a"]), "all of it is");
 }
 
-/// Up to the largest number; beyond it there is an error.
+/// Counts up to the largest number, and fails beyond it.
 async fn counts_exactly(outbox: &dyn Outbox) {
     begin(outbox, [14; 16], MAX_NUMBER - 3, &["a"]).await;
     assert_eq!(append(outbox, [14; 16], MAX_NUMBER - 1, &["c"]).await, Appended::Missing);
@@ -356,7 +356,7 @@ async fn forgets_when_the_time_is_over(outbox: &dyn Outbox) {
         while read(outbox, [18; 16], 0).await.is_some() {
             tokio::time::sleep(SHORT / 4).await;
         }
-        // Only that it is another owner's is known of this one.
+        // Only the owner is known of this call.
         while outbox.append([19; 16], owner(2), anew, KEEP).await.unwrap() == Appended::NotOwner {
             tokio::time::sleep(SHORT / 4).await;
         }
@@ -372,7 +372,7 @@ async fn goes_on_with_what_is_taken_for_longer(outbox: &dyn Outbox) {
     let a = entries(&["a"]);
     let anew = Batch { log: LOG, first: 0, entries: &a, anew: true, open: &[], pinned: &[] };
     let taken = async {
-        // On a busy machine its time may be over before it is taken.
+        // On a busy machine it may expire before it is taken.
         loop {
             outbox.append([20; 16], owner(1), anew, SHORT).await.unwrap();
             if outbox.take([20; 16], owner(1), KEEP).await.unwrap().is_some() {

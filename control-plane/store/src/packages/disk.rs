@@ -1,8 +1,8 @@
-//! Packages in a directory: `<owner>/<digest>.pkg` holds the bytes, `<owner>/<digest>.json` what is known of them;
-//! the owner's directory is named by a digest of its name. A package exists when its description does.
+//! Packages in a directory: `<owner>/<digest>.pkg` holds the bytes, `<owner>/<digest>.json` the description; the
+//! owner's directory is named by a digest of the owner's name. A package exists if its description does.
 //!
-//! Keeps true: the description is written last and by rename, so that a crash leaves no half package; what an
-//! owner's packages take is counted, uploads included, and refused above its quota. One process writes.
+//! Keeps true: the description is written last and linked into place, so that a crash leaves no partial package; an
+//! owner's packages are counted, uploads included, and refused above its quota. Only one process writes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,12 @@ pub struct DiskPackages {
     directory: PathBuf,
     quota: Quota,
     used: Arc<Mutex<Used>>,
-    /// Held while a package's two files come or go: a deletion takes no other package's bytes with it.
+    /// Held while a package's two files appear or disappear, so that a deletion does not remove another package's
+    /// bytes.
     steps: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Bytes and packages by owner directory, uploads included. It holds as many owners as have packages.
+/// Bytes and number of packages by owner directory, uploads included. Bounded by the owners that have packages.
 type Used = HashMap<String, (u64, usize)>;
 
 fn failed(error: std::io::Error) -> PackageError {
@@ -35,7 +36,7 @@ fn failed(error: std::io::Error) -> PackageError {
 }
 
 impl DiskPackages {
-    /// Uses a directory, which is made where it is not there. Remains of a crash are removed.
+    /// Opens a directory, creates it if needed, and removes partial packages of a crash.
     pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages, PackageError> {
         private::directory(directory).map_err(failed)?;
         let packages = DiskPackages {
@@ -67,7 +68,7 @@ impl DiskPackages {
     }
 }
 
-/// Removes what no description names; returns what is left.
+/// Removes files without a description; returns the bytes and number of packages that remain.
 async fn clean(directory: &Path) -> Result<(u64, usize), PackageError> {
     let mut bytes = 0;
     let mut count = 0;
@@ -178,7 +179,7 @@ impl Packages for DiskPackages {
         let path = self.path(owner, digest.as_str());
         let _alone = self.steps.lock().await;
         let Some(meta) = describe(&path).await else { return Ok(false) };
-        // The description first: what it does not name, nobody reads.
+        // The description first: bytes without one are never read.
         match fs::remove_file(&path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
             removed => removed.map_err(failed)?,
@@ -194,14 +195,14 @@ struct Writing {
     path: PathBuf,
     directory: PathBuf,
     owner: String,
-    /// Of the owner's directory.
+    /// Name of the owner's directory.
     name: String,
     used: Arc<Mutex<Used>>,
     steps: Arc<tokio::sync::Mutex<()>>,
     quota: Quota,
     digest: Sha256,
     size: u64,
-    /// Whether it counts against the quota.
+    /// Whether the upload counts against the quota.
     counted: bool,
 }
 
@@ -265,7 +266,7 @@ impl PackageUpload for Writing {
         let written = self.path.with_extension("new");
         private::write(&written, text).await.map_err(failed)?;
         fs::rename(&self.path, description.with_extension("pkg")).await.map_err(failed)?;
-        // A link, unlike a rename, refuses to replace: of two uploads one is the first.
+        // A hard link, unlike a rename, does not replace an existing file: only one of two uploads is the first.
         let linked = fs::hard_link(&written, &description).await;
         let _ = fs::remove_file(&written).await;
         match linked {
@@ -285,7 +286,7 @@ impl Drop for Writing {
             return;
         }
         give_back(&self.used, &self.name, self.size, 1);
-        // One small system call, and only where nothing was stored.
+        // A single fast system call, and only if nothing was stored.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -300,13 +301,13 @@ async fn describe(path: &Path) -> Option<PackageMeta> {
     serde_json::from_slice(&fs::read(path).await.ok()?).ok()
 }
 
-/// Any text is a safe name so; a letter first, since the empty owner is one too.
+/// Returns a safe name for any owner; it starts with a letter, because the empty owner is valid too.
 fn directory_name(owner: &str) -> String {
     let digest = <Sha256 as sha2::Digest>::digest(owner.as_bytes());
     format!("o{}", hex(digest.get(..16).unwrap_or_default()))
 }
 
-/// A name no other upload of this process has; those of earlier ones were removed at its start.
+/// Returns a name that no other upload of this process has; files of earlier processes were removed at its start.
 fn part() -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
@@ -332,11 +333,11 @@ mod tests {
         let digest = suite::put(&packages, "acme", b"one").await.unwrap().0;
         let mut half = packages.create("acme").await.unwrap();
         half.write(b"two").await.unwrap();
-        // As a crash leaves it.
+        // State after a crash.
         std::mem::forget(half);
         let again = DiskPackages::open(directory.path(), SMALL).await.unwrap();
         assert_eq!(again.find(Some("acme"), &digest).await.unwrap().unwrap().size, 3);
-        // Three of six bytes are used, and the half one's are free again.
+        // Three of six bytes are used, and those of the partial package are free again.
         suite::put(&again, "acme", b"new").await.unwrap();
         assert!(matches!(suite::put(&again, "acme", b"x").await, Err(PackageError::Quota { .. })));
         suite::put(&again, "globex", b"theirs").await.unwrap();
@@ -349,7 +350,7 @@ mod tests {
         );
     }
 
-    /// A deletion between the two steps of an upload, or the other way round, left a description without bytes.
+    /// A deletion between the two steps of an upload, or the reverse, left a description without bytes.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn a_package_that_is_pushed_while_it_is_deleted_is_there_whole_or_not_at_all() {
         let directory = tempfile::tempdir().unwrap();

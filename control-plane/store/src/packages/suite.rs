@@ -1,4 +1,4 @@
-//! What every [`Packages`] must do.
+//! Conformance suite of [`Packages`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

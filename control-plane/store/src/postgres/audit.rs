@@ -1,8 +1,8 @@
 //! The [`AuditLog`] on PostgreSQL, in partitions (`migrations/postgres/1101_audit_partitions.sql`).
 //!
-//! Keeps true: no append waits for the commit of another one. A reader gets an event only when no append can still write a lower
-//! number. One process at a time drops partitions, each whole. The log exceeds its bound only by the events that arrive between
-//! two sweeps and by the partitions that another session reads.
+//! Keeps true: no append waits for the commit of another one. A reader gets an event only when no append can still
+//! write a lower number. One process at a time drops partitions, each as a whole. The log exceeds its limit only by the
+//! events that arrive between two sweeps and by partitions that another session reads.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, Stored
 
 /// Interval between two sweeps of one process.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
-/// Time after the begin of a sweep in which no other process sweeps. It is shorter than the interval, because that is
+/// Time after the start of a sweep in which no other process sweeps. Shorter than the interval, because that is
 /// measured by another clock.
 const TURN: Duration = Duration::from_secs(20);
 /// SQLSTATE of an insert for which there is no partition (`check_violation`).
@@ -23,9 +23,9 @@ const NO_PARTITION: &str = "23514";
 /// The audit log of calls.
 pub struct PostgresAudit {
     pub(super) pool: PgPool,
-    /// Bound of what is kept.
+    /// Limit of the log in bytes.
     pub(super) max_bytes: i64,
-    /// Time limit of one statement.
+    /// Timeout of one statement.
     pub(super) longest: Duration,
 }
 
@@ -34,7 +34,7 @@ impl PostgresAudit {
         PostgresAudit { pool, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX), longest }
     }
 
-    /// Sweeps from time to time; never ends.
+    /// Sweeps periodically; never ends.
     pub async fn keep_sweeping(&self) {
         let mut ticks = tokio::time::interval(SWEEP_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -51,16 +51,17 @@ impl PostgresAudit {
         }
     }
 
-    /// Begins a new partition if the newest is full and drops what is past the retention or beyond the bound, unless another
-    /// process did so within the last seconds. A partition that another session reads stays until a later sweep.
+    /// Starts a new partition if the newest is full, and drops partitions past the retention or beyond the limit,
+    /// unless another process did so within the last seconds. A partition that another session reads stays until a
+    /// later sweep.
     pub async fn sweep(&self) -> Result<(), sqlx::Error> {
-        // Processes of the version before sweep in a turn of another name.
+        // Processes of the previous version sweep under another name.
         if !within(self.longest, has_turn(&self.pool, "audit partitions", TURN)).await? {
             return Ok(());
         }
         let partitions = self.partitions().await?;
         self.begin_next(&partitions).await?;
-        // The former table has the oldest events, which go first.
+        // The former table has the oldest events, which are removed first.
         let bytes = partitions::bytes(&partitions);
         let former = Box::pin(self.remove_former(self.max_bytes.saturating_sub(bytes))).await?;
         self.drop_surplus(&partitions, self.max_bytes.saturating_sub(former)).await
@@ -68,7 +69,8 @@ impl PostgresAudit {
 
     async fn add(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {
         match self.insert(events).await {
-            // A backup may hold a later number than its partitions: of a sequence it has what stood there when it was read.
+            // A backup may hold a later number than its partitions, because it takes a sequence's value at the time of
+            // reading.
             Err(error) if has_code(&error, &[NO_PARTITION]) => {
                 let add = "SELECT add_call_audit_partition(call_audit_next() / call_audit_width())";
                 sqlx::query(add).execute(&self.pool).await?;
@@ -78,7 +80,7 @@ impl PostgresAudit {
         }
     }
 
-    /// One statement: no lock waits for this process.
+    /// A single statement, so that no lock waits for this process.
     async fn insert(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {
         sqlx::query("SELECT append_call_audit($1, $2, $3)")
             .bind(events.iter().map(|event| event.at_ms).collect::<Vec<i64>>())
@@ -106,7 +108,7 @@ impl AuditLog for PostgresAudit {
     }
 
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
-        // Before the page, in a statement of its own: what ends between the two is in the page.
+        // Before the page, in a separate statement: appends that end between the two are in the page.
         let horizon: i64 = sqlx::query_scalar("SELECT call_audit_horizon()").fetch_one(&self.pool).await?;
         let statement = match query.org {
             Some(_) => {

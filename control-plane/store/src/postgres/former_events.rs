@@ -1,5 +1,5 @@
-//! The table of events from before there were partitions. Processes of the version before write there, and `asp db import`
-//! does; its rows, which are the oldest, are removed few at a time.
+//! The table of events from before partitions existed. Processes of the previous version and `asp db import` write to
+//! it; its rows, which are the oldest, are removed a few at a time.
 
 use sqlx::Row;
 use tokio::time::sleep;
@@ -12,16 +12,16 @@ use crate::clock::milliseconds;
 /// Approximate bytes of a row and its entries in two indexes, without its texts.
 const EACH: i64 = 120;
 
-/// The end of one batch.
+/// The result of one batch of removals.
 struct Batch {
-    /// Highest number that was removed, if any was.
+    /// Highest number removed, if any.
     last: Option<i64>,
-    /// Bytes that the table holds after it.
+    /// Bytes left in the table.
     bytes: i64,
 }
 
-/// Statements to run after an import wrote rows to the table. They count its bytes and move the numbers of later events past its
-/// own.
+/// Returns the statements to run after an import wrote rows to the table. They count its bytes and move the numbers of
+/// later events past its own.
 pub(crate) fn after_import() -> [String; 2] {
     let count = format!(
         "UPDATE call_log SET last = events.last, bytes = events.bytes FROM (SELECT \
@@ -29,17 +29,17 @@ pub(crate) fn after_import() -> [String; 2] {
          CAST(COALESCE(SUM(OCTET_LENGTH(org) + OCTET_LENGTH(event) + {EACH}), 0) AS BIGINT) AS bytes FROM call_events) AS events \
          WHERE id = 1"
     );
-    // The partition is added by the first append: one that this transaction added would not be there for others yet.
+    // The first append adds the partition, because one added in this transaction would not be visible to others yet.
     let advance =
         "SELECT enter_call_audit_partition(COALESCE(MAX(seq), 0) / call_audit_width() + 1) FROM call_events";
     [count, advance.to_owned()]
 }
 
 impl PostgresAudit {
-    /// Removes what is past its retention, and the oldest events while there are more than `max_bytes` of them. Returns the bytes
-    /// that are left.
+    /// Removes expired events, and the oldest ones while there are more than `max_bytes`. Returns the bytes that are
+    /// left.
     pub(super) async fn remove_former(&self, max_bytes: i64) -> Result<i64, sqlx::Error> {
-        // Entries of removed rows stay in the index while a snapshot is open: no batch walks those of the batches before it.
+        // Index entries of removed rows stay while a snapshot is open, so each batch starts after the previous one.
         let mut after = i64::MIN;
         loop {
             let batch = within(self.longest, Box::pin(self.remove_batch(max_bytes, after))).await?;
@@ -51,11 +51,11 @@ impl PostgresAudit {
 
     async fn remove_batch(&self, max_bytes: i64, after: i64) -> Result<Batch, sqlx::Error> {
         let mut transaction = self.pool.begin().await?;
-        // First of all, as appends of the version before do.
+        // Locked first, as in appends of the previous version.
         let held: i64 = sqlx::query_scalar("SELECT bytes FROM call_log WHERE id = 1 FOR UPDATE")
             .fetch_one(&mut *transaction)
             .await?;
-        // The table is in the order of time but for clocks that were set: an old event behind a newer one waits.
+        // Events are in order of time unless a clock was set back: an old event behind a newer one waits.
         let statement = format!(
             "WITH oldest AS (SELECT seq FROM call_events WHERE seq > $1 ORDER BY seq LIMIT $2), \
              gone AS (DELETE FROM call_events USING oldest \

@@ -1,6 +1,6 @@
-//! The [`HeardGateways`] on PostgreSQL.
+//! [`HeardGateways`] on PostgreSQL.
 //!
-//! Keeps true: times are the database's.
+//! Keeps true: times are by the database's clock.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use super::within;
 use crate::clock::milliseconds;
 use crate::heard_gateways::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
 
-/// A control plane that has the newest stream of a gateway corrects its own entry: its clock, or the database's, may have been set.
+/// Records gateways. A control plane that holds the newest stream of a gateway corrects its own entry, because its
+/// clock, or the database's, may have been set.
 const HEAR: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, left_ms, opened_ms, heard_by) \
      SELECT pool, address, now_ms(), opened, now_ms() + opened, $4 FROM UNNEST($1::TEXT[], $2::TEXT[], $3::BIGINT[]) \
      AS h (pool, address, opened) \
@@ -22,10 +23,10 @@ const HEAR: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, le
      THEN excluded.opened_ms ELSE g.opened_ms END, \
      heard_by = CASE WHEN g.opened_ms < excluded.opened_ms THEN excluded.heard_by ELSE g.heard_by END";
 
-/// What control planes on this database hear.
+/// Registry of the gateways that control planes on this database hear from.
 pub struct PostgresHeard {
     pub(super) pool: PgPool,
-    /// How long a statement is waited for.
+    /// Timeout of a statement.
     pub(super) longest: Duration,
 }
 
@@ -40,7 +41,7 @@ impl HeardGateways for PostgresHeard {
         let past = past.bind(milliseconds(KEPT)).execute(&self.pool);
         within(self.longest, past).await.map_err(unavailable)?;
         let texts = |of: fn(&Heard) -> &String| heard.iter().map(of).cloned().collect::<Vec<String>>();
-        // Less than nothing stands for how long ago the stream was opened.
+        // Negative: relative to now.
         let opened: Vec<i64> = heard.iter().map(|heard| -milliseconds(heard.opened)).collect();
         let said = sqlx::query(HEAR)
             .bind(texts(|heard| &heard.pool))

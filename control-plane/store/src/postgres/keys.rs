@@ -1,6 +1,6 @@
-//! The [`PublishedKeys`] on PostgreSQL.
+//! [`PublishedKeys`] on PostgreSQL.
 //!
-//! Keeps true: how long a key is published is judged by the database's clock.
+//! Keeps true: the expiry of a key is judged by the database's clock.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ impl PublishedKeys for PostgresCalls {
     async fn publish(&self, owner: OwnerId, key: &PublicJwk, lasts: Duration) -> Result<(), PublishError> {
         bounded(key)?;
         let mut transaction = self.pool.begin().await.map_err(unavailable)?;
-        // Gateways publish every half an hour: that they wait for each other makes the counts below exact.
+        // Gateways publish every half hour; that they wait for each other makes the counts below exact.
         let alone = sqlx::query("LOCK TABLE token_keys IN SHARE ROW EXCLUSIVE MODE");
         alone.execute(&mut *transaction).await.map_err(unavailable)?;
         let past = sqlx::query("DELETE FROM token_keys WHERE until_ms <= now_ms()");
         past.execute(&mut *transaction).await.map_err(unavailable)?;
-        // A row that is there already is none of those that are counted.
+        // A row that is replaced does not count against the limits.
         let published = sqlx::query(
             "INSERT INTO token_keys AS k (owner, kid, jwk, until_ms) SELECT $1, $2, $3, now_ms() + $4 \
              WHERE (SELECT COUNT(*) FROM token_keys WHERE owner = $1 AND kid <> $2) < $5 \

@@ -1,7 +1,7 @@
 //! The [`Ledger`] on PostgreSQL.
 //!
-//! What a row means and who may change it is said by the rules (`ledger/rules.rs`); here it is put into SQL, so that a
-//! change and its conditions are one statement.
+//! The rules (`ledger/rules.rs`) define what a row means and who may change it; this module expresses them in SQL, so
+//! that a change and its conditions are one statement.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call: it has
-/// given its lease back, or has none any more by the judgement of the gateway in `asker`. A gateway that never had one says
-/// nothing: the key's own lease decides.
+/// Returns a condition on row `l`: the gateway that held the key is gone and left no record from which another one can
+/// resume the call. It has retired, or its lease has expired in the view of the gateway in `asker`, whose own lease
+/// must be steady. False for a gateway that never had a lease; the key's own expiry decides then.
 fn left(asker: &str) -> String {
     format!(
         "(EXISTS (SELECT 1 FROM gateways g WHERE g.owner = l.owner AND (g.lease_ms = 0 OR \
@@ -96,7 +96,7 @@ impl Ledger for PostgresCalls {
         answer: Answer,
         keep: Duration,
     ) -> Result<bool, LedgerError> {
-        // Answers that are stored at one moment do not see each other: an org may go over its bytes by these.
+        // Concurrent completions do not see each other, so an org may exceed its bytes by their answers.
         let statement = "UPDATE ledger AS l SET state = $7, expires_ms = now_ms() + $8, answer = CASE WHEN \
                LENGTH($9) + COALESCE((SELECT SUM(bytes) FROM ledger_usage u WHERE u.org = l.org), 0) <= $10 \
                THEN $9 ELSE $11 END";
@@ -134,7 +134,7 @@ impl Ledger for PostgresCalls {
     }
 }
 
-/// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters begin at $7.
+/// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters start at $7.
 fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change, asker: Holder) -> Query<'q> {
     let condition = change.condition();
     let statement = format!(
@@ -152,7 +152,7 @@ fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change, asker: Holder
         .bind(asker.owner.to_vec())
 }
 
-/// A key's row as the rules see it: its state, whether it is of this request, its answer.
+/// Reads a key's row for the rules: its state, whether it belongs to the same request, and its answer.
 fn read(row: &PgRow, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::Error> {
     let stored: Vec<u8> = row.try_get("hash")?;
     let state: i64 = row.try_get("state")?;
@@ -164,7 +164,7 @@ fn read(row: &PgRow, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::E
 }
 
 impl PostgresCalls {
-    /// Whether the row was changed.
+    /// Runs a change; returns whether it changed the row.
     async fn change(&self, change: Query<'_>) -> Result<bool, LedgerError> {
         let changed = self.in_time(change.execute(&self.pool)).await.map_err(unavailable)?;
         Ok(changed.rows_affected() == 1)
@@ -209,7 +209,7 @@ impl SharedKeys for PostgresCalls {
         holder: Holder,
         (lease, _): (Duration, bool),
     ) -> Result<bool, LedgerError> {
-        // An answer past its time is replaced by the same statement.
+        // The same statement replaces an expired answer.
         let insert = sqlx::query(
             "INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, expires_ms) \
              VALUES ($1, $2, $3, $4, $5, $6, now_ms() + $7) \

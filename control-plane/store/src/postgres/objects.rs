@@ -1,8 +1,8 @@
-//! The rows of what lies in an object store.
+//! Rows of the objects in an object store.
 //!
-//! Owns: who may have how much, what is there, and what is to be deleted. Keeps true: a quota is held by the statement that
-//! takes room, for all processes on this database; bytes in the store have a row before they are there, and until they are
-//! gone; a row that is deleted and its room come back in one statement.
+//! Owns: quotas, the index of objects, and the list of those to delete. Keeps true: a quota is enforced, for all
+//! processes on this database, by the statement that reserves capacity; an object has a row before its bytes are in the
+//! store and until they are gone; one statement deletes a row and releases its capacity.
 
 use std::time::Duration;
 
@@ -13,29 +13,29 @@ use super::{Postgres, within};
 use crate::clock::milliseconds;
 use crate::columns::{blob, id};
 
-/// How long one that is written may say nothing: then its writer is gone.
+/// Time without progress after which the writer of an object is considered gone.
 const PATIENCE: Duration = Duration::from_secs(2 * 3_600);
-/// How long whoever deletes one is waited for.
+/// Time within which a deletion must complete before another process repeats it.
 const DELETED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What an object is called in the store: random, so that no name is ever used twice.
+/// Name of an object in the store: random, so that no name is ever reused.
 pub(crate) type ObjectId = [u8; 16];
 
-/// What kind of objects these are; their numbers are stored.
+/// Kind of objects; the numbers are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Artifact = 1,
     Package = 2,
 }
 
-/// What one holder may have.
+/// Quota of one holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
     pub bytes: u64,
     pub objects: u64,
 }
 
-/// The objects of one kind.
+/// Objects of one kind.
 #[derive(Clone)]
 pub(crate) struct Objects {
     pool: PgPool,
@@ -44,26 +44,26 @@ pub(crate) struct Objects {
     most: Most,
 }
 
-/// Whether there was room.
+/// The outcome of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Taken,
     Full,
-    /// It is not being written any more.
+    /// The object is no longer being written.
     Gone,
 }
 
-/// Whether an object is there now.
+/// The outcome of making an object visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shown {
     There,
-    /// Another one has the name.
+    /// Another object has the name.
     Known,
-    /// It is not being written any more.
+    /// The object is no longer being written.
     Gone,
 }
 
-/// What is known of an object whose bytes are complete.
+/// Record of an object whose bytes are complete.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub object: ObjectId,
@@ -83,7 +83,7 @@ impl Objects {
         self.most
     }
 
-    /// Begins an object, which counts for so many bytes. `false`: there is no room.
+    /// Starts an object and charges `counted` bytes; returns `false` if the quota is used up.
     pub(crate) async fn begin(
         &self,
         object: ObjectId,
@@ -110,7 +110,7 @@ impl Objects {
         Ok(within(self.longest, begun.execute(&self.pool)).await?.rows_affected() == 1)
     }
 
-    /// Takes room for more bytes of an object that is being written.
+    /// Reserves more bytes for an object that is being written.
     pub(crate) async fn take(&self, object: ObjectId, bytes: u64) -> Result<Room, sqlx::Error> {
         let taken = sqlx::query(
             "WITH mine AS (SELECT holder FROM objects WHERE object = $1 AND state = 0 FOR UPDATE), \
@@ -133,7 +133,7 @@ impl Objects {
         })
     }
 
-    /// Lets an object be found whose bytes are in the store, until a time.
+    /// Makes an object visible whose bytes are in the store, until a time.
     pub(crate) async fn show(&self, name: &str, found: &Found, until_ms: i64) -> Result<Shown, sqlx::Error> {
         let shown = sqlx::query(
             "UPDATE objects SET state = 1, name = $2, size = $3, sha256 = $4, description = $5, until_ms = $6 \
@@ -153,7 +153,7 @@ impl Objects {
         }
     }
 
-    /// One that is there, of one holder or of any.
+    /// Returns a visible object of one holder or of any.
     pub(crate) async fn find(&self, holder: Option<&str>, name: &str) -> Result<Option<Found>, sqlx::Error> {
         let found = sqlx::query(
             "SELECT object, size, sha256, description FROM objects \
@@ -167,7 +167,7 @@ impl Objects {
         row.as_ref().map(found_in).transpose()
     }
 
-    /// Descriptions of all that are there, of one holder or of all.
+    /// Returns the descriptions of all visible objects of one holder or of all.
     pub(crate) async fn list(&self, holder: Option<&str>) -> Result<Vec<String>, sqlx::Error> {
         let all = sqlx::query_scalar(
             "SELECT description FROM objects \
@@ -178,7 +178,7 @@ impl Objects {
         within(self.longest, all.fetch_all(&self.pool)).await
     }
 
-    /// Lets one be found no more; its bytes are the caller's to delete.
+    /// Hides an object; the caller must delete its bytes.
     pub(crate) async fn hide(&self, holder: &str, name: &str) -> Result<Option<ObjectId>, sqlx::Error> {
         let hidden = sqlx::query(
             "UPDATE objects SET state = 2, until_ms = now_ms() + $4 \
@@ -192,7 +192,8 @@ impl Objects {
         row.as_ref().map(|row| id(row, "object")).transpose()
     }
 
-    /// Gives one up that is being written and whose bytes may come into the store yet: a sweep deletes them in a minute.
+    /// Abandons an object that is being written and whose bytes may still reach the store; a sweep deletes them after a
+    /// minute.
     pub(crate) async fn give_up(&self, object: ObjectId) -> Result<(), sqlx::Error> {
         let given_up = sqlx::query(
             "UPDATE objects SET state = 2, until_ms = now_ms() + $2 WHERE object = $1 AND state = 0",
@@ -201,7 +202,8 @@ impl Objects {
         within(self.longest, given_up.execute(&self.pool)).await.map(drop)
     }
 
-    /// Forgets one whose bytes are not in the store, and gives its room back. One that is there stays.
+    /// Deletes the row of an object whose bytes are not in the store, and releases its capacity. A visible object
+    /// stays.
     pub(crate) async fn forget(&self, object: ObjectId) -> Result<(), sqlx::Error> {
         let forgotten = sqlx::query(
             "WITH gone AS (DELETE FROM objects WHERE object = $1 AND state <> 1 RETURNING kind, holder, counted) \
@@ -211,7 +213,7 @@ impl Objects {
         within(self.longest, forgotten.bind(object.to_vec()).execute(&self.pool)).await.map(drop)
     }
 
-    /// Some of those that are past their time; nobody else is given them for a minute.
+    /// Returns some expired objects; no other process gets them for a minute.
     pub(crate) async fn past(&self, most: i64) -> Result<Vec<ObjectId>, sqlx::Error> {
         let past = sqlx::query(
             "UPDATE objects SET state = 2, until_ms = now_ms() + $3 WHERE object IN (SELECT object FROM objects \
@@ -225,7 +227,7 @@ impl Objects {
         rows.iter().map(|row| id(row, "object")).collect()
     }
 
-    /// Forgets holders that have nothing.
+    /// Deletes the rows of holders without objects.
     pub(crate) async fn forget_holders(&self) -> Result<(), sqlx::Error> {
         let none = sqlx::query("DELETE FROM object_usage WHERE kind = $1 AND objects <= 0");
         within(self.longest, none.bind(self.kind as i64).execute(&self.pool)).await.map(drop)

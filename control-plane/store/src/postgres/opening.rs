@@ -1,7 +1,7 @@
-//! The opening of a database: from then on statements get through.
+//! Opening of a database, after which statements are sent to it.
 //!
-//! Keeps true: no statement gets through before the tables were checked, and brought up to date where they have to be; a
-//! database that answers and refuses is told apart from one that is away.
+//! Keeps true: no statement is sent before the tables were checked and brought up to date; a database that answers but
+//! refuses is distinguished from one that is unavailable.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use super::{ConnectError, LEASE_CONNECTIONS, Postgres, SessionOptions, Waits, sc
 
 /// Pause between two attempts to open a database.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
-/// Directory of the socket that connections lead to before: there is none, and each attempt fails at once.
+/// Socket directory for connections before the opening: it does not exist, so that each attempt fails at once.
 const NOWHERE: &str = "/nonexistent/asp";
 
 impl Postgres {
-    /// Opens the database, as [`Postgres::connect_with`] does. If it is away, every statement fails until
+    /// Opens the database like [`Postgres::connect_with`]. If it is unavailable, every statement fails until
     /// [`Postgres::keep_opening`] has opened it.
     pub async fn start(url: &str, connections: u32, waits: Waits) -> Result<Postgres, ConnectError> {
         let sessions = SessionOptions::read(url, waits)?;
@@ -36,12 +36,13 @@ impl Postgres {
         }
     }
 
-    /// Whether statements get through.
+    /// Whether the database is open for statements.
     pub fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Tries to open the database until it is open. `set_refused` gets whether it answers and refuses this process.
+    /// Tries to open the database until it is open. Reports to `set_refused` whether it answers but refuses this
+    /// process.
     pub async fn keep_opening(&self, set_refused: impl Fn(bool)) {
         let mut reported = None;
         while !self.is_open() {
@@ -70,7 +71,7 @@ impl Postgres {
         }
     }
 
-    /// Checks the tables, brings them up to date and lets statements through.
+    /// Checks the tables, brings them up to date and opens the database for statements.
     async fn open(&self) -> Result<(), ConnectError> {
         schema::bring_up_to_date(&self.sessions.options).await?;
         let session = self.sessions.session();

@@ -1,6 +1,7 @@
-//! When a partition of the audit log begins, and when it is dropped.
+//! Start and end of the audit log's partitions.
 //!
-//! Keeps true: few partitions, because every reader locks each of them and its indexes: one a day, and sixteen for the bytes.
+//! Keeps true: few partitions, because every reader locks each of them and its indexes: one per day, and sixteen for
+//! the limit of bytes.
 
 use std::time::Duration;
 
@@ -14,35 +15,34 @@ use crate::clock::milliseconds;
 
 /// Age at which a partition is full.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Fraction of the log's bound at which a partition is full.
+/// Fraction of the log's limit at which a partition is full.
 const PARTS: i64 = 16;
-/// Attempts in one sweep to drop a partition that another session reads. Each delays appends by 50 ms for each lock at most.
+/// Attempts in one sweep to drop a partition that another session reads. Each delays appends by at most 50 ms per lock.
 const DROP_ATTEMPTS: u32 = 4;
 /// SQLSTATEs of a drop that another session prevented: `lock_not_available` and `deadlock_detected`.
 const IN_USE: [&str; 2] = ["55P03", "40P01"];
 
-/// A partition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Partition {
     number: i64,
     /// Time since it was added, by the database's clock.
     age_ms: i64,
-    /// Size on the disk, with its indexes.
+    /// Size on disk, with its indexes.
     bytes: i64,
 }
 
-/// Size of all of them on the disk.
+/// Returns the size of all partitions on disk.
 pub(super) fn bytes(partitions: &[Partition]) -> i64 {
     partitions.iter().map(|partition| partition.bytes).sum()
 }
 
-/// Number of partitions to drop, counted from the oldest; never the newest.
+/// Returns the number of partitions to drop, counted from the oldest; never the newest.
 fn surplus(partitions: &[Partition], max_bytes: i64) -> usize {
     let mut held = bytes(partitions);
     let mut surplus = 0;
     for pair in partitions.windows(2) {
         let [oldest, next] = pair else { break };
-        // All of its events came before the next one began.
+        // All of its events are older than the next partition.
         if held <= max_bytes && next.age_ms <= milliseconds(KEEP_EVENTS) {
             break;
         }
@@ -57,7 +57,7 @@ fn is_full(partition: &Partition, max_bytes: i64) -> bool {
 }
 
 impl PostgresAudit {
-    /// All partitions, the oldest first.
+    /// Returns all partitions, oldest first.
     pub(super) async fn partitions(&self) -> Result<Vec<Partition>, sqlx::Error> {
         let listed = sqlx::query(
             "SELECT number, now_ms() - since_ms AS age_ms, \
@@ -73,7 +73,7 @@ impl PostgresAudit {
         rows.iter().map(read).collect()
     }
 
-    /// Has appends write to a new partition if the newest is full.
+    /// Directs appends to a new partition if the newest is full.
     pub(super) async fn begin_next(&self, partitions: &[Partition]) -> Result<(), sqlx::Error> {
         let Some(newest) = partitions.last() else { return Ok(()) };
         let asked = sqlx::query(
@@ -83,7 +83,7 @@ impl PostgresAudit {
         let row = within(self.longest, asked.fetch_one(&self.pool)).await?;
         let (current, is_used): (i64, bool) = (row.try_get("number")?, row.try_get("is_used")?);
         if current < newest.number {
-            // Whoever added it ended before appends went there.
+            // The process that added it ended before it directed appends there.
             return self.with_partition("SELECT enter_call_audit_partition($1)", newest.number).await;
         }
         if current == newest.number && is_used && is_full(newest, self.max_bytes) {
@@ -94,7 +94,7 @@ impl PostgresAudit {
         Ok(())
     }
 
-    /// Drops what is past its retention or beyond `max_bytes`, unless another session reads it.
+    /// Drops partitions past their retention or beyond `max_bytes`, unless another session reads them.
     pub(super) async fn drop_surplus(
         &self,
         partitions: &[Partition],
@@ -109,7 +109,7 @@ impl PostgresAudit {
         Ok(())
     }
 
-    /// Returns false if another session reads it.
+    /// Drops a partition; returns false if another session reads it.
     async fn drop_partition(&self, number: i64) -> Result<bool, sqlx::Error> {
         for _ in 0..DROP_ATTEMPTS {
             match self.with_partition("SELECT drop_call_audit_partition($1)", number).await {

@@ -1,8 +1,8 @@
-//! The [`CallRecords`] on PostgreSQL, and the leases of the gateways.
+//! [`CallRecords`] on PostgreSQL, and the leases of the gateways.
 //!
-//! Keeps true: whether a lease holds is judged by the database's clock while its row is locked, so that a gateway which is
-//! told that its lease had held has lost no record, whatever the other gateways' clocks say; leases have connections of their
-//! own, so that no load delays a renewal; a gateway whose own lease has just lapsed takes nothing from others.
+//! Keeps true: a lease is judged by the database's clock while its row is locked, so that a gateway whose renewal
+//! reports that the lease had held has lost no record, regardless of other gateways' clocks; leases have connections of
+//! their own, so that no load delays a renewal; a gateway whose own lease has just lapsed takes over nothing.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::records::{
     OwnerId, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
 
-/// Columns of a row `r` that say where its call stands.
+/// Returns the columns for the status of the call in row `r`.
 fn stand_columns() -> String {
     format!(
         "r.principal, r.server, r.state, r.updated_ms, r.owner, r.owner IS NOT NULL AND NOT EXISTS \
@@ -31,7 +31,7 @@ fn stand_columns() -> String {
     )
 }
 
-/// All columns of a row `r`.
+/// Returns all columns of a row `r`.
 fn columns() -> String {
     format!(
         "{}, r.org, r.user_digest, r.plugin, r.context, r.created_ms, r.expires_ms, \
@@ -40,10 +40,11 @@ fn columns() -> String {
     )
 }
 
-/// The lease of the owner of a row `r` holds.
+/// Condition that the lease of the owner of row `r` is valid.
 const LIVES: &str = "EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > now_ms())";
-/// Resumable records of owners without a lease. Reads one index entry per owner, and more only if its lease has ended. $1 is the most.
-/// The owner is a range of one: of an equal owner PostgreSQL may read all records by their end instead, in search of his.
+/// Resumable records of owners without a lease. Reads one index entry per owner, and more only for owners whose lease
+/// has expired. $1 is the limit. The owner is compared as a range: with an equality PostgreSQL may instead read all
+/// records in the order of their expiry and filter them.
 const ORPHANS: &str = "WITH RECURSIVE owners AS (\
     (SELECT owner FROM call_records WHERE owner IS NOT NULL AND resumable ORDER BY owner LIMIT 1) \
     UNION ALL SELECT (SELECT r.owner FROM call_records r WHERE r.owner > o.owner AND r.resumable \
@@ -54,10 +55,11 @@ const ORPHANS: &str = "WITH RECURSIVE owners AS (\
     (SELECT r.call_id, r.expires_ms FROM call_records r WHERE r.owner >= g.owner AND r.owner <= g.owner AND r.resumable \
     AND r.expires_ms > now_ms() ORDER BY r.owner, r.expires_ms LIMIT $1) r \
     ORDER BY r.expires_ms LIMIT $1";
-/// The time now, not that of the statement's beginning: it may have waited for a lock.
+/// The current time. Unlike the start of the statement, it is right after a wait for a lock.
 const CLOCK: &str = "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)";
 
-/// The lease of the owner in `parameter`, if it has one, has held for long enough to judge others.
+/// Returns the condition that the lease of the owner in `parameter`, if it has one, is old enough to judge other
+/// owners.
 pub(super) fn steady(parameter: &str) -> String {
     format!(
         "NOT EXISTS (SELECT 1 FROM gateways me WHERE me.owner = {parameter} \
@@ -66,8 +68,9 @@ pub(super) fn steady(parameter: &str) -> String {
     )
 }
 
-/// Sets columns of the row of an orphan that the gateway in $1 may take; $2 is its call, $3 its owner. One statement: whoever
-/// freezes in between holds no lock. A renewal that is under way ends first, and the next one waits until this has ended.
+/// Returns the update of an orphan's row that the gateway in $1 may take over; $2 is its call, $3 its owner. A single
+/// statement, so that a process that freezes holds no lock. A renewal in progress finishes first, and the next one
+/// waits until this has ended.
 fn of_orphan(sets: &str) -> String {
     format!(
         "WITH former AS MATERIALIZED (SELECT lease_ms FROM gateways WHERE owner = $3 FOR SHARE), \
@@ -119,7 +122,7 @@ impl CallRecords for PostgresCalls {
         if self.changes(saved).await? {
             return Ok(Saved::Stored);
         }
-        // Which of the two it was decides only what the plugin is told.
+        // Only the plugin's message depends on which of the two it was.
         let row = self.stand(call).await?;
         Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Saved::Stale } else { Saved::NotOwner })
     }
@@ -194,8 +197,8 @@ impl CallRecords for PostgresCalls {
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
-        // Whoever is taking a record of this owner's holds the row until it has it: the judgement is after that, because the
-        // row is locked before its values are computed.
+        // A process that takes over a record of this owner holds the row until it has it. The row is locked before the
+        // values are computed, so they are as of a time after that.
         let statement = format!(
             "INSERT INTO gateways AS g (owner, lease_ms, since_ms, held) VALUES ($1, {CLOCK} + $2, {CLOCK}, TRUE) \
              ON CONFLICT (owner) DO UPDATE SET lease_ms = {CLOCK} + $2, held = g.lease_ms > {CLOCK}, \
@@ -222,7 +225,7 @@ impl CallRecords for PostgresCalls {
     }
 
     async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
-        // Its row stays for as long as keys may be held by it.
+        // The row stays for as long as the owner may hold keys.
         let statement =
             format!("UPDATE gateways SET lease_ms = 0, since_ms = {CLOCK}, held = FALSE WHERE owner = $1");
         let retired = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(owner.0.to_vec());
@@ -275,13 +278,13 @@ impl CallRecords for PostgresCalls {
 }
 
 impl PostgresCalls {
-    /// Whether the statement changed its row.
+    /// Runs a statement; returns whether it changed its row.
     async fn changes(&self, statement: Query<'_>) -> Result<bool, RecordError> {
         let changed = statement.execute(&self.pool).await.map_err(unavailable)?;
         Ok(changed.rows_affected() == 1)
     }
 
-    /// Writes the record of a call that runs; false where its row is another owner's, or nobody's any more.
+    /// Writes the record of a running call; returns false if the row belongs to another owner or to none.
     async fn upsert(
         &self,
         key: &RecordKey,
@@ -308,7 +311,7 @@ impl PostgresCalls {
         self.changes(upsert).await
     }
 
-    /// The same, of a call that has ended.
+    /// Writes the record of an ended call, under the same condition.
     async fn upsert_ended(&self, key: &RecordKey, owner: OwnerId, end: &End) -> Result<bool, RecordError> {
         let bytes = end.record.len().saturating_add(end.outcome.len());
         let upsert = sqlx::query(
@@ -330,8 +333,8 @@ impl PostgresCalls {
         self.changes(upsert).await
     }
 
-    /// Deletes the row of a call whose time is over and that nobody runs, before the sweep does: its id may be taken
-    /// again by a client that chose it. Whether there was one.
+    /// Deletes the row of an expired call that no live owner runs, ahead of the sweep, because a client may reuse an id
+    /// that it chose. Returns whether there was one.
     async fn forget_past(&self, call: CallId) -> Result<bool, RecordError> {
         let statement = format!(
             "DELETE FROM call_records AS r WHERE r.call_id = $1 AND r.expires_ms <= now_ms() \
@@ -341,7 +344,7 @@ impl PostgresCalls {
     }
 }
 
-/// The statement with what `key` says of whose call it is as its first eight parameters.
+/// Binds the identity of the call in `key` as the first eight parameters.
 fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
     statement
         .bind(key.call.to_vec())

@@ -1,8 +1,9 @@
-//! The room that the ledger and the records of calls have, and what becomes of what is past its time.
+//! Quotas of the ledger and the records of calls, and deletion of expired rows.
 //!
-//! Keeps true: at the bounds of a user or an org the first to end go first, and no more than is over the bound (I-4): one
-//! transaction at a time deletes of an org, and no call waits for it; one process sweeps at a time; a sweep waits for no other
-//! deletion, because it passes over rows that are locked; it deletes nothing that a gateway with a lease runs.
+//! Keeps true: at the quota of a user or an org, the calls that ended first are deleted, and no more than the excess
+//! (I-4). One transaction at a time deletes rows of an org, and no call waits for it. One process sweeps at a time; a
+//! sweep skips locked rows, so that it waits for no other deletion, and deletes nothing that a gateway with a lease
+//! runs.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use crate::clock::milliseconds;
 use crate::ledger::rules::KEEP_ABANDONED;
 use crate::records::{Bounds, KEEP_PAST, RecordKey, Share};
 
-/// How long no other process sweeps after one began.
+/// Time after the start of a sweep in which no other process sweeps.
 const TURN: Duration = Duration::from_secs(60);
 /// Distinguishes the locks of this purpose from others of the database.
 const ROOM_LOCK: i64 = 0x61_73_70;
-/// What is deleted how long after its time: at most $1 rows, $2 ms after it.
+/// Deletions of expired rows, at most $1 of those that expired more than $2 ms ago.
 const PAST: [(&str, Duration); 5] = [
     (
         "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
@@ -36,13 +37,13 @@ const PAST: [(&str, Duration); 5] = [
          LIMIT $1 FOR UPDATE SKIP LOCKED)",
         Duration::ZERO,
     ),
-    // Whatever kept the gateway that ran it from storing its end.
+    // Deletes records even of live owners that failed to store the end of a call.
     (
         "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
          WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
         KEEP_PAST,
     ),
-    // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.
+    // An owner without a lease needs no row: its calls were taken over or have ended.
     (
         "DELETE FROM gateways WHERE owner IN (SELECT owner FROM gateways \
          WHERE lease_ms < now_ms() - $2 AND since_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
@@ -52,8 +53,7 @@ const PAST: [(&str, Duration); 5] = [
 const OF_USER: (&str, &str) = ("user_digest", "of_user");
 const OF_ORG: (&str, &str) = ("org", "of_org");
 
-/// Of the ended records of one holder that are the first to have ended, those past the bounds of $2 records and $3 bytes, at
-/// most $4.
+/// Returns the deletion of one holder's earliest ended records beyond $2 records and $3 bytes, at most $4 of them.
 fn deletion((column, holder): (&str, &str)) -> String {
     format!(
         "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM (\
@@ -66,7 +66,7 @@ fn deletion((column, holder): (&str, &str)) -> String {
     )
 }
 
-/// Whether a holder keeps more than $2 records or $3 bytes.
+/// Returns the query whether a holder has more than $2 records or $3 bytes.
 fn excess((_, holder): (&str, &str)) -> String {
     format!(
         "SELECT COALESCE(SUM(records) > $2 OR SUM(bytes) > $3, FALSE) FROM record_usage WHERE holder = {holder}($1)"
@@ -74,7 +74,7 @@ fn excess((_, holder): (&str, &str)) -> String {
 }
 
 impl PostgresCalls {
-    /// Deletes what is past its retention, few rows at a time, where no other process does; run from time to time.
+    /// Deletes expired rows, a few at a time, unless another process does; run periodically.
     pub async fn sweep(&self) -> Result<(), sqlx::Error> {
         if !self.in_time(has_turn(&self.pool, "calls", TURN)).await? {
             return Ok(());
@@ -92,20 +92,20 @@ impl PostgresCalls {
         Ok(())
     }
 
-    /// Deletes what of the ended calls of the record's user and org is over the bounds, off the path of the call.
+    /// Deletes ended calls of the record's user and org beyond their quotas, outside the path of the call.
     pub(super) fn make_room_later(&self, key: &RecordKey) {
         let room = Room { pool: self.pool.clone(), bounds: self.bounds, longest: self.longest };
         let (user, org) = (key.user.to_vec(), key.org.clone());
         self.making_room.spawn(async move {
             if let Err(error) = within(room.longest, Box::pin(room.make(&user, &org))).await {
-                // The next call that ends makes it.
+                // The next call that ends tries again.
                 tracing::debug!(%error, "records of ended calls beyond the bounds stay for now");
             }
         });
     }
 }
 
-/// Deletes records beyond the bounds.
+/// Deletion of records beyond the quotas.
 struct Room {
     pool: PgPool,
     bounds: Bounds,
@@ -125,11 +125,11 @@ impl Room {
                 .bind(ROOM_LOCK);
             let is_mine: bool = lock.fetch_one(&mut *alone).await?;
             if !is_mine {
-                // Whoever has it looks again when it is done.
+                // The process that has the lock checks again when it is done.
                 return Ok(());
             }
             let mut gone = 0;
-            // Judged anew: others may have deleted since.
+            // Checked again: others may have deleted rows since.
             if is_over(&mut *alone, OF_USER, user.to_vec(), self.bounds.of_user).await? {
                 gone += delete(&mut alone, OF_USER, user.to_vec(), self.bounds.of_user).await?;
             }

@@ -1,8 +1,8 @@
-//! Brings the tables of a PostgreSQL database up to date.
+//! Migration of a PostgreSQL database's tables.
 //!
-//! Keeps true: of several processes that start at once one migrates, and the others wait for it; no migration waits for a lock
-//! for longer than the statements that queue behind it; a database whose machine is gone without a word holds a start up only during
-//! a migration.
+//! Keeps true: if several processes start at once, one migrates and the others wait for it; no migration waits for a
+//! lock for longer than the statements that queue behind it; a database whose machine has vanished delays a start only
+//! during a migration.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use super::{CONTROL, ConnectError, GIVEN_BACK_WITHIN, within};
 use crate::clock::milliseconds;
 use crate::migrations::{self, SchemaError};
 
-/// How long a process waits for another one's migration.
+/// Timeout for another process's migration.
 const MIGRATED_WITHIN: Duration = Duration::from_secs(900);
-/// How long a migration waits for a lock. Whatever uses the table queues behind it, and a call's statement fails after 1.5 s
+/// Lock timeout of a migration. Statements on the table queue behind it, and a call's statement fails after 1.5 s
 /// ([`super::Waits`]).
 const LOCK: Duration = Duration::from_secs(1);
 
@@ -26,21 +26,21 @@ const LOCK: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 struct Attempts {
     limit: u32,
-    /// Between two of them: what queued behind the migration is done by then.
+    /// Pause between two attempts, in which statements that queued behind the migration complete.
     pause: Duration,
-    /// Lock timeout of one wait for another process's migration. The wait is repeated, because only an answer tells a database that
-    /// makes it wait from one whose machine is gone.
+    /// Lock timeout of one wait for another process's migration. The wait is repeated, because only an answer
+    /// distinguishes a database that makes it wait from one whose machine is gone.
     turn: Duration,
-    /// Maximum time for an answer about the tables: longer than `turn`.
+    /// Timeout of a query about the tables; longer than `turn`.
     look: Duration,
 }
 
-/// SQLSTATE of a lock that was not free in time.
+/// SQLSTATE of a lock timeout.
 const LOCKED: [&str; 1] = ["55P03"];
-/// SQLSTATEs of a server that ends its sessions, or takes none yet.
+/// SQLSTATEs of a server that ends its sessions, or does not accept any yet.
 const SHUT_DOWN: [&str; 3] = ["57P01", "57P02", "57P03"];
 
-/// Some five minutes, well within the time that other processes wait.
+/// About five minutes, well within the time that other processes wait.
 const ATTEMPTS: Attempts = Attempts {
     limit: 60,
     pause: Duration::from_secs(4),
@@ -53,7 +53,7 @@ pub(super) async fn bring_up_to_date(options: &PgConnectOptions) -> Result<(), C
     migrate(options, ATTEMPTS).await
 }
 
-/// On a connection of its own, because a migration of large tables takes longer than a call may.
+/// Migrates on a connection of its own, because a migration of large tables takes longer than a call may.
 async fn migrate(options: &PgConnectOptions, attempts: Attempts) -> Result<(), ConnectError> {
     let failed = |error: sqlx::Error| ConnectError::of(&error);
     let lock = milliseconds(attempts.turn).to_string();
@@ -63,7 +63,7 @@ async fn migrate(options: &PgConnectOptions, attempts: Attempts) -> Result<(), C
     let pool = pool.map_err(failed)?;
     let mut connection = pool.acquire().await.map_err(failed)?.detach();
     let migrated = alone(&mut connection, attempts).await;
-    // The lock ends with the session. Err: that has ended already.
+    // Ignored: the lock ends with the session, which may have ended already.
     let _ = within(GIVEN_BACK_WITHIN, connection.close()).await;
     migrated
 }
@@ -98,14 +98,14 @@ async fn take_turn(connection: &mut PgConnection, attempts: Attempts) -> Result<
     }
 }
 
-/// Applies what the database lacks: what that is has to be answered at once, a migration takes as long as it takes.
+/// Applies the missing migrations. The query for them has a timeout, the migrations have none.
 async fn apply_pending(connection: &mut PgConnection, look: Duration) -> Result<(), SchemaError> {
     let stores = [&migrations::CONTROL, &migrations::POSTGRES];
     let pending = within(look, migrations::pending(&mut *connection, &stores)).await?;
     migrations::apply(connection, &pending).await
 }
 
-/// The error of tables that could not be brought up to date; a database that went away meanwhile says nothing of them.
+/// Returns the error of a failed migration. A database that became unavailable says nothing about its tables.
 fn failure(error: SchemaError) -> ConnectError {
     let SchemaError::Failed(MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)) = &error
     else {
@@ -138,10 +138,10 @@ mod tests {
 
     use super::*;
 
-    /// Nothing that must end takes so long.
+    /// Longer than anything that must end takes.
     const HANG: Duration = Duration::from_secs(60);
 
-    /// A database that lets one session in, and answers none of its statements.
+    /// A database that accepts one session and answers none of its statements.
     async fn silent(listener: TcpListener) {
         const READY: &[u8] = b"Z\0\0\0\x05I";
         let (mut session, _) = listener.accept().await.unwrap();
@@ -151,7 +151,7 @@ mod tests {
         session.write_all(b"R\0\0\0\x08\0\0\0\0").await.unwrap();
         session.write_all(READY).await.unwrap();
         while let Ok(read @ 1..) = session.read(&mut message).await {
-            // A pool asks whether a connection is alive by a `Sync`.
+            // A pool checks whether a connection is alive by a `Sync`.
             if message[..read] == *b"S\0\0\0\x04" {
                 session.write_all(READY).await.unwrap();
             }

@@ -6,7 +6,7 @@ use crate::control::{
     MachineCertificateRecord, RevocationRecord, StoreError,
 };
 
-/// In milliseconds, as everything here.
+/// Milliseconds, like all times here.
 const CREATED: u64 = 50_500;
 const EXPIRES: u64 = 900_000;
 const URI: &str = "spiffe://example.org/press";
@@ -50,7 +50,7 @@ pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
     assert_eq!(listed().await, [one.clone(), named.clone()]);
     assert_eq!(store.machine_certificates("others").await.unwrap(), []);
     assert_eq!(store.load().await.unwrap().machine_certificates, [one.clone(), named.clone()]);
-    // Another machine, or another org, does not get it.
+    // Another machine, or another org, is refused.
     for name in [hash(1), uri()] {
         let other_org =
             MachineCertificateRecord { org: "others".into(), ..certificate("c3", "press", name.clone()) };
@@ -83,7 +83,7 @@ pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
     for id in ["c1", "c2"] {
         store.delete_machine_certificate(&at(CREATED), "robots", id).await.unwrap();
     }
-    // What has ended makes room, and its name is free.
+    // Expired certificates free capacity, and their names.
     for number in 0..MAX_MACHINE_CERTIFICATES_PER_ORG {
         put(store, CREATED, &certificate(&format!("n{number}"), "arm", hash(number))).await;
     }
@@ -101,7 +101,7 @@ pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
     store.delete_machine_certificate(&at(EXPIRES), "robots", "later").await.unwrap();
 }
 
-/// A URI that has ended would else be anybody's who knows the hash of its certificate.
+/// Otherwise anyone who knows the hash of a certificate could claim its expired URI.
 pub(super) async fn keep_their_uri_after_they_have_ended(store: &dyn ControlStore) {
     let named = certificate("u1", "press", uri());
     put(store, CREATED, &named).await;
@@ -120,7 +120,7 @@ pub(super) async fn keep_their_uri_after_they_have_ended(store: &dyn ControlStor
     store.delete_machine_certificate(&at(EXPIRES), "others", "u4").await.unwrap();
 }
 
-/// A certificate would be good again when its revocation is forgotten after a day, as tokens need it.
+/// Otherwise a certificate would be valid again when its revocation is deleted after a day, which suffices for tokens.
 pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn ControlStore) {
     let of = |id: &str, kind: &str, org: &str, target: &str| RevocationRecord {
         kind: kind.into(),
@@ -142,7 +142,7 @@ pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn Cont
     assert_eq!(revoke("m5", "token_hash", "others", &own).await, 100_000);
     assert_eq!(revoke("m6", "token_hash", "robots", &foreign).await, 100_000);
     assert_eq!(revoke("m7", "user", "robots", "arm").await, 100_000);
-    // Whose hash it is, is not known where a URI is registered: one of its certificates may be meant.
+    // While a URI is registered, a hash may belong to one of its certificates.
     put(
         store,
         CREATED,
@@ -150,7 +150,7 @@ pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn Cont
     )
     .await;
     assert_eq!(revoke("m8", "token_hash", "robots", &foreign).await, EXPIRES + 5);
-    // With the registration that it hits a revocation is renewed.
+    // A revocation is extended with the registration that it matches.
     let renewed = MachineCertificateRecord {
         created_at: CREATED + 60_000,
         expires_at: 2 * EXPIRES,
@@ -167,7 +167,7 @@ pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn Cont
     }
 }
 
-/// A hash may be written down by anybody who saw the certificate.
+/// Anyone who has seen a certificate can register its hash.
 pub(super) async fn are_whose_who_proves_to_hold_the_key(store: &dyn ControlStore) {
     put(store, CREATED, &certificate("w1", "press", hash(7))).await;
     let written = MachineCertificateRecord { org: "others".into(), ..certificate("w2", "press", hash(7)) };
@@ -177,7 +177,7 @@ pub(super) async fn are_whose_who_proves_to_hold_the_key(store: &dyn ControlStor
     assert_eq!(put(store, CREATED, &holder).await, "w2");
     assert_eq!(store.machine_certificates("robots").await.unwrap(), []);
     assert_eq!(store.machine_certificate_named(&hash(7)).await.unwrap(), Some(holder.clone()));
-    // Renewed without a proof it keeps the one that it has, and nobody else takes it.
+    // A renewal without proof keeps the earlier proof, and nobody else can take the name.
     let renewed = MachineCertificateRecord { id: "w3".into(), proved: false, ..holder.clone() };
     assert_eq!(put(store, CREATED, &renewed).await, "w2");
     assert!(store.machine_certificate_named(&hash(7)).await.unwrap().unwrap().proved);

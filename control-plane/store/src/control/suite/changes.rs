@@ -1,15 +1,15 @@
-//! What changed adds up to what there is.
+//! Changes add up to the current state.
 
 use crate::control::{ChangedRevocations, ControlState, ControlStore, MachineBound, OrgState, Since};
 
-/// A state that is kept up to date by what changed.
+/// A state kept up to date by changes.
 #[derive(Default)]
 pub(super) struct Followed {
     state: ControlState,
 }
 
 impl Followed {
-    /// Takes what changed since it was called last.
+    /// Applies the changes since the last call.
     pub(super) async fn catch_up(&mut self, store: &dyn ControlStore) {
         match store.since(self.state.revision).await.unwrap() {
             Since::All(state) => panic!("everything instead of what changed up to {}", state.revision),
@@ -88,7 +88,7 @@ impl Followed {
     }
 }
 
-/// In an order that does not depend on how they came; limits keep theirs within an org.
+/// Sorts independently of the order of arrival; limits keep theirs within an org.
 fn sort(state: &mut ControlState) {
     state.servers.sort_by(|a, b| a.name.cmp(&b.name));
     state.exposure.sort_by_key(|record| format!("{record:?}"));
@@ -99,7 +99,7 @@ fn sort(state: &mut ControlState) {
     state.machine_certificates.sort_by(|a, b| a.id.cmp(&b.id));
 }
 
-/// What one org's write forgets of another one.
+/// A write of one org deletes expired machines of another.
 pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore) {
     let mut followed = Followed { state: store.load().await.unwrap() };
     let key = |id: &str, org: &str, expires_at: u64| crate::control::MachineKeyRecord {
@@ -119,7 +119,7 @@ pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore)
     assert!(!store.put_machine_bound(&at(6), "other", &bound).await.unwrap().changed, "the same again");
     let stored = store.machine_bound("other").await.unwrap();
     assert_eq!((stored.revision, &stored.value), (written.revision, &bound));
-    // As long as the API takes them, and of a form that no index compresses.
+    // Entries as long as the API accepts, in a form that no index compresses.
     let long =
         |kind: &str| (0..256).map(|n: u64| format!("{kind}{:0>120x}", u128::from(n + 1).pow(9))).collect();
     let longest = MachineBound { groups: long("g"), scopes: long("s") };
@@ -149,7 +149,7 @@ pub(super) async fn of_an_unknown_revision_are_everything(store: &dyn ControlSto
     };
     assert_eq!(state, store.load().await.unwrap());
     let change = super::change();
-    // An org's older rows of the audit go: the changes that they told of are known no more.
+    // The audit rows that recorded an org's earlier changes are pruned.
     store.prune(&change, 0).await.unwrap();
     assert!(matches!(store.since(0).await.unwrap(), Since::All(_)));
     let Since::Changed(none) = store.since(revision).await.unwrap() else {

@@ -1,4 +1,4 @@
-//! Forms of parts as they were published last.
+//! Forms of parts as last published.
 
 use super::{change, files};
 use crate::control::{ControlStore, ExposureRecord, MAX_FORM_BYTES, PublishedForm};
@@ -58,7 +58,7 @@ pub(super) async fn go_with_what_they_are_of(store: &dyn ControlStore) {
     assert_eq!(store.published_forms(&parts).await.unwrap(), all[..2], "nothing is stored of the other org");
     store.delete_server(&change(), "formed").await.unwrap();
     assert_eq!(store.published_forms(&parts).await.unwrap(), all[1..2]);
-    // A control plane that is late, or of an earlier version.
+    // Written by a slow control plane, or by one of an earlier version.
     store.put_published_forms(&all[..1]).await.unwrap();
     store.put_server(&change(), "formed", &files("a"), "h1").await.unwrap();
     assert_eq!(store.published_forms(&parts[..1]).await.unwrap(), [], "the new server is another one");

@@ -1,11 +1,11 @@
-//! Keys of machines, and the revocations that hit them.
+//! Keys of machines, and the revocations that match them.
 
 use super::{change, revocation};
 use crate::control::{
     Change, ControlStore, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord, RevocationRecord, StoreError,
 };
 
-/// In milliseconds, as everything here.
+/// Milliseconds, like all times here.
 const CREATED: u64 = 50_500;
 const EXPIRES: u64 = 900_000;
 
@@ -40,7 +40,7 @@ pub(super) async fn are_kept_by_org_until_they_end(store: &dyn ControlStore) {
     }
     store.delete_machine_key(&at(CREATED), "robots", "k1").await.unwrap();
     assert_eq!(store.machine_keys("robots").await.unwrap(), [new]);
-    // What has ended makes room for the next one.
+    // Expired keys free capacity.
     for number in 0..MAX_MACHINE_KEYS_PER_ORG - 1 {
         store.add_machine_key(&at(CREATED), &key(&format!("n{number}"), "robots", "arm")).await.unwrap();
     }
@@ -53,7 +53,7 @@ pub(super) async fn are_kept_by_org_until_they_end(store: &dyn ControlStore) {
     store.delete_machine_key(&at(EXPIRES), "robots", "more").await.unwrap();
 }
 
-/// A key would be good again when its revocation is forgotten after a day, as tokens need it.
+/// Otherwise a key would be valid again when its revocation is deleted after a day, which suffices for tokens.
 pub(super) async fn stay_revoked_as_long_as_they_live(store: &dyn ControlStore) {
     let press = key("k4", "robots", "press");
     store.add_machine_key(&at(CREATED), &press).await.unwrap();
@@ -82,7 +82,7 @@ pub(super) async fn stay_revoked_as_long_as_they_live(store: &dyn ControlStore) 
         store.add_revocation(&at(CREATED), &of(id, kind, org, target)).await.unwrap();
         assert_eq!(store.revocation(id).await.unwrap().unwrap().until, until, "{id}");
     }
-    // Of the same second as the revocation, or earlier: hit too, whichever was written first.
+    // Keys created in the same second as the revocation, or earlier, match too, in either order of writing.
     let late = |id: &str, created_at| MachineKeyRecord {
         created_at,
         expires_at: EXPIRES + 1,

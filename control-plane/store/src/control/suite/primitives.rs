@@ -1,4 +1,4 @@
-//! The servers that may have a primitive under an id.
+//! Servers that may have a primitive under an id.
 
 use super::{change, files};
 use crate::control::{

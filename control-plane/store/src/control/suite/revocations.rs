@@ -1,4 +1,4 @@
-//! Several revocations by one write, and those since a revision.
+//! Several revocations in one write, and those since a revision.
 
 use super::changes::Followed;
 use super::{change, revocation};
@@ -6,7 +6,7 @@ use crate::control::{
     Change, ControlStore, MAX_REVOCATIONS_AT_ONCE, MachineKeyRecord, RevocationRecord, StoreError,
 };
 
-/// Leaves nothing of them.
+/// Several tokens' revocations in one write; deletes them again.
 pub(super) async fn of_several_tokens_are_one_write(store: &dyn ControlStore, followed: &mut Followed) {
     let change = Change { at: 7_000, ..change() };
     let key = MachineKeyRecord {
@@ -68,7 +68,7 @@ pub(super) async fn of_several_tokens_are_one_write(store: &dyn ControlStore, fo
     followed.catch_up(store).await;
 }
 
-/// Two batches of one moment, as many as one read returns. Leaves nothing of them.
+/// Two batches of the same time, together as many as one read returns; deletes them again.
 async fn batches_of_one_moment_are_read_one_after_the_other(store: &dyn ControlStore) {
     let change = Change { at: 7_000, ..change() };
     let before = store.revision().await.unwrap();
