@@ -1,22 +1,23 @@
-//! Files that only their owner may read: databases that hold answers, tokens' ids and policy.
+//! Files that only their owner may access: databases with answers, token ids and policy.
 //!
-//! Keeps true: a file is private before its first byte is written, whatever the umask is, and one that an earlier
-//! version left open to others is closed to them. Refuses: opening a file that exists; closing a second descriptor
-//! of a database would drop the locks that SQLite holds on it in this process (fcntl(2), advisory locks).
+//! Keeps true: a file is private before its first byte is written, regardless of the umask, and an existing file that
+//! an earlier version left accessible to others is made private. Refuses: to open an existing file, because closing a
+//! second descriptor of a database would release the locks that SQLite holds on it in this process (fcntl(2), advisory
+//! locks).
 
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Read and written by the owner alone.
+/// Mode that only the owner may read and write.
 pub(crate) const FILE: u32 = 0o600;
 const DIRECTORY: u32 = 0o700;
 
-/// Makes an empty database file, or takes an existing one and what SQLite keeps beside it from everybody else.
+/// Creates an empty database file, or makes an existing one and SQLite's files for it private.
 pub(crate) fn database(path: &Path) -> io::Result<()> {
     match OpenOptions::new().write(true).create_new(true).mode(FILE).open(path) {
-        // What SQLite makes beside it gets the database's own mode.
+        // SQLite creates its further files with the mode of the database.
         Ok(_) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
@@ -29,13 +30,13 @@ pub(crate) fn database(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory and those above it, or takes an existing one from everybody else.
+/// Creates a directory and its parents, or makes an existing one private.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)?;
     tighten(path, DIRECTORY)
 }
 
-/// Writes a new file whole, or an existing one anew.
+/// Writes a file, replacing the content of an existing one.
 pub(crate) async fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     use tokio::io::AsyncWriteExt;
     let mut file =
@@ -44,7 +45,7 @@ pub(crate) async fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<
     file.flush().await
 }
 
-/// Takes away what `most` does not allow; a file that is not there needs nothing.
+/// Removes permissions that `most` does not include; ignores a missing file.
 fn tighten(path: &Path, most: u32) -> io::Result<()> {
     let mode = match fs::metadata(path) {
         Ok(metadata) => metadata.permissions().mode() & 0o7777,
@@ -55,7 +56,7 @@ fn tighten(path: &Path, most: u32) -> io::Result<()> {
         return Ok(());
     }
     match fs::set_permissions(path, fs::Permissions::from_mode(mode & most)) {
-        // SQLite has removed it in between.
+        // SQLite has removed it since.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         changed => changed,
     }

@@ -1,9 +1,9 @@
-//! The public halves of the keys by which gateways sign the platform's tokens: each gateway publishes its own, and all of
-//! them together are what services verify tokens with.
+//! Public halves of the keys with which gateways sign the platform's tokens: each gateway publishes its own, and
+//! services verify tokens with all of them.
 //!
-//! Owns: the [`PublishedKeys`] port. Refuses: private halves, and reading what it keeps. Keeps true: a key stays published
-//! until its own time is over, whatever becomes of its gateway and of its lease; a key is never published for less long than
-//! was said before, unless its gateway withdraws; keys are bounded for each gateway and in all (I-4).
+//! Owns: the [`PublishedKeys`] port. Refuses: private halves, and to read what it stores. Keeps true: a key stays
+//! published until it expires, regardless of its gateway and that gateway's lease; its expiry never becomes earlier
+//! unless its gateway withdraws it; keys are bounded per gateway and in total (I-4).
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ mod memory;
 
 pub use memory::MemoryKeys;
 
-/// Most keys of one gateway: the one that signs, the next one, the one before, and one more where its clock is not the
-/// store's.
+/// Maximum number of keys of one gateway: the current, the next and the previous one, and one more in case its clock
+/// differs from the store's.
 pub const MAX_OF_GATEWAY: u32 = 4;
-/// Most keys of all gateways: as a JWK set they stay below 50 KiB, more than which libraries of services do not read (the
-/// default of Nimbus JOSE + JWT).
+/// Maximum number of keys of all gateways: as a JWK set they stay below 50 KiB, the default limit of libraries that
+/// services use (Nimbus JOSE + JWT).
 pub const MAX_KEYS: u32 = 200;
-/// Bytes of a key's id, which is a thumbprint.
+/// Maximum length of a key's id in bytes; it is a thumbprint.
 pub const MAX_KID: usize = 64;
-/// Bytes of a key on P-256 as a JWK, with room.
+/// Maximum length of a P-256 key as a JWK in bytes, with a margin.
 pub const MAX_JWK: usize = 512;
 
 /// A key to publish.
@@ -35,13 +35,13 @@ pub struct PublicJwk {
     pub jwk: String,
 }
 
-/// A key that is published.
+/// A published key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Published {
-    /// Whose it is; several gateways may publish one key.
+    /// Gateway that publishes it; several gateways may publish the same key.
     pub owner: OwnerId,
     pub key: PublicJwk,
-    /// How much longer, by the store's clock.
+    /// Time until it expires, by the store's clock.
     pub left: Duration,
 }
 
@@ -58,20 +58,21 @@ pub enum PublishError {
     TooLarge,
 }
 
-/// Keeps the keys. On return of `Ok` from [`PublishedKeys::publish`] every gateway over the same store reads the key.
+/// Store of published keys. Once [`PublishedKeys::publish`] has returned `Ok`, every gateway on the same store reads
+/// the key.
 #[async_trait]
 pub trait PublishedKeys: Send + Sync {
-    /// Publishes a key of `owner`'s for `lasts` from now on, or for longer where that was said before.
+    /// Publishes a key of `owner` for `lasts` from now on, or until its earlier expiry if that is later.
     async fn publish(&self, owner: OwnerId, key: &PublicJwk, lasts: Duration) -> Result<(), PublishError>;
 
-    /// Every key whose time is not over.
+    /// Returns all keys that have not expired.
     async fn published(&self) -> Result<Vec<Published>, PublishError>;
 
-    /// The owner signs nothing any more: its keys are published for another `rest` at most.
+    /// Withdraws the keys of an owner that no longer signs: they expire after `rest` at the latest.
     async fn withdraw(&self, owner: OwnerId, rest: Duration) -> Result<(), PublishError>;
 }
 
-/// Refuses what no row should hold.
+/// Rejects keys that are too large for a row.
 pub(crate) fn bounded(key: &PublicJwk) -> Result<(), PublishError> {
     match key.kid.len() <= MAX_KID && key.jwk.len() <= MAX_JWK {
         true => Ok(()),
@@ -79,11 +80,11 @@ pub(crate) fn bounded(key: &PublicJwk) -> Result<(), PublishError> {
     }
 }
 
-/// How much longer something lasts that ends at `until_ms`.
+/// Returns the time left until `until_ms`.
 pub(crate) fn left(until_ms: i64, now_ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(until_ms.saturating_sub(now_ms)).unwrap_or_default())
 }
 
-/// The port's conformance suite; every backend passes it.
+/// Conformance suite of the port; every backend passes it.
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;

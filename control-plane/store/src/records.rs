@@ -1,11 +1,11 @@
-//! Records of calls: what another gateway or another worker needs to go on with one that runs, and how one ended that
-//! somebody may come back for.
+//! Records of calls: the data with which another gateway or worker can resume a running call, and the outcome of an
+//! ended one to which a client may return.
 //!
-//! Owns: the [`CallRecords`] port. Refuses: reading what it keeps; records, capsules, states and outcomes arrive sealed
-//! by the gateway. Keeps true: the record of a running call has one owner, and only its owner changes it; of several
-//! that would take over an orphan exactly one does; a checkpoint is never replaced by an older one; what has ended
-//! never changes again; a record ends with its time (ADR 6), and the ended ones of a user and of an org are bounded in
-//! number and bytes, the first to end go first (I-4).
+//! Owns: the [`CallRecords`] port. Refuses: to read what it stores; the gateway seals records, capsules, states and
+//! outcomes. Keeps true: the record of a running call has one owner, and only the owner changes it; of several gateways
+//! that try to take over an orphan exactly one succeeds; a checkpoint is never replaced by an older one; an ended call
+//! never changes again; a record expires (ADR 6), and the ended ones of a user and of an org are bounded in number and
+//! bytes, the first to end being deleted first (I-4).
 
 use std::time::Duration;
 
@@ -18,59 +18,60 @@ mod state;
 pub use memory::MemoryRecords;
 pub use state::State;
 
-/// The id of a call: its UUID, of version 7, or of version 8 where its client chose what it is made from.
+/// Id of a call: a UUID of version 7, or of version 8 if derived from a value that its client chose.
 pub type CallId = [u8; 16];
-/// Whose a call is: a digest of who that is, with the client or without.
+/// Digest of the principal that a call belongs to, with or without its client.
 pub type Principal = [u8; 16];
 
-/// The longest that a record is kept after its call has ended.
+/// Maximum retention of a record after its call has ended.
 pub const MAX_KEEP: Duration = Duration::from_secs(24 * 3600);
 
-/// How long after its lease a gateway is believed to live, where somebody would be told that its call is lost: one that
-/// only waited for a slow store renews its lease in this time. What can be taken over is, at once.
+/// Time after the end of its lease for which a gateway is believed to be alive before its calls are reported as lost: a
+/// gateway that only waited for a slow store renews its lease in this time. Calls that can be taken over are taken over
+/// at once.
 pub const BELIEVED: Duration = Duration::from_secs(5);
 
-/// Time for which the lease of a gateway must have held without a gap before it takes what gateways with lapsed leases left. When
-/// the store was away all leases have lapsed, and in this time those that live renew theirs.
+/// Minimum age of a gateway's uninterrupted lease before it takes over calls of gateways with lapsed leases. After an
+/// outage of the store all leases have lapsed, and in this time the live gateways renew theirs.
 pub const STEADY: Duration = Duration::from_secs(8);
 
-/// Time after which a row goes that is past its own time and whose gateway still lives.
+/// Retention of an expired row whose gateway is still alive.
 pub(crate) const KEEP_PAST: Duration = Duration::from_secs(3600);
 
-/// One run of one gateway.
+/// Run of a gateway, from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(pub [u8; 16]);
 
-/// Owner of the records of calls with which no gateway goes on ([`CallRecords::give_up`]): no gateway has this id.
+/// Owner of the records of calls that no gateway resumes ([`CallRecords::give_up`]); no gateway has this id.
 pub const NOBODY: OwnerId = OwnerId([0; 16]);
 
-/// Owner of a lease that gateways renew while they leave orphans for want of room. As long as it holds,
+/// Owner of a lease that gateways renew while they leave orphans for lack of capacity. As long as it is valid,
 /// [`CallRecords::give_up`] gives up none. No gateway has this id.
 pub const NO_ROOM: OwnerId = OwnerId([0xff; 16]);
 
-/// What a record says of its call in clear.
+/// Unsealed part of a call's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordKey {
     pub call: CallId,
     pub org: String,
     pub principal: Principal,
-    /// The principal whatever the client: a user can register any number of these.
+    /// The principal regardless of the client, because a user can register any number of clients.
     pub user: Principal,
-    /// The name of the virtual server.
+    /// Name of the virtual server.
     pub server: String,
-    /// `id@version` of what runs the call.
+    /// `id@version` of the plugin that runs the call.
     pub plugin: String,
-    /// What the caller groups calls by; empty for a call on its own.
+    /// Context with which the caller groups calls; empty for a separate call.
     pub context: String,
     /// Unix milliseconds.
     pub created_ms: i64,
-    /// Unix milliseconds; until when the record counts: of several that are put, the latest.
+    /// Expiry of the record in Unix milliseconds; the latest one put applies.
     pub expires_ms: i64,
-    /// Whether the record is enough for another gateway to go on with the call.
+    /// Whether another gateway can resume the call from the record.
     pub resumes: bool,
 }
 
-/// What is kept of a call.
+/// Stored record of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRecord {
     pub org: String,
@@ -81,47 +82,47 @@ pub struct CallRecord {
     pub context: String,
     pub state: State,
     pub created_ms: i64,
-    /// When the state was stored last.
+    /// Time at which the state was last stored.
     pub updated_ms: i64,
     pub expires_ms: i64,
-    /// Who runs the call; `None` when it has ended.
+    /// Gateway that runs the call; `None` when it has ended.
     pub owner: Option<OwnerId>,
-    /// Whether that gateway is gone: it has given up its lease, or has had none for [`BELIEVED`].
+    /// Whether that gateway is gone: it has retired, or has had no lease for [`BELIEVED`].
     pub is_left: bool,
-    /// Whether it has given up its lease, or never had one: it is gone for certain.
+    /// Whether it has retired or never had a lease, and so is gone for certain.
     pub is_retired: bool,
     pub resumes: bool,
-    /// Sealed; what the call was asked for.
+    /// Sealed request of the call.
     pub record: Bytes,
-    /// The number of the capsule; 0 before the first.
+    /// Number of the capsule; 0 before the first.
     pub seq: u64,
-    /// Sealed; empty before the first.
+    /// Sealed checkpoint; empty before the first.
     pub capsule: Bytes,
-    /// Sealed; what the call has come to so far, empty at first.
+    /// Sealed progress of the call; empty at first.
     pub memory: Bytes,
-    /// Sealed; how the call ended, empty before.
+    /// Sealed outcome of the call; empty before its end.
     pub outcome: Bytes,
 }
 
-/// The standing of a call: the small part of its record, for callers that look again and again.
+/// Status of a call: the small part of its record, for callers that poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stand {
     pub principal: Principal,
     pub server: String,
     pub state: State,
-    /// When the state was stored last, in Unix milliseconds.
+    /// Time at which the state was last stored, in Unix milliseconds.
     pub updated_ms: i64,
-    /// The gateway that runs the call; `None` when it has ended.
+    /// Gateway that runs the call; `None` when it has ended.
     pub owner: Option<OwnerId>,
-    /// The same as in [`CallRecord`].
+    /// See [`CallRecord::is_left`].
     pub is_left: bool,
-    /// The same as in [`CallRecord`].
+    /// See [`CallRecord::is_retired`].
     pub is_retired: bool,
     pub resumes: bool,
 }
 
 impl CallRecord {
-    /// Returns the standing of its call.
+    /// Returns the status of the call.
     pub fn stand(&self) -> Stand {
         Stand {
             principal: self.principal,
@@ -136,53 +137,53 @@ impl CallRecord {
     }
 }
 
-/// How a call ended.
+/// End of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// A state in which a call stays.
+    /// A terminal state.
     pub state: State,
-    /// Sealed; takes the place of what another gateway needed to go on.
+    /// Sealed; replaces the data that another gateway would have needed to resume the call.
     pub record: Bytes,
     pub outcome: Bytes,
-    /// At most [`MAX_KEEP`].
+    /// Retention, at most [`MAX_KEEP`].
     pub keep: Duration,
 }
 
-/// A record whose owner is gone.
+/// A resumable record whose owner is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orphan {
     pub call: CallId,
     pub owner: OwnerId,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Saved {
     Stored,
-    /// A checkpoint with the same or a higher number is stored already.
+    /// A checkpoint with the same or a higher number is already stored.
     Stale,
-    /// The record is another owner's, or its call has ended.
+    /// The record belongs to another owner, or its call has ended.
     NotOwner,
 }
 
-/// Whether an owner's lease had held until it was renewed.
+/// State of an owner's lease at its renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// It had, or it is the first.
+    /// It was valid until now, or this is the first.
     Held,
-    /// It had ended: records may have been taken over in between.
+    /// It had expired: others may have taken over records since.
     Lapsed,
 }
 
-/// What somebody may keep of calls that have ended.
+/// Quota of ended calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     pub records: u32,
-    /// Of records and outcomes.
+    /// Bytes of records and outcomes.
     pub bytes: u32,
 }
 
-/// What one user and one org may keep of calls that have ended.
+/// Quotas of ended calls, of one user and of one org.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub of_user: Share,
@@ -198,12 +199,13 @@ impl Default for Bounds {
     }
 }
 
-/// Which records of one principal at one server are asked for, the latest calls first.
+/// Selection of records of one principal at one server, latest calls first.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing<'a> {
     pub principal: Principal,
     pub server: &'a str,
-    /// Only calls that began before this one: when it began, in Unix milliseconds, and its id, which orders those of one time.
+    /// Only calls created before this one: its creation time in Unix milliseconds, and its id, which orders calls of
+    /// the same time.
     pub before: Option<(i64, CallId)>,
     pub limit: u32,
 }
@@ -216,11 +218,11 @@ pub enum RecordError {
     Full,
 }
 
-/// Keeps what calls have saved and how they ended. On return of `Ok`, what was stored is durable.
+/// Store of calls' records and outcomes. Data is durable once a method has returned `Ok`.
 #[async_trait]
 pub trait CallRecords: Send + Sync {
-    /// Makes the record of a call that runs, or replaces the owner's own. One that is not enough to go on with replaces
-    /// none that is, only its state, and from when on it tells.
+    /// Creates the record of a running call, or replaces the owner's own. A record that is not resumable does not
+    /// replace a resumable one, but only updates its state and times.
     async fn put(
         &self,
         key: &RecordKey,
@@ -229,7 +231,7 @@ pub trait CallRecords: Send + Sync {
         record: Bytes,
     ) -> Result<Saved, RecordError>;
 
-    /// Stores a capsule with the number `seq`, which rises within a call from 1, and the memory beside it.
+    /// Stores a capsule with the number `seq`, which increases within a call from 1, together with the memory.
     async fn save_capsule(
         &self,
         call: CallId,
@@ -241,27 +243,27 @@ pub trait CallRecords: Send + Sync {
     /// Replaces the memory.
     async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError>;
 
-    /// What is kept of a call.
+    /// Returns the record of a call.
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError>;
 
-    /// Returns the standing of a call, as [`CallRecords::find`] does: reads neither its record, capsule and memory nor its outcome.
+    /// Returns the status of a call like [`CallRecords::find`], without reading its record, capsule, memory or outcome.
     async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError>;
 
-    /// The records of a principal at a server.
+    /// Returns records of a principal at a server.
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError>;
 
-    /// The call has ended, and its record says how; one that had none gets it now. Others of its user
-    /// and org make room where the bounds are reached.
+    /// Stores the end of a call, creating its record if it had none. If quotas are exceeded, other records of its user
+    /// and org are deleted.
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError>;
 
-    /// The call that began then has ended, and nobody will ask how. The record of another owner stays, and so does that of a later call
-    /// with the same id, which its client may choose again. False where there is none of `owner`'s.
+    /// Deletes the record of an ended call to which no client can return. A record of another owner stays, as does that
+    /// of a later call with the same id, which its client may reuse. Returns false if `owner` has no such record.
     async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError>;
 
-    /// Keeps the owner's records its own for another `lease`.
+    /// Renews the owner's lease on its records for `lease`.
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError>;
 
-    /// Those of the calls that have a record, with its owner. One read for all of them.
+    /// Returns those of the calls that have a record, each with its owner, in a single read.
     async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, RecordError> {
         let mut owners = Vec::with_capacity(calls.len());
         for call in calls {
@@ -270,26 +272,26 @@ pub trait CallRecords: Send + Sync {
         Ok(owners)
     }
 
-    /// The owner runs no calls any more: those it leaves are orphans at once, and its lease is not renewed again.
+    /// Ends the lease of an owner that runs no calls any more: its remaining calls are orphans at once, and its lease
+    /// cannot be renewed.
     async fn retire(&self, owner: OwnerId) -> Result<(), RecordError>;
 
-    /// At most `limit` records that another gateway can go on with, whose time has not ended and whose owner has no
-    /// lease.
+    /// Returns at most `limit` resumable records that have not expired and whose owner has no lease.
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError>;
 
-    /// Makes an orphan the record of `owner`; false when it is none any more. An owner with a lease of its own takes what has a
-    /// lapsed one only once its own has held for [`STEADY`].
+    /// Makes `owner` the owner of an orphan; returns false if it is no longer one. If the previous owner's lease has
+    /// lapsed, an owner with a lease must have held its own for [`STEADY`].
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError>;
 
-    /// Ends the wait for a gateway that goes on with an orphan: it is no orphan any more, its owner is [`NOBODY`] and its state
-    /// [`State::Failed`], and it is kept for `keep` at least. False when it is no orphan, or while the lease of [`NO_ROOM`] holds;
-    /// `owner` is who judges that, as in [`CallRecords::take`]. Its record stays as it is.
+    /// Gives up an orphan that no gateway resumes: its owner becomes [`NOBODY`] and its state [`State::Failed`], and it
+    /// is kept for at least `keep`. Returns false if it is not an orphan, or while the lease of [`NO_ROOM`] is valid;
+    /// `owner` must meet the condition of [`CallRecords::take`]. The sealed record is unchanged.
     async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError>;
 
-    /// Waits until what is over the bounds is deleted, which no call waits for.
+    /// Waits until records beyond the quotas are deleted, which no call waits for.
     async fn room_made(&self) {}
 }
 
-/// The port's conformance suite; every backend passes it.
+/// Conformance suite of the port; every backend passes it.
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;

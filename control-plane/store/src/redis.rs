@@ -1,9 +1,9 @@
-//! A Redis server, or a Redis Cluster, that all gateways share: what must be fast and may be lost.
+//! A Redis server or Redis Cluster that all gateways share, for state that must be fast and may be lost.
 //!
-//! Owns: the connections, their address, and how long an answer may take. Refuses: to keep anything whose loss is a fault of
-//! security or money (I-6). Keeps true: opening waits for nobody, so that a gateway starts while Redis is away; whoever asks
-//! gets an answer or an error within a bound, [`ANSWER_WITHIN`] and where much is on its way [`ROOM_WITHIN`]; what is large
-//! delays nothing of another lane; an error never says a password.
+//! Owns: the connections, their address, and the timeouts of answers. Refuses: to store anything whose loss would harm
+//! security or money (I-6). Keeps true: opening does not connect, so that a gateway starts while Redis is unavailable;
+//! every request gets an answer or an error within [`ANSWER_WITHIN`], or [`ROOM_WITHIN`] under back-pressure; large
+//! commands delay no other lane; no error contains a password.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,53 +34,54 @@ pub use inbox::RedisInbox;
 pub use outbox::RedisOutbox;
 pub use sessions::RedisDirectory;
 
-/// The longest that a call waits for Redis, which answers within a millisecond or two where it is well. What waits longer
-/// costs its caller more than what Redis would have said is worth.
+/// Timeout of a command; a healthy Redis answers within a millisecond or two. A longer wait would cost the caller more
+/// than the answer is worth.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
-/// The longest that a command waits until less is on its way to Redis.
+/// Maximum wait of a command for capacity while too many bytes are in flight.
 pub const ROOM_WITHIN: Duration = Duration::from_secs(1);
-/// Of one attempt to connect: several fit into the five seconds in which a Redis that came back is used again.
+/// Timeout of one attempt to connect: several fit into the five seconds in which a Redis that has returned is used
+/// again.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// Between attempts to connect, at most.
+/// Maximum pause between attempts to connect.
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
-/// Longer than its client tries by itself.
+/// Time without an answer after which a connection is replaced; longer than its client retries by itself.
 const REPLACED_AFTER: Duration = Duration::from_secs(4);
-/// Between the scheme of one server and the addresses of a Cluster.
+/// Suffix of the URL scheme of a Cluster, which is followed by several addresses.
 const CLUSTER: &str = "+cluster";
 
-/// One gateway's connections to Redis, apart by what they carry: large events delay no limit of anybody, and a lane that is silent
-/// stops no other.
+/// One gateway's connections to Redis, separated by purpose: large events delay no rate limit, and a silent lane blocks
+/// no other.
 pub struct Lanes {
-    /// Decisions on limits.
+    /// Connection for decisions on rate limits.
     pub limits: Redis,
-    /// The directory of sessions, the bus, and the inboxes and followers of calls.
+    /// Connection for the directory of sessions, the bus, and the inboxes and followers of calls.
     pub directory: Redis,
-    /// The events of calls, and answers that are kept.
+    /// Connection for the events of calls and stored answers.
     pub events: Redis,
 }
 
 impl Lanes {
-    /// Needs a running tokio runtime. Nothing is asked yet.
+    /// Creates the lanes, without connecting yet. Needs a running tokio runtime.
     pub fn open(url: &str) -> Result<Lanes, BadUrl> {
         Lanes::open_within(url, ANSWER_WITHIN)
     }
 
-    /// The same with another bound on an answer.
+    /// Creates the lanes with another timeout of answers.
     pub fn open_within(url: &str, within: Duration) -> Result<Lanes, BadUrl> {
         let lane = || Redis::open_within(url, within);
         Ok(Lanes { limits: lane()?, directory: lane()?, events: lane()? })
     }
 }
 
-/// One lane: a Redis that is connected to when it is first asked, and again whenever the connection was lost.
+/// One lane: a connection that is made at the first request and again whenever it was lost.
 #[derive(Clone)]
 pub struct Redis {
     link: Link,
-    /// Bytes on their way, and whether they are answered.
+    /// Bytes in flight, and whether Redis answers.
     traffic: Arc<Traffic>,
-    /// Of an answer.
+    /// Timeout of an answer.
     within: Duration,
-    /// The server, or some nodes of the Cluster, for connections that wait.
+    /// The server, or some nodes of the Cluster, for blocking connections.
     nodes: Arc<[Client]>,
 }
 
@@ -90,8 +91,8 @@ enum Link {
     Cluster(ClusterConnection),
 }
 
-/// One server. Keeps true: a connection that gives no answer for [`REPLACED_AFTER`] is made anew, whatever the reason: its
-/// client gives up by itself where it is not let in, and stays with a server that is gone or has become a replica.
+/// A single server. Keeps true: a connection without an answer for [`REPLACED_AFTER`] is replaced, whatever the reason,
+/// because its client gives up if authentication fails, and stays with a server that is gone or has become a replica.
 struct One {
     client: Client,
     within: Duration,
@@ -105,7 +106,7 @@ impl One {
         Ok(One { client, within, manager, failing_since: Mutex::default() })
     }
 
-    /// Nothing is asked yet.
+    /// Creates a connection manager, without connecting yet.
     fn connect(client: &Client, within: Duration) -> RedisResult<ConnectionManager> {
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(CONNECT_WITHIN))
@@ -118,14 +119,14 @@ impl One {
         self.manager.lock().clone()
     }
 
-    /// Notes whether there was an answer.
+    /// Records whether there was an answer.
     fn noted(&self, answered: bool) {
         let mut since = self.failing_since.lock();
         match *since {
             _ if answered => *since = None,
             None => *since = Some(Instant::now()),
             Some(at) if at.elapsed() >= REPLACED_AFTER => {
-                // It could be made before, and nothing is asked.
+                // Cannot fail, as it succeeded before and does not connect.
                 if let Ok(fresh) = One::connect(&self.client, self.within) {
                     *self.manager.lock() = fresh;
                 }
@@ -136,7 +137,7 @@ impl One {
     }
 }
 
-/// Why there is no such Redis. Says nothing of the URL, which may hold a password.
+/// Fault of a Redis URL. Does not repeat the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
 pub enum BadUrl {
     #[error(
@@ -148,7 +149,7 @@ pub enum BadUrl {
     Client(String),
 }
 
-/// Redis gave no answer, or refused.
+/// Failure of a request to Redis: no answer, or an error.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     #[error("Redis does not answer within {} ms", .0.as_millis())]
@@ -162,7 +163,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether nobody answered; a refusal is an answer.
+    /// Whether there was no answer; an error from Redis is an answer.
     fn is_silence(&self) -> bool {
         match self {
             Fault::Silent(_) => true,
@@ -172,7 +173,7 @@ impl Fault {
     }
 }
 
-/// Whether a URL names a Redis. Nothing is asked.
+/// Checks whether a URL is valid for Redis, without connecting.
 pub fn check(url: &str) -> Result<(), BadUrl> {
     match cluster(url, ANSWER_WITHIN)? {
         Some(_) => Ok(()),
@@ -181,12 +182,12 @@ pub fn check(url: &str) -> Result<(), BadUrl> {
 }
 
 impl Redis {
-    /// Needs a running tokio runtime. Nothing is asked yet.
+    /// Creates a connection, without connecting yet. Needs a running tokio runtime.
     pub fn open(url: &str) -> Result<Redis, BadUrl> {
         Redis::open_within(url, ANSWER_WITHIN)
     }
 
-    /// The same with another bound on an answer.
+    /// Creates a connection with another timeout of answers.
     pub fn open_within(url: &str, within: Duration) -> Result<Redis, BadUrl> {
         let (link, nodes) = match cluster(url, within)? {
             Some((client, nodes)) => {
@@ -202,12 +203,12 @@ impl Redis {
         Ok(Redis { link, traffic: Arc::default(), within, nodes: nodes.into() })
     }
 
-    /// Asks what is of no tenant, or of one key.
+    /// Runs a command without a key or with a single one.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
         self.ask_large(command, 0).await
     }
 
-    /// The same with a command of so many bytes.
+    /// Runs a command of the given number of bytes.
     async fn ask_large<T: FromRedisValue>(&self, command: &Cmd, bytes: usize) -> Result<T, Fault> {
         let asking = async {
             match &self.link {
@@ -220,12 +221,12 @@ impl Redis {
         self.traffic.admit(bytes, asking).await
     }
 
-    /// Runs a script, all of whose keys are of one tenant.
+    /// Runs a script whose keys all belong to one tenant.
     async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Fault> {
         self.run_large(invocation, 0).await
     }
 
-    /// The same with arguments of so many bytes.
+    /// Runs a script whose arguments have the given number of bytes.
     async fn run_large<T: FromRedisValue>(
         &self,
         invocation: &ScriptInvocation<'_>,
@@ -256,18 +257,18 @@ async fn in_time<T>(within: Duration, answer: impl Future<Output = RedisResult<T
     }
 }
 
-/// Milliseconds until a key expires. What expires at once is not kept.
+/// Returns the milliseconds until a key expires, at least 1, because Redis rejects 0.
 fn lifetime(left: Duration) -> i64 {
     milliseconds(left).max(1)
 }
 
-/// The client of one server. What is wrong with a URL is told together with it, so it is not repeated.
+/// Returns the client of one server. Its error is not repeated, because it may contain the URL.
 fn server(url: &str) -> Result<Client, BadUrl> {
     Client::open(url).map_err(|_| BadUrl::Form)
 }
 
-/// The client of a Cluster, where the URL names one: credentials for all nodes, and the addresses of some of them.
-/// Their clients are beside it.
+/// Returns the client of a Cluster, and a client for each listed node, if the URL names a Cluster: credentials for all
+/// nodes, and the addresses of some of them.
 fn cluster(url: &str, within: Duration) -> Result<Option<(ClusterClient, Vec<Client>)>, BadUrl> {
     let (scheme, rest) = url.split_once("://").ok_or(BadUrl::Form)?;
     let Some(scheme) = scheme.strip_suffix(CLUSTER) else { return Ok(None) };

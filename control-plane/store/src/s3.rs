@@ -1,10 +1,10 @@
-//! An object store that speaks S3, for what several machines write and read: artifacts of calls and packages of plugins.
+//! An object store with an S3 API, for artifacts of calls and packages of plugins that several machines write and read.
 //!
-//! Owns: the backends of [`Blobs`](crate::blobs::Blobs) and [`Packages`](crate::packages::Packages) whose bytes are there.
-//! What is known of an object, and how much everybody has, is in PostgreSQL: an object store counts nothing, so that a quota
-//! of several gateways cannot be held there. Keeps true: what is written is on this machine until it is complete, and then
-//! one request puts it, so that no half object is ever there; a name in the store is random and used once; bytes that are
-//! read have the digest that was written, or are refused.
+//! Owns: the backends of [`Blobs`](crate::blobs::Blobs) and [`Packages`](crate::packages::Packages) whose bytes are
+//! there. Descriptions and usage are in PostgreSQL: an object store keeps no counts, so that it cannot enforce a quota
+//! across gateways. Keeps true: an upload is on this machine until it is complete, and then a single request stores it,
+//! so that no partial object is ever visible; a name in the store is random and used once; bytes that are read must
+//! match the written digest, or they are rejected.
 
 mod blobs;
 mod client;
@@ -19,16 +19,16 @@ pub use client::{Fault, S3};
 pub use packages::S3Packages;
 pub use place::{BadUrl, Place, check};
 
-/// What signs the requests.
+/// Credentials that sign the requests.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub access_key: String,
     pub secret_key: asp_platform::secret::Secret,
-    /// Of temporary credentials.
+    /// Session token of temporary credentials.
     pub session_token: Option<asp_platform::secret::Secret>,
 }
 
-/// An object store as its operator names it.
+/// Object store as configured by the operator.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub place: Place,
@@ -37,11 +37,11 @@ pub struct Settings {
     pub links: Option<Links>,
 }
 
-/// That whoever asks for large bytes is given a signed URL instead.
+/// Settings of signed URLs, which callers get instead of large bytes.
 #[derive(Clone, Debug)]
 pub struct Links {
-    /// The origin under which clients reach the store, where that is another one.
+    /// Origin under which clients reach the store, if it differs.
     pub origin: Option<String>,
-    /// How long a URL can be used.
+    /// Lifetime of a URL.
     pub life: std::time::Duration,
 }

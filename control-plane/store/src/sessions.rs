@@ -1,9 +1,9 @@
-//! What the gateways of a cluster must know of a legacy session beside its sealed id, which says the rest: whether it has
-//! ended, what its client set, and at which gateways it is.
+//! Shared state of a legacy session that its sealed id does not contain: whether it has ended, its client's settings,
+//! and its gateways.
 //!
-//! Owns: the [`SessionDirectory`] port. Refuses: who may use a session, which the sealed id proves. Keeps true: a session that
-//! has ended stays so for as long as its id could be used; nothing is kept for longer than that; what is kept of a session
-//! is bounded (I-4).
+//! Owns: the [`SessionDirectory`] port. Refuses: to decide who may use a session, which the sealed id proves. Keeps
+//! true: an ended session stays ended for as long as its id could be used; nothing is kept for longer than that; the
+//! state of a session is bounded (I-4).
 
 use std::time::Duration;
 
@@ -17,26 +17,26 @@ pub mod suite;
 
 pub use memory::MemoryDirectory;
 
-/// A session's own id, within the sealed one.
+/// Id of a session, within the sealed one.
 pub type SessionId = [u8; 16];
 
-/// Most gateways of a session that are remembered, those that came to it last: it moves when one of them ends or is new.
+/// Maximum number of gateways kept per session, the latest ones; a session moves when a gateway starts or ends.
 pub const MAX_GATEWAYS: usize = 8;
 
-/// What is kept of a session.
+/// State of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     Open(Open),
-    /// Its client has ended it.
+    /// Ended by its client.
     Ended,
 }
 
-/// What is kept of a session that has not ended.
+/// State of a session that has not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Open {
-    /// The level of log messages that its client set, as the gateway numbers them.
+    /// Log level set by the client, as numbered by the gateway.
     pub log_level: Option<u8>,
-    /// The other gateways that it was at and may still be at, at most [`MAX_GATEWAYS`].
+    /// Other gateways that may still serve the session, at most [`MAX_GATEWAYS`].
     pub gateways: Vec<OwnerId>,
 }
 
@@ -44,10 +44,10 @@ pub struct Open {
 #[error("the directory of sessions is not available: {0}")]
 pub struct DirectoryError(pub String);
 
-/// Keeps what is known of sessions. `left` is for how much longer the session's id could be used.
+/// Directory of sessions. `left` is the remaining lifetime of the session's id.
 #[async_trait]
 pub trait SessionDirectory: Send + Sync {
-    /// The session is at `gateway` from now on, too.
+    /// Records that `gateway` serves the session from now on, too.
     async fn enter(
         &self,
         session: SessionId,
@@ -55,7 +55,7 @@ pub trait SessionDirectory: Send + Sync {
         left: Duration,
     ) -> Result<Entry, DirectoryError>;
 
-    /// Its client set the level of log messages. Nothing comes of it once it has ended.
+    /// Stores the log level that the client set; no effect once the session has ended.
     async fn set_log_level(
         &self,
         session: SessionId,
@@ -63,6 +63,6 @@ pub trait SessionDirectory: Send + Sync {
         left: Duration,
     ) -> Result<(), DirectoryError>;
 
-    /// It has ended; at which gateways it was.
+    /// Ends the session; returns the gateways that served it.
     async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError>;
 }

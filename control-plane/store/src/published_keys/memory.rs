@@ -1,4 +1,4 @@
-//! The published keys of one process.
+//! Published keys of one process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::{MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, Published, Publis
 use crate::clock::{milliseconds, now_ms};
 use crate::records::OwnerId;
 
-/// Keeps keys until the process ends.
+/// Keys kept until the process ends.
 #[derive(Default)]
 pub struct MemoryKeys {
-    /// By owner and `kid`.
+    /// Keys by owner and `kid`.
     keys: Mutex<HashMap<(OwnerId, String), Row>>,
 }
 

@@ -1,4 +1,4 @@
-//! What every [`PublishedKeys`] must do.
+//! Conformance suite of [`PublishedKeys`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -12,15 +12,15 @@ const ONE: OwnerId = OwnerId([1; 16]);
 const OTHER: OwnerId = OwnerId([2; 16]);
 const HOUR: Duration = Duration::from_secs(3600);
 const MINUTE: Duration = Duration::from_secs(60);
-/// Nothing in a suite takes as long.
+/// Longer than anything in the suite takes.
 const SLACK: Duration = Duration::from_secs(30);
 
-/// The key with this id.
+/// Returns a key with this id.
 pub fn key(kid: &str) -> PublicJwk {
     PublicJwk { kid: kid.into(), jwk: format!(r#"{{"kty":"EC","kid":"{kid}"}}"#) }
 }
 
-/// What is published, by owner and id, and for about how long.
+/// Returns the published keys by owner and id, and how long each lasts.
 async fn all(keys: &dyn PublishedKeys) -> Vec<(OwnerId, String, Duration)> {
     let mut all: Vec<(OwnerId, String, Duration)> = Vec::new();
     for Published { owner, key: found, left } in keys.published().await.unwrap() {
@@ -50,12 +50,12 @@ pub async fn run(keys: &dyn PublishedKeys) {
     let first = all(keys).await;
     assert!(is_about(first[0].2, HOUR) && is_about(first[1].2, MINUTE), "{first:?}");
 
-    // A renewal makes it longer, and nothing makes it shorter.
+    // A renewal extends it, and nothing shortens it.
     keys.publish(OTHER, &key("a"), HOUR).await.unwrap();
     keys.publish(ONE, &key("a"), Duration::ZERO).await.unwrap();
     assert!(all(keys).await.iter().all(|(_, _, left)| is_about(*left, HOUR)));
 
-    // But its gateway, for all of its keys and for no other's; who withdraws keeps what ends sooner as it is.
+    // Only its gateway can, for all of its own keys; those that expire sooner stay unchanged.
     keys.withdraw(OTHER, 2 * MINUTE).await.unwrap();
     keys.withdraw(OTHER, HOUR).await.unwrap();
     let left = all(keys).await;
@@ -75,14 +75,14 @@ pub async fn run(keys: &dyn PublishedKeys) {
     }
 }
 
-/// Invariant I-4: keys are bounded for each gateway and in all. Runs against an empty store.
+/// Invariant I-4: keys are bounded per gateway and in total. Runs against an empty store.
 pub async fn keeps_to_its_bounds(keys: &dyn PublishedKeys) {
     let owner = |n: u32| OwnerId([u8::try_from(n).unwrap(); 16]);
     let publish = async |n, kid: &str, lasts| keys.publish(owner(n), &key(kid), lasts).await;
     for kid in 0..MAX_OF_GATEWAY {
         publish(0, &kid.to_string(), if kid == 0 { Duration::ZERO } else { HOUR }).await.unwrap();
     }
-    // One was over from the start.
+    // One had expired from the start.
     publish(0, "next", HOUR).await.unwrap();
     assert!(matches!(publish(0, "more", HOUR).await, Err(PublishError::Full)));
     for n in 1..=MAX_KEYS - MAX_OF_GATEWAY {

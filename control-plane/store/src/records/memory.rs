@@ -1,4 +1,4 @@
-//! The records of calls of one process.
+//! Records of calls of one process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::clock::{milliseconds, now_ms};
 
-/// Most records it keeps.
+/// Maximum number of records.
 const MAX_RECORDS: usize = 10_000;
 
-/// Keeps records until the process ends.
+/// Records kept until the process ends.
 #[derive(Default)]
 pub struct MemoryRecords {
     bounds: Bounds,
@@ -29,11 +29,11 @@ struct Inner {
     leases: HashMap<OwnerId, HeldLease>,
 }
 
-/// The lease of one owner, in Unix milliseconds.
+/// Lease of one owner, in Unix milliseconds.
 #[derive(Clone, Copy)]
 struct HeldLease {
     until: i64,
-    /// Since when it has held without a gap.
+    /// Start of its uninterrupted validity.
     since: i64,
 }
 
@@ -47,7 +47,7 @@ impl Inner {
         record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease| lease.until <= now))
     }
 
-    /// The record of an orphan, if `owner` may take it.
+    /// Returns the record of an orphan, if `owner` may take it over.
     fn takes(&mut self, orphan: &Orphan, owner: OwnerId, now: i64) -> Option<&mut CallRecord> {
         let record = self.records.get(&orphan.call)?;
         let is_orphan = record.owner == Some(orphan.owner) && self.is_orphan(record, now);
@@ -57,20 +57,20 @@ impl Inner {
         self.records.get_mut(&orphan.call)
     }
 
-    /// Whether `owner` may take what `former` has left.
+    /// Whether `owner` may take over calls of `former`.
     fn may_take(&self, former: OwnerId, owner: OwnerId, now: i64) -> bool {
         let steady = |lease: &HeldLease| lease.until > now && lease.since <= now - milliseconds(STEADY);
         !self.leases.contains_key(&former) || self.leases.get(&owner).is_none_or(steady)
     }
 
-    /// The record as it is now.
+    /// Returns the record with its current status.
     fn told(&self, record: &CallRecord, now: i64) -> CallRecord {
         let is_left = self.has_no_lease(record, now.saturating_sub(milliseconds(BELIEVED)));
         let is_retired = record.owner.is_some_and(|owner| !self.leases.contains_key(&owner));
         CallRecord { is_left, is_retired, ..record.clone() }
     }
 
-    /// Forgets a record that is not the owner's, whose time is over and that nobody runs.
+    /// Deletes an expired record of another owner that no live gateway runs.
     fn forget_past(&mut self, call: CallId, owner: OwnerId) {
         let now = now_ms();
         let is_past = |record: &CallRecord| {
@@ -83,7 +83,7 @@ impl Inner {
         }
     }
 
-    /// A place for another record: what is past its time goes first, then what ended first.
+    /// Whether another record fits, after deleting expired records and, if needed, the first that ended.
     fn has_room(&mut self) -> bool {
         if self.records.len() >= MAX_RECORDS {
             let now = now_ms();
@@ -99,7 +99,7 @@ impl Inner {
         self.records.len() < MAX_RECORDS
     }
 
-    /// Deletes what of the ended calls that are `theirs` is over their share.
+    /// Deletes the ended calls selected by `theirs` that exceed the quota.
     fn make_room(&mut self, share: Share, theirs: impl Fn(&CallRecord) -> bool) {
         let mut theirs: Vec<(i64, CallId, usize)> = self
             .records
@@ -119,7 +119,7 @@ impl Inner {
 }
 
 impl MemoryRecords {
-    /// As the default, with other bounds.
+    /// Creates a store with other quotas.
     pub fn bounded(bounds: Bounds) -> MemoryRecords {
         MemoryRecords { bounds, inner: Mutex::default() }
     }
@@ -132,7 +132,7 @@ impl MemoryRecords {
     }
 }
 
-/// The record of a call that runs.
+/// Returns the record of a running call.
 fn running(key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> CallRecord {
     CallRecord {
         org: key.org.clone(),
@@ -220,7 +220,7 @@ impl CallRecords for MemoryRecords {
     }
 
     async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
-        // Of what is large a reference is copied.
+        // Cloning large fields only copies references.
         Ok(self.find(call).await?.map(|record| record.stand()))
     }
 

@@ -1,6 +1,6 @@
-//! Where a call is, for everybody who speaks of calls.
+//! States of a call, used wherever calls are described.
 
-/// Where a call is (ADR 1). `InputRequired` and `AuthRequired` are the suspended states.
+/// State of a call (ADR 1). `InputRequired` and `AuthRequired` are the suspended states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Submitted,
@@ -25,12 +25,12 @@ impl State {
         State::Rejected,
     ];
 
-    /// Whether a call stays in it.
+    /// Whether the state is final.
     pub const fn is_terminal(self) -> bool {
         matches!(self, State::Completed | State::Failed | State::Cancelled | State::Rejected)
     }
 
-    /// The state's name in stores, metrics and audit.
+    /// Returns the state's name in stores, metrics and audit.
     pub const fn as_str(self) -> &'static str {
         match self {
             State::Submitted => "submitted",

@@ -1,4 +1,4 @@
-//! What every [`CallRecords`] must do.
+//! Conformance suite of [`CallRecords`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -16,14 +16,14 @@ use crate::clock::now_ms;
 const LIVING: OwnerId = OwnerId([1; 16]);
 const OTHER: OwnerId = OwnerId([2; 16]);
 const LEASE: Duration = Duration::from_secs(60);
-/// When the calls of [`key`] began.
+/// Creation time of the calls of [`key`].
 const BEGAN: i64 = 5;
 const HOUR: Duration = Duration::from_secs(3600);
-/// The bounds of [`keeps_to_its_bounds`].
+/// Quotas that [`keeps_to_its_bounds`] expects.
 pub const SMALL: Bounds =
     Bounds { of_user: Share { records: 3, bytes: 100 }, of_org: Share { records: 5, bytes: 1_000 } };
 
-/// What identifies the call number `n`.
+/// Returns the key of call number `n`.
 pub fn key(n: u8) -> RecordKey {
     RecordKey {
         call: [n; 16],
@@ -69,7 +69,7 @@ pub async fn run(records: &dyn CallRecords) {
     an_id_whose_time_is_over_may_be_taken_again(records).await;
 }
 
-/// Also before anything has swept: who chose the id comes with another call.
+/// Even before a sweep: the client that chose the id makes another call with it.
 async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) {
     let over = |n| End { keep: Duration::ZERO, ..end(n) };
     let gone = OwnerId([9; 16]);
@@ -85,7 +85,7 @@ async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) 
     }
     assert_eq!(records.finish(&key(42), OTHER, over("first")).await.unwrap(), Saved::Stored);
     assert_eq!(records.finish(&key(42), LIVING, end("again")).await.unwrap(), Saved::Stored);
-    // Whoever has a lease still runs it.
+    // An owner with a lease still runs it.
     let runs = RecordKey { expires_ms: 1, ..key(43) };
     records.put(&runs, LIVING, State::Working, text("runs")).await.unwrap();
     assert_eq!(records.put(&runs, gone, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
@@ -203,7 +203,7 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     let late = records.finish(&key(44), dead, end("late")).await.unwrap();
     assert_eq!(late, Saved::NotOwner, "an owner that comes back says nothing of it");
 
-    // Whoever has just come back is no judge of one whose lease has lapsed.
+    // A gateway that has just returned cannot judge one whose lease has lapsed.
     let slow = OwnerId([46; 16]);
     records.put(&key(46), slow, State::Working, text("asked")).await.unwrap();
     for owner in [slow, quick] {
@@ -217,7 +217,7 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     }
 }
 
-/// Finds a call's record, and checks that its standing is the same where that alone is asked for.
+/// Finds a call's record, and checks that its status is the same when read alone.
 async fn find(records: &dyn CallRecords, call: CallId) -> Result<Option<CallRecord>, RecordError> {
     let found = records.find(call).await?;
     let stand = records.stand(call).await?;
@@ -242,7 +242,7 @@ async fn an_owner_that_was_away_too_long_is_told(records: &dyn CallRecords) {
     assert_eq!(records.save_memory(key(6).call, away, text("kept")).await.unwrap(), Saved::Stored);
 }
 
-/// After a pause of the store the leases of all have ended, and whoever comes back first is no judge of the others.
+/// After an outage of the store all leases have expired, and the first to return cannot judge the others.
 async fn who_has_just_lapsed_takes_nothing_from_others_that_have(records: &dyn CallRecords) {
     let (slow, quick) = (OwnerId([26; 16]), OwnerId([27; 16]));
     records.put(&key(26), slow, State::Working, text("asked")).await.unwrap();
@@ -317,7 +317,7 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
         records.drop_record(call, BEGAN, owner).await.unwrap();
     }
     assert_eq!(find(records, call).await.unwrap(), Some(ended));
-    // One that had no record gets it at its end.
+    // A call without a record gets one at its end.
     assert_eq!(records.finish(&key(21), LIVING, end("late")).await.unwrap(), Saved::Stored);
     assert_eq!(find(records, key(21).call).await.unwrap().unwrap().outcome, text("late"));
 }
@@ -345,7 +345,7 @@ async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn Cal
     assert!(list(Some(32), 9).await.is_empty());
 }
 
-/// A record of a call that ended after every other one: the clock stands in milliseconds.
+/// Stores the end of a call after all others, because the clock has a resolution of milliseconds.
 async fn finish_last(records: &dyn CallRecords, key: &RecordKey, end: End) {
     let ended = now_ms();
     assert_eq!(records.finish(key, LIVING, end).await.unwrap(), Saved::Stored);
@@ -363,7 +363,7 @@ async fn kept_of(records: &dyn CallRecords, calls: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// Against an empty store with the bounds [`SMALL`] (I-4).
+/// Runs against an empty store with the quotas [`SMALL`] (I-4).
 pub async fn keeps_to_its_bounds(records: &dyn CallRecords) {
     let all = [50, 51, 52, 53, 54, 55, 60, 61, 62, 63, 98, 99];
     let of_another = |n| RecordKey { principal: [n; 16], user: [n; 16], ..key(n) };
@@ -387,7 +387,7 @@ pub async fn keeps_to_its_bounds(records: &dyn CallRecords) {
     }
     let kept = kept_of(records, &all).await;
     assert_eq!(kept, [50, 55, 60, 61, 62, 63, 98], "five of the org, the first to end go first");
-    // Bytes, and what was deleted, are counted no more.
+    // Deleted records and their bytes are no longer counted.
     for n in 64..=80 {
         finish_last(records, &of_another(n), end("x")).await;
     }

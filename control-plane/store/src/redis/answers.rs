@@ -1,6 +1,6 @@
-//! Answers in Redis: a value for each, and what an org keeps in all, in one slot of a Cluster.
+//! Answers in Redis: one value for each, and the usage of an org, in one slot of a Cluster.
 //!
-//! Keeps true: everything of an org ends by itself with its last answer.
+//! Keeps true: all keys of an org expire with its last answer.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::answers::{Answered, Answers, AnswersError, BUDGET};
 use crate::hex::hex;
 use crate::ledger::{Budget, LedgerKey};
 
-/// Bytes of the hash of a request, which a value begins with.
+/// Bytes of the hash of a request, with which a value begins.
 const HASH: usize = 32;
 
 /// Answers in Redis.
@@ -28,7 +28,7 @@ impl RedisAnswers {
         RedisAnswers::with_budget(redis, BUDGET)
     }
 
-    /// With another budget for each org.
+    /// Creates a store with another budget for each org.
     pub fn with_budget(redis: Redis, budget: Budget) -> RedisAnswers {
         RedisAnswers { redis, keep: Script::new(include_str!("answers/keep.lua")), budget }
     }
@@ -73,7 +73,7 @@ fn unreadable() -> AnswersError {
     AnswersError("Redis holds something else where an answer is kept".into())
 }
 
-/// The org is the tag that says the slot.
+/// The org is the hash tag that determines the slot.
 fn place(org: [u8; 16], what: &str) -> String {
     format!("asp:answer:{{{}}}:{what}", hex(&org))
 }

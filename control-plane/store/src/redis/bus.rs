@@ -1,7 +1,8 @@
-//! The bus in Redis: a channel of its publish and subscribe for each gateway.
+//! The bus in Redis: one publish-subscribe channel per gateway.
 //!
-//! A Cluster carries what is published to all of its nodes, so that one of them is listened to. Keeps true: a listener whose
-//! connection is lost, or silent, listens again, at the next node, and learns that it may have missed something.
+//! A Cluster forwards published messages to all of its nodes, so that listening at one node suffices. Keeps true: a
+//! listener whose connection is lost, or silent, reconnects to the next node, and learns that it may have missed
+//! messages.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::bus::{Bus, BusError, BusEvent, MAX_MESSAGE};
 use crate::hex::hex;
 use crate::records::OwnerId;
 
-/// Between two looks whether the server still answers: a connection whose other end is gone says nothing of it.
+/// Interval of pings, because a connection does not notice that its other end is gone.
 const PING_EVERY: Duration = Duration::from_secs(2);
 
 /// A bus in Redis.
@@ -61,13 +62,13 @@ fn channel(gateway: OwnerId) -> String {
     format!("asp:bus:{}", hex(&gateway.0))
 }
 
-/// Listens at one node after the other, for ever.
+/// Listens at one node after another, for ever.
 async fn listen(nodes: &[Client], channel: &str, sender: &QueueSender) {
     let mut is_told = false;
     for node in nodes.iter().cycle() {
         match listen_at(node, channel, sender).await {
             Ok(()) => is_told = false,
-            // Once, not for each attempt while Redis is away.
+            // Logged once per outage, not for each attempt.
             Err(error) if !is_told => {
                 tracing::warn!(%error, "this gateway hears nothing of the others until Redis is back");
                 is_told = true;
@@ -78,7 +79,7 @@ async fn listen(nodes: &[Client], channel: &str, sender: &QueueSender) {
     }
 }
 
-/// Returns when the node is gone: an error where it was never there.
+/// Listens until the connection ends; fails if it could not be made.
 async fn listen_at(node: &Client, channel: &str, sender: &QueueSender) -> redis::RedisResult<()> {
     let subscribing = async {
         let mut subscribed = node.get_async_pubsub().await?;
@@ -93,7 +94,7 @@ async fn listen_at(node: &Client, channel: &str, sender: &QueueSender) -> redis:
     loop {
         tokio::select! {
             message = messages.next() => match message {
-                // Full: what comes is lost rather than kept here.
+                // If the queue is full, messages are dropped rather than kept here.
                 Some(message) => {
                     let _ = sender.offer(Bytes::copy_from_slice(message.get_payload_bytes()));
                 }

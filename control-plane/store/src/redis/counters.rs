@@ -1,7 +1,7 @@
-//! Exact limits for all gateways together: token buckets in Redis, taken by one script.
+//! Exact limits across all gateways: token buckets in Redis, drawn from by one script.
 //!
-//! Keeps true: the buckets of one take are in one slot of a Cluster; the time is Redis's own, and never goes back; a bucket is
-//! forgotten when it is full again, not before.
+//! Keeps true: the buckets of one draw are in one slot of a Cluster; the time is Redis's own, and never goes back; a
+//! bucket is forgotten once it is full, not before.
 
 use async_trait::async_trait;
 use redis::Script;
@@ -11,9 +11,9 @@ use super::Redis;
 use crate::counter::{Bucket, CounterError, Counters, Taken};
 use crate::hex::hex;
 
-/// Bytes of the hash of a tenant: two in one slot share nothing but the slot.
+/// Bytes of a tenant's hash; tenants with the same hash share only a slot.
 const TENANT: usize = 8;
-/// Bytes of the hash of a bucket: no two buckets ever have the same.
+/// Bytes of a bucket's hash; collisions are practically impossible.
 const BUCKET: usize = 16;
 
 /// Counters in Redis.
@@ -45,13 +45,13 @@ impl Counters for RedisCounters {
     }
 }
 
-/// What the keys of a tenant's buckets begin with, `asp:limit:{tenant}`. Tenant and bucket are hashes: names may be long,
-/// and hold what has a meaning in a key.
+/// Returns the prefix of the keys of a tenant's buckets, `asp:limit:{tenant}`. Tenant and bucket are hashed, because
+/// names may be long and contain characters with a meaning in keys.
 fn place(tenant: &str) -> String {
     format!("asp:limit:{{{}}}", hashed::<TENANT>(tenant))
 }
 
-/// The first bytes of a hash, as hex digits.
+/// Returns the first bytes of a hash in hex.
 fn hashed<const BYTES: usize>(text: &str) -> String {
     hex(Sha256::digest(text).get(..BYTES).unwrap_or_default())
 }

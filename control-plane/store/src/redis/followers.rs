@@ -1,6 +1,6 @@
-//! The followers of calls in Redis: a sorted set for each call, of gateways by the time at which their entries end.
+//! Followers of calls in Redis: a sorted set per call, of gateways by the expiry of their entries.
 //!
-//! Keeps true: everything of a call ends by itself with its last entry, by Redis's clock.
+//! Keeps true: all data of a call expires with its last entry, by Redis's clock.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Inboxes in Redis: a hash for each call, and what an org keeps in all, in one slot of a Cluster, so that the script which adds an
-//! entry counts its bytes.
+//! Inboxes in Redis: a hash per call, and the usage of its org, in one slot of a Cluster, so that the script that adds
+//! an entry counts its bytes.
 //!
-//! Keeps true: everything of an org ends by itself with its last entry.
+//! Keeps true: all data of an org expires with its last entry.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl RedisInbox {
         RedisInbox::with_org_bytes(redis, MAX_ORG_BYTES)
     }
 
-    /// Inboxes with another bound for each org.
+    /// Creates inboxes with another limit for each org.
     pub fn with_org_bytes(redis: Redis, org_bytes: usize) -> RedisInbox {
         RedisInbox {
             redis,
@@ -92,7 +92,7 @@ fn unreadable() -> InboxError {
     InboxError::Unavailable("Redis holds something else where the inbox of a call is kept".into())
 }
 
-/// A script on an inbox and on what its org keeps in all; its first argument is the call.
+/// Prepares a script on an inbox and the usage of its org; its first argument is the call.
 fn on(script: &Script, inbox: InboxId) -> ScriptInvocation<'_> {
     let org = format!("asp:inbox:{{{}}}", hex(&inbox.org));
     let mut invocation = script.prepare_invoke();
@@ -101,7 +101,7 @@ fn on(script: &Script, inbox: InboxId) -> ScriptInvocation<'_> {
     invocation
 }
 
-/// The org is the tag that says the slot.
+/// The org is the hash tag that determines the slot.
 fn place(inbox: InboxId) -> String {
     format!("asp:inbox:{{{}}}:{}", hex(&inbox.org), hex(&inbox.call))
 }

@@ -1,6 +1,6 @@
-//! The outbox in Redis: a hash and a list for each call, in one slot of a Cluster, and a script for each operation.
+//! The outbox in Redis: a hash and a list per call, in one slot of a Cluster, and a script per operation.
 //!
-//! Keeps true: what is kept of a call ends by itself when its time is over.
+//! Keeps true: the data of a call expires by itself.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::outbox::{
 };
 use crate::records::{CallId, OwnerId};
 
-/// The answer of the scripts about a call: its log, the number that comes next, the last entries before, and of each open
-/// one from before those its number and the entry.
+/// Reply of the scripts about a call: its log, the next number, the last entries before that, and the number and entry
+/// of each open one before those.
 type Reply = Option<(LogId, u64, Vec<Bytes>, Vec<Bytes>)>;
 
 /// An outbox in Redis.
@@ -86,7 +86,7 @@ impl Outbox for RedisOutbox {
 
     async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
         let mut read = on(&self.read, call);
-        // What is beyond has no number.
+        // No entry has a higher number.
         read.arg(from.min(MAX_NUMBER));
         self.kept(&read).await
     }
@@ -102,7 +102,7 @@ fn unreadable() -> OutboxError {
     OutboxError::Unavailable("Redis holds something else where the events of a call are kept".into())
 }
 
-/// Open entries by their numbers, in order, of a list of a number and an entry each.
+/// Parses a list of alternating numbers and open entries; returns them by number.
 fn numbered(pinned: &[Bytes]) -> Result<Vec<(u64, Bytes)>, OutboxError> {
     let pair = |pair: &[Bytes]| {
         let [number, entry] = pair else { return None };
@@ -114,7 +114,7 @@ fn numbered(pinned: &[Bytes]) -> Result<Vec<(u64, Bytes)>, OutboxError> {
     Ok(numbered)
 }
 
-/// A script on the two keys of a call.
+/// Prepares a script on the two keys of a call.
 fn on(script: &Script, call: CallId) -> ScriptInvocation<'_> {
     let key = format!("asp:outbox:{{{}}}", hex(&call));
     let mut invocation = script.prepare_invoke();

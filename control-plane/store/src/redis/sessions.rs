@@ -1,6 +1,6 @@
-//! The directory of sessions in Redis: a hash for each session, changed by one script.
+//! The directory of sessions in Redis: a hash per session, changed by one script.
 //!
-//! Keeps true: what is kept of a session ends by itself when its id cannot be used any more.
+//! Keeps true: the data of a session expires when its id can no longer be used.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! The traffic of one lane to Redis: bytes on their way, and whether Redis answers.
+//! Flow control of one lane to Redis: bytes in flight, and whether Redis answers.
 //!
-//! Keeps true: bytes on their way are bounded (I-4), and whoever waits for room does so for a bounded time; nobody waits for an
-//! answer in a lane that was silent, but for one a second that looks whether it is answered again.
+//! Keeps true: bytes in flight are bounded (I-4), and the wait for capacity is bounded in time; no request waits for an
+//! answer in a silent lane, except one probe a second.
 
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -9,15 +9,15 @@ use tokio::time::timeout;
 use super::{Fault, ROOM_WITHIN};
 use crate::away::Away;
 
-/// Most bytes that are on their way in a lane: Redis takes as many within a fraction of the time that an answer may take.
+/// Maximum bytes in flight in a lane: Redis takes as many within a fraction of the timeout of an answer.
 const MAX_BYTES: u32 = 8 << 20;
-/// Bytes that a command takes besides what it carries.
+/// Bytes charged for a command in addition to its arguments.
 const COMMAND_BYTES: u32 = 256;
 
-/// The traffic of one lane.
+/// Flow control of one lane.
 pub(super) struct Traffic {
     away: Away,
-    /// One permit for each byte that may still be sent.
+    /// One permit per byte that may still be sent.
     room: Semaphore,
 }
 
@@ -28,7 +28,7 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// Asks once there is room for so many bytes.
+    /// Runs a request once there is capacity for its bytes.
     pub(super) async fn admit<T>(
         &self,
         bytes: usize,
@@ -36,7 +36,7 @@ impl Traffic {
     ) -> Result<T, Fault> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(COMMAND_BYTES).min(MAX_BYTES);
         let room = timeout(ROOM_WITHIN, self.room.acquire_many(bytes)).await;
-        // The second: closed, which nobody does.
+        // The inner error means a closed semaphore, which does not happen.
         let Ok(Ok(_room)) = room else { return Err(Fault::Busy) };
         let asked = self.away.asks().ok_or(Fault::Away)?;
         let answer = asking.await;

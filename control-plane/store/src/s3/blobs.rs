@@ -1,4 +1,4 @@
-//! [`Blobs`] whose bytes are in an object store, and what is known of them in PostgreSQL.
+//! [`Blobs`] with bytes in an object store and descriptions in PostgreSQL.
 
 use std::path::Path;
 
@@ -13,26 +13,26 @@ use crate::postgres::Postgres;
 use crate::postgres::objects::{Found, Kind, Most};
 
 const FOLDER: &str = "artifacts";
-/// Calls have many open at a time: the bytes of each in memory are few.
+/// Bytes of each upload in memory: small, because calls have many open at once.
 const STEP: usize = 64 << 10;
 
-/// Blobs that every process with this database and this store writes and reads.
+/// Blobs shared by all processes with this database and this store.
 pub struct S3Blobs(Stored);
 
 impl S3Blobs {
-    /// Asks nothing. Uploads are files of this machine, in the directory, until they are complete.
+    /// Creates the blobs, without connecting. Uploads are files in the local directory until they are complete.
     pub fn open(database: &Postgres, s3: S3, directory: &Path) -> Result<S3Blobs, BlobError> {
         S3Blobs::with_quota(database, s3, directory, ORG_QUOTA)
     }
 
-    /// The same with another quota for each org, in bytes.
+    /// Creates the blobs with another quota for each org, in bytes.
     pub fn with_quota(
         database: &Postgres,
         s3: S3,
         directory: &Path,
         quota: u64,
     ) -> Result<S3Blobs, BlobError> {
-        // Each counts for some bytes, so that their number is bounded by these.
+        // Each blob is charged some bytes, which bounds their number.
         let most = Most { bytes: quota, objects: u64::MAX };
         let rows = database.objects(Kind::Artifact, most);
         let stored = Stored { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };

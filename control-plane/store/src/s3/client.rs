@@ -1,8 +1,9 @@
-//! Requests to the store: put, get, delete, and URLs that say what one of them would.
+//! Requests to the store: put, get, delete, and signed URLs for reading.
 //!
-//! Keeps true: each request is made a few times at most, within a time; a store that fails again and again is left alone for
-//! a while, so that nobody waits for it; no redirect is followed; neither an error nor a log line has a URL, because a URL
-//! holds a signature. Opening waits for nobody, so that a process starts while the store is away.
+//! Keeps true: each request is attempted a few times at most, within a timeout; a store that fails repeatedly is left
+//! alone for a while, so that no caller waits for it; no redirect is followed; neither an error nor a log line contains
+//! a URL, because a URL holds a signature. Opening does not connect, so that a process starts while the store is
+//! unavailable.
 
 use std::error::Error;
 use std::future::Future;
@@ -23,29 +24,30 @@ use super::spool::Content;
 use crate::clock::milliseconds;
 use crate::link::Link;
 
-/// How often a request is made, the first time included: a store asks for it where it is busy (503 `SlowDown`).
+/// Maximum attempts of a request; a busy store asks for retries (503 `SlowDown`).
 const ATTEMPTS: u32 = 3;
-/// Before the second attempt; four times as long before the third.
+/// Backoff before the second attempt; four times as long before the third.
 const PAUSE: Duration = Duration::from_millis(100);
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
-/// Until an answer begins, whatever is sent.
+/// Timeout until an answer begins.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The slowest that bytes are sent or come, in bytes a second: what is slower holds whoever waits for longer than it is worth.
+/// Minimum throughput in bytes per second; slower transfers would block the caller for longer than they are worth.
 const SLOWEST: u64 = 1 << 20;
-/// Of a signed request, which is made at once. Clocks may be a few minutes apart.
+/// Validity of a signed request, which is sent at once. Clocks may differ by a few minutes.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
-/// What is read of an answer that tells of an error.
+/// Maximum bytes read of an error response.
 const MAX_ERROR: usize = 4 << 10;
 const IDLE_PER_HOST: usize = 16;
-/// What every object is, for whoever comes by its URL without asking for another type: nothing that a browser runs.
+/// Content type of every object, for clients that use its URL without requesting another type: nothing that a browser
+/// executes.
 const OCTETS: &str = "application/octet-stream";
 
-/// The store gave no good answer.
+/// Failure of a request to the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     #[error("the object store does not answer: {0}")]
     Silent(String),
-    /// The status, and the code of S3 where there is one.
+    /// HTTP status, and the S3 error code if there is one.
     #[error("the object store answers {status} {code}")]
     Refused { status: u16, code: String },
     #[error("the object store has failed again and again and is asked again in some seconds")]
@@ -55,7 +57,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether the same request may succeed in a moment.
+    /// Whether a retry may succeed.
     fn may_pass(&self) -> bool {
         match self {
             Fault::Silent(_) => true,
@@ -65,7 +67,7 @@ impl Fault {
     }
 }
 
-/// A store.
+/// Client of an object store.
 #[derive(Clone)]
 pub struct S3(Arc<Inner>);
 
@@ -80,13 +82,13 @@ struct Inner {
 }
 
 struct SignedLinks {
-    /// As clients reach it.
+    /// The bucket as clients reach it.
     bucket: Bucket,
     life: Duration,
 }
 
 impl S3 {
-    /// Asks nothing yet.
+    /// Creates the client, without connecting yet.
     pub fn open(settings: &Settings) -> Result<S3, Fault> {
         let place = &settings.place;
         let bucket = |endpoint: Url| {
@@ -102,7 +104,7 @@ impl S3 {
         });
         let client = Client::builder()
             .redirect(redirect::Policy::none())
-            // The operator's own store, like the database: it is reached straight.
+            // The operator's own store is reached directly, like the database.
             .no_proxy()
             .connect_timeout(CONNECT_WITHIN)
             .pool_max_idle_per_host(IDLE_PER_HOST)
@@ -125,18 +127,18 @@ impl S3 {
         })))
     }
 
-    /// Whether the store takes these credentials and has the bucket; asks once.
+    /// Checks with one request that the store accepts the credentials and has the bucket.
     pub async fn check(&self) -> Result<(), Fault> {
         self.get("nothing").await.map(drop)
     }
 
-    /// Puts bytes under a key, whole, or nothing.
+    /// Stores bytes under a key, whole or not at all.
     pub(super) async fn put(&self, key: &str, content: &Content) -> Result<(), Fault> {
         let key = self.key(key);
         let checksum = STANDARD.encode(content.sha256());
         let answer = self.ask(within(content.size()), || {
             let mut put = self.0.bucket.put_object(Some(&self.0.credentials), &key);
-            // The store compares what it got.
+            // The store verifies the checksum.
             put.headers_mut().insert("x-amz-checksum-sha256", checksum.clone());
             put.headers_mut().insert("content-type", OCTETS);
             let url = put.sign(SIGNED_FOR);
@@ -149,7 +151,7 @@ impl S3 {
         answer.await.map(drop)
     }
 
-    /// The answer whose body an object's bytes are; `None`: there is no such object.
+    /// Returns the response whose body has an object's bytes; `None` if the object does not exist.
     pub(super) async fn get(&self, key: &str) -> Result<Option<Response>, Fault> {
         let key = self.key(key);
         let answer = self.ask(ANSWER_WITHIN, || {
@@ -158,13 +160,13 @@ impl S3 {
         });
         match answer.await {
             Ok(answer) => Ok(Some(answer)),
-            // The same status says that there is no such bucket.
+            // A missing bucket has the same status.
             Err(Fault::Refused { status: 404, code }) if code == "NoSuchKey" => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
-    /// Deletes an object; one that is not there is deleted.
+    /// Deletes an object; succeeds if it does not exist.
     pub(super) async fn delete(&self, key: &str) -> Result<(), Fault> {
         let key = self.key(key);
         let answer = self.ask(ANSWER_WITHIN, || {
@@ -177,18 +179,18 @@ impl S3 {
         }
     }
 
-    /// Whether the operator wants signed URLs.
+    /// Whether the operator enabled signed URLs.
     pub(super) fn gives_links(&self) -> bool {
         self.0.links.is_some()
     }
 
-    /// A URL by which whoever has it reads an object for a while, as a file of this name; `None`: the operator wants none.
-    /// Nothing is asked.
+    /// Returns a URL with which anyone can read an object for a while, as a file of this name; `None` if signed URLs
+    /// are disabled. Makes no request.
     pub(super) fn link(&self, key: &str, name: &str) -> Option<Link> {
         let SignedLinks { bucket, life } = self.0.links.as_ref()?;
         let key = self.key(key);
         let mut get = bucket.get_object(Some(&self.0.credentials), &key);
-        // Saved, never shown: what a plugin has written does not run in the store's origin.
+        // Downloaded, never displayed, so that a plugin's content is not executed in the store's origin.
         get.query_mut()
             .insert("response-content-disposition", format!("attachment; filename=\"{}\"", plain(name)));
         get.query_mut().insert("response-content-type", OCTETS);
@@ -206,7 +208,7 @@ impl S3 {
         self.0.client.request(method, url)
     }
 
-    /// Makes a request until it is answered well, a few times at most.
+    /// Makes a request, with a few retries.
     async fn ask(&self, within: Duration, request: impl Fn() -> RequestBuilder) -> Result<Response, Fault> {
         let mut attempt = 1;
         loop {
@@ -223,7 +225,7 @@ impl S3 {
         }
     }
 
-    /// A place among the requests, unless the store rests.
+    /// Admits a request unless the circuit breaker is open.
     fn turn(&self) -> Result<Turn<'_>, Fault> {
         let number = self.0.requests.fetch_add(1, Ordering::Relaxed);
         match self.0.breaker.lock().admit(number, Instant::now()) {
@@ -233,7 +235,7 @@ impl S3 {
     }
 }
 
-/// A request that the breaker admitted, and is told of even if nobody waits for it any more.
+/// A request admitted by the circuit breaker, which learns its outcome even if the request is cancelled.
 struct Turn<'a> {
     breaker: &'a Mutex<Breaker>,
     number: u64,
@@ -257,7 +259,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// In which so many bytes are sent, or have come.
+/// Returns the timeout of a transfer of the given number of bytes.
 pub(super) fn within(bytes: u64) -> Duration {
     ANSWER_WITHIN + Duration::from_secs(bytes / SLOWEST)
 }
@@ -274,10 +276,10 @@ async fn answered(within: Duration, request: RequestBuilder) -> Result<Response,
     Err(Fault::Refused { status: status.as_u16(), code: code.unwrap_or_else(|| named(status)) })
 }
 
-/// A client's error without the URL.
+/// Converts a client's error, without the URL.
 pub(super) fn told(error: reqwest::Error) -> Fault {
     let error = error.without_url();
-    // What says why is at the end of the chain.
+    // The root cause is at the end of the chain.
     let mut cause: &dyn Error = &error;
     while let Some(next) = cause.source() {
         cause = next;
@@ -285,7 +287,7 @@ pub(super) fn told(error: reqwest::Error) -> Fault {
     Fault::Silent(format!("{cause}"))
 }
 
-/// What S3 calls the error (`<Code>`), where the answer says so.
+/// Returns the S3 error code (`<Code>`) of a response, if any.
 async fn error_code(mut answer: Response) -> Option<String> {
     let mut text = Vec::new();
     while let Ok(Some(piece)) = answer.chunk().await {
@@ -304,12 +306,12 @@ fn named(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().to_owned()
 }
 
-/// Between half of it and all of it: those who were turned away together do not come back together.
+/// Returns between half and all of a pause, so that callers rejected at the same time do not retry at the same time.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }
 
-/// A name that needs no quoting in a header.
+/// Returns a name that needs no quoting in a header.
 fn plain(name: &str) -> String {
     let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+' | '~');
     name.chars().map(|c| if kept(c) { c } else { '_' }).collect()

@@ -1,4 +1,4 @@
-//! [`Packages`] whose bytes are in an object store, and what is known of them in PostgreSQL.
+//! [`Packages`] with bytes in an object store and descriptions in PostgreSQL.
 
 use std::path::Path;
 
@@ -20,14 +20,14 @@ use crate::postgres::Postgres;
 use crate::postgres::objects::{Found, Kind, Most};
 
 const FOLDER: &str = "packages";
-/// Few are pushed at a time, and each is large.
+/// Bytes of each upload in memory: large, because few packages are uploaded at once.
 const STEP: usize = 1 << 20;
 
-/// Packages that every process with this database and this store writes and reads.
+/// Packages shared by all processes with this database and this store.
 pub struct S3Packages(Stored);
 
 impl S3Packages {
-    /// Asks nothing. Uploads are files of this machine, in the directory, until they are complete.
+    /// Creates the packages, without connecting. Uploads are files in the local directory until they are complete.
     pub fn open(
         database: &Postgres,
         s3: S3,
@@ -104,7 +104,7 @@ impl Packages for S3Packages {
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
         let hidden = self.0.rows.hide(owner, digest.as_str()).await;
         let Some(object) = hidden.map_err(|error| self.failed(error.into()))? else { return Ok(false) };
-        // It is gone for everybody; where its bytes are not, it counts until a sweep has deleted them.
+        // Nobody can find it any more; if its bytes could not be deleted, it counts until a sweep has deleted them.
         if let Err(error) = self.0.delete(object).await {
             tracing::warn!(
                 %error,
@@ -120,7 +120,7 @@ impl Packages for S3Packages {
     }
 }
 
-/// The bytes as they come. The last of them are handed out when all have the digest that was written.
+/// Streams the bytes. The last ones are passed on only after the digest of all has been verified.
 fn checked(stored: Stored, found: Found, reading: Reading) -> impl AsyncRead + Send + Unpin {
     struct State {
         reading: Reading,
@@ -180,7 +180,7 @@ impl PackageUpload for PackageWriting {
         let PackageWriting { stored, owner, mut writing } = *self;
         let stored_as = finish(&stored, &owner, &mut writing, (digest, name, now_ms)).await;
         if !matches!(stored_as, Ok(packages::Stored::New)) {
-            // Before the answer: who is refused may push something else at once.
+            // Before the answer, because a rejected client may upload again at once.
             writing.discard().await.map_err(|error| failed(&stored, error))?;
         }
         stored_as
@@ -199,7 +199,7 @@ async fn finish(
     if found != digest.as_str() {
         return Err(PackageError::Mismatch { found });
     }
-    // Before it is sent: mostly the same is pushed again.
+    // Before the transfer, because usually the same package is uploaded again.
     let known = stored.rows.find(Some(owner), digest.as_str()).await.map_err(|error| failed(error.into()))?;
     if known.is_some() {
         return Ok(packages::Stored::Known);
@@ -213,7 +213,7 @@ async fn finish(
     };
     let description =
         serde_json::to_string(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
-    // Until somebody deletes it.
+    // Kept until it is deleted.
     let shown = writing.show(&content, (digest.as_str(), description), i64::MAX).await.map_err(failed)?;
     Ok(if shown { packages::Stored::New } else { packages::Stored::Known })
 }

@@ -1,15 +1,15 @@
-//! Where a store is, read from one URL: `http(s)://host[:port]/bucket[/prefix]`.
+//! Location of a store, parsed from one URL: `http(s)://host[:port]/bucket[/prefix]`.
 //!
-//! Keeps true: no credentials are in it, and none that somebody puts there are repeated.
+//! Keeps true: it contains no credentials, and errors repeat none that a URL contains.
 
 use url::Url;
 
-/// Longest name of a bucket, and shortest (S3, "General purpose bucket naming rules").
+/// Length of a bucket's name (S3, "General purpose bucket naming rules").
 const BUCKET: std::ops::RangeInclusive<usize> = 3..=63;
-/// Longest prefix in bytes: a key of S3 has at most 1,024.
+/// Maximum length of a prefix in bytes: an S3 key has at most 1,024.
 const MAX_PREFIX: usize = 256;
 
-/// Why a URL is none of a store. It is not repeated, because it may hold a password.
+/// Fault of a store's URL. Does not repeat the URL, which may hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
     #[error("must be http(s)://host[:port]/bucket[/prefix], without user, query and fragment")]
@@ -20,28 +20,28 @@ pub enum BadUrl {
     Prefix,
 }
 
-/// A bucket, and where in it.
+/// A bucket and a prefix in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     pub(super) endpoint: Url,
     pub(super) bucket: String,
-    /// Empty, or ends with `/`.
+    /// Key prefix: empty, or ends with `/`.
     pub(super) prefix: String,
 }
 
 impl Place {
-    /// Whether what goes there is in clear.
+    /// Whether connections are unencrypted.
     pub fn is_plain(&self) -> bool {
         self.endpoint.scheme() == "http"
     }
 
-    /// The host, as the URL has it.
+    /// Returns the host as written in the URL.
     pub fn host(&self) -> &str {
         self.endpoint.host_str().unwrap_or_default()
     }
 }
 
-/// Reads a URL; asks nothing.
+/// Parses a URL, without connecting.
 pub fn check(url: &str) -> Result<Place, BadUrl> {
     let mut endpoint = Url::parse(url).map_err(|_| BadUrl::Form)?;
     let is_plain = matches!(endpoint.scheme(), "http" | "https")
@@ -53,7 +53,7 @@ pub fn check(url: &str) -> Result<Place, BadUrl> {
     if !is_plain {
         return Err(BadUrl::Form);
     }
-    // As it was written: the parser takes `..` away.
+    // From the original text, because the parser resolves `..`.
     let path = url.split_once("://").and_then(|(_, rest)| rest.split_once('/')).map_or("", |(_, path)| path);
     let path = path.trim_end_matches('/');
     let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));

@@ -1,8 +1,8 @@
-//! The bytes of an object as they come from the store.
+//! Download of an object's bytes from the store.
 //!
-//! Keeps true: waiting for them ends, after some seconds without any and after a time for all of them that goes by the size
-//! that was written, so that a store which sends a byte now and then holds nobody. How long the reader takes with what it
-//! has does not count.
+//! Keeps true: the wait for bytes is bounded, by some seconds without any and by a total that depends on the object's
+//! size, so that a store that sends a byte now and then blocks nobody. Time that the reader spends on received bytes
+//! does not count.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use tokio::time::{Instant, timeout};
 
 use super::client::{Fault, told, within};
 
-/// The longest that the store says nothing.
+/// Maximum time without bytes.
 const SILENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Reading {
     answer: Response,
-    /// Of the time in which bytes are waited for.
+    /// Remaining time to wait for bytes.
     left: Duration,
 }
 
 impl Reading {
-    /// Of so many bytes.
+    /// Starts the download of `size` bytes.
     pub(super) fn new(answer: Response, size: u64) -> Reading {
         Reading { answer, left: within(size) }
     }
 
-    /// The next bytes; `None`: these were all.
+    /// Returns the next bytes; `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
         let begun = Instant::now();
         let piece = timeout(SILENCE.min(self.left), self.answer.chunk()).await;
@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// An answer of `size` bytes, one of them every `pace`.
+    /// Returns a response of `size` bytes, one every `pace`.
     async fn dripping(size: u64, pace: Duration) -> Response {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ mod tests {
             client.write_all(head.as_bytes()).await.unwrap();
             for _ in 0..size {
                 tokio::time::sleep(pace).await;
-                // The reader has gone.
+                // The reader has disconnected.
                 if client.write_all(b"x").await.is_err() {
                     return;
                 }

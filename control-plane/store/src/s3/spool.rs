@@ -1,6 +1,6 @@
-//! Bytes on their way to the store: in memory while they are few, then in a file without a name, which ends with its process.
+//! Bytes on their way to the store: in memory while they are few, then in an unnamed file that ends with the process.
 //!
-//! Keeps true: what is in memory is at most a step and the last piece; each attempt to send reads from the beginning.
+//! Keeps true: at most one step and the last piece are in memory; each attempt to send starts at the beginning.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ use reqwest::Body;
 use sha2::{Digest, Sha256};
 use tokio::task::spawn_blocking;
 
-/// Bytes that are read from the file at a time.
+/// Bytes read from the file at a time.
 const PIECE: usize = 256 << 10;
 
-/// What is complete.
+/// Complete content of an upload.
 pub(super) struct Content {
     bytes: Held,
     size: u64,
@@ -28,7 +28,7 @@ enum Held {
     File(Arc<File>),
 }
 
-/// What comes.
+/// Content of an upload in progress.
 pub(super) struct Spool {
     file: Option<Arc<File>>,
     written: u64,
@@ -45,7 +45,7 @@ impl Spool {
         self.written + self.waiting.len() as u64
     }
 
-    /// Bytes that are in memory.
+    /// Returns the number of bytes in memory.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -55,7 +55,7 @@ impl Spool {
         self.waiting.extend_from_slice(piece);
     }
 
-    /// Writes what is in memory to a file below the directory.
+    /// Writes the bytes in memory to a file below the directory.
     pub(super) async fn flush(&mut self, directory: &Path) -> std::io::Result<()> {
         let bytes = std::mem::take(&mut self.waiting);
         let file = self.file.clone();
@@ -75,7 +75,7 @@ impl Spool {
         Ok(())
     }
 
-    /// All of it. What waits stays in memory only where all of it does.
+    /// Completes the content. It stays in memory only if no file was needed.
     pub(super) async fn finish(mut self, directory: &Path) -> std::io::Result<Content> {
         if self.file.is_some() && !self.waiting.is_empty() {
             self.flush(directory).await?;
@@ -98,7 +98,7 @@ impl Content {
         self.sha256
     }
 
-    /// As a request's body, from the beginning.
+    /// Returns a request body that starts at the beginning.
     pub(super) fn body(&self) -> Body {
         let file = match &self.bytes {
             Held::Memory(bytes) => return bytes.clone().into(),

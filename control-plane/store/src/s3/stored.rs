@@ -1,7 +1,7 @@
-//! The objects of one port: how one is written, shown, read and deleted, between the database and the store.
+//! Objects of one port: written, made visible, read and deleted across the database and the store.
 //!
-//! Keeps true: an object's row is there before its bytes and goes after them, so that what a crash leaves is found and deleted;
-//! nothing is found before all of its bytes are in the store.
+//! Keeps true: an object's row exists before its bytes and is deleted after them, so that the remains of a crash are
+//! found and deleted; no object is visible before all of its bytes are in the store.
 
 use std::path::PathBuf;
 
@@ -17,14 +17,14 @@ use crate::link::Link;
 use crate::postgres::objects::{Found, ObjectId, Objects, Room, Shown};
 use crate::private;
 
-/// Objects of one round of a sweep.
+/// Maximum number of objects in one round of a sweep.
 const SWEPT: i64 = 500;
-/// Of those, deleted at a time.
+/// Maximum concurrent deletions.
 const DELETED_AT_ONCE: usize = 8;
-/// Of objects that could not be deleted, those that are named: a store that takes no deletion has as many as there are.
+/// Maximum number of undeletable objects named in an error: in a store that accepts no deletion, every object is one.
 const NAMED: usize = 10;
 
-/// Why bytes could not be kept, or not be had.
+/// Reason why bytes could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("there is no room")]
@@ -51,14 +51,14 @@ pub(super) struct Stored {
     pub(super) rows: Objects,
     pub(super) s3: S3,
     pub(super) folder: &'static str,
-    /// Of uploads, on this machine.
+    /// Local directory of uploads.
     pub(super) directory: PathBuf,
-    /// Bytes of an upload that are in memory: at each step room is taken, and they go to the disk.
+    /// Bytes of an upload kept in memory; at each step capacity is reserved, and they are written to disk.
     pub(super) step: usize,
 }
 
 impl Stored {
-    /// The directory is made where it is not there.
+    /// Creates the directory if needed.
     pub(super) fn prepared(self) -> Result<Stored, std::io::Error> {
         private::directory(&self.directory)?;
         Ok(self)
@@ -68,7 +68,7 @@ impl Stored {
         format!("{}/{}", self.folder, hex(&object))
     }
 
-    /// Begins an object that counts for so many bytes beside its own.
+    /// Starts an object that is charged `each` bytes in addition to its content.
     pub(super) async fn begin(&self, holder: &str, each: u64) -> Result<Writing, Error> {
         let object: ObjectId = rand::random();
         if !self.rows.begin(object, holder, each).await? {
@@ -84,13 +84,13 @@ impl Stored {
         })
     }
 
-    /// The bytes of an object; `None`: they are gone.
+    /// Opens an object for reading; `None` if its bytes are gone.
     pub(super) async fn open(&self, found: &Found) -> Result<Option<Reading>, Error> {
         let answer = self.s3.get(&self.key(found.object)).await?;
         Ok(answer.map(|answer| Reading::new(answer, found.size)))
     }
 
-    /// All of an object's bytes, checked.
+    /// Reads and verifies all bytes of an object.
     pub(super) async fn read(&self, found: &Found) -> Result<Option<Bytes>, Error> {
         let Some(mut reading) = self.open(found).await? else { return Ok(None) };
         let other = || Error::Other { object: self.key(found.object) };
@@ -108,24 +108,24 @@ impl Stored {
         }
     }
 
-    /// A URL of an object's bytes, where the operator wants such.
+    /// Returns a signed URL of an object; `None` if signed URLs are disabled.
     pub(super) fn link(&self, found: &Found, name: &str) -> Option<Link> {
         self.s3.link(&self.key(found.object), name)
     }
 
-    /// What an object's bytes must be when they are read piece by piece.
+    /// Returns the error for an object whose bytes differ from those written.
     pub(super) fn other(&self, found: &Found) -> Error {
         Error::Other { object: self.key(found.object) }
     }
 
-    /// Deletes an object that nobody finds any more.
+    /// Deletes an object that is no longer visible.
     pub(super) async fn delete(&self, object: ObjectId) -> Result<(), Error> {
         self.s3.delete(&self.key(object)).await?;
         Ok(self.rows.forget(object).await?)
     }
 
-    /// Deletes what is past its time, and what crashes and failures left. What cannot be deleted keeps its row and its room,
-    /// is tried again in a minute, and is in nobody's way.
+    /// Deletes expired objects and the remains of crashes and failures. Objects that cannot be deleted keep their row
+    /// and their capacity, are retried after a minute, and block no others.
     pub(super) async fn sweep(&self) -> Result<(), Error> {
         let (mut count, mut named) = (0, Vec::new());
         loop {
@@ -142,7 +142,7 @@ impl Stored {
                 }
             }
             let is_last = tried < usize::try_from(SWEPT).unwrap_or(usize::MAX);
-            // None of a round: the next one would do no better now.
+            // No deletion of the round succeeded; another round would not do better now.
             if is_last || count - before == tried {
                 break;
             }
@@ -155,23 +155,23 @@ impl Stored {
     }
 }
 
-/// An object that is being written. Dropping it leaves nothing behind, but for a moment.
+/// An object being written. Dropping it leaves nothing behind, apart from a short delay.
 pub(super) struct Writing {
     stored: Stored,
     object: ObjectId,
-    /// `None` once it is finished.
+    /// `None` once it is complete.
     spool: Option<Spool>,
-    /// Bytes for which room was taken.
+    /// Bytes for which capacity is reserved.
     taken: u64,
     sent: Sent,
     done: bool,
 }
 
-/// Whether bytes are in the store.
+/// Presence of the bytes in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sent {
     No,
-    /// They may be, or may come there yet: nothing said that they are.
+    /// Unknown: no answer confirmed it, and they may still arrive.
     Perhaps,
     Yes,
 }
@@ -196,7 +196,7 @@ impl Writing {
         }
     }
 
-    /// Takes room for what has come.
+    /// Reserves capacity for the bytes received so far.
     async fn take(&mut self) -> Result<(), Error> {
         let more = self.size().saturating_sub(self.taken);
         match self.stored.rows.take(self.object, more).await? {
@@ -209,15 +209,16 @@ impl Writing {
         }
     }
 
-    /// All that has come; its room is taken.
+    /// Completes the content and reserves capacity for all of it.
     pub(super) async fn complete(&mut self) -> Result<Content, Error> {
-        // Also says that it is still written.
+        // Also renews the time within which the upload must make progress.
         self.take().await?;
         let spool = self.spool.take().ok_or(Error::GivenUp)?;
         Ok(spool.finish(&self.stored.directory).await?)
     }
 
-    /// Puts it into the store, and lets it be found under a name until a time. `false`: another one has the name.
+    /// Stores the content and makes it visible under a name until a time. Returns `false` if another object has the
+    /// name.
     pub(super) async fn show(
         &mut self,
         content: &Content,
@@ -243,7 +244,7 @@ impl Writing {
         }
     }
 
-    /// Gives its room back now.
+    /// Releases its capacity now.
     pub(super) async fn discard(mut self) -> Result<(), Error> {
         self.done = true;
         discard(&self.stored, self.object, self.sent).await
@@ -252,7 +253,7 @@ impl Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        // Without a runtime the process ends, and a sweep finds it.
+        // Without a runtime the process is ending, and a sweep finds the object.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.done {
             return;

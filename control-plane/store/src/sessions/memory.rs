@@ -1,4 +1,4 @@
-//! The directory of one process.
+//! The directory of sessions of one process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
 use crate::records::OwnerId;
 
-/// Keeps sessions until the process ends.
+/// Sessions kept until the process ends.
 #[derive(Default)]
 pub struct MemoryDirectory {
     rows: Mutex<HashMap<SessionId, Row>>,
@@ -22,7 +22,7 @@ struct Row {
 }
 
 impl MemoryDirectory {
-    /// `change` of a session that has not ended, which is kept for `left` at least.
+    /// Applies `change` to a session that has not ended, and keeps it for at least `left`.
     fn open(&self, session: SessionId, left: Duration, change: impl FnOnce(&mut Open) -> Open) -> Entry {
         let now = Instant::now();
         let mut rows = self.rows.lock();

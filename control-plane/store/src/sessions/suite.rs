@@ -1,4 +1,4 @@
-//! What every [`SessionDirectory`] must do.
+//! Conformance suite of [`SessionDirectory`].
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -21,7 +21,7 @@ fn open(log_level: Option<u8>, gateways: &[u8]) -> Entry {
     Entry::Open(Open { log_level, gateways: gateways.iter().map(|number| gateway(*number)).collect() })
 }
 
-/// Runs the suite against a directory that knows no session.
+/// Runs the suite against an empty directory.
 pub async fn run(directory: &dyn SessionDirectory) {
     knows_where_a_session_is(directory).await;
     remembers_the_gateways_that_came_last(directory).await;
@@ -70,7 +70,7 @@ async fn an_ended_session_stays_ended(directory: &dyn SessionDirectory) {
     directory.set_log_level([5; 16], 3, LEFT).await.unwrap();
     assert_eq!(enter(directory, [5; 16], 3).await, Entry::Ended, "nothing brings it back");
     assert_eq!(directory.end([5; 16], LEFT).await.unwrap(), [], "it was told once");
-    // One that this directory has never heard of.
+    // Unknown to this directory.
     assert_eq!(directory.end([6; 16], LEFT).await.unwrap(), []);
     assert_eq!(enter(directory, [6; 16], 1).await, Entry::Ended);
 }
