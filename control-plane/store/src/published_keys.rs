@@ -29,9 +29,9 @@ pub const MAX_JWK: usize = 512;
 /// A key to publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicJwk {
-    /// At most [`MAX_KID`] bytes.
+    /// Key id of at most [`MAX_KID`] bytes.
     pub kid: String,
-    /// JSON (RFC 7517), at most [`MAX_JWK`] bytes.
+    /// JSON (RFC 7517) of at most [`MAX_JWK`] bytes.
     pub jwk: String,
 }
 

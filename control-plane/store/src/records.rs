@@ -169,9 +169,9 @@ pub enum Saved {
 /// State of an owner's lease at its renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// It was valid until now, or this is the first.
+    /// Valid until now, or renewed for the first time.
     Held,
-    /// It had expired: others may have taken over records since.
+    /// Expired before the renewal: others may have taken over records since.
     Lapsed,
 }
 

@@ -1,4 +1,4 @@
-//! Everything goes from SQLite to PostgreSQL and back without loss, or nothing does.
+//! Tests of the archive: all data moves from SQLite to PostgreSQL and back without loss, or none does.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -28,7 +28,7 @@ fn files(directory: &Path) -> Source {
     Source::Files { control, calls, audit }
 }
 
-/// Files with something in each table.
+/// Creates files with rows in every table.
 async fn full() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let at = |file: &str| directory.path().join(file);
@@ -98,7 +98,7 @@ async fn database(server: &Server) -> Postgres {
     Postgres::connect(&server.url(), 4).await.unwrap()
 }
 
-/// Invariant I-6: what must survive, survives the move to another database.
+/// Invariant I-6: durable data survives the move to another database.
 #[tokio::test]
 async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
     let directory = full().await;
@@ -116,11 +116,11 @@ async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
     assert_eq!(archive::import(&files(back.path()), second_text.as_slice()).await.unwrap(), written);
     assert_eq!(exported(&files(back.path())).await.1, archive_text);
 
-    // The server goes on where the files ended.
+    // The server continues where the files ended.
     let control = SqlStore::file(&directory.path().join("asp.db")).await.unwrap();
     let moved = postgres.control().await.unwrap();
     let here = control.load().await.unwrap();
-    // Another database has another history.
+    // The stamp belongs to the history of each database.
     let stamp = here.stamp.clone();
     assert_eq!(ControlState { stamp, ..moved.load().await.unwrap() }, here);
     let log = postgres.audit(1 << 30);
@@ -139,7 +139,7 @@ async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
     calls.renew(OwnerId([7; 16]), Duration::from_secs(60)).await.unwrap();
 }
 
-/// `last`: number of the newest event of the server's database.
+/// Checks that numbers continue in another database. `last`: number of the newest event in the server's database.
 async fn numbers_go_on_in_another_database(server: &Server, source: &Source, last: i64) {
     let (_, text) = exported(source).await;
     server.ask("CREATE DATABASE other OWNER asp").await.unwrap();

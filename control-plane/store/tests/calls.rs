@@ -23,7 +23,7 @@ fn event(at_ms: i64, n: i64) -> CallEvent {
     CallEvent { at_ms, org: "acme".into(), event: format!("{{\"n\":{n}}}") }
 }
 
-/// What identifies the call number `n`.
+/// Returns the key of call number `n`.
 fn row(n: u8, expires_ms: i64) -> RecordKey {
     RecordKey { expires_ms, ..records::suite::key(n) }
 }
@@ -103,7 +103,7 @@ async fn the_sqlite_published_keys_keep_to_their_bounds() {
     published_keys::suite::keeps_to_its_bounds(&calls).await;
 }
 
-/// Invariants I-6 and I-13: how a call ended.
+/// Invariants I-6 and I-13 for the outcome of a call.
 #[tokio::test]
 async fn how_a_call_ended_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ async fn how_a_call_ended_survives_a_restart_and_is_seen_by_another_process() {
     assert_eq!((seen.state, seen.outcome), (State::Completed, Bytes::from_static(b"done")));
 }
 
-/// Invariant I-6: records of calls with effects.
+/// Invariant I-6 for records of calls with effects.
 #[tokio::test]
 async fn an_answer_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();
@@ -271,7 +271,7 @@ async fn the_audit_stays_below_its_bound_of_bytes_and_loses_the_oldest_first() {
         page.iter().map(|stored| stored.event.event.split('-').next().unwrap().parse().unwrap()).collect();
     let newest: Vec<usize> = (0..8000).rev().take(numbers.len()).collect();
     assert_eq!(numbers, newest, "nothing but the oldest is missing");
-    // A lower bound is reached by the next sweep, and the disk gets its space back.
+    // The next sweep reaches a lowered limit and returns the space to the disk.
     log.close().await;
     let log = SqliteAudit::open(&path, MOST / 2).await.unwrap();
     log.sweep().await.unwrap();
@@ -283,7 +283,7 @@ async fn the_audit_stays_below_its_bound_of_bytes_and_loses_the_oldest_first() {
     assert!(size < MOST * 3 / 4, "{size}");
 }
 
-/// Counts the rows that each statement deletes from `table`: within one, SQLite's clock stands still.
+/// Counts the rows that each statement deletes from `table`; SQLite's clock does not advance within a statement.
 async fn count_deletions(path: &Path, table: &str) -> SqliteConnection {
     let mut connection = SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
     for statement in [
@@ -297,7 +297,7 @@ async fn count_deletions(path: &Path, table: &str) -> SqliteConnection {
     connection
 }
 
-/// All rows that were deleted, and the most that one statement has.
+/// Returns the number of deleted rows, and the maximum of one statement.
 async fn deletions(connection: &mut SqliteConnection) -> (i64, i64) {
     let statement = "SELECT SUM(n), MAX(n) FROM (SELECT COUNT(*) AS n FROM deleted GROUP BY at)";
     sqlx::query_as(statement).fetch_one(connection).await.unwrap()

@@ -1,4 +1,4 @@
-//! Audit, ledger and sweeps at once, as much as they take, on real SQLite files: the leases are renewed beside them.
+//! Renewal of leases on real SQLite files under the full load of audit, ledger and sweeps.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -15,11 +15,11 @@ use asp_store::records::{CallRecords, Lease, OwnerId};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-/// As a gateway's (`call/active.rs`), which renews it every two seconds and gives a statement two.
+/// Lease and timeout of a gateway (`call/active.rs`), which renews every two seconds.
 const LEASE: Duration = Duration::from_secs(8);
 const STATEMENT: Duration = Duration::from_secs(2);
 const RENEWALS: usize = 200;
-/// Calls at a time, and writers of batches of the audit log.
+/// Concurrent calls, and concurrent writers of audit batches.
 const CALLS: usize = 64;
 const WRITERS: usize = 4;
 
@@ -29,7 +29,7 @@ fn key(n: usize) -> LedgerKey {
     LedgerKey(key)
 }
 
-/// Claims and answers one key after another, and leaves answers that the next sweep finds expired.
+/// Claims and answers one key after another, leaving answers that the next sweep finds expired.
 async fn calls(calls: Arc<SqliteCalls>, next: Arc<AtomicUsize>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         let n = next.fetch_add(1, Ordering::Relaxed);
@@ -87,12 +87,12 @@ async fn no_gateway_falls_silent_while_audit_ledger_and_sweeps_take_all_they_can
             let renewed = tokio::time::timeout(LEASE, renewed).await;
             let is_late = before.elapsed() > STATEMENT;
             slowest = slowest.max(before.elapsed());
-            // A gateway whose statements fail twice running counts as cut off.
+            // A gateway whose statements fail twice in a row counts as cut off.
             assert!(!(is_late && was_late[gateway]), "{n}: {slowest:?}");
             was_late[gateway] = is_late;
             assert_eq!(renewed.expect("a renewal within its time").unwrap(), Lease::Held, "{n}");
         }
-        // Room for the load between two renewals.
+        // Leaves time to the load between two renewals.
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     stop.store(true, Ordering::Relaxed);

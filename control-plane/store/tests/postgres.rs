@@ -1,4 +1,4 @@
-//! The port suites on a real PostgreSQL, and what only a database of several machines has to hold.
+//! The port suites on a real PostgreSQL, and requirements specific to a shared database.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -47,7 +47,7 @@ impl Fresh {
         self.database.calls(Budget::default(), Bounds::default())
     }
 
-    /// One statement of somebody else's.
+    /// Runs one statement of another session.
     async fn run(&self, statement: &'static str) {
         let mut connection = PgConnection::connect(&self.server.url()).await.unwrap();
         sqlx::query(statement).execute(&mut connection).await.unwrap();
@@ -67,7 +67,7 @@ async fn renew(
     CallRecords::renew(calls, owner, lease).await
 }
 
-/// Invariants I-6 and I-13: policy and revocations.
+/// Invariants I-6 and I-13 for policy and revocations.
 #[tokio::test]
 async fn the_control_store_passes_the_suite_and_another_process_has_all_of_it() {
     let fresh = Fresh::start().await;
@@ -80,14 +80,14 @@ async fn the_control_store_passes_the_suite_and_another_process_has_all_of_it() 
     assert!(state.revision > 0 && !state.servers.is_empty());
 }
 
-/// Invariant I-6: records of calls with effects.
+/// Invariant I-6 for records of calls with effects.
 #[tokio::test]
 async fn the_ledger_passes_the_suite() {
     let fresh = Fresh::start().await;
     ledger::suite::run(Arc::new(fresh.calls())).await;
 }
 
-/// A process of the database that does nothing any more, as one whose machine is gone without a word.
+/// A process of the database that is suspended, like one whose machine has vanished.
 struct Frozen(String);
 
 impl Frozen {
@@ -109,7 +109,7 @@ impl Drop for Frozen {
     }
 }
 
-/// Invariant I-4: a database that says nothing holds nobody up for long.
+/// Invariant I-4: a silent database blocks no caller for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back() {
     let server = Server::start().await.unwrap();
@@ -122,7 +122,7 @@ async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back
         calls.claim(LedgerKey([1; 32]), [1; 32], holder, Instant::now(), LEASE).await
     };
     let fresh = Fresh { server, database };
-    // A statement waits in the database, and then nothing comes from there.
+    // A statement waits in the database, which then sends nothing more.
     let mut other = PgConnection::connect(&fresh.server.url()).await.unwrap();
     let mut locked = other.begin().await.unwrap();
     sqlx::query("LOCK TABLE ledger").execute(&mut *locked).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back
     locked.rollback().await.unwrap();
     let error = claiming.await.unwrap().unwrap_err();
     assert!(error.to_string().contains("does not answer within"), "{error}");
-    // The one place is free again, though that process still says nothing.
+    // The only connection is free again, though that process is still silent.
     let until = Instant::now() + LEASE;
     while let Err(error) = claim(calls.clone()).await {
         assert!(Instant::now() < until, "{error}");
@@ -201,7 +201,7 @@ async fn the_gateways_that_control_planes_hear_pass_the_suite() {
     heard_gateways::suite::run(&fresh.database.heard_gateways()).await;
 }
 
-/// Also where many start at once.
+/// Including many concurrent publications.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_published_keys_keep_to_their_bounds() {
     let fresh = Fresh::start().await;
@@ -223,7 +223,7 @@ async fn the_published_keys_keep_to_their_bounds() {
     assert_eq!(fresh.number("SELECT COUNT(*) FROM token_keys").await, i64::from(published_keys::MAX_KEYS));
 }
 
-/// What is counted is what is there, whatever happened at once.
+/// The counters match the rows, even after concurrent calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_say_what_is_there_after_many_calls_at_once() {
     let fresh = Fresh::start().await;
@@ -269,11 +269,12 @@ async fn counters_say_what_is_there_after_many_calls_at_once() {
                      USING (holder) WHERE t.n IS DISTINCT FROM u.n OR t.b IS DISTINCT FROM u.b";
     assert_eq!(fresh.number(differing).await, 0);
     let kept = fresh.number("SELECT COUNT(*) FROM call_records").await;
-    // A call that ends while room is made may leave its excess to the next one.
+    // A call that ends during a deletion may leave its excess to the next one.
     assert!((20..20 + 8).contains(&kept), "what the org may keep, and nothing less: {kept}");
 }
 
-/// A gateway that is told that its lease had held has lost no record, however its renewal and a taker meet.
+/// A gateway whose renewal reports that its lease had held has lost no record, in whatever order its renewal and a
+/// take-over arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_told_that_its_lease_held_has_lost_nothing() {
     let fresh = Fresh::start().await;
@@ -284,7 +285,7 @@ async fn who_is_told_that_its_lease_held_has_lost_nothing() {
     let mut taken = 0;
     for n in 0..60_u8 {
         let key = records::suite::key(n);
-        // Ends about when both come.
+        // Expires at about the time when both arrive.
         renew(&calls, owner, Duration::from_millis(u64::from(n % 4))).await.unwrap();
         calls.put(&key, owner, State::Working, "asked".into()).await.unwrap();
         let orphan = Orphan { call: key.call, owner };
@@ -295,7 +296,7 @@ async fn who_is_told_that_its_lease_held_has_lost_nothing() {
         taken += u32::from(took);
     }
     println!("{held} leases held, {taken} records were taken");
-    // Nobody renews: it is taken.
+    // Without a renewal it is taken over.
     let key = records::suite::key(60);
     renew(&calls, OwnerId([3; 16]), Duration::ZERO).await.unwrap();
     calls.put(&key, OwnerId([3; 16]), State::Working, "asked".into()).await.unwrap();
@@ -361,7 +362,7 @@ async fn a_schema_of_a_newer_version_is_refused_and_left_as_it_is() {
 #[tokio::test]
 async fn a_newer_schema_that_names_this_version_as_compatible_is_used() {
     let fresh = Fresh::start().await;
-    // As a newer version stores it: the version behind the 48 bytes of the checksum.
+    // Written by a newer version: the compatible version follows the 48 bytes of the checksum.
     fresh
         .run(
             "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
@@ -377,7 +378,7 @@ async fn a_url_that_is_none_is_refused_without_its_password() {
         "postgres://asp:secret@host:port/db",
         "mysql://asp:secret@host/db",
         "postgres://asp:secret@127.0.0.1:1/db",
-        // Which the driver would log.
+        // The driver would log this one.
         "postgres://asp@127.0.0.1:1/db?sslmode=disable&sslpassword=secret",
         "postgres://asp:ques?secret@127.0.0.1:1/db",
     ] {

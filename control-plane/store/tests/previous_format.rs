@@ -1,4 +1,4 @@
-//! The calls, leases and events in a state directory of commit 03f3e640: nothing of them is lost.
+//! The calls, leases and events in a state directory of commit 03f3e640 are kept without loss.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 const ROWS: i64 = 1_203;
 
-/// `calls.db` of commit 03f3e640, readable by all.
+/// Creates `calls.db` of commit 03f3e640, readable by all.
 async fn earlier(path: &Path) -> SqlitePool {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let pool = SqlitePool::connect_with(options).await.unwrap();
@@ -96,7 +96,7 @@ async fn answers_leases_and_events_of_an_earlier_version_are_kept() {
     assert_eq!(texts, expected, "in the old order, before what came since");
 }
 
-/// An earlier version's gateway that still runs, or runs again, writes its events.
+/// Writes events like a gateway of an earlier version that still runs, or runs again.
 async fn write_events(earlier: &SqlitePool, times: std::ops::Range<i64>) {
     for n in times {
         sqlx::query("INSERT INTO call_events (at_ms, org, event) VALUES ($1, 'acme', $2)")
@@ -108,7 +108,7 @@ async fn write_events(earlier: &SqlitePool, times: std::ops::Range<i64>) {
     }
 }
 
-/// The log's events, oldest first.
+/// Returns the log's events, oldest first.
 async fn kept(log: &SqliteAudit) -> Vec<i64> {
     let page = log.page(&AuditQuery { org: None, before: None, limit: 1_000 }).await.unwrap();
     page.iter().rev().map(|row| row.event.event.parse().unwrap()).collect()
@@ -118,7 +118,7 @@ fn event(n: i64) -> CallEvent {
     CallEvent { at_ms: n, org: "acme".into(), event: n.to_string() }
 }
 
-/// Both versions' files in one state directory, with the earlier version's own connection to its file.
+/// Opens both versions' files in one state directory, with the earlier version's own connection to its file.
 async fn both(directory: &Path) -> (SqlitePool, SqliteCalls, SqliteAudit) {
     let path = directory.join("calls.db");
     earlier(&path).await.close().await;
@@ -128,7 +128,7 @@ async fn both(directory: &Path) -> (SqlitePool, SqliteCalls, SqliteAudit) {
     (before, calls, log)
 }
 
-/// The former table counts from 1 again whenever it was emptied.
+/// The former table restarts at 1 whenever it was emptied.
 #[tokio::test]
 async fn events_of_an_earlier_version_that_writes_on_are_all_kept_in_the_order_they_came() {
     let directory = tempfile::tempdir().unwrap();
@@ -151,7 +151,7 @@ async fn events_that_come_while_former_ones_are_moved_take_no_place_of_theirs() 
     write_events(&before, 0..2).await;
     assert_eq!(log.take_over(&calls).await.unwrap(), 2);
     log.append(&[event(900)]).await.unwrap();
-    // As the rest of a table that is moved in several steps: it counts on.
+    // The rest of a table that is moved in several steps: its numbers continue.
     for n in [2, 3] {
         sqlx::query("INSERT INTO call_events (seq, at_ms, org, event) VALUES ($1 + 1, $1, 'acme', $1)")
             .bind(n)
@@ -172,7 +172,7 @@ async fn an_event_that_was_moved_and_not_deleted_in_a_crash_is_kept_once() {
     log.append(&[event(0)]).await.unwrap();
     assert_eq!(log.take_over(&calls).await.unwrap(), 2);
     log.append(&[event(7)]).await.unwrap();
-    // As a crash leaves it that came before the deletion.
+    // State after a crash before the deletion.
     sqlx::query("INSERT INTO call_events SELECT * FROM copy").execute(&before).await.unwrap();
     write_events(&before, 8..9).await;
     assert_eq!(log.take_over(&calls).await.unwrap(), 1);

@@ -1,4 +1,4 @@
-//! What the stores put on the disk is for their owner alone, whatever the umask is.
+//! Files of the stores are accessible to their owner only, regardless of the umask.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -14,7 +14,7 @@ use asp_store::calls::SqliteCalls;
 use asp_store::control::sql::SqlStore;
 use asp_store::packages::{DiskPackages, Quota};
 
-/// Every file and directory below, with its mode.
+/// Returns every file and directory below, with its mode.
 fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -58,7 +58,7 @@ async fn new_files_are_private_and_those_of_an_earlier_version_become_so() {
         let mut upload = blobs.create(BlobId::random(n), "acme").await.unwrap();
         upload.write(b"bytes").await.unwrap();
         upload.finish(meta).await.unwrap();
-        // While the databases are open: -wal and -shm are there.
+        // While the databases are open, -wal and -shm exist.
         assert_private(directory.path());
         control.close().await;
         for entry in fs::read_dir(directory.path()).unwrap() {

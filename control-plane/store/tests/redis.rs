@@ -1,4 +1,4 @@
-//! The port suites on a real Redis and on a Redis Cluster, and what only a server that may be away has to hold.
+//! The port suites on a real Redis and a Redis Cluster, and requirements specific to a server that may be unavailable.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -25,17 +25,17 @@ use bytes::Bytes;
 use futures::StreamExt;
 use tokio::time::Instant;
 
-/// All of a Cluster.
+/// Number of slots of a Cluster.
 const SLOTS: usize = 16_384;
 
-/// Hang guard of an answer, where it is not how soon it comes that is tried.
+/// Hang guard for answers in tests that do not measure their latency.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn patient(server: &Server) -> Redis {
     Redis::open_within(&server.url(), PATIENCE).unwrap()
 }
 
-/// One gateway's counters.
+/// Returns the counters of one gateway.
 fn counters(server: &Server) -> RedisCounters {
     RedisCounters::new(patient(server))
 }
@@ -60,7 +60,7 @@ async fn counters_do_so_in_a_cluster_where_what_is_taken_together_is_in_one_slot
     counter::suite::run(Arc::new(counters(&server))).await;
 }
 
-/// Budgets of events, one of an org and one of all orgs, lie in different slots, and each is one for all gateways.
+/// The event budgets of one org and of all orgs are in different slots, and each is shared by all gateways.
 #[tokio::test]
 async fn buckets_of_several_tenants_are_counted_for_all_gateways_in_a_cluster() {
     let server = Server::start_cluster().await.unwrap();
@@ -90,7 +90,7 @@ async fn a_limit_is_one_for_all_gateways() {
     assert_eq!(granted, 40);
 }
 
-/// Invariant I-4: what is full again is forgotten.
+/// Invariant I-4: full buckets are forgotten.
 #[tokio::test]
 async fn only_buckets_that_are_not_full_are_kept() {
     let server = Server::start().await.unwrap();
@@ -103,7 +103,7 @@ async fn only_buckets_that_are_not_full_are_kept() {
         server.ask("DBSIZE").await.ok().filter(|answer| answer == ":1")
     });
     one.await.unwrap();
-    // So slow that it is never full: it is kept for a year, as long as any.
+    // So slow that it never fills: it is kept for a year, the maximum.
     take(&counters, bucket("slowest", 5, f64::MIN_POSITIVE)).await;
     let kept = server.ask("EVAL \"local l = 0 for _, k in ipairs(redis.call('KEYS', '*')) do l = math.max(l, redis.call('PTTL', k)) end return l\" 0");
     let kept: u64 = kept.await.unwrap().trim_start_matches(':').parse().unwrap();
@@ -132,7 +132,7 @@ async fn while_redis_is_away_a_gateway_counts_by_itself_and_it_is_used_again_whe
     }
 
     server.start_again().await.unwrap();
-    // It has kept nothing: the two share a full bucket again.
+    // Redis has lost everything: the two share a full bucket again.
     let one = wait::until("Redis counts again", wait::START, || async {
         for gateway in &gateways {
             take(gateway, bucket("other", 1000, 1e-6)).await;
@@ -164,7 +164,7 @@ async fn sessions_the_bus_both_boxes_and_answers_do_what_every_backend_must() {
         inbox::suite::run(&RedisInbox::new(redis.clone())).await;
         followers::suite::run(&RedisFollowers::new(redis.clone())).await;
         answers::suite::run(&RedisAnswers::new(redis)).await;
-        // Invariant I-4: everything that is kept of answers, of followers and in inboxes ends.
+        // Invariant I-4: all data of answers, followers and inboxes expires.
         for kind in ["answer", "followers", "inbox"] {
             let forever = format!(
                 "local n = 0 for _, k in ipairs(redis.call('KEYS', 'asp:{kind}:*')) do if redis.call('TTL', k) < 0 then n = n + 1 end end return n"
@@ -198,7 +198,7 @@ async fn an_inbox_that_was_emptied_leaves_nothing() {
     assert_eq!(server.ask("DBSIZE").await.unwrap(), ":0");
 }
 
-/// On one connection a decision on a limit would wait behind all that was sent before it.
+/// On a shared connection a decision on a limit would wait behind everything sent before it.
 #[tokio::test]
 async fn limits_the_directory_and_events_have_a_connection_each() {
     let server = Server::start().await.unwrap();
@@ -222,11 +222,11 @@ async fn limits_the_directory_and_events_have_a_connection_each() {
     assert_eq!(connections().await, 3);
 }
 
-/// Only `make chaos` has the time, and the machine for itself.
+/// Runs only in `make chaos`, which has the time and the machine for itself.
 #[tokio::test]
 async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
     if std::env::var("ASP_CHAOS").as_deref() != Ok("1") {
-        // Past what is captured of a test that passes.
+        // Written directly, because the output of a passing test is captured.
         writeln!(
             std::io::stderr(),
             "left out: asp-store, a Redis Cluster of three nodes: only `make chaos` (ASP_CHAOS=1) tries it"
@@ -235,7 +235,7 @@ async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
         return;
     }
     let nodes = start_cluster_of(3).await;
-    // It tells of the others.
+    // This node names the others.
     let redis = patient(&nodes[0]);
     counter::suite::run(Arc::new(RedisCounters::new(redis.clone()))).await;
     sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
@@ -253,8 +253,8 @@ async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
     }
 }
 
-/// Starts nodes with a share of the slots each. Every one begins as a Cluster of its own, gives up the slots of the
-/// others, and then they meet.
+/// Starts nodes that share the slots. Each starts as a Cluster of its own and gives up the slots of the others before
+/// they meet.
 async fn start_cluster_of(count: usize) -> Vec<Server> {
     let mut nodes = Vec::new();
     for place in 0..count {
@@ -267,7 +267,7 @@ async fn start_cluster_of(count: usize) -> Vec<Server> {
         if after < SLOTS {
             tell(&node, &format!("CLUSTER DELSLOTSRANGE {after} {}", SLOTS - 1)).await;
         }
-        // No two have the same, so that they need not settle it when they meet.
+        // Distinct epochs, so that the nodes need not resolve a conflict when they meet.
         tell(&node, &format!("CLUSTER SET-CONFIG-EPOCH {}", place + 1)).await;
         nodes.push(node);
     }
@@ -292,13 +292,13 @@ async fn tell(server: &Server, command: &str) {
     assert_eq!(server.ask(command).await.unwrap(), "+OK", "{command}");
 }
 
-/// What a script without keys answers.
+/// Returns the answer of a script without keys.
 async fn number(server: &Server, script: &str) -> i64 {
     let said = server.ask(&format!("EVAL \"{script}\" 0")).await.unwrap();
     said.trim_start_matches(':').parse().expect(&said)
 }
 
-/// Both keys of a call end together, and neither before its time.
+/// Both keys of a call expire together, and neither too early.
 #[tokio::test]
 async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
     let server = Server::start().await.unwrap();
@@ -328,14 +328,14 @@ async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
     assert_eq!(left().await, [5, 5]);
     outbox.take(call, gateway, hours(1)).await.unwrap().unwrap();
     assert_eq!(left().await, [5, 5]);
-    // What is refused is not kept for longer.
+    // A rejected batch does not extend the retention.
     assert_eq!(outbox.append(call, OwnerId([2; 16]), anew, hours(9)).await.unwrap(), Appended::NotOwner);
     let gap = Batch { first: 7, ..more };
     assert_eq!(outbox.append(call, gateway, gap, hours(9)).await.unwrap(), Appended::Missing);
     assert_eq!(left().await, [5, 5]);
 }
 
-/// Redis lets go of keys one by one where it is told to make room.
+/// Redis evicts single keys if it is configured to free memory.
 #[tokio::test]
 async fn entries_that_are_lost_are_missing() {
     let server = Server::start().await.unwrap();
@@ -368,7 +368,7 @@ async fn a_gateway_listens_again_when_redis_is_back() {
     server.start_again().await.unwrap();
     let again = async {
         loop {
-            // Refused, or lost, until it is back.
+            // Rejected or lost until Redis is back.
             let _ = bus.tell(gateway, Bytes::from_static(b"again")).await;
             let heard = tokio::time::timeout(Duration::from_millis(50), bus::suite::next(&mut heard)).await;
             if let Ok(message) = heard {
@@ -389,7 +389,7 @@ async fn a_gateway_that_listens_again_learns_that_it_may_have_missed_something()
     assert_eq!(next().await, Some(BusEvent::Gap));
 }
 
-/// Its client gives up by itself where it is not let in, as when passwords change here and there one after the other.
+/// The client gives up if authentication fails, for example while passwords change one after another.
 #[tokio::test]
 async fn a_redis_that_let_nobody_in_for_a_while_is_used_again() {
     let server = Server::start().await.unwrap();

@@ -1,4 +1,4 @@
-//! The port suites on a real object store with a real PostgreSQL, and what only a store of several machines has to hold.
+//! The port suites on a real object store with a real PostgreSQL, and requirements specific to a shared store.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -51,7 +51,7 @@ impl Fresh {
         S3::open(&settings(&self.store)).unwrap()
     }
 
-    /// One gateway's, with its own connections.
+    /// Returns the blobs of one gateway, with its own connections.
     fn blobs(&self, quota: u64) -> S3Blobs {
         S3Blobs::with_quota(&self.database, self.s3(), self.directory.path(), quota).unwrap()
     }
@@ -60,7 +60,7 @@ impl Fresh {
         S3Packages::open(&self.database, self.s3(), self.directory.path(), quota).unwrap()
     }
 
-    /// As it was at its start.
+    /// Restores the initial state.
     async fn empty(&self) {
         self.server.ask("TRUNCATE objects, object_usage").await.unwrap();
         for folder in ["artifacts", "packages"] {
@@ -92,7 +92,7 @@ async fn keep(blobs: &dyn Blobs, n: u128, bytes: &[u8]) -> Result<(), BlobError>
     upload.finish(meta(i64::MAX)).await
 }
 
-/// Many times what is in memory, and nothing that repeats.
+/// Returns content much longer than the part kept in memory, without repetitions.
 fn long() -> Vec<u8> {
     (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect()
 }
@@ -105,7 +105,7 @@ async fn the_backends_pass_the_suites() {
     packages_do_what_every_backend_must(&fresh).await;
 }
 
-/// One server after the other, because starting them takes longer than what is tried.
+/// A single test for all cases, because starting the servers takes longer than running them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn several_processes_are_as_one() {
     let fresh = Fresh::start().await;
@@ -145,7 +145,7 @@ async fn packages_do_what_every_backend_must(fresh: &Fresh) {
     packages::suite::run(&fresh.packages(Quota::default())).await;
 }
 
-/// I-3: any replica. Each gateway has connections of its own, and what one keeps all have.
+/// I-3: any replica. Each gateway has connections of its own and reads what any of them stored.
 async fn what_one_process_keeps_every_process_reads(fresh: &Fresh) {
     fresh.empty().await;
     let (here, there) = (fresh.blobs(1 << 30), fresh.blobs(1 << 30));
@@ -162,13 +162,13 @@ async fn what_one_process_keeps_every_process_reads(fresh: &Fresh) {
     assert!(bytes == long);
     assert!(there.delete("acme", &digest).await.unwrap());
     assert!(here.find(None, &digest).await.unwrap().is_none());
-    // Nothing but the blob is left, in the store and on this machine.
+    // Only the blob is left, in the store and on this machine.
     assert_eq!(fresh.store.objects("packages").unwrap().len(), 0);
     assert_eq!(fresh.store.objects("artifacts").unwrap().len(), 1);
     assert_eq!(std::fs::read_dir(fresh.directory.path()).unwrap().count(), 0);
 }
 
-/// I-4: an org has one quota, however many gateways write at a time.
+/// I-4: an org has one quota, for all gateways that write concurrently.
 async fn a_quota_is_one_for_all_processes(fresh: &Fresh) {
     const FIT: u64 = 7;
     fresh.empty().await;
@@ -186,7 +186,7 @@ async fn a_quota_is_one_for_all_processes(fresh: &Fresh) {
         Err(error) => panic!("{error}"),
     });
     let kept = kept.count() as u64;
-    // Some of those that were refused had taken room for a moment that another one wanted.
+    // Some of the rejected uploads briefly held capacity that another one needed.
     assert!((1..=FIT).contains(&kept), "{kept}");
     settled(fresh, kept).await;
     for n in 100..100 + u128::from(FIT - kept) {
@@ -195,7 +195,7 @@ async fn a_quota_is_one_for_all_processes(fresh: &Fresh) {
     assert!(matches!(keep(&*gateways[1], 200, &[7; 100_000]).await, Err(BlobError::Quota)));
 }
 
-/// Waits until rows, room and objects are those of so many blobs: what was dropped is forgotten a moment later.
+/// Waits until rows, usage and objects match the number of blobs: dropped uploads are removed a moment later.
 async fn settled(fresh: &Fresh, blobs: u64) {
     let settled = || async {
         let counted = "SELECT COALESCE(SUM(objects), 0) FROM object_usage";
@@ -228,7 +228,7 @@ async fn what_was_refused_or_given_up_takes_no_room(fresh: &Fresh) {
     assert!(matches!(packages::suite::put(&packages, "acme", b"3").await, Err(PackageError::Quota { .. })));
 }
 
-/// As a deletion and an upload of the same bytes by two control planes at once.
+/// A deletion and an upload of the same bytes by two control planes at once.
 async fn a_package_that_is_pushed_while_it_is_deleted_is_there_whole_or_not_at_all(fresh: &Fresh) {
     fresh.empty().await;
     let packages = Arc::new(fresh.packages(Quota::default()));
@@ -259,7 +259,7 @@ async fn a_package_that_is_pushed_while_it_is_deleted_is_there_whole_or_not_at_a
     assert_eq!(fresh.store.objects("packages").unwrap().len(), 1);
 }
 
-/// Whoever writes to the bucket beside the platform.
+/// Bytes overwritten by another writer to the bucket.
 async fn bytes_that_are_not_what_was_written_are_refused(fresh: &Fresh) {
     fresh.empty().await;
     let blobs = fresh.blobs(1 << 30);
@@ -286,7 +286,7 @@ async fn bytes_that_are_not_what_was_written_are_refused(fresh: &Fresh) {
     assert!(read.len() < long.len(), "nobody gets all of it");
 }
 
-/// What a crash leaves: rows of uploads whose process is gone, and bytes that nobody can find.
+/// Remains of crashes: rows of uploads whose process is gone, and bytes that are not visible.
 async fn a_sweep_deletes_what_crashes_left_in_batches(fresh: &Fresh) {
     fresh.empty().await;
     let blobs = fresh.blobs(1 << 30);
@@ -310,7 +310,7 @@ async fn a_sweep_deletes_what_crashes_left_in_batches(fresh: &Fresh) {
     assert!(blobs.read("acme", &BlobId::random(1)).await.unwrap().is_some());
 }
 
-/// As an object under a legal hold, or in a folder that somebody's policy of the bucket protects.
+/// An object under a legal hold, or in a folder protected by the bucket's policy.
 async fn what_cannot_be_deleted_is_named_and_is_in_nobodys_way(fresh: &Fresh) {
     const HELD: &str = "00112233445566778899aabbccddeeff";
     fresh.empty().await;
@@ -334,13 +334,13 @@ async fn what_cannot_be_deleted_is_named_and_is_in_nobodys_way(fresh: &Fresh) {
     settled_rows(fresh, 2).await;
     let counted = fresh.server.ask("SELECT objects FROM object_usage").await.unwrap();
     assert_eq!(counted, "2", "what is there counts");
-    // The hold is over.
+    // The hold has ended.
     fresh.server.ask("UPDATE objects SET until_ms = 0 WHERE state = 2").await.unwrap();
     fresh.blobs(1 << 30).sweep().await.unwrap();
     settled(fresh, 1).await;
 }
 
-/// A door to the store that refuses requests which begin like this, as S3 does, and lets every other one through.
+/// Starts a proxy to the store that rejects requests with this beginning, as S3 does, and forwards all others.
 async fn refusing(store: SocketAddr, request: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -360,7 +360,7 @@ async fn refusing(store: SocketAddr, request: String) -> SocketAddr {
             return client.write_all(answer.as_bytes()).await;
         }
         let mut store = TcpStream::connect(store).await?;
-        // One request a connection, so that each is seen.
+        // One request per connection, so that each is inspected.
         let line = head.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         store.write_all(&head[..line]).await?;
         store.write_all(b"connection: close\r\n").await?;
@@ -370,7 +370,7 @@ async fn refusing(store: SocketAddr, request: String) -> SocketAddr {
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
             let pass = pass.clone();
-            // Err: one of both has gone.
+            // Err: one of the two sides has disconnected.
             tokio::spawn(async move { drop(pass(client).await) });
         }
     });
@@ -393,7 +393,7 @@ async fn while_the_store_is_away_that_is_said_and_it_heals() {
     let said = tokio::time::timeout(Duration::from_secs(8), blobs.read("acme", &BlobId::random(1))).await;
     let said = said.expect("nobody waits for long").unwrap_err().to_string();
     assert!(said.contains("the object store does not answer") && !said.contains("X-Amz"), "{said}");
-    // What needs no bytes goes on.
+    // Operations without bytes continue.
     let meta = packages.find(None, &digest).await.unwrap().unwrap();
     assert!(packages.open(&meta).await.is_err());
     assert!(packages.delete("", &digest).await.unwrap());
@@ -408,11 +408,11 @@ async fn while_the_store_is_away_that_is_said_and_it_heals() {
     let heals = || async { blobs.read("acme", &BlobId::random(1)).await.ok().flatten() };
     let (_, bytes) = wait::until("the store is used again", wait::START, heals).await.unwrap();
     assert_eq!(&bytes[..], b"one");
-    // As many good answers as it takes until it is trusted again.
+    // As many successful answers as the circuit breaker requires to close.
     for n in 20..23 {
         keep(&blobs, n, b"two").await.unwrap();
     }
-    // What failed meanwhile is deleted when nobody can be at it any more.
+    // Failed objects are deleted once no upload can still be writing them.
     fresh.server.ask("UPDATE objects SET until_ms = 0 WHERE state <> 1").await.unwrap();
     blobs.sweep().await.unwrap();
     packages.sweep().await.unwrap();
@@ -451,7 +451,7 @@ async fn a_signed_url_is_good_for_one_object_and_a_while(fresh: &Fresh) {
     assert_eq!((answer.status, answer.text().as_str()), (200, "one"));
     assert_eq!(answer.header("content-disposition"), Some("attachment; filename=\"report.csv\""));
     assert_eq!(answer.header("content-type"), Some("application/octet-stream"));
-    // Another object, another file name, another time: each is signed.
+    // Object, file name and time are part of the signature.
     let two = blobs.link("acme", &BlobId::random(2)).await.unwrap().unwrap().2.url;
     let path = |url: &str| url.split('?').next().unwrap().to_owned();
     let query = |url: &str| url.split_once('?').unwrap().1.to_owned();
@@ -463,7 +463,7 @@ async fn a_signed_url_is_good_for_one_object_and_a_while(fresh: &Fresh) {
     ] {
         assert_eq!(get(&forged).await.status, 403, "{forged}");
     }
-    // Signature Version 4 has no other place for a session token than the URL.
+    // Signature Version 4 has no place for a session token except the URL.
     let mut temporary = signing(60);
     temporary.credentials.session_token = Some(Secret::new("a-session-token-of-tests".into()));
     let of_a_session = blobs_of(&temporary).link("acme", &BlobId::random(1)).await.unwrap().unwrap().2;
@@ -478,7 +478,7 @@ async fn a_signed_url_is_good_for_one_object_and_a_while(fresh: &Fresh) {
     wait::until("a URL is good for its time", wait::CONVERGE, expires).await.unwrap();
 }
 
-/// As somebody whose key was taken away, or who named a bucket that is not there: told by the store's own word.
+/// An access key that was revoked, or a bucket that does not exist: reported in the store's own words.
 async fn a_store_that_refuses_says_why_and_no_secret_is_told(fresh: &Fresh) {
     fresh.empty().await;
     let mut wrong = settings(&fresh.store);

@@ -12,7 +12,7 @@ use asp_store::postgres::Postgres;
 use sqlx::{Connection, PgConnection};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// A fresh database, and the stores of two control planes.
+/// Creates a database and the stores of two control planes.
 async fn two() -> (Server, [Arc<SqlStore>; 2]) {
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 1).await.unwrap();
@@ -21,7 +21,7 @@ async fn two() -> (Server, [Arc<SqlStore>; 2]) {
     (server, stores)
 }
 
-/// Each writer turns the exposure of an org of its own on and off, all of them at once, through two processes.
+/// Each writer toggles the exposure of its own org, all of them at once, through two processes.
 #[tokio::test]
 async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_picture() {
     const WRITERS: u64 = 6;
@@ -75,7 +75,7 @@ async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_
     let pictures = looks.await.unwrap();
     assert!(pictures.len() > 5, "{pictures:?}");
     for (revision, orgs, on) in pictures {
-        // An org has been written n times: it is on where n is odd. So many writes are odd in sum as there are orgs on.
+        // An org written n times is enabled if n is odd, so the parity of the revision equals that of the enabled orgs.
         assert!(orgs <= WRITERS && revision % 2 == on % 2, "revision {revision}: {orgs} orgs, {on} on");
     }
 }
@@ -98,7 +98,8 @@ fn change(precondition: Precondition) -> Change {
     Change { actor: "ops".into(), at: 1, precondition, evaluated_at: None }
 }
 
-/// While its rows are written nobody waits for an org's policy; of two that were judged by one revision one is stored.
+/// A write of an org's policy blocks nobody while it writes its rows; of two that were evaluated at the same revision
+/// one is stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_takes_its_number_last_and_is_written_by_one_at_a_time() {
     let (server, stores) = Box::pin(two()).await;
@@ -138,7 +139,7 @@ async fn a_policy_takes_its_number_last_and_is_written_by_one_at_a_time() {
     Box::pin(beside).await;
 }
 
-/// Waits until a write that has begun to write limits waits for a lock in a statement like this.
+/// Waits until a write of limits waits for a lock in a statement like this.
 async fn until_it_waits<T>(statement: &str, writing: &JoinHandle<T>, looking: &mut PgConnection) {
     let waiting = "SELECT COUNT(*) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid \
         WHERE a.wait_event_type = 'Lock' AND a.query LIKE $1 AND l.relation = 'limits'::regclass \
@@ -148,7 +149,7 @@ async fn until_it_waits<T>(statement: &str, writing: &JoinHandle<T>, looking: &m
     }
 }
 
-/// The version before takes the number first, and no lock of the resource.
+/// The previous version takes the revision first, and does not lock the resource.
 async fn of_what_an_earlier_version_writes_beside_it_nothing_is_lost(
     other: &mut PgConnection,
     looking: &mut PgConnection,
@@ -192,7 +193,8 @@ async fn of_what_an_earlier_version_writes_beside_it_nothing_is_lost(
     assert!(matches!(refused, Err(StoreError::Busy(_))), "{refused:?}");
 }
 
-/// The version before takes the number before the rows: where each write waits for the other, PostgreSQL ends one of them.
+/// The previous version takes the revision before the rows: if two writes wait for each other, PostgreSQL aborts one of
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_whose_write_ends_in_a_deadlock_with_an_earlier_version_is_written_again() {
     let (server, [store, _]) = Box::pin(two()).await;
@@ -203,11 +205,11 @@ async fn a_policy_whose_write_ends_in_a_deadlock_with_an_earlier_version_is_writ
     put(vec![limit(1)]).await.unwrap();
     let connect = async || PgConnection::connect(&server.url()).await.unwrap();
     let (mut earlier, mut third, mut looking) = (connect().await, connect().await, connect().await);
-    // It looks for no deadlock itself: the other write ends.
+    // It does not check for deadlocks itself, so the other write is aborted.
     server.ask("GRANT SET ON PARAMETER deadlock_timeout TO asp").await.unwrap();
     let number = "SET deadlock_timeout = '60s'; BEGIN; UPDATE control_revision SET revision = revision + 1";
     sqlx::raw_sql(number).execute(&mut earlier).await.unwrap();
-    // Holds the write up between the rows that it deletes and the number.
+    // Delays the write between deleting its rows and taking the revision.
     let insert = "BEGIN; INSERT INTO limits (org, position, server, primitive, user_id, wcit, capacity, refill) \
         VALUES ('acme', 1, '*', '*', '*', '*', 1, '1/s')";
     sqlx::raw_sql(insert).execute(&mut third).await.unwrap();

@@ -1,5 +1,5 @@
-//! What gateways are to each other on a real PostgreSQL: who judges whom, what one costs the others while it is busy or
-//! frozen, and what goes first of what many store at once.
+//! Interaction of several gateways on a real PostgreSQL: judging each other's leases, the cost of a busy or frozen
+//! gateway to the others, and the order of deletion after concurrent writes.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -23,11 +23,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 const LEASE: Duration = Duration::from_secs(60);
-/// Of a lease of 8 s, what is left where nobody answers the first statement in time.
+/// Time left of a lease of 8 s if the first statement is not answered in time.
 const SOON: Duration = Duration::from_secs(5);
 const HASH: [u8; 32] = [1; 32];
 
-/// Waits that end nothing within a test.
+/// Timeouts that do not elapse within a test.
 const PATIENT: Waits = {
     let long = Duration::from_secs(120);
     Waits { statement: long, lock: long, idle: long, acquire: long }
@@ -47,7 +47,7 @@ async fn begin(calls: &PostgresCalls, n: u8, owner: OwnerId) -> Orphan {
     Orphan { call: key.call, owner }
 }
 
-/// The one number that a statement of the superuser's comes to.
+/// Returns the single number that the superuser's statement yields.
 async fn number(server: &Server, statement: &str) -> i64 {
     server.ask(statement).await.unwrap().parse().unwrap()
 }
@@ -71,7 +71,7 @@ async fn a_gateway_judges_the_others_again_once_its_lease_has_held_for_a_while()
     };
     assert_eq!(claim(holder(1, slow)).await, Claim::New);
     let orphan = begin(&calls, 2, slow).await;
-    // Both were away, and one of them is back.
+    // Both were cut off, and one of them has returned.
     for owner in [slow, quick] {
         renew(&calls, owner, Duration::ZERO).await;
     }
@@ -83,11 +83,11 @@ async fn a_gateway_judges_the_others_again_once_its_lease_has_held_for_a_while()
     assert!(calls.take(&orphan, quick).await.unwrap());
 }
 
-/// Steps of more than a lease, each way.
+/// Steps of more than a lease in both directions.
 #[tokio::test]
 async fn a_step_of_the_databases_clock_costs_no_living_gateway_a_call() {
     const STEP_SECONDS: i64 = 120;
-    // The time of the call itself is not over.
+    // The call itself does not expire.
     const LONG: Duration = Duration::from_secs(3600);
     let server = Server::start_with_own_clock().await.unwrap();
     let database = Postgres::connect(&server.url(), 4).await.unwrap();
@@ -105,7 +105,7 @@ async fn a_step_of_the_databases_clock_costs_no_living_gateway_a_call() {
     assert!(calls.orphans(9).await.unwrap().is_empty());
 
     server.step_clock(STEP_SECONDS).unwrap();
-    // All leases have lapsed by that clock.
+    // By that clock all leases have lapsed.
     assert_eq!(calls.orphans(9).await.unwrap(), [call]);
     assert_eq!(renew(&calls, other, LEASE).await, Lease::Lapsed);
     assert!(!calls.take(&call, other).await.unwrap());
@@ -163,14 +163,14 @@ async fn a_lease_and_a_takeover_wait_for_no_connection_of_calls() {
 
 #[tokio::test]
 async fn who_looks_for_orphans_does_not_read_the_running_calls_of_the_others() {
-    /// Index entries and rows of the table that all sessions have read, those that go on left out.
+    /// Index entries and rows of the table read by all sessions, current ones excluded.
     const READ: &str = "SELECT CAST(SUM(idx_tup_read) + (SELECT seq_tup_read FROM pg_stat_user_tables \
                         WHERE relname = 'call_records') AS BIGINT) FROM pg_stat_user_indexes WHERE relname = 'call_records'";
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 2).await.unwrap();
     let calls = calls(&database);
     renew(&calls, OwnerId([1; 16]), LEASE).await;
-    // Their time ends before the orphan's.
+    // They expire before the orphan.
     let running = "INSERT INTO call_records (call_id, org, principal, user_digest, server, plugin, context, state, created_ms, \
                    updated_ms, expires_ms, resumable, seq, bytes, owner, record) \
                    SELECT decode(lpad(to_hex(n), 32, '0'), 'hex'), 'acme', decode('01', 'hex'), decode('01', 'hex'), 'demo', \
@@ -183,7 +183,7 @@ async fn who_looks_for_orphans_does_not_read_the_running_calls_of_the_others() {
     for _ in 0..3 {
         assert_eq!(calls.orphans(256).await.unwrap(), [orphan]);
     }
-    // A session says at its end at the latest what it has read.
+    // A session reports its reads at its end at the latest.
     database.close().await;
     let sessions = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'asp'";
     let ended = wait::until("the sessions end", wait::CONVERGE, || async {
@@ -194,12 +194,12 @@ async fn who_looks_for_orphans_does_not_read_the_running_calls_of_the_others() {
     assert!(read < 1_000, "{read} of 20,000 running calls were read for one orphan");
 }
 
-/// What ended last stays, however many end at once.
+/// The last to end stay, even after concurrent ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_to_end_go_and_no_more_than_that_where_many_end_at_once() {
     const AT_ONCE: u8 = 8;
     const ROUNDS: u8 = 12;
-    // Of two rounds.
+    // Two rounds of records.
     let share = Share { records: 16, bytes: 1 << 20 };
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 12).await.unwrap();
@@ -223,11 +223,11 @@ async fn the_first_to_end_go_and_no_more_than_that_where_many_end_at_once() {
             kept.extend(calls.find([n; 16]).await.unwrap().map(|_| n));
         }
         let last_two: Vec<u8> = (round.saturating_sub(1) * AT_ONCE..(round + 1) * AT_ONCE).collect();
-        // A call that ends while room is made may leave its excess to the next one.
+        // A call that ends during a deletion may leave its excess to the next one.
         let excess = kept.len().checked_sub(last_two.len());
         let is_bounded = excess.is_some_and(|excess| excess < usize::from(AT_ONCE));
         assert!(is_bounded && kept.ends_with(&last_two), "round {round}: {kept:?}");
-        // The next round ends later: the clock stands in milliseconds.
+        // The next round ends later, because the clock has a resolution of milliseconds.
         let millisecond = || UNIX_EPOCH.elapsed().unwrap().as_millis();
         let ended = millisecond();
         while millisecond() == ended {
@@ -236,11 +236,11 @@ async fn the_first_to_end_go_and_no_more_than_that_where_many_end_at_once() {
     }
 }
 
-/// The way of a client to the database, on which it can freeze: what it sends does not come through any more, and no end
-/// of it either, until this is dropped.
+/// A client's connection to the database that can freeze: until it is dropped, neither the client's data nor its
+/// disconnection is forwarded.
 struct Link {
     directory: tempfile::TempDir,
-    /// How many more messages come through.
+    /// Number of further messages that are forwarded.
     left: Arc<AtomicUsize>,
     withheld: Arc<Notify>,
     carrying: JoinHandle<()>,
@@ -271,7 +271,7 @@ impl Link {
         self.left.store(messages.into(), Ordering::Release);
     }
 
-    /// What is done, or `None` where its client freezes before that.
+    /// Returns the result, or `None` if the client freezes first.
     async fn unless_frozen<T>(&self, doing: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
         tokio::select! {
             done = doing => Some(done),
@@ -289,7 +289,7 @@ impl Drop for Link {
 async fn carry(client: UnixStream, database: UnixStream, (left, withheld): (Arc<AtomicUsize>, Arc<Notify>)) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_database, mut to_database) = database.into_split();
-    // Err: one of them has ended.
+    // Err: one of them has disconnected.
     tokio::spawn(async move { tokio::io::copy(&mut from_database, &mut to_client).await });
     let mut bytes = vec![0; 1 << 16];
     while let Ok(read @ 1..) = from_client.read(&mut bytes).await {
@@ -304,13 +304,13 @@ async fn carry(client: UnixStream, database: UnixStream, (left, withheld): (Arc<
     }
 }
 
-/// At whichever moment it freezes.
+/// At every possible point of the freeze.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_freezes_in_a_takeover_keeps_no_owner_from_its_lease() {
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 4).await.unwrap();
     let calls = calls(&database);
-    // As often as it has frozen before.
+    // Each iteration freezes one message later.
     for messages in 0..30_u8 {
         let owner = OwnerId([100 + messages; 16]);
         let orphan = begin(&calls, messages, owner).await;
@@ -318,12 +318,12 @@ async fn a_gateway_that_freezes_in_a_takeover_keeps_no_owner_from_its_lease() {
         let link = Link::to(&server);
         let its = Postgres::connect_with(&link.url(), 1, PATIENT).await.unwrap();
         let taker = its.calls(Budget::default(), Bounds::default());
-        // Its connection is there.
+        // Opens its connection.
         taker.orphans(1).await.unwrap();
         link.freeze_after(messages);
         let mut taking = taker.take(&orphan, OwnerId([99; 16]));
         let taken = link.unless_frozen(&mut taking).await;
-        // No lock of the frozen one is in its way.
+        // The frozen gateway holds no lock that blocks it.
         let renewed = timeout(wait::CONVERGE, CallRecords::renew(&calls, owner, LEASE)).await;
         renewed.expect("an answer").unwrap();
         if let Some(taken) = taken {
@@ -334,7 +334,7 @@ async fn a_gateway_that_freezes_in_a_takeover_keeps_no_owner_from_its_lease() {
     panic!("no call was taken over");
 }
 
-/// Work that several gateways do at once: they publish one after the other and append side by side.
+/// Concurrent work of several gateways: publications run one after another, appends in parallel.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     PublishesAKey,
@@ -355,7 +355,7 @@ impl Work {
         }
     }
 
-    /// Whether others do it soon where one froze as it did, after `messages`; `None` where it was done before.
+    /// Returns whether others complete the work soon after one froze after `messages`; `None` if it was done before.
     async fn costs_others(self, server: &Server, others: &Postgres, messages: u8) -> Option<bool> {
         let link = Link::to(server);
         let its = Postgres::connect(&link.url(), 1).await.unwrap();
@@ -376,12 +376,12 @@ async fn what_gateways_do_in_turn_goes_on_within_a_lease_of_one_that_freezes() {
     let database = Postgres::connect(&server.url(), 4).await.unwrap();
     for messages in 0..=30_u8 {
         match Work::PublishesAKey.costs_others(&server, &database, messages).await {
-            // It has shown what it had to.
+            // The case has been shown.
             Some(true) | None => break,
             Some(false) => assert!(messages < 30, "it never ends"),
         }
     }
-    // At whichever moment one freezes, the others append.
+    // Whenever one gateway freezes, the others still append.
     for messages in 0..=30_u8 {
         match Work::Audits.costs_others(&server, &database, messages).await {
             None => break,

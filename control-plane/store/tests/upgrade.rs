@@ -1,5 +1,5 @@
-//! Databases of commit 03f3e640 come to the tables of a new database with every row; those of other unreleased versions are
-//! refused as they are.
+//! Upgrade of databases of commit 03f3e640 to the current tables with every row; those of other unreleased versions are
+//! refused unchanged.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -17,7 +17,7 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, PgPool, Row, SqlitePool};
 
-/// The files of SQLite's stores.
+/// Files of SQLite's stores.
 const FILES: [(&str, &str); 4] =
     [("control", "asp.db"), ("calls", "calls.db"), ("leases", "calls-leases.db"), ("audit", "audit.db")];
 
@@ -38,7 +38,7 @@ async fn file(path: &Path) -> SqlitePool {
     SqlitePool::connect_with(options).await.unwrap()
 }
 
-/// The files of commit 03f3e640, with rows.
+/// Creates the files of commit 03f3e640, with rows.
 async fn earlier(directory: &Path) {
     for (store, name) in FILES {
         let pool = file(&directory.join(name)).await;
@@ -48,7 +48,7 @@ async fn earlier(directory: &Path) {
     }
 }
 
-/// Opens every store once, as a process does that starts.
+/// Opens every store once, like a starting process.
 async fn start(directory: &Path) {
     SqlStore::file(&directory.join("asp.db")).await.unwrap().close().await;
     SqliteCalls::open(&directory.join("calls.db")).await.unwrap().close().await;
@@ -59,7 +59,7 @@ async fn lines(pool: &SqlitePool, statement: String) -> Vec<String> {
     sqlx::query_scalar(AssertSqlSafe(statement)).fetch_all(pool).await.unwrap()
 }
 
-/// All that decides about rows: columns, keys, indexes and triggers.
+/// Returns the schema that governs rows: columns, keys, indexes and triggers.
 async fn schema(pool: &SqlitePool) -> Vec<String> {
     let columns = "SELECT group_concat(c.cid || ' ' || c.name || ' ' || c.type || ' ' || c.\"notnull\" || ' ' \
          || COALESCE(c.dflt_value, 'NULL') || ' ' || c.pk, ', ') FROM pragma_table_xinfo(s.name) c";
@@ -80,7 +80,7 @@ async fn history(pool: &SqlitePool) -> Vec<String> {
     lines(pool, statement.to_owned()).await
 }
 
-/// The names of the tables and their columns.
+/// Returns the names of the tables and their columns.
 async fn columns(pool: &SqlitePool) -> Vec<(String, String)> {
     let statement = "SELECT s.name, group_concat('quote(\"' || c.name || '\")', ' || '' '' || ') \
          FROM sqlite_schema s, pragma_table_xinfo(s.name) c \
@@ -130,7 +130,7 @@ async fn files_of_commit_03f3e640_come_to_the_tables_of_new_ones_with_every_row(
     }
 }
 
-/// What the control store's rows are after the upgrade.
+/// Checks the rows of the control store after the upgrade.
 async fn shows_what_machines_have(store: &SqlStore) {
     let machines = async |org: &str| {
         let bindings = store.bindings(org).await.unwrap().value;
@@ -202,7 +202,7 @@ async fn files_of_another_unreleased_version_are_refused_and_left_as_they_are() 
     }
 }
 
-/// The database of commit 03f3e640, with rows.
+/// Creates the database of commit 03f3e640, with rows.
 async fn earlier_server(server: &Server) -> PgPool {
     let pool = PgPool::connect(&server.url()).await.unwrap();
     for store in ["control", "postgres"] {
@@ -216,7 +216,7 @@ async fn server_lines(pool: &PgPool, statement: String) -> Vec<String> {
     sqlx::query_scalar(AssertSqlSafe(statement)).fetch_all(pool).await.unwrap()
 }
 
-/// All that decides about rows: columns, constraints, indexes, triggers and functions.
+/// Returns the schema that governs rows: columns, constraints, indexes, triggers and functions.
 async fn server_schema(pool: &PgPool) -> Vec<String> {
     let statement = "\
         SELECT CONCAT_WS(' ', 'column', c.relname, a.attnum, a.attname, FORMAT_TYPE(a.atttypid, a.atttypmod), a.attnotnull, \
@@ -238,7 +238,7 @@ async fn server_history(pool: &PgPool) -> Vec<String> {
     server_lines(pool, statement.to_owned()).await
 }
 
-/// The rows of each table, with the columns that it has now.
+/// Returns the rows of each table, with its current columns.
 async fn server_rows(pool: &PgPool, tables: &[(String, String)]) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (table, columns) in tables {
@@ -288,7 +288,7 @@ async fn a_postgresql_database_of_another_unreleased_version_is_refused_and_left
     assert_eq!((server_schema(&pool).await, server_history(&pool).await), before);
 }
 
-/// A migration that waited for its table would hold up everything that comes after it.
+/// A migration that waited for its table would block all statements after it.
 #[tokio::test]
 async fn others_use_a_table_while_a_migration_waits_for_a_reader_of_it() {
     let server = Server::start().await.unwrap();
@@ -303,7 +303,7 @@ async fn others_use_a_table_while_a_migration_waits_for_a_reader_of_it() {
         (waiting.fetch_one(&pool).await.ok()? > 0).then_some(())
     });
     waits.await.unwrap();
-    // As long as a call's statement waits.
+    // Lock timeout of a call's statement.
     let mut other = pool.begin().await.unwrap();
     sqlx::query("SET LOCAL lock_timeout = '1500ms'").execute(&mut *other).await.unwrap();
     sqlx::query(read).execute(&mut *other).await.unwrap();

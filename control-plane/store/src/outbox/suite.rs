@@ -232,7 +232,7 @@ async fn keeps_so_many_entries(outbox: &dyn Outbox) {
     );
 }
 
-/// As many of the largest entries as fill the limit of bytes.
+/// The limit of bytes, filled with the largest entries.
 async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     let fills = MAX_BYTES / MAX_ENTRY;
     let large: Vec<Bytes> = (0..=fills as u8).map(|byte| Bytes::from(vec![byte; MAX_ENTRY])).collect();

@@ -1,4 +1,4 @@
-//! The audit log of calls: its order, its bounds, and what backups and gateways of the version before do to it.
+//! The audit log of calls: its order, its limits, and the effects of backups and of gateways of the previous version.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::Fresh;
 
 const GIBIBYTE: u64 = 1 << 30;
 const MEBIBYTE: u64 = 1 << 20;
-/// The number of the first event.
+/// Number of the first event.
 const FIRST: i64 = 1 << 44;
 /// Numbers of a partition.
 const WIDTH: i64 = 1 << 28;
 const COUNT: &str = "SELECT COUNT(*) FROM all_call_events";
-/// Size of the partitions on the disk.
+/// Size of the partitions on disk.
 const SIZE: &str = "SELECT CAST(SUM(pg_total_relation_size(inhrelid)) AS BIGINT) FROM pg_inherits \
                     WHERE inhparent = CAST('call_audit' AS REGCLASS)";
 
-/// Sweeps as if nobody had for a while.
+/// Sweeps as if no process had swept recently.
 async fn sweep(fresh: &Fresh, log: &PostgresAudit) {
     fresh.run("UPDATE turns SET until_ms = 0").await;
     log.sweep().await.unwrap();
@@ -34,7 +34,7 @@ fn event(org: &str, at_ms: i64, n: i64) -> CallEvent {
     CallEvent { at_ms, org: org.into(), event: format!("{{\"n\":{n}}}") }
 }
 
-/// More than a sixteenth of a MiB.
+/// Returns more than a sixteenth of a MiB.
 fn batch() -> Vec<CallEvent> {
     (0..200).map(|_| CallEvent { at_ms: 1, org: "acme".into(), event: "x".repeat(400) }).collect()
 }
@@ -62,7 +62,7 @@ async fn the_audit_log_is_read_page_by_page_and_in_the_order_in_which_it_came() 
         .run("SELECT setval('call_audit_seq', 3 * call_audit_width() + last_value) FROM call_audit_seq")
         .await;
     log.append(&[event("acme", 5, 5)]).await.unwrap();
-    // The first attempt has used a number up.
+    // The first attempt has used up a number.
     assert_eq!(numbers(&log, None, None, 2).await, [FIRST + 3 * WIDTH + 5, FIRST + 3]);
     sweep(&fresh, &log).await;
     log.append(&[event("acme", 6, 6)]).await.unwrap();
@@ -133,7 +133,7 @@ async fn an_open_snapshot_refuses_no_event_and_what_it_kept_is_dropped_after_it(
     let held = count(&mut backup).await;
     for _ in 0..8 {
         append_and_sweep().await;
-        // Beside the sweeps, too.
+        // Concurrently with sweeps, too.
         let sweeping = async {
             sweep(&fresh, &log).await;
         };
@@ -167,13 +167,13 @@ async fn a_partition_goes_when_all_of_it_is_too_old_and_one_process_sweeps() {
     sweep(&fresh, &log).await;
     assert_eq!(partitions().await, 1);
     fresh.run("UPDATE call_audit_partitions SET since_ms = since_ms - 25 * 3600000").await;
-    // Somebody has just swept.
+    // Another process has just swept.
     fresh.run("UPDATE turns SET until_ms = now_ms() + 600000").await;
     log.sweep().await.unwrap();
     assert_eq!(partitions().await, 1);
     sweep(&fresh, &log).await;
     assert_eq!(partitions().await, 2);
-    // An empty one goes on, however old it is.
+    // An empty partition stays in use, whatever its age.
     fresh.run("UPDATE call_audit_partitions SET since_ms = since_ms - 29 * CAST(86400000 AS BIGINT)").await;
     sweep(&fresh, &log).await;
     assert_eq!(partitions().await, 2);
@@ -187,7 +187,7 @@ async fn a_partition_goes_when_all_of_it_is_too_old_and_one_process_sweeps() {
 #[tokio::test]
 async fn events_of_the_version_before_are_read_and_removed_first() {
     let fresh = Fresh::start().await;
-    // Some are of 1970.
+    // Some are from 1970.
     fresh
         .run(
             "INSERT INTO call_events (seq, at_ms, org, event) \
@@ -198,14 +198,14 @@ async fn events_of_the_version_before_are_read_and_removed_first() {
     let log = fresh.database.audit(16 * MEBIBYTE);
     log.append(&[event("acme", 1, 1)]).await.unwrap();
     assert_eq!(numbers(&log, None, None, 3).await, [FIRST, 6000, 5999]);
-    // As a gateway of the version before appends.
+    // Appended by a gateway of the previous version.
     fresh.run("INSERT INTO call_events (seq, at_ms, org, event) SELECT last + 1, now_ms(), 'globex', '{}' FROM call_log").await;
     assert_eq!(numbers(&log, Some("globex"), None, 3).await, [6001]);
 
     sweep(&fresh, &log).await;
     assert_eq!(fresh.number("SELECT MIN(seq) FROM call_events").await, 601, "30 days");
     assert_eq!(fresh.number("SELECT bytes FROM call_log").await, 5400 * 400);
-    // Of its bound, partitions have a part.
+    // Partitions count against the limit, too.
     let log = fresh.database.audit(MEBIBYTE);
     sweep(&fresh, &log).await;
     let size = fresh.number(SIZE).await;

@@ -1,4 +1,4 @@
-//! Processes that start while the database is away, or refuses them.
+//! Processes that start while the database is unavailable, or refuses them.
 
 use tokio::sync::watch;
 
@@ -8,7 +8,7 @@ const OWNER: OwnerId = OwnerId([1; 16]);
 const NEWER: &str = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
     VALUES (999999, 'of the future', TRUE, '', 0)";
 
-/// Starts without the server, which answers again afterwards.
+/// Starts without the server, which is available again afterwards.
 async fn start_without(server: &mut Server) -> (Postgres, PostgresCalls) {
     server.process.stop().await.unwrap();
     let database = Postgres::start(&server.url(), 2, Waits::default()).await.unwrap();

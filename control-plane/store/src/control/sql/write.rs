@@ -109,7 +109,7 @@ pub(super) struct Write<'c> {
     pub(super) revision: u64,
     /// See [`crate::control::Position::stamp`].
     stamp: String,
-    /// For a write that takes its revision last, whether the resource exists after it; otherwise `None`.
+    /// Whether the resource exists after a write that takes its revision last; `None` for other writes.
     exists: Option<bool>,
     /// Revision of the resource before the write.
     pub(super) current: Option<u64>,
