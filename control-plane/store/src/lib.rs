@@ -3,7 +3,7 @@
 pub mod answers;
 pub mod archive;
 pub mod audit;
-mod away;
+mod availability;
 pub mod blobs;
 pub mod bus;
 pub mod calls;

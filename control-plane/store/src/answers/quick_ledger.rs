@@ -12,46 +12,46 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{Answered, Answers, AnswersError};
-use crate::away::{Asks, Away};
+use crate::availability::{Attempt, Availability};
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
 
 /// Keys of this process and the answers of all gateways.
 pub struct QuickLedger {
     own: MemoryLedger,
     answers: Arc<dyn Answers>,
-    away: Away,
+    availability: Availability,
 }
 
 impl QuickLedger {
     pub fn new(answers: Arc<dyn Answers>) -> QuickLedger {
-        QuickLedger { own: MemoryLedger::default(), answers, away: Away::default() }
+        QuickLedger { own: MemoryLedger::default(), answers, availability: Availability::default() }
     }
 
     /// Returns another gateway's answer; `None` while the shared answers are not available.
     async fn find(&self, org: [u8; 16], key: LedgerKey) -> Option<Answered> {
-        let asked = self.away.asks()?;
+        let attempt = self.availability.attempt()?;
         let found = self.answers.find(org, key).await;
-        self.noted(asked, found).flatten()
+        self.noted(attempt, found).flatten()
     }
 
     /// Shares an answer. Best effort: without it, another gateway repeats the read.
     async fn tell(&self, org: [u8; 16], key: LedgerKey, answered: Answered, keep: Duration) {
-        if let Some(asked) = self.away.asks() {
+        if let Some(attempt) = self.availability.attempt() {
             let kept = self.answers.keep(org, key, answered, keep).await;
-            self.noted(asked, kept);
+            self.noted(attempt, kept);
         }
     }
 
-    fn noted<T>(&self, asked: Asks, answer: Result<T, AnswersError>) -> Option<T> {
+    fn noted<T>(&self, attempt: Attempt, answer: Result<T, AnswersError>) -> Option<T> {
         match answer {
             Ok(answer) => {
-                if self.away.answered(asked) {
+                if self.availability.answered(attempt) {
                     tracing::info!("calls that only read are answered from other gateways' answers again");
                 }
                 Some(answer)
             }
             Err(error) => {
-                if self.away.failed() {
+                if self.availability.failed() {
                     tracing::warn!(
                         %error,
                         "a call that only reads runs again when it is retried at another gateway, until Redis answers"
@@ -142,7 +142,7 @@ mod tests {
 
     use super::*;
     use crate::answers::MemoryAnswers;
-    use crate::away::LOOK_EVERY;
+    use crate::availability::PROBE_EVERY;
     use crate::ledger::suite;
 
     const KEY: LedgerKey = LedgerKey([1; 32]);
@@ -225,7 +225,7 @@ mod tests {
         complete(&ledger, 1, b"42").await;
         assert_eq!(claim(&ledger, 1, 7).await, Claim::Replay(Bytes::from_static(b"42")));
         assert_eq!(silent.asked.load(Ordering::Relaxed), 1, "only the first one");
-        tokio::time::advance(LOOK_EVERY).await;
+        tokio::time::advance(PROBE_EVERY).await;
         let claimed =
             ledger.claim(LedgerKey([2; 32]), [7; 32], holder(1), Instant::now(), LEASE).await.unwrap();
         assert_eq!(claimed, Claim::New);

@@ -8,28 +8,28 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{Bucket, CounterError, Counters, MemoryCounters, Taken};
-use crate::away::{Asks, Away};
+use crate::availability::{Attempt, Availability};
 
 /// Shared counters, and this process's own while those are unavailable.
 pub struct WithFallback {
     shared: Arc<dyn Counters>,
     own: MemoryCounters,
-    away: Away,
+    availability: Availability,
 }
 
 impl WithFallback {
     pub fn new(shared: Arc<dyn Counters>) -> WithFallback {
-        WithFallback { shared, own: MemoryCounters::default(), away: Away::default() }
+        WithFallback { shared, own: MemoryCounters::default(), availability: Availability::default() }
     }
 
-    fn answered(&self, asked: Asks) {
-        if self.away.answered(asked) {
+    fn answered(&self, attempt: Attempt) {
+        if self.availability.answered(attempt) {
             tracing::info!("limits count for all gateways together again");
         }
     }
 
     fn failed(&self, error: &CounterError) {
-        if self.away.failed() {
+        if self.availability.failed() {
             tracing::warn!(
                 %error,
                 "limits count for this gateway alone until the shared counters answer: each gateway admits up to a limit"
@@ -41,10 +41,10 @@ impl WithFallback {
 #[async_trait]
 impl Counters for WithFallback {
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
-        if let Some(asked) = self.away.asks() {
+        if let Some(attempt) = self.availability.attempt() {
             match self.shared.take(tenant, buckets).await {
                 Ok(taken) => {
-                    self.answered(asked);
+                    self.answered(attempt);
                     return Ok(taken);
                 }
                 Err(error) => self.failed(&error),
@@ -59,7 +59,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
-    use crate::away::LOOK_EVERY;
+    use crate::availability::PROBE_EVERY;
 
     /// Counters that grant everything while available.
     #[derive(Default)]
@@ -100,7 +100,7 @@ mod tests {
             assert!(matches!(take().await, Taken::Denied { .. }));
         }
         assert_eq!(shared.asked.load(Ordering::Relaxed), 2, "the first, and the one that failed");
-        tokio::time::advance(LOOK_EVERY).await;
+        tokio::time::advance(PROBE_EVERY).await;
         for _ in 0..100 {
             assert!(matches!(take().await, Taken::Denied { .. }));
         }
@@ -108,7 +108,7 @@ mod tests {
 
         shared.away.store(false, Ordering::Relaxed);
         assert!(matches!(take().await, Taken::Denied { .. }), "nobody has looked yet");
-        tokio::time::advance(LOOK_EVERY).await;
+        tokio::time::advance(PROBE_EVERY).await;
         for _ in 0..10 {
             assert_eq!(take().await, Taken::Granted { remaining: 77 });
         }

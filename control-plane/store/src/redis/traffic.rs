@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{Fault, ROOM_WITHIN};
-use crate::away::Away;
+use crate::availability::Availability;
 
 /// Maximum bytes in flight in a lane: Redis takes as many within a fraction of the timeout of an answer.
 const MAX_BYTES: u32 = 8 << 20;
@@ -16,14 +16,14 @@ const COMMAND_BYTES: u32 = 256;
 
 /// Flow control of one lane.
 pub(super) struct Traffic {
-    away: Away,
+    availability: Availability,
     /// One permit per byte that may still be sent.
     room: Semaphore,
 }
 
 impl Default for Traffic {
     fn default() -> Traffic {
-        Traffic { away: Away::default(), room: Semaphore::new(MAX_BYTES as usize) }
+        Traffic { availability: Availability::default(), room: Semaphore::new(MAX_BYTES as usize) }
     }
 }
 
@@ -38,14 +38,14 @@ impl Traffic {
         let room = timeout(ROOM_WITHIN, self.room.acquire_many(bytes)).await;
         // The inner error means a closed semaphore, which does not happen.
         let Ok(Ok(_room)) = room else { return Err(Fault::Busy) };
-        let asked = self.away.asks().ok_or(Fault::Away)?;
+        let attempt = self.availability.attempt().ok_or(Fault::Away)?;
         let answer = asking.await;
         match &answer {
             Err(fault) if fault.is_silence() => {
-                self.away.failed();
+                self.availability.failed();
             }
             Ok(_) | Err(_) => {
-                self.away.answered(asked);
+                self.availability.answered(attempt);
             }
         }
         answer
@@ -60,7 +60,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::away::LOOK_EVERY;
+    use crate::availability::PROBE_EVERY;
 
     async fn silent() -> Result<(), Fault> {
         Err(Fault::Silent(Duration::ZERO))
@@ -99,11 +99,11 @@ mod tests {
         let lane = Traffic::default();
         assert!(matches!(lane.admit(0, silent()).await, Err(Fault::Silent(_))));
         assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Away)), "nobody is asked");
-        advance(LOOK_EVERY).await;
+        advance(PROBE_EVERY).await;
         let mut looks = Box::pin(lane.admit(0, std::future::pending::<Result<(), Fault>>()));
         assert!(looks.as_mut().now_or_never().is_none());
         assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Away)), "another one looks");
-        advance(LOOK_EVERY).await;
+        advance(PROBE_EVERY).await;
         assert!(lane.admit(0, answered()).await.is_ok());
         assert!(lane.admit(0, answered()).await.is_ok(), "it is back");
     }
