@@ -24,7 +24,7 @@ const COMPATIBLE: &str = "-- compatible with: ";
 const CHECKSUM_BYTES: usize = 48;
 
 /// Number, name and statements of a migration.
-type Numbered = (i64, &'static str, &'static str);
+type MigrationSource = (i64, &'static str, &'static str);
 
 /// The schema of one store.
 #[derive(Clone)]
@@ -34,13 +34,13 @@ pub(crate) struct Schema {
     /// Numbers of its migrations; in PostgreSQL two stores share one history.
     numbers: RangeInclusive<i64>,
     /// Creates all tables of a new database.
-    baseline: Numbered,
+    baseline: MigrationSource,
     /// Statements that bring the tables of commit 03f3e640 to the baseline.
     path: &'static str,
     /// [`digest`] of the history of commit 03f3e640.
     previous: &'static str,
     /// Migrations since the baseline, oldest first.
-    later: &'static [Numbered],
+    later: &'static [MigrationSource],
 }
 
 /// The control plane's store, on SQLite and PostgreSQL.
@@ -186,7 +186,7 @@ impl Schema {
     }
 }
 
-fn migration(&(number, name, sql): &Numbered) -> Migration {
+fn migration(&(number, name, sql): &MigrationSource) -> Migration {
     let mut migration = Migration::new(number, name.into(), MigrationType::Simple, sql.into_sql_str(), false);
     if let Some(oldest) = oldest_compatible(sql) {
         migration.checksum.to_mut().extend_from_slice(oldest.as_bytes());

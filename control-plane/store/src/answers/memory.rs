@@ -12,12 +12,12 @@ use crate::ledger::{Budget, LedgerKey};
 
 /// Answers kept until the process ends.
 pub struct MemoryAnswers {
-    orgs: Mutex<HashMap<[u8; 16], Kept>>,
+    orgs: Mutex<HashMap<[u8; 16], OrgAnswers>>,
     budget: Budget,
 }
 
 /// Answers of one org, with the time at which each expires.
-type Kept = HashMap<LedgerKey, (Answered, Instant)>;
+type OrgAnswers = HashMap<LedgerKey, (Answered, Instant)>;
 
 impl Default for MemoryAnswers {
     fn default() -> MemoryAnswers {

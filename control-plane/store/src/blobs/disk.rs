@@ -89,7 +89,7 @@ impl Blobs for DiskBlobs {
     async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
         let org = directory_name(org);
         let directory = self.directory.join(&org);
-        let mut room = Room { used: self.used.clone(), org, quota: self.quota, taken: 0 };
+        let mut room = QuotaReservation { used: self.used.clone(), org, quota: self.quota, taken: 0 };
         room.take(EACH)?;
         private::directory(&directory).map_err(failed)?;
         let path = directory.join(id.as_str()).with_extension("blob");
@@ -100,7 +100,7 @@ impl Blobs for DiskBlobs {
             .open(&path)
             .await
             .map_err(failed)?;
-        Ok(Box::new(Writing { file, path, room, size: 0, done: false }))
+        Ok(Box::new(DiskUpload { file, path, room, size: 0, done: false }))
     }
 
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
@@ -118,14 +118,14 @@ impl Blobs for DiskBlobs {
 }
 
 /// Reservation of an upload in its org's quota, released on drop unless kept.
-struct Room {
+struct QuotaReservation {
     used: Arc<Mutex<HashMap<String, u64>>>,
     org: String,
     quota: u64,
     taken: u64,
 }
 
-impl Room {
+impl QuotaReservation {
     fn take(&mut self, bytes: u64) -> Result<(), BlobError> {
         let mut used = self.used.lock();
         let used = used.entry(self.org.clone()).or_default();
@@ -142,22 +142,22 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for QuotaReservation {
     fn drop(&mut self) {
         give_back(&self.used, &self.org, self.taken);
     }
 }
 
-struct Writing {
+struct DiskUpload {
     file: File,
     path: PathBuf,
-    room: Room,
+    room: QuotaReservation,
     size: u64,
     done: bool,
 }
 
 #[async_trait]
-impl Upload for Writing {
+impl Upload for DiskUpload {
     async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         let length = piece.len() as u64;
         if self.size + length > MAX_BLOB {
@@ -182,7 +182,7 @@ impl Upload for Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for DiskUpload {
     fn drop(&mut self) {
         if self.done {
             return;

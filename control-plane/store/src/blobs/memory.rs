@@ -26,7 +26,7 @@ impl Default for MemoryBlobs {
     }
 }
 
-struct Writing {
+struct MemoryUpload {
     kept: Arc<Mutex<HashMap<BlobId, (BlobMeta, Bytes)>>>,
     quota: u64,
     id: BlobId,
@@ -36,7 +36,7 @@ struct Writing {
 #[async_trait]
 impl Blobs for MemoryBlobs {
     async fn create(&self, id: BlobId, _org: &str) -> Result<Box<dyn Upload>, BlobError> {
-        Ok(Box::new(Writing { kept: self.kept.clone(), quota: self.quota, id, bytes: BytesMut::new() }))
+        Ok(Box::new(MemoryUpload { kept: self.kept.clone(), quota: self.quota, id, bytes: BytesMut::new() }))
     }
 
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
@@ -52,7 +52,7 @@ impl Blobs for MemoryBlobs {
 }
 
 #[async_trait]
-impl Upload for Writing {
+impl Upload for MemoryUpload {
     async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         if (self.bytes.len() + piece.len()) as u64 > MAX_BLOB {
             return Err(BlobError::TooLarge);
@@ -62,7 +62,7 @@ impl Upload for Writing {
     }
 
     async fn finish(self: Box<Self>, meta: BlobMeta) -> Result<(), BlobError> {
-        let Writing { kept, quota, id, bytes } = *self;
+        let MemoryUpload { kept, quota, id, bytes } = *self;
         let mut kept = kept.lock();
         let used: u64 = kept.values().map(|(_, bytes)| bytes.len() as u64 + EACH).sum();
         if used + bytes.len() as u64 + EACH > quota {

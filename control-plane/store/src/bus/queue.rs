@@ -17,11 +17,11 @@ use super::{BusEvent, MAX_WAITING_BYTES};
 /// Bytes charged for a message in addition to its content.
 const ENTRY_BYTES: usize = 256;
 
-type Waiting = (BusEvent<Bytes>, OwnedSemaphorePermit);
+type QueuedEvent = (BusEvent<Bytes>, OwnedSemaphorePermit);
 
 /// Sending end of a queue.
 pub(crate) struct QueueSender {
-    waiting: mpsc::UnboundedSender<Waiting>,
+    waiting: mpsc::UnboundedSender<QueuedEvent>,
     /// One permit per free byte.
     room: Arc<Semaphore>,
     /// Whether a message was rejected since the last gap that the listener received.
@@ -31,7 +31,7 @@ pub(crate) struct QueueSender {
 /// Returns the two ends of a queue.
 pub(crate) fn queue() -> (QueueSender, BoxStream<'static, BusEvent<Bytes>>) {
     // Bounded by the permits that its messages hold.
-    let (sender, mut receiver) = mpsc::unbounded_channel::<Waiting>();
+    let (sender, mut receiver) = mpsc::unbounded_channel::<QueuedEvent>();
     let has_gap = Arc::new(AtomicBool::new(false));
     let gap = has_gap.clone();
     let messages = futures::stream::poll_fn(move |context| {

@@ -32,11 +32,11 @@ const LONGEST: f64 = 86_400.0 * 365.0;
 /// Counters of one process.
 #[derive(Default)]
 pub struct MemoryCounters {
-    table: Mutex<Table>,
+    table: Mutex<BucketTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct BucketTable {
     tenants: HashMap<Arc<str>, Tenant>,
     /// Times at which buckets, by key, and the merged buckets of a tenant are full and can be forgotten.
     full: BTreeSet<(Instant, Arc<str>, Option<Arc<str>>)>,
@@ -89,7 +89,7 @@ impl Counters for MemoryCounters {
     }
 }
 
-impl Table {
+impl BucketTable {
     fn level(&self, tenant: &str, key: &str) -> Option<&Level> {
         self.tenants.get(tenant)?.levels.get(key)
     }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
 
-struct Row {
+struct GatewayRow {
     heard: Instant,
     left: Option<Instant>,
     /// Opening time of the newest stream, and the control plane that holds it.
@@ -19,7 +19,7 @@ struct Row {
 /// Gateways by pool and address.
 #[derive(Default)]
 pub struct MemoryHeard {
-    rows: Mutex<BTreeMap<(String, String), Row>>,
+    rows: Mutex<BTreeMap<(String, String), GatewayRow>>,
 }
 
 #[async_trait]
@@ -29,7 +29,7 @@ impl HeardGateways for MemoryHeard {
         let mut rows = self.rows.lock();
         rows.retain(|_, row| now.duration_since(row.heard) < KEPT);
         for Heard { pool, address, opened } in heard {
-            let row = rows.entry((pool.clone(), address.clone())).or_insert_with(|| Row {
+            let row = rows.entry((pool.clone(), address.clone())).or_insert_with(|| GatewayRow {
                 heard: now,
                 left: None,
                 newest: None,
@@ -47,7 +47,7 @@ impl HeardGateways for MemoryHeard {
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {
         let now = Instant::now();
         let left = now.checked_sub(ago).unwrap_or(now);
-        let row = Row { heard: now, left: Some(left), newest: None };
+        let row = GatewayRow { heard: now, left: Some(left), newest: None };
         self.rows.lock().insert((pool.to_owned(), address.to_owned()), row);
         Ok(())
     }

@@ -13,15 +13,15 @@ use super::{EntryName, Inbox, InboxError, InboxId, MAX_BYTES, MAX_ENTRIES, MAX_O
 /// Inboxes kept until the process ends.
 pub struct MemoryInbox {
     org_bytes: usize,
-    rows: Mutex<HashMap<InboxId, Row>>,
+    rows: Mutex<HashMap<InboxId, InboxRow>>,
 }
 
-struct Row {
+struct InboxRow {
     entries: HashMap<EntryName, Bytes>,
     until: Instant,
 }
 
-impl Row {
+impl InboxRow {
     fn bytes(&self) -> usize {
         self.entries.values().map(Bytes::len).sum()
     }
@@ -40,7 +40,7 @@ impl MemoryInbox {
     }
 
     /// Removes expired inboxes and returns the others.
-    fn rows(&self) -> MutexGuard<'_, HashMap<InboxId, Row>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<InboxId, InboxRow>> {
         let now = Instant::now();
         let mut rows = self.rows.lock();
         rows.retain(|_, row| row.until > now);
@@ -67,11 +67,11 @@ impl Inbox for MemoryInbox {
             return Ok(Put::Exists);
         }
         let entries = row.map_or(0, |row| row.entries.len()) + 1;
-        let bytes = row.map_or(0, Row::bytes) + entry.len();
+        let bytes = row.map_or(0, InboxRow::bytes) + entry.len();
         if entries > MAX_ENTRIES || bytes > MAX_BYTES || of_org + entry.len() > self.org_bytes {
             return Ok(Put::Full);
         }
-        let row = rows.entry(inbox).or_insert_with(|| Row { entries: HashMap::new(), until });
+        let row = rows.entry(inbox).or_insert_with(|| InboxRow { entries: HashMap::new(), until });
         row.entries.insert(name, entry);
         row.until = row.until.max(until);
         Ok(Put::Stored)

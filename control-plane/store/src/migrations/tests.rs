@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn rows(migrations: &[Numbered]) -> Vec<AppliedMigration> {
-    let row = |numbered: &Numbered| {
+fn rows(migrations: &[MigrationSource]) -> Vec<AppliedMigration> {
+    let row = |numbered: &MigrationSource| {
         let migration = migration(numbered);
         AppliedMigration { version: migration.version, checksum: migration.checksum }
     };
@@ -37,7 +37,7 @@ fn every_migration_after_the_baseline_names_the_oldest_compatible_version() {
     }
     let good = Schema { later: &[(101, "good", "-- compatible with: 0.1.0\nSELECT 1")], ..CALLS.clone() };
     assert_eq!(faults(&good), Vec::<String>::new());
-    let bad: [&[Numbered]; 5] = [
+    let bad: [&[MigrationSource]; 5] = [
         &[(101, "nothing", "SELECT 1")],
         &[(101, "too late", "-- Adds a column.\n-- compatible with: 0.1.0\nSELECT 1")],
         &[(101, "no version", "-- compatible with: 0.1\nSELECT 1")],
@@ -52,7 +52,7 @@ fn every_migration_after_the_baseline_names_the_oldest_compatible_version() {
 
 #[test]
 fn a_new_database_gets_all_and_one_that_is_up_to_date_nothing() {
-    let later: &[Numbered] = &[(101, "later", "-- compatible with: 0.1.0\nSELECT 1")];
+    let later: &[MigrationSource] = &[(101, "later", "-- compatible with: 0.1.0\nSELECT 1")];
     let schema = Schema { later, ..CALLS.clone() };
     assert_eq!(numbers(schema.pending(&[])), [100, 101]);
     assert_eq!(numbers(schema.pending(&rows(&[CALLS.baseline]))), [101]);
@@ -96,7 +96,7 @@ fn two_stores_of_one_database_are_judged_each_by_its_own_numbers() {
     assert_eq!(numbers(CONTROL.pending(&history)), [101, 102]);
     assert_eq!(numbers(POSTGRES.pending(&history)), [1101, 1102]);
     assert_eq!(numbers(POSTGRES.pending(&rows(&[CONTROL.baseline]))), [1100, 1101, 1102]);
-    let all: Vec<Numbered> = [&CONTROL, &POSTGRES]
+    let all: Vec<MigrationSource> = [&CONTROL, &POSTGRES]
         .iter()
         .flat_map(|schema| std::iter::once(&schema.baseline).chain(schema.later))
         .copied()

@@ -14,10 +14,10 @@ use crate::records::{CallId, OwnerId};
 /// Events kept until the process ends.
 #[derive(Default)]
 pub struct MemoryOutbox {
-    rows: Mutex<HashMap<CallId, Row>>,
+    rows: Mutex<HashMap<CallId, OutboxRow>>,
 }
 
-struct Row {
+struct OutboxRow {
     owner: OwnerId,
     log: Option<Log>,
     until: Instant,
@@ -91,7 +91,7 @@ impl Log {
 
 impl MemoryOutbox {
     /// Removes expired rows and returns the others.
-    fn rows(&self) -> MutexGuard<'_, HashMap<CallId, Row>> {
+    fn rows(&self) -> MutexGuard<'_, HashMap<CallId, OutboxRow>> {
         let now = Instant::now();
         let mut rows = self.rows.lock();
         rows.retain(|_, row| row.until > now);
@@ -116,7 +116,7 @@ impl Outbox for MemoryOutbox {
             None if !batch.anew => return Ok(Appended::Missing),
             Some(_) | None => {}
         }
-        let row = rows.entry(call).or_insert_with(|| Row { owner, log: None, until });
+        let row = rows.entry(call).or_insert_with(|| OutboxRow { owner, log: None, until });
         if batch.anew {
             row.log = Some(Log::begun(batch));
         }
@@ -131,7 +131,7 @@ impl Outbox for MemoryOutbox {
     async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
         let until = Instant::now() + keep;
         let mut rows = self.rows();
-        let row = rows.entry(call).or_insert_with(|| Row { owner, log: None, until });
+        let row = rows.entry(call).or_insert_with(|| OutboxRow { owner, log: None, until });
         row.owner = owner;
         row.until = row.until.max(until);
         Ok(row.log.as_ref().map(|log| Kept { pinned: Vec::new(), ..log.kept(0) }))

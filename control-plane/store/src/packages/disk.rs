@@ -22,14 +22,14 @@ use crate::private;
 pub struct DiskPackages {
     directory: PathBuf,
     quota: Quota,
-    used: Arc<Mutex<Used>>,
+    used: Arc<Mutex<OwnerUsage>>,
     /// Held while a package's two files appear or disappear, so that a deletion does not remove another package's
     /// bytes.
     steps: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Bytes and number of packages by owner directory, uploads included. Bounded by the owners that have packages.
-type Used = HashMap<String, (u64, usize)>;
+type OwnerUsage = HashMap<String, (u64, usize)>;
 
 fn failed(error: std::io::Error) -> PackageError {
     PackageError::Unavailable(error.to_string())
@@ -101,7 +101,7 @@ impl Packages for DiskPackages {
         let directory = self.directory.join(&name);
         private::directory(&directory).map_err(failed)?;
         let used = self.used.clone();
-        let mut writing = Writing {
+        let mut writing = DiskPackageUpload {
             file: None,
             path: PathBuf::new(),
             directory,
@@ -190,14 +190,14 @@ impl Packages for DiskPackages {
     }
 }
 
-struct Writing {
+struct DiskPackageUpload {
     file: Option<File>,
     path: PathBuf,
     directory: PathBuf,
     owner: String,
     /// Name of the owner's directory.
     name: String,
-    used: Arc<Mutex<Used>>,
+    used: Arc<Mutex<OwnerUsage>>,
     steps: Arc<tokio::sync::Mutex<()>>,
     quota: Quota,
     digest: Sha256,
@@ -206,7 +206,7 @@ struct Writing {
     counted: bool,
 }
 
-impl Writing {
+impl DiskPackageUpload {
     fn take(&self, bytes: u64, count: usize) -> Result<(), PackageError> {
         let mut used = self.used.lock();
         let used = used.entry(self.name.clone()).or_default();
@@ -219,7 +219,7 @@ impl Writing {
 }
 
 #[async_trait]
-impl PackageUpload for Writing {
+impl PackageUpload for DiskPackageUpload {
     async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError> {
         let length = piece.len() as u64;
         if self.size + length > MAX_PACKAGE {
@@ -280,7 +280,7 @@ impl PackageUpload for Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for DiskPackageUpload {
     fn drop(&mut self) {
         if !self.counted {
             return;
@@ -291,7 +291,7 @@ impl Drop for Writing {
     }
 }
 
-fn give_back(used: &Mutex<Used>, owner: &str, bytes: u64, count: usize) {
+fn give_back(used: &Mutex<OwnerUsage>, owner: &str, bytes: u64, count: usize) {
     if let Some(used) = used.lock().get_mut(owner) {
         *used = (used.0.saturating_sub(bytes), used.1.saturating_sub(count));
     }

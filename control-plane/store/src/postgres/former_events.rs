@@ -13,7 +13,7 @@ use crate::clock::milliseconds;
 const EACH: i64 = 120;
 
 /// The result of one batch of removals.
-struct Batch {
+struct RemovedBatch {
     /// Highest number removed, if any.
     last: Option<i64>,
     /// Bytes left in the table.
@@ -49,7 +49,7 @@ impl PostgresAudit {
         }
     }
 
-    async fn remove_batch(&self, max_bytes: i64, after: i64) -> Result<Batch, sqlx::Error> {
+    async fn remove_batch(&self, max_bytes: i64, after: i64) -> Result<RemovedBatch, sqlx::Error> {
         let mut transaction = self.pool.begin().await?;
         // Locked first, as in appends of the previous version.
         let held: i64 = sqlx::query_scalar("SELECT bytes FROM call_log WHERE id = 1 FOR UPDATE")
@@ -73,6 +73,6 @@ impl PostgresAudit {
             .fetch_one(&mut *transaction)
             .await?;
         transaction.commit().await?;
-        Ok(Batch { last: row.try_get("removed")?, bytes: row.try_get("bytes")? })
+        Ok(RemovedBatch { last: row.try_get("removed")?, bytes: row.try_get("bytes")? })
     }
 }

@@ -94,10 +94,10 @@ impl PostgresCalls {
 
     /// Deletes ended calls of the record's user and org beyond their quotas, outside the path of the call.
     pub(super) fn make_room_later(&self, key: &RecordKey) {
-        let room = Room { pool: self.pool.clone(), bounds: self.bounds, longest: self.longest };
+        let cleanup = QuotaCleanup { pool: self.pool.clone(), bounds: self.bounds, longest: self.longest };
         let (user, org) = (key.user.to_vec(), key.org.clone());
         self.making_room.spawn(async move {
-            if let Err(error) = within(room.longest, Box::pin(room.make(&user, &org))).await {
+            if let Err(error) = within(cleanup.longest, Box::pin(cleanup.run(&user, &org))).await {
                 // The next call that ends tries again.
                 tracing::debug!(%error, "records of ended calls beyond the bounds stay for now");
             }
@@ -106,14 +106,14 @@ impl PostgresCalls {
 }
 
 /// Deletion of records beyond the quotas.
-struct Room {
+struct QuotaCleanup {
     pool: PgPool,
     bounds: Bounds,
     longest: Duration,
 }
 
-impl Room {
-    async fn make(&self, user: &[u8], org: &str) -> Result<(), sqlx::Error> {
+impl QuotaCleanup {
+    async fn run(&self, user: &[u8], org: &str) -> Result<(), sqlx::Error> {
         loop {
             let of_user = is_over(&self.pool, OF_USER, user.to_vec(), self.bounds.of_user).await?;
             if !of_user && !is_over(&self.pool, OF_ORG, org.to_owned(), self.bounds.of_org).await? {

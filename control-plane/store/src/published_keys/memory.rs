@@ -14,10 +14,10 @@ use crate::records::OwnerId;
 #[derive(Default)]
 pub struct MemoryKeys {
     /// Keys by owner and `kid`.
-    keys: Mutex<HashMap<(OwnerId, String), Row>>,
+    keys: Mutex<HashMap<(OwnerId, String), PublishedRow>>,
 }
 
-struct Row {
+struct PublishedRow {
     jwk: String,
     until_ms: i64,
 }
@@ -40,7 +40,7 @@ impl PublishedKeys for MemoryKeys {
         if !fits(theirs, MAX_OF_GATEWAY) || !fits(keys.len(), MAX_KEYS) {
             return Err(PublishError::Full);
         }
-        keys.insert(id, Row { jwk: key.jwk.clone(), until_ms });
+        keys.insert(id, PublishedRow { jwk: key.jwk.clone(), until_ms });
         Ok(())
     }
 

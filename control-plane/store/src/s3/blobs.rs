@@ -60,7 +60,7 @@ impl From<Error> for BlobError {
 impl Blobs for S3Blobs {
     async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
         let writing = self.0.begin(org, EACH).await?;
-        Ok(Box::new(BlobWriting { id, writing }))
+        Ok(Box::new(S3BlobUpload { id, writing }))
     }
 
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
@@ -83,13 +83,13 @@ impl Blobs for S3Blobs {
     }
 }
 
-struct BlobWriting {
+struct S3BlobUpload {
     id: BlobId,
     writing: Writing,
 }
 
 #[async_trait]
-impl Upload for BlobWriting {
+impl Upload for S3BlobUpload {
     async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         if self.writing.size() + piece.len() as u64 > MAX_BLOB {
             return Err(BlobError::TooLarge);

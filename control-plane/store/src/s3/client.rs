@@ -20,7 +20,7 @@ use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use url::Url;
 
 use super::Settings;
-use super::spool::Content;
+use super::spool::SpooledContent;
 use crate::clock::milliseconds;
 use crate::link::Link;
 
@@ -133,7 +133,7 @@ impl S3 {
     }
 
     /// Stores bytes under a key, whole or not at all.
-    pub(super) async fn put(&self, key: &str, content: &Content) -> Result<(), Fault> {
+    pub(super) async fn put(&self, key: &str, content: &SpooledContent) -> Result<(), Fault> {
         let key = self.key(key);
         let checksum = STANDARD.encode(content.sha256());
         let answer = self.ask(within(content.size()), || {
@@ -226,23 +226,23 @@ impl S3 {
     }
 
     /// Admits a request unless the circuit breaker is open.
-    fn turn(&self) -> Result<Turn<'_>, Fault> {
+    fn turn(&self) -> Result<AdmittedRequest<'_>, Fault> {
         let number = self.0.requests.fetch_add(1, Ordering::Relaxed);
         match self.0.breaker.lock().admit(number, Instant::now()) {
-            true => Ok(Turn { breaker: &self.0.breaker, number, outcome: Outcome::Abandoned }),
+            true => Ok(AdmittedRequest { breaker: &self.0.breaker, number, outcome: Outcome::Abandoned }),
             false => Err(Fault::Resting),
         }
     }
 }
 
 /// A request admitted by the circuit breaker, which learns its outcome even if the request is cancelled.
-struct Turn<'a> {
+struct AdmittedRequest<'a> {
     breaker: &'a Mutex<Breaker>,
     number: u64,
     outcome: Outcome,
 }
 
-impl Turn<'_> {
+impl AdmittedRequest<'_> {
     async fn judged<T>(mut self, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let answer = answer.await;
         self.outcome = match &answer {
@@ -253,7 +253,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for AdmittedRequest<'_> {
     fn drop(&mut self) {
         self.breaker.lock().ended(self.number, self.outcome, Instant::now());
     }

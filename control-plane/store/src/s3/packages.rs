@@ -10,7 +10,7 @@ use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
 use super::client::S3;
-use super::reading::Reading;
+use super::reading::Download;
 use super::stored::{Error, Stored, Writing};
 use crate::hex::hex;
 use crate::link::Link;
@@ -65,7 +65,7 @@ fn described(description: &str) -> Result<PackageMeta, PackageError> {
 impl Packages for S3Packages {
     async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError> {
         let writing = self.0.begin(owner, 0).await.map_err(|error| self.failed(error))?;
-        Ok(Box::new(PackageWriting { stored: self.0.clone(), owner: owner.to_owned(), writing }))
+        Ok(Box::new(S3PackageUpload { stored: self.0.clone(), owner: owner.to_owned(), writing }))
     }
 
     async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
@@ -121,9 +121,9 @@ impl Packages for S3Packages {
 }
 
 /// Streams the bytes. The last ones are passed on only after the digest of all has been verified.
-fn checked(stored: Stored, found: Found, reading: Reading) -> impl AsyncRead + Send + Unpin {
+fn checked(stored: Stored, found: Found, reading: Download) -> impl AsyncRead + Send + Unpin {
     struct State {
-        reading: Reading,
+        reading: Download,
         hash: Sha256,
         size: u64,
         held: Option<Bytes>,
@@ -156,14 +156,14 @@ fn checked(stored: Stored, found: Found, reading: Reading) -> impl AsyncRead + S
     StreamReader::new(Box::pin(pieces))
 }
 
-struct PackageWriting {
+struct S3PackageUpload {
     stored: Stored,
     owner: String,
     writing: Writing,
 }
 
 #[async_trait]
-impl PackageUpload for PackageWriting {
+impl PackageUpload for S3PackageUpload {
     async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError> {
         if self.writing.size() + piece.len() as u64 > MAX_PACKAGE {
             return Err(PackageError::TooLarge);
@@ -177,7 +177,7 @@ impl PackageUpload for PackageWriting {
         name: &str,
         now_ms: u64,
     ) -> Result<packages::Stored, PackageError> {
-        let PackageWriting { stored, owner, mut writing } = *self;
+        let S3PackageUpload { stored, owner, mut writing } = *self;
         let stored_as = finish(&stored, &owner, &mut writing, (digest, name, now_ms)).await;
         if !matches!(stored_as, Ok(packages::Stored::New)) {
             // Before the answer, because a rejected client may upload again at once.

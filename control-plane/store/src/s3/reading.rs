@@ -15,16 +15,16 @@ use super::client::{Fault, told, within};
 /// Maximum time without bytes.
 const SILENCE: Duration = Duration::from_secs(10);
 
-pub(super) struct Reading {
+pub(super) struct Download {
     answer: Response,
     /// Remaining time to wait for bytes.
     left: Duration,
 }
 
-impl Reading {
+impl Download {
     /// Starts the download of `size` bytes.
-    pub(super) fn new(answer: Response, size: u64) -> Reading {
-        Reading { answer, left: within(size) }
+    pub(super) fn new(answer: Response, size: u64) -> Download {
+        Download { answer, left: within(size) }
     }
 
     /// Returns the next bytes; `None` at the end.
@@ -69,7 +69,7 @@ mod tests {
         client.get(format!("http://{address}/")).send().await.unwrap()
     }
 
-    async fn read(reading: &mut Reading) -> Result<usize, Fault> {
+    async fn read(reading: &mut Download) -> Result<usize, Fault> {
         let mut bytes = 0;
         while let Some(piece) = reading.next().await? {
             bytes += piece.len();
@@ -79,12 +79,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_drips_holds_nobody_for_longer_than_the_size_allows() {
-        let mut reading = Reading::new(dripping(1_000, Duration::from_secs(1)).await, 1_000);
+        let mut reading = Download::new(dripping(1_000, Duration::from_secs(1)).await, 1_000);
         let begun = Instant::now();
         let said = read(&mut reading).await.unwrap_err().to_string();
         assert!(said.contains("too slowly"), "{said}");
         assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
-        let mut reading = Reading::new(dripping(9, Duration::from_secs(1)).await, 9);
+        let mut reading = Download::new(dripping(9, Duration::from_secs(1)).await, 9);
         assert_eq!(read(&mut reading).await.unwrap(), 9, "as fast as must be");
     }
 }

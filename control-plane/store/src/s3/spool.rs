@@ -17,13 +17,13 @@ use tokio::task::spawn_blocking;
 const PIECE: usize = 256 << 10;
 
 /// Complete content of an upload.
-pub(super) struct Content {
-    bytes: Held,
+pub(super) struct SpooledContent {
+    bytes: ContentBytes,
     size: u64,
     sha256: [u8; 32],
 }
 
-enum Held {
+enum ContentBytes {
     Memory(Bytes),
     File(Arc<File>),
 }
@@ -76,20 +76,20 @@ impl Spool {
     }
 
     /// Completes the content. It stays in memory only if no file was needed.
-    pub(super) async fn finish(mut self, directory: &Path) -> std::io::Result<Content> {
+    pub(super) async fn finish(mut self, directory: &Path) -> std::io::Result<SpooledContent> {
         if self.file.is_some() && !self.waiting.is_empty() {
             self.flush(directory).await?;
         }
         let size = self.size();
         let bytes = match self.file {
-            Some(file) => Held::File(file),
-            None => Held::Memory(self.waiting.into()),
+            Some(file) => ContentBytes::File(file),
+            None => ContentBytes::Memory(self.waiting.into()),
         };
-        Ok(Content { bytes, size, sha256: self.hash.finalize().into() })
+        Ok(SpooledContent { bytes, size, sha256: self.hash.finalize().into() })
     }
 }
 
-impl Content {
+impl SpooledContent {
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -101,8 +101,8 @@ impl Content {
     /// Returns a request body that starts at the beginning.
     pub(super) fn body(&self) -> Body {
         let file = match &self.bytes {
-            Held::Memory(bytes) => return bytes.clone().into(),
-            Held::File(file) => file.clone(),
+            ContentBytes::Memory(bytes) => return bytes.clone().into(),
+            ContentBytes::File(file) => file.clone(),
         };
         let size = self.size;
         Body::wrap_stream(stream::try_unfold(0, move |at: u64| {

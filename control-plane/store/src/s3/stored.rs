@@ -10,8 +10,8 @@ use futures::{StreamExt, stream};
 use sha2::{Digest, Sha256};
 
 use super::client::{Fault, S3};
-use super::reading::Reading;
-use super::spool::{Content, Spool};
+use super::reading::Download;
+use super::spool::{Spool, SpooledContent};
 use crate::hex::hex;
 use crate::link::Link;
 use crate::postgres::objects::{Found, ObjectId, Objects, Room, Shown};
@@ -85,9 +85,9 @@ impl Stored {
     }
 
     /// Opens an object for reading; `None` if its bytes are gone.
-    pub(super) async fn open(&self, found: &Found) -> Result<Option<Reading>, Error> {
+    pub(super) async fn open(&self, found: &Found) -> Result<Option<Download>, Error> {
         let answer = self.s3.get(&self.key(found.object)).await?;
-        Ok(answer.map(|answer| Reading::new(answer, found.size)))
+        Ok(answer.map(|answer| Download::new(answer, found.size)))
     }
 
     /// Reads and verifies all bytes of an object.
@@ -210,7 +210,7 @@ impl Writing {
     }
 
     /// Completes the content and reserves capacity for all of it.
-    pub(super) async fn complete(&mut self) -> Result<Content, Error> {
+    pub(super) async fn complete(&mut self) -> Result<SpooledContent, Error> {
         // Also renews the time within which the upload must make progress.
         self.take().await?;
         let spool = self.spool.take().ok_or(Error::GivenUp)?;
@@ -221,7 +221,7 @@ impl Writing {
     /// name.
     pub(super) async fn show(
         &mut self,
-        content: &Content,
+        content: &SpooledContent,
         (name, description): (&str, String),
         until_ms: i64,
     ) -> Result<bool, Error> {

@@ -13,10 +13,10 @@ use crate::records::OwnerId;
 /// Sessions kept until the process ends.
 #[derive(Default)]
 pub struct MemoryDirectory {
-    rows: Mutex<HashMap<SessionId, Row>>,
+    rows: Mutex<HashMap<SessionId, SessionRow>>,
 }
 
-struct Row {
+struct SessionRow {
     entry: Entry,
     until: Instant,
 }
@@ -27,8 +27,9 @@ impl MemoryDirectory {
         let now = Instant::now();
         let mut rows = self.rows.lock();
         rows.retain(|_, row| row.until > now);
-        let row =
-            rows.entry(session).or_insert_with(|| Row { entry: Entry::Open(Open::default()), until: now });
+        let row = rows
+            .entry(session)
+            .or_insert_with(|| SessionRow { entry: Entry::Open(Open::default()), until: now });
         let Entry::Open(open) = &mut row.entry else { return Entry::Ended };
         row.until = row.until.max(now + left);
         Entry::Open(change(open))
@@ -69,7 +70,7 @@ impl SessionDirectory for MemoryDirectory {
 
     async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError> {
         let until = Instant::now() + left;
-        let before = self.rows.lock().insert(session, Row { entry: Entry::Ended, until });
+        let before = self.rows.lock().insert(session, SessionRow { entry: Entry::Ended, until });
         Ok(match before.map(|row| row.entry) {
             Some(Entry::Open(open)) => open.gateways,
             Some(Entry::Ended) | None => Vec::new(),

@@ -18,11 +18,11 @@ const ROW_BYTES: u64 = 32;
 pub(super) struct OrgBytes {
     /// Limit of the file.
     max_bytes: u64,
-    held: Mutex<Held>,
+    held: Mutex<ByteCounts>,
 }
 
 #[derive(Default)]
-struct Held {
+struct ByteCounts {
     by_org: HashMap<String, u64>,
     whole: u64,
 }
@@ -36,7 +36,7 @@ impl OrgBytes {
         });
         let by_org: HashMap<String, u64> = counted.collect();
         let whole = by_org.values().sum();
-        OrgBytes { max_bytes, held: Mutex::new(Held { by_org, whole }) }
+        OrgBytes { max_bytes, held: Mutex::new(ByteCounts { by_org, whole }) }
     }
 
     /// Whether the org has used less than its part, or the file is less than half full.
@@ -44,7 +44,7 @@ impl OrgBytes {
         self.has_room_in(&self.held.lock(), org)
     }
 
-    fn has_room_in(&self, held: &Held, org: &str) -> bool {
+    fn has_room_in(&self, held: &ByteCounts, org: &str) -> bool {
         let own = held.by_org.get(org).copied().unwrap_or_default();
         own < self.max_bytes / SHARES || held.whole < self.max_bytes / 2
     }
@@ -82,7 +82,7 @@ impl OrgBytes {
 
     /// Resets the count of an empty file.
     pub(super) fn clear(&self) {
-        *self.held.lock() = Held::default();
+        *self.held.lock() = ByteCounts::default();
     }
 }
 

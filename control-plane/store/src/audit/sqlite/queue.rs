@@ -7,7 +7,7 @@ use crate::audit::{CallEvent, StoredEvent, stored};
 
 /// Reason why the file did not accept events, phrased to follow the file's name.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::audit) enum NotKept {
+pub(in crate::audit) enum QueueError {
     #[error("is full with {0} bytes")]
     Full(i64),
     #[error("does not take them: {0}")]
@@ -16,11 +16,11 @@ pub(in crate::audit) enum NotKept {
 
 impl SqliteAudit {
     /// Appends all events, or none if the file has reached its limit.
-    pub(in crate::audit) async fn push(&self, events: &[CallEvent]) -> Result<(), NotKept> {
+    pub(in crate::audit) async fn push(&self, events: &[CallEvent]) -> Result<(), QueueError> {
         let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
         let used = size(&mut transaction).await?.used;
         if used >= self.max_bytes {
-            return Err(NotKept::Full(used));
+            return Err(QueueError::Full(used));
         }
         insert(&mut transaction, events).await?;
         Ok(transaction.commit().await?)

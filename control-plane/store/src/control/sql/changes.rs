@@ -95,7 +95,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     if u64::try_from(rows.len()).ok() != Some(wanted) {
         return Ok(Since::All(all(&mut tx).await?));
     }
-    let mut touched = Touched::default();
+    let mut touched = ChangedResources::default();
     for row in &rows {
         let resource: String = row.try_get("resource")?;
         if resource == REVISION {
@@ -113,7 +113,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
 }
 
 /// Reads the current state of the changed resources at `now`.
-async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed, StoreError> {
+async fn changed(tx: &mut Tx, now: Position, touched: ChangedResources) -> Result<Changed, StoreError> {
     let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
     let mut changed = Changed {
         revision: now.revision,
@@ -159,7 +159,7 @@ async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed
 
 /// Changed resources, by the names in the audit.
 #[derive(Default)]
-struct Touched {
+struct ChangedResources {
     servers: BTreeSet<String>,
     orgs: BTreeSet<String>,
     machines: bool,
@@ -171,7 +171,7 @@ struct Touched {
     all_revocations: bool,
 }
 
-impl Touched {
+impl ChangedResources {
     fn add(&mut self, resource: &str, org: String, action: &str) {
         let (kind, name) = resource.split_once('/').unwrap_or((resource, ""));
         match kind {

@@ -141,7 +141,7 @@ pub(super) async fn add_several(
     }
     let mut write = store.write_as(Rank::Revocation, change, SEVERAL.to_owned()).await?;
     write.org = first.org.clone();
-    let credentials = Credentials::of(&mut write.tx, &first.org).await?;
+    let credentials = CredentialExpiries::of(&mut write.tx, &first.org).await?;
     let kept = new.iter().map(|record| {
         let until = rows::signed(record.until)?.max(credentials.until(record));
         Ok((record, until))
@@ -188,17 +188,18 @@ async fn stamp(write: &mut Write<'_>, new: &[RevocationRecord]) -> Result<(), St
 }
 
 /// Expiry of the keys and certificates of an org's machines, by the ids and hashes that revocations of tokens name.
-struct Credentials {
+struct CredentialExpiries {
     by_id: HashMap<String, i64>,
     by_hash: HashMap<String, i64>,
     /// Latest expiry of a certificate registered by URI, to which any hash may belong.
     of_uris: i64,
 }
 
-impl Credentials {
+impl CredentialExpiries {
     /// Reads the credentials of an org; those of all orgs for "".
-    async fn of(tx: &mut Transaction<'static, Any>, org: &str) -> Result<Credentials, StoreError> {
-        let mut credentials = Credentials { by_id: HashMap::new(), by_hash: HashMap::new(), of_uris: 0 };
+    async fn of(tx: &mut Transaction<'static, Any>, org: &str) -> Result<CredentialExpiries, StoreError> {
+        let mut credentials =
+            CredentialExpiries { by_id: HashMap::new(), by_hash: HashMap::new(), of_uris: 0 };
         let rows = sqlx::query(
             "SELECT id, hash AS name, 'key' AS kind, expires_at FROM machine_keys WHERE $1 = '' OR org = $1 \
              UNION ALL SELECT id, name, kind, expires_at FROM machine_certificates WHERE $1 = '' OR org = $1",
