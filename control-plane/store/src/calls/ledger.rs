@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::SqliteCalls;
 use super::records::steady;
 use crate::clock::{milliseconds, now_ms};
-use crate::ledger::rules::{Change, Found, State};
-use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
+use crate::ledger::rules::{KeyChange, KeyStatus, State};
+use crate::ledger::shared::{self, ANSWERED, KeyLookup, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
@@ -59,7 +59,7 @@ impl Ledger for SqliteCalls {
     ) -> Result<bool, LedgerError> {
         let statement = "UPDATE ledger AS l SET owner = $8, expires_ms = $9";
         self.change(
-            permitted(statement, key, &Change::Seize(hash, holder), holder)
+            permitted(statement, key, &KeyChange::Seize(hash, holder), holder)
                 .bind(holder.owner.to_vec())
                 .bind(now_ms().saturating_add(milliseconds(lease))),
         )
@@ -75,7 +75,7 @@ impl Ledger for SqliteCalls {
     ) -> Result<bool, LedgerError> {
         let statement = "UPDATE ledger AS l SET call_id = $8, owner = $9, expires_ms = $10";
         self.change(
-            permitted(statement, key, &Change::Reclaim(hash), holder)
+            permitted(statement, key, &KeyChange::Reclaim(hash), holder)
                 .bind(holder.call.to_vec())
                 .bind(holder.owner.to_vec())
                 .bind(now_ms().saturating_add(milliseconds(lease))),
@@ -86,7 +86,7 @@ impl Ledger for SqliteCalls {
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
         let statement = "UPDATE ledger AS l SET expires_ms = $8";
         let until = now_ms().saturating_add(milliseconds(lease));
-        self.change(permitted(statement, key, &Change::Own(holder), holder).bind(until)).await
+        self.change(permitted(statement, key, &KeyChange::Own(holder), holder).bind(until)).await
     }
 
     async fn complete(
@@ -101,7 +101,7 @@ impl Ledger for SqliteCalls {
                THEN $10 ELSE $12 END";
         let stored = self
             .change(
-                permitted(statement, key, &Change::Own(holder), holder)
+                permitted(statement, key, &KeyChange::Own(holder), holder)
                     .bind(ANSWERED)
                     .bind(now_ms().saturating_add(milliseconds(keep)))
                     .bind(answer.whole.as_ref())
@@ -117,14 +117,14 @@ impl Ledger for SqliteCalls {
         let now = now_ms();
         let Some(row) = self.row(key, &[], now).await? else { return Ok(None) };
         let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
-        Ok((state.found(same_request) == Found::Answer).then_some(answer))
+        Ok((state.status_for(same_request) == KeyStatus::Answer).then_some(answer))
     }
 
     async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
         let now = now_ms();
         let Some(row) = self.row(key, &[], now).await? else { return Ok(None) };
         let (state, same_request, _) = read(&row, now, &hash).map_err(unavailable)?;
-        let runs = state.found(same_request) == Found::Running;
+        let runs = state.status_for(same_request) == KeyStatus::Running;
         // Rows from before holders existed name no call.
         let call: Option<Vec<u8>> = row.try_get("call_id").map_err(unavailable)?;
         Ok(call.filter(|_| runs).and_then(|call| call.try_into().ok()))
@@ -132,7 +132,7 @@ impl Ledger for SqliteCalls {
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let statement = "DELETE FROM ledger AS l";
-        self.change(permitted(statement, key, &Change::Own(holder), holder)).await?;
+        self.change(permitted(statement, key, &KeyChange::Own(holder), holder)).await?;
         self.waiters.wake(key);
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Ledger for SqliteCalls {
 fn permitted<'q>(
     statement: &str,
     key: LedgerKey,
-    change: &Change,
+    change: &KeyChange,
     asker: Holder,
 ) -> sqlx::query::Query<'q, Sqlite, SqliteArguments> {
     let condition = change.condition();
@@ -197,14 +197,18 @@ impl SqliteCalls {
             .map_err(unavailable)
     }
 
-    async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
+    async fn has_room(&self, holder: Holder) -> Result<KeyLookup, LedgerError> {
         let keys: Option<i64> = sqlx::query_scalar("SELECT claim_keys FROM ledger_usage WHERE org = $1")
             .bind(holder.org.as_slice())
             .fetch_optional(&self.read)
             .await
             .map_err(unavailable)?;
         let keys = u64::try_from(keys.unwrap_or_default()).unwrap_or_default();
-        if self.budget.has_room(keys) { Ok(Looked::Free { expired: false }) } else { Err(LedgerError::Full) }
+        if self.budget.has_room(keys) {
+            Ok(KeyLookup::Free { expired: false })
+        } else {
+            Err(LedgerError::Full)
+        }
     }
 }
 
@@ -213,11 +217,16 @@ impl SharedKeys for SqliteCalls {
         &self.waiters
     }
 
-    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
+    async fn look(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+    ) -> Result<KeyLookup, LedgerError> {
         let now = now_ms();
         let Some(row) = self.row(key, &holder.owner, now).await? else { return self.has_room(holder).await };
         let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
-        Ok(Looked::at(state, same_request, answer))
+        Ok(KeyLookup::at(state, same_request, answer))
     }
 
     async fn take_free(

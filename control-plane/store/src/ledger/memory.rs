@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::rules::{self, Change, Found, KEEP_ABANDONED};
+use super::rules::{self, KEEP_ABANDONED, KeyChange, KeyStatus};
 use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
 /// Maximum number of keys of all orgs together.
@@ -21,27 +21,27 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct MemoryLedger {
-    table: Mutex<Table>,
+    table: Mutex<KeyTable>,
     budget: Budget,
 }
 
 #[derive(Default)]
-struct Table {
-    keys: HashMap<LedgerKey, Entry>,
+struct KeyTable {
+    keys: HashMap<LedgerKey, KeyEntry>,
     /// Usage of each org.
-    orgs: HashMap<[u8; 16], Usage>,
+    orgs: HashMap<[u8; 16], OrgUsage>,
     /// Bytes of all orgs together.
     bytes: usize,
     swept: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Usage {
+struct OrgUsage {
     keys: usize,
     bytes: usize,
 }
 
-struct Entry {
+struct KeyEntry {
     hash: RequestHash,
     holder: Holder,
     state: watch::Sender<State>,
@@ -68,8 +68,8 @@ impl Ledger for MemoryLedger {
     ) -> Result<Claim, LedgerError> {
         loop {
             let (mut running, expires) = match self.look(key, hash, holder, lease)? {
-                Looked::Answer(claim) => return Ok(claim),
-                Looked::Running(state, expires) => (state, expires),
+                Lookup::Answer(claim) => return Ok(claim),
+                Lookup::Running(state, expires) => (state, expires),
             };
             let ended = running.wait_for(|state| !matches!(state, State::Running));
             // The next look finds the key answered, free, or abandoned.
@@ -89,7 +89,7 @@ impl Ledger for MemoryLedger {
         lease: Duration,
     ) -> Result<bool, LedgerError> {
         let mut table = self.table.lock();
-        let Some(entry) = table.allowing(&key, &Change::Seize(hash, holder)) else { return Ok(false) };
+        let Some(entry) = table.allowing(&key, &KeyChange::Seize(hash, holder)) else { return Ok(false) };
         entry.hold(holder, lease);
         Ok(true)
     }
@@ -102,14 +102,14 @@ impl Ledger for MemoryLedger {
         lease: Duration,
     ) -> Result<bool, LedgerError> {
         let mut table = self.table.lock();
-        let Some(entry) = table.allowing(&key, &Change::Reclaim(hash)) else { return Ok(false) };
+        let Some(entry) = table.allowing(&key, &KeyChange::Reclaim(hash)) else { return Ok(false) };
         entry.hold(holder, lease);
         Ok(true)
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
         let mut table = self.table.lock();
-        let Some(entry) = table.allowing(&key, &Change::Own(holder)) else { return Ok(false) };
+        let Some(entry) = table.allowing(&key, &KeyChange::Own(holder)) else { return Ok(false) };
         entry.expires = Instant::now() + lease;
         Ok(true)
     }
@@ -122,7 +122,7 @@ impl Ledger for MemoryLedger {
         keep: Duration,
     ) -> Result<bool, LedgerError> {
         let mut table = self.table.lock();
-        let Some(entry) = table.allowing(&key, &Change::Own(holder)) else { return Ok(false) };
+        let Some(entry) = table.allowing(&key, &KeyChange::Own(holder)) else { return Ok(false) };
         entry.expires = Instant::now() + keep;
         let org = entry.holder.org;
         let kept = table.orgs.get(&org).map_or(0, |usage| usage.bytes);
@@ -140,22 +140,22 @@ impl Ledger for MemoryLedger {
     async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
         let table = self.table.lock();
         let entry = table.keys.get(&key);
-        let answered =
-            entry.filter(|entry| entry.at(Instant::now()).found(entry.hash == hash) == Found::Answer);
-        Ok(answered.map(Entry::answer))
+        let answered = entry
+            .filter(|entry| entry.at(Instant::now()).status_for(entry.hash == hash) == KeyStatus::Answer);
+        Ok(answered.map(KeyEntry::answer))
     }
 
     async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
         let table = self.table.lock();
         let entry = table.keys.get(&key);
-        let running =
-            entry.filter(|entry| entry.at(Instant::now()).found(entry.hash == hash) == Found::Running);
+        let running = entry
+            .filter(|entry| entry.at(Instant::now()).status_for(entry.hash == hash) == KeyStatus::Running);
         Ok(running.map(|entry| entry.holder.call))
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let mut table = self.table.lock();
-        if table.allowing(&key, &Change::Own(holder)).is_some()
+        if table.allowing(&key, &KeyChange::Own(holder)).is_some()
             && let Some(entry) = table.remove(&key)
         {
             entry.state.send_replace(State::Released);
@@ -164,7 +164,7 @@ impl Ledger for MemoryLedger {
     }
 }
 
-impl Entry {
+impl KeyEntry {
     fn at(&self, now: Instant) -> rules::State {
         rules::State::of(matches!(*self.state.borrow(), State::Done(_)), self.expires <= now, false)
     }
@@ -193,22 +193,22 @@ impl Entry {
     }
 }
 
-enum Looked {
+enum Lookup {
     Answer(Claim),
     /// A running execution, with the end of its lease.
     Running(watch::Receiver<State>, Instant),
 }
 
-impl Table {
+impl KeyTable {
     /// Returns the entry of a key if the rules allow the change.
-    fn allowing(&mut self, key: &LedgerKey, change: &Change) -> Option<&mut Entry> {
+    fn allowing(&mut self, key: &LedgerKey, change: &KeyChange) -> Option<&mut KeyEntry> {
         let now = Instant::now();
         let condition = change.condition();
         self.keys.get_mut(key).filter(|entry| condition.holds(&entry.hash, &entry.holder, entry.at(now)))
     }
 
     /// Removes an entry and subtracts its usage.
-    fn remove(&mut self, key: &LedgerKey) -> Option<Entry> {
+    fn remove(&mut self, key: &LedgerKey) -> Option<KeyEntry> {
         let entry = self.keys.remove(key)?;
         let bytes = entry.answer().len();
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -225,7 +225,7 @@ impl Table {
     /// Whether one more key of `org` fits. A full table is swept at most once a second, regardless of the number of
     /// claims.
     fn has_room(&mut self, org: &[u8; 16], budget: Budget, now: Instant) -> bool {
-        let full = |table: &Table| {
+        let full = |table: &KeyTable| {
             let own = table.orgs.get(org).map_or(0, |usage| usage.keys);
             table.keys.len() >= MAX_KEYS || !budget.has_room(own as u64)
         };
@@ -259,25 +259,25 @@ impl MemoryLedger {
         hash: RequestHash,
         holder: Holder,
         lease: Duration,
-    ) -> Result<Looked, LedgerError> {
+    ) -> Result<Lookup, LedgerError> {
         let now = Instant::now();
         let mut table = self.table.lock();
         if let Some(entry) = table.keys.get(&key) {
-            match entry.at(now).found(entry.hash == hash) {
-                Found::Conflict => return Ok(Looked::Answer(Claim::Conflict)),
-                Found::Answer => return Ok(Looked::Answer(Claim::Replay(entry.answer()))),
-                Found::Abandoned => return Ok(Looked::Answer(Claim::Abandoned)),
-                Found::Running => return Ok(Looked::Running(entry.state.subscribe(), entry.expires)),
-                Found::Free => drop(table.remove(&key)),
+            match entry.at(now).status_for(entry.hash == hash) {
+                KeyStatus::Conflict => return Ok(Lookup::Answer(Claim::Conflict)),
+                KeyStatus::Answer => return Ok(Lookup::Answer(Claim::Replay(entry.answer()))),
+                KeyStatus::Abandoned => return Ok(Lookup::Answer(Claim::Abandoned)),
+                KeyStatus::Running => return Ok(Lookup::Running(entry.state.subscribe(), entry.expires)),
+                KeyStatus::Free => drop(table.remove(&key)),
             }
         }
         if !table.has_room(&holder.org, self.budget, now) {
             return Err(LedgerError::Full);
         }
         let (state, _) = watch::channel(State::Running);
-        table.keys.insert(key, Entry { hash, holder, state, expires: now + lease });
+        table.keys.insert(key, KeyEntry { hash, holder, state, expires: now + lease });
         table.orgs.entry(holder.org).or_default().keys += 1;
-        Ok(Looked::Answer(Claim::New))
+        Ok(Lookup::Answer(Claim::New))
     }
 }
 

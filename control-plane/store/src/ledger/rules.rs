@@ -20,7 +20,7 @@ pub(crate) enum State {
 
 /// Situation that a claim finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum KeyStatus {
     /// No valid entry: the first to replace it gets the key.
     Free,
     Conflict,
@@ -31,7 +31,7 @@ pub(crate) enum Found {
 
 /// Change of a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Change {
+pub(crate) enum KeyChange {
     /// The holder's call continues on another gateway.
     Seize(RequestHash, Holder),
     /// Another call repeats an abandoned execution.
@@ -65,25 +65,27 @@ impl State {
     }
 
     /// Returns what a claim finds, given whether its request is the same.
-    pub(crate) fn found(self, same: bool) -> Found {
+    pub(crate) fn status_for(self, same: bool) -> KeyStatus {
         match self {
-            State::Expired => Found::Free,
-            _ if !same => Found::Conflict,
-            State::Answered => Found::Answer,
-            State::Abandoned => Found::Abandoned,
-            State::Running => Found::Running,
+            State::Expired => KeyStatus::Free,
+            _ if !same => KeyStatus::Conflict,
+            State::Answered => KeyStatus::Answer,
+            State::Abandoned => KeyStatus::Abandoned,
+            State::Running => KeyStatus::Running,
         }
     }
 }
 
-impl Change {
+impl KeyChange {
     /// Returns the condition of the change. An abandoned key still belongs to its holder until another takes it.
     pub(crate) fn condition(&self) -> Condition {
         let runs = Condition { hash: None, call: None, owner: None, abandoned: false };
         match *self {
-            Change::Seize(hash, holder) => Condition { hash: Some(hash), call: Some(holder.call), ..runs },
-            Change::Reclaim(hash) => Condition { hash: Some(hash), abandoned: true, ..runs },
-            Change::Own(holder) => Condition { call: Some(holder.call), owner: Some(holder.owner), ..runs },
+            KeyChange::Seize(hash, holder) => Condition { hash: Some(hash), call: Some(holder.call), ..runs },
+            KeyChange::Reclaim(hash) => Condition { hash: Some(hash), abandoned: true, ..runs },
+            KeyChange::Own(holder) => {
+                Condition { call: Some(holder.call), owner: Some(holder.owner), ..runs }
+            }
         }
     }
 }
@@ -136,26 +138,26 @@ mod tests {
     #[test]
     fn what_a_claim_finds_depends_on_the_state_and_on_the_request() {
         for (state, same, other) in [
-            (State::Running, Found::Running, Found::Conflict),
-            (State::Abandoned, Found::Abandoned, Found::Conflict),
-            (State::Answered, Found::Answer, Found::Conflict),
-            (State::Expired, Found::Free, Found::Free),
+            (State::Running, KeyStatus::Running, KeyStatus::Conflict),
+            (State::Abandoned, KeyStatus::Abandoned, KeyStatus::Conflict),
+            (State::Answered, KeyStatus::Answer, KeyStatus::Conflict),
+            (State::Expired, KeyStatus::Free, KeyStatus::Free),
         ] {
-            assert_eq!([state.found(true), state.found(false)], [same, other], "{state:?}");
+            assert_eq!([state.status_for(true), state.status_for(false)], [same, other], "{state:?}");
         }
     }
 
     #[test]
     fn a_key_changes_for_its_holder_its_call_elsewhere_or_after_its_holders_death() {
         let changes = [
-            Change::Own(HOLDER),
-            Change::Own(SUCCESSOR),
-            Change::Own(ANOTHER),
-            Change::Seize(HASH, SUCCESSOR),
-            Change::Seize(HASH, ANOTHER),
-            Change::Seize(OTHER, SUCCESSOR),
-            Change::Reclaim(HASH),
-            Change::Reclaim(OTHER),
+            KeyChange::Own(HOLDER),
+            KeyChange::Own(SUCCESSOR),
+            KeyChange::Own(ANOTHER),
+            KeyChange::Seize(HASH, SUCCESSOR),
+            KeyChange::Seize(HASH, ANOTHER),
+            KeyChange::Seize(OTHER, SUCCESSOR),
+            KeyChange::Reclaim(HASH),
+            KeyChange::Reclaim(OTHER),
         ];
         let yes = true;
         let no = false;

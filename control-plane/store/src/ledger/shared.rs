@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::rules::{Found, State};
+use super::rules::{KeyStatus, State};
 use super::waiters::Waiters;
 use super::{Claim, Holder, LedgerError, LedgerKey, RequestHash};
 
@@ -19,7 +19,7 @@ pub(crate) const RUNNING: i64 = 0;
 pub(crate) const ANSWERED: i64 = 1;
 
 /// State of a key's row as a claim sees it.
-pub(crate) enum Looked {
+pub(crate) enum KeyLookup {
     Decided(Claim),
     /// `expired`: there is an expired answer, which does not count.
     Free {
@@ -28,15 +28,15 @@ pub(crate) enum Looked {
     Running,
 }
 
-impl Looked {
+impl KeyLookup {
     /// Returns the state of an existing row.
-    pub(crate) fn at(state: State, same_request: bool, answer: Bytes) -> Looked {
-        match state.found(same_request) {
-            Found::Free => Looked::Free { expired: true },
-            Found::Conflict => Looked::Decided(Claim::Conflict),
-            Found::Answer => Looked::Decided(Claim::Replay(answer)),
-            Found::Abandoned => Looked::Decided(Claim::Abandoned),
-            Found::Running => Looked::Running,
+    pub(crate) fn at(state: State, same_request: bool, answer: Bytes) -> KeyLookup {
+        match state.status_for(same_request) {
+            KeyStatus::Free => KeyLookup::Free { expired: true },
+            KeyStatus::Conflict => KeyLookup::Decided(Claim::Conflict),
+            KeyStatus::Answer => KeyLookup::Decided(Claim::Replay(answer)),
+            KeyStatus::Abandoned => KeyLookup::Decided(Claim::Abandoned),
+            KeyStatus::Running => KeyLookup::Running,
         }
     }
 }
@@ -52,7 +52,7 @@ pub(crate) trait SharedKeys: Sync {
         key: LedgerKey,
         hash: RequestHash,
         holder: Holder,
-    ) -> impl Future<Output = Result<Looked, LedgerError>> + Send;
+    ) -> impl Future<Output = Result<KeyLookup, LedgerError>> + Send;
 
     /// Takes a key that was found free; returns false if another was faster.
     fn take_free(
@@ -80,14 +80,14 @@ pub(crate) async fn claim(
         // Registered before the row is read, so that no end is missed.
         ended.as_mut().enable();
         match keys.look(key, hash, holder).await? {
-            Looked::Decided(claim) => return Ok(claim),
-            Looked::Free { expired } => {
+            KeyLookup::Decided(claim) => return Ok(claim),
+            KeyLookup::Free { expired } => {
                 if keys.take_free(key, hash, holder, (lease, expired)).await? {
                     return Ok(Claim::New);
                 }
                 // Another was faster.
             }
-            Looked::Running => {}
+            KeyLookup::Running => {}
         }
         if Instant::now() >= wait_until {
             return Ok(Claim::InFlight);

@@ -15,8 +15,8 @@ use super::PostgresCalls;
 use super::records::steady;
 use crate::clock::milliseconds;
 use crate::columns::id;
-use crate::ledger::rules::{Change, Found, State};
-use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
+use crate::ledger::rules::{KeyChange, KeyStatus, State};
+use crate::ledger::shared::{self, ANSWERED, KeyLookup, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
@@ -60,7 +60,7 @@ impl Ledger for PostgresCalls {
     ) -> Result<bool, LedgerError> {
         let statement = "UPDATE ledger AS l SET owner = $7, expires_ms = now_ms() + $8";
         self.change(
-            permitted(statement, key, &Change::Seize(hash, holder), holder)
+            permitted(statement, key, &KeyChange::Seize(hash, holder), holder)
                 .bind(holder.owner.to_vec())
                 .bind(milliseconds(lease)),
         )
@@ -76,7 +76,7 @@ impl Ledger for PostgresCalls {
     ) -> Result<bool, LedgerError> {
         let statement = "UPDATE ledger AS l SET call_id = $7, owner = $8, expires_ms = now_ms() + $9";
         self.change(
-            permitted(statement, key, &Change::Reclaim(hash), holder)
+            permitted(statement, key, &KeyChange::Reclaim(hash), holder)
                 .bind(holder.call.to_vec())
                 .bind(holder.owner.to_vec())
                 .bind(milliseconds(lease)),
@@ -86,7 +86,8 @@ impl Ledger for PostgresCalls {
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
         let statement = "UPDATE ledger AS l SET expires_ms = now_ms() + $7";
-        self.change(permitted(statement, key, &Change::Own(holder), holder).bind(milliseconds(lease))).await
+        self.change(permitted(statement, key, &KeyChange::Own(holder), holder).bind(milliseconds(lease)))
+            .await
     }
 
     async fn complete(
@@ -102,7 +103,7 @@ impl Ledger for PostgresCalls {
                THEN $9 ELSE $11 END";
         let stored = self
             .change(
-                permitted(statement, key, &Change::Own(holder), holder)
+                permitted(statement, key, &KeyChange::Own(holder), holder)
                     .bind(ANSWERED)
                     .bind(milliseconds(keep))
                     .bind(answer.whole.to_vec())
@@ -117,25 +118,25 @@ impl Ledger for PostgresCalls {
     async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
         let Some(row) = self.row(key, &[]).await? else { return Ok(None) };
         let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
-        Ok((state.found(same_request) == Found::Answer).then_some(answer))
+        Ok((state.status_for(same_request) == KeyStatus::Answer).then_some(answer))
     }
 
     async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
         let Some(row) = self.row(key, &[]).await? else { return Ok(None) };
         let (state, same_request, _) = read(&row, &hash).map_err(unavailable)?;
-        let runs = state.found(same_request) == Found::Running;
+        let runs = state.status_for(same_request) == KeyStatus::Running;
         runs.then(|| id(&row, "call_id")).transpose().map_err(unavailable)
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
-        self.change(permitted("DELETE FROM ledger AS l", key, &Change::Own(holder), holder)).await?;
+        self.change(permitted("DELETE FROM ledger AS l", key, &KeyChange::Own(holder), holder)).await?;
         self.waiters.wake(key);
         Ok(())
     }
 }
 
 /// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters start at $7.
-fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change, asker: Holder) -> Query<'q> {
+fn permitted<'q>(statement: &str, key: LedgerKey, change: &KeyChange, asker: Holder) -> Query<'q> {
     let condition = change.condition();
     let statement = format!(
         "{statement} WHERE l.claim_key = $1 AND l.state = {RUNNING} AND ($2 IS NULL OR l.hash = $2) \
@@ -180,14 +181,14 @@ impl PostgresCalls {
         self.in_time(row.fetch_optional(&self.pool)).await.map_err(unavailable)
     }
 
-    async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
+    async fn has_room(&self, holder: Holder) -> Result<KeyLookup, LedgerError> {
         let keys = sqlx::query_scalar(
             "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) FROM ledger_usage WHERE org = $1",
         )
         .bind(holder.org.to_vec());
         let keys: i64 = self.in_time(keys.fetch_one(&self.pool)).await.map_err(unavailable)?;
         let has_room = self.budget.has_room(u64::try_from(keys).unwrap_or_default());
-        if has_room { Ok(Looked::Free { expired: false }) } else { Err(LedgerError::Full) }
+        if has_room { Ok(KeyLookup::Free { expired: false }) } else { Err(LedgerError::Full) }
     }
 }
 
@@ -196,10 +197,15 @@ impl SharedKeys for PostgresCalls {
         &self.waiters
     }
 
-    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
+    async fn look(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+    ) -> Result<KeyLookup, LedgerError> {
         let Some(row) = self.row(key, &holder.owner).await? else { return self.has_room(holder).await };
         let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
-        Ok(Looked::at(state, same_request, answer))
+        Ok(KeyLookup::at(state, same_request, answer))
     }
 
     async fn take_free(
