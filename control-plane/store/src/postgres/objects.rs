@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 
 /// Quota of one holder.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub(crate) struct ObjectQuota {
     pub bytes: u64,
     pub objects: u64,
 }
@@ -41,12 +41,12 @@ pub(crate) struct Objects {
     pool: PgPool,
     longest: Duration,
     kind: Kind,
-    most: Most,
+    quota: ObjectQuota,
 }
 
 /// The outcome of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Reservation {
     Taken,
     Full,
     /// The object is no longer being written.
@@ -55,7 +55,7 @@ pub(crate) enum Room {
 
 /// The outcome of making an object visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum ShowOutcome {
     There,
     /// Another object has the name.
     Known,
@@ -65,7 +65,7 @@ pub(crate) enum Shown {
 
 /// Record of an object whose bytes are complete.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct StoredObject {
     pub object: ObjectId,
     pub size: u64,
     pub sha256: Vec<u8>,
@@ -73,14 +73,14 @@ pub(crate) struct Found {
 }
 
 impl Postgres {
-    pub(crate) fn objects(&self, kind: Kind, most: Most) -> Objects {
-        Objects { pool: self.pool.clone(), longest: self.longest, kind, most }
+    pub(crate) fn objects(&self, kind: Kind, quota: ObjectQuota) -> Objects {
+        Objects { pool: self.pool.clone(), longest: self.longest, kind, quota }
     }
 }
 
 impl Objects {
-    pub(crate) fn most(&self) -> Most {
-        self.most
+    pub(crate) fn quota(&self) -> ObjectQuota {
+        self.quota
     }
 
     /// Starts an object and charges `counted` bytes; returns `false` if the quota is used up.
@@ -90,7 +90,7 @@ impl Objects {
         holder: &str,
         counted: u64,
     ) -> Result<bool, sqlx::Error> {
-        if counted > self.most.bytes || self.most.objects == 0 {
+        if counted > self.quota.bytes || self.quota.objects == 0 {
             return Ok(false);
         }
         let begun = sqlx::query(
@@ -104,14 +104,14 @@ impl Objects {
         .bind(self.kind as i64)
         .bind(holder.to_owned())
         .bind(signed(counted))
-        .bind(signed(self.most.objects))
-        .bind(signed(self.most.bytes))
+        .bind(signed(self.quota.objects))
+        .bind(signed(self.quota.bytes))
         .bind(milliseconds(PATIENCE));
         Ok(within(self.longest, begun.execute(&self.pool)).await?.rows_affected() == 1)
     }
 
     /// Reserves more bytes for an object that is being written.
-    pub(crate) async fn take(&self, object: ObjectId, bytes: u64) -> Result<Room, sqlx::Error> {
+    pub(crate) async fn take(&self, object: ObjectId, bytes: u64) -> Result<Reservation, sqlx::Error> {
         let taken = sqlx::query(
             "WITH mine AS (SELECT holder FROM objects WHERE object = $1 AND state = 0 FOR UPDATE), \
              room AS (UPDATE object_usage u SET bytes = u.bytes + $3 FROM mine \
@@ -123,18 +123,23 @@ impl Objects {
         .bind(object.to_vec())
         .bind(self.kind as i64)
         .bind(signed(bytes))
-        .bind(signed(self.most.bytes))
+        .bind(signed(self.quota.bytes))
         .bind(milliseconds(PATIENCE));
         let row = within(self.longest, taken.fetch_one(&self.pool)).await?;
         Ok(match (row.try_get("mine")?, row.try_get("taken")?) {
-            (_, true) => Room::Taken,
-            (true, false) => Room::Full,
-            (false, false) => Room::Gone,
+            (_, true) => Reservation::Taken,
+            (true, false) => Reservation::Full,
+            (false, false) => Reservation::Gone,
         })
     }
 
     /// Makes an object visible whose bytes are in the store, until a time.
-    pub(crate) async fn show(&self, name: &str, found: &Found, until_ms: i64) -> Result<Shown, sqlx::Error> {
+    pub(crate) async fn show(
+        &self,
+        name: &str,
+        found: &StoredObject,
+        until_ms: i64,
+    ) -> Result<ShowOutcome, sqlx::Error> {
         let shown = sqlx::query(
             "UPDATE objects SET state = 1, name = $2, size = $3, sha256 = $4, description = $5, until_ms = $6 \
              WHERE object = $1 AND state = 0",
@@ -146,15 +151,19 @@ impl Objects {
         .bind(found.description.clone())
         .bind(until_ms);
         match within(self.longest, shown.execute(&self.pool)).await {
-            Ok(done) if done.rows_affected() == 1 => Ok(Shown::There),
-            Ok(_) => Ok(Shown::Gone),
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(Shown::Known),
+            Ok(done) if done.rows_affected() == 1 => Ok(ShowOutcome::There),
+            Ok(_) => Ok(ShowOutcome::Gone),
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(ShowOutcome::Known),
             Err(error) => Err(error),
         }
     }
 
     /// Returns a visible object of one holder or of any.
-    pub(crate) async fn find(&self, holder: Option<&str>, name: &str) -> Result<Option<Found>, sqlx::Error> {
+    pub(crate) async fn find(
+        &self,
+        holder: Option<&str>,
+        name: &str,
+    ) -> Result<Option<StoredObject>, sqlx::Error> {
         let found = sqlx::query(
             "SELECT object, size, sha256, description FROM objects \
              WHERE kind = $1 AND name = $2 AND ($3::TEXT IS NULL OR holder = $3) AND state = 1 AND until_ms > now_ms() \
@@ -234,9 +243,9 @@ impl Objects {
     }
 }
 
-fn found_in(row: &PgRow) -> Result<Found, sqlx::Error> {
+fn found_in(row: &PgRow) -> Result<StoredObject, sqlx::Error> {
     let size: i64 = row.try_get("size")?;
-    Ok(Found {
+    Ok(StoredObject {
         object: id(row, "object")?,
         size: size.unsigned_abs(),
         sha256: blob(row, "sha256")?.to_vec(),

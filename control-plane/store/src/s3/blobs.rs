@@ -6,18 +6,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::client::S3;
-use super::stored::{Error, Stored, Writing};
+use super::stored::{Error, ObjectFolder, ObjectUpload};
 use crate::blobs::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, ORG_QUOTA, Upload};
 use crate::link::Link;
 use crate::postgres::Postgres;
-use crate::postgres::objects::{Found, Kind, Most};
+use crate::postgres::objects::{Kind, ObjectQuota, StoredObject};
 
 const FOLDER: &str = "artifacts";
 /// Bytes of each upload in memory: small, because calls have many open at once.
 const STEP: usize = 64 << 10;
 
 /// Blobs shared by all processes with this database and this store.
-pub struct S3Blobs(Stored);
+pub struct S3Blobs(ObjectFolder);
 
 impl S3Blobs {
     /// Creates the blobs, without connecting. Uploads are files in the local directory until they are complete.
@@ -33,14 +33,14 @@ impl S3Blobs {
         quota: u64,
     ) -> Result<S3Blobs, BlobError> {
         // Each blob is charged some bytes, which bounds their number.
-        let most = Most { bytes: quota, objects: u64::MAX };
-        let rows = database.objects(Kind::Artifact, most);
-        let stored = Stored { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
+        let quota = ObjectQuota { bytes: quota, objects: u64::MAX };
+        let rows = database.objects(Kind::Artifact, quota);
+        let stored = ObjectFolder { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
         let stored = stored.prepared().map_err(|error| BlobError::Unavailable(error.to_string()))?;
         Ok(S3Blobs(stored))
     }
 
-    async fn find(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Found)>, Error> {
+    async fn find(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, StoredObject)>, Error> {
         let Some(found) = self.0.rows.find(Some(org), id.as_str()).await? else { return Ok(None) };
         let meta = serde_json::from_str(&found.description).map_err(|_| self.0.other(&found))?;
         Ok(Some((meta, found)))
@@ -85,7 +85,7 @@ impl Blobs for S3Blobs {
 
 struct S3BlobUpload {
     id: BlobId,
-    writing: Writing,
+    writing: ObjectUpload,
 }
 
 #[async_trait]

@@ -11,20 +11,20 @@ use tokio_util::io::StreamReader;
 
 use super::client::S3;
 use super::reading::Download;
-use super::stored::{Error, Stored, Writing};
+use super::stored::{Error, ObjectFolder, ObjectUpload};
 use crate::hex::hex;
 use crate::link::Link;
 use crate::packages;
 use crate::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota};
 use crate::postgres::Postgres;
-use crate::postgres::objects::{Found, Kind, Most};
+use crate::postgres::objects::{Kind, ObjectQuota, StoredObject};
 
 const FOLDER: &str = "packages";
 /// Bytes of each upload in memory: large, because few packages are uploaded at once.
 const STEP: usize = 1 << 20;
 
 /// Packages shared by all processes with this database and this store.
-pub struct S3Packages(Stored);
+pub struct S3Packages(ObjectFolder);
 
 impl S3Packages {
     /// Creates the packages, without connecting. Uploads are files in the local directory until they are complete.
@@ -34,9 +34,9 @@ impl S3Packages {
         directory: &Path,
         quota: Quota,
     ) -> Result<S3Packages, PackageError> {
-        let most = Most { bytes: quota.bytes, objects: quota.count as u64 };
-        let rows = database.objects(Kind::Package, most);
-        let stored = Stored { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
+        let quota = ObjectQuota { bytes: quota.bytes, objects: quota.count as u64 };
+        let rows = database.objects(Kind::Package, quota);
+        let stored = ObjectFolder { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
         let stored = stored.prepared().map_err(|error| PackageError::Unavailable(error.to_string()))?;
         Ok(S3Packages(stored))
     }
@@ -46,12 +46,12 @@ impl S3Packages {
     }
 }
 
-fn failed(stored: &Stored, error: Error) -> PackageError {
-    let most = stored.rows.most();
+fn failed(stored: &ObjectFolder, error: Error) -> PackageError {
+    let quota = stored.rows.quota();
     match error {
         Error::Full => PackageError::Quota {
-            bytes: most.bytes,
-            count: usize::try_from(most.objects).unwrap_or(usize::MAX),
+            bytes: quota.bytes,
+            count: usize::try_from(quota.objects).unwrap_or(usize::MAX),
         },
         error => PackageError::Unavailable(error.to_string()),
     }
@@ -121,7 +121,7 @@ impl Packages for S3Packages {
 }
 
 /// Streams the bytes. The last ones are passed on only after the digest of all has been verified.
-fn checked(stored: Stored, found: Found, reading: Download) -> impl AsyncRead + Send + Unpin {
+fn checked(stored: ObjectFolder, found: StoredObject, reading: Download) -> impl AsyncRead + Send + Unpin {
     struct State {
         reading: Download,
         hash: Sha256,
@@ -157,9 +157,9 @@ fn checked(stored: Stored, found: Found, reading: Download) -> impl AsyncRead + 
 }
 
 struct S3PackageUpload {
-    stored: Stored,
+    stored: ObjectFolder,
     owner: String,
-    writing: Writing,
+    writing: ObjectUpload,
 }
 
 #[async_trait]
@@ -188,9 +188,9 @@ impl PackageUpload for S3PackageUpload {
 }
 
 async fn finish(
-    stored: &Stored,
+    stored: &ObjectFolder,
     owner: &str,
-    writing: &mut Writing,
+    writing: &mut ObjectUpload,
     (digest, name, now_ms): (&Digest, &str, u64),
 ) -> Result<packages::Stored, PackageError> {
     let failed = |error: Error| failed(stored, error);

@@ -14,7 +14,7 @@ use super::reading::Download;
 use super::spool::{Spool, SpooledContent};
 use crate::hex::hex;
 use crate::link::Link;
-use crate::postgres::objects::{Found, ObjectId, Objects, Room, Shown};
+use crate::postgres::objects::{ObjectId, Objects, Reservation, ShowOutcome, StoredObject};
 use crate::private;
 
 /// Maximum number of objects in one round of a sweep.
@@ -47,7 +47,7 @@ pub(super) enum Error {
 
 /// Objects of one kind, in one folder of the store.
 #[derive(Clone)]
-pub(super) struct Stored {
+pub(super) struct ObjectFolder {
     pub(super) rows: Objects,
     pub(super) s3: S3,
     pub(super) folder: &'static str,
@@ -57,9 +57,9 @@ pub(super) struct Stored {
     pub(super) step: usize,
 }
 
-impl Stored {
+impl ObjectFolder {
     /// Creates the directory if needed.
-    pub(super) fn prepared(self) -> Result<Stored, std::io::Error> {
+    pub(super) fn prepared(self) -> Result<ObjectFolder, std::io::Error> {
         private::directory(&self.directory)?;
         Ok(self)
     }
@@ -69,29 +69,29 @@ impl Stored {
     }
 
     /// Starts an object that is charged `each` bytes in addition to its content.
-    pub(super) async fn begin(&self, holder: &str, each: u64) -> Result<Writing, Error> {
+    pub(super) async fn begin(&self, holder: &str, each: u64) -> Result<ObjectUpload, Error> {
         let object: ObjectId = rand::random();
         if !self.rows.begin(object, holder, each).await? {
             return Err(Error::Full);
         }
-        Ok(Writing {
+        Ok(ObjectUpload {
             stored: self.clone(),
             object,
             spool: Some(Spool::new()),
             taken: 0,
-            sent: Sent::No,
+            sent: Presence::No,
             done: false,
         })
     }
 
     /// Opens an object for reading; `None` if its bytes are gone.
-    pub(super) async fn open(&self, found: &Found) -> Result<Option<Download>, Error> {
+    pub(super) async fn open(&self, found: &StoredObject) -> Result<Option<Download>, Error> {
         let answer = self.s3.get(&self.key(found.object)).await?;
         Ok(answer.map(|answer| Download::new(answer, found.size)))
     }
 
     /// Reads and verifies all bytes of an object.
-    pub(super) async fn read(&self, found: &Found) -> Result<Option<Bytes>, Error> {
+    pub(super) async fn read(&self, found: &StoredObject) -> Result<Option<Bytes>, Error> {
         let Some(mut reading) = self.open(found).await? else { return Ok(None) };
         let other = || Error::Other { object: self.key(found.object) };
         let size = usize::try_from(found.size).map_err(|_| other())?;
@@ -109,12 +109,12 @@ impl Stored {
     }
 
     /// Returns a signed URL of an object; `None` if signed URLs are disabled.
-    pub(super) fn link(&self, found: &Found, name: &str) -> Option<Link> {
+    pub(super) fn link(&self, found: &StoredObject, name: &str) -> Option<Link> {
         self.s3.link(&self.key(found.object), name)
     }
 
     /// Returns the error for an object whose bytes differ from those written.
-    pub(super) fn other(&self, found: &Found) -> Error {
+    pub(super) fn other(&self, found: &StoredObject) -> Error {
         Error::Other { object: self.key(found.object) }
     }
 
@@ -156,27 +156,27 @@ impl Stored {
 }
 
 /// An object being written. Dropping it leaves nothing behind, apart from a short delay.
-pub(super) struct Writing {
-    stored: Stored,
+pub(super) struct ObjectUpload {
+    stored: ObjectFolder,
     object: ObjectId,
     /// `None` once it is complete.
     spool: Option<Spool>,
     /// Bytes for which capacity is reserved.
     taken: u64,
-    sent: Sent,
+    sent: Presence,
     done: bool,
 }
 
 /// Presence of the bytes in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
+enum Presence {
     No,
     /// Unknown: no answer confirmed it, and they may still arrive.
     Perhaps,
     Yes,
 }
 
-impl Writing {
+impl ObjectUpload {
     pub(super) fn size(&self) -> u64 {
         self.spool.as_ref().map_or(0, Spool::size)
     }
@@ -200,12 +200,12 @@ impl Writing {
     async fn take(&mut self) -> Result<(), Error> {
         let more = self.size().saturating_sub(self.taken);
         match self.stored.rows.take(self.object, more).await? {
-            Room::Taken => {
+            Reservation::Taken => {
                 self.taken += more;
                 Ok(())
             }
-            Room::Full => Err(Error::Full),
-            Room::Gone => Err(Error::GivenUp),
+            Reservation::Full => Err(Error::Full),
+            Reservation::Gone => Err(Error::GivenUp),
         }
     }
 
@@ -225,22 +225,22 @@ impl Writing {
         (name, description): (&str, String),
         until_ms: i64,
     ) -> Result<bool, Error> {
-        self.sent = Sent::Perhaps;
+        self.sent = Presence::Perhaps;
         self.stored.s3.put(&self.stored.key(self.object), content).await?;
-        self.sent = Sent::Yes;
-        let found = Found {
+        self.sent = Presence::Yes;
+        let found = StoredObject {
             object: self.object,
             size: content.size(),
             sha256: content.sha256().to_vec(),
             description,
         };
         match self.stored.rows.show(name, &found, until_ms).await? {
-            Shown::There => {
+            ShowOutcome::There => {
                 self.done = true;
                 Ok(true)
             }
-            Shown::Known => Ok(false),
-            Shown::Gone => Err(Error::GivenUp),
+            ShowOutcome::Known => Ok(false),
+            ShowOutcome::Gone => Err(Error::GivenUp),
         }
     }
 
@@ -251,7 +251,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for ObjectUpload {
     fn drop(&mut self) {
         // Without a runtime the process is ending, and a sweep finds the object.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -269,10 +269,10 @@ impl Drop for Writing {
     }
 }
 
-async fn discard(stored: &Stored, object: ObjectId, sent: Sent) -> Result<(), Error> {
+async fn discard(stored: &ObjectFolder, object: ObjectId, sent: Presence) -> Result<(), Error> {
     match sent {
-        Sent::No => Ok(stored.rows.forget(object).await?),
-        Sent::Perhaps => Ok(stored.rows.give_up(object).await?),
-        Sent::Yes => stored.delete(object).await,
+        Presence::No => Ok(stored.rows.forget(object).await?),
+        Presence::Perhaps => Ok(stored.rows.give_up(object).await?),
+        Presence::Yes => stored.delete(object).await,
     }
 }
