@@ -76,7 +76,7 @@ impl Lanes {
 /// One lane: a connection that is made at the first request and again whenever it was lost.
 #[derive(Clone)]
 pub struct Redis {
-    link: Link,
+    endpoint: Endpoint,
     /// Bytes in flight, and whether Redis answers.
     traffic: Arc<Traffic>,
     /// Timeout of an answer.
@@ -86,24 +86,24 @@ pub struct Redis {
 }
 
 #[derive(Clone)]
-enum Link {
-    One(Arc<One>),
+enum Endpoint {
+    Single(Arc<SingleServer>),
     Cluster(ClusterConnection),
 }
 
 /// A single server. Keeps true: a connection without an answer for [`REPLACED_AFTER`] is replaced, whatever the reason,
 /// because its client gives up if authentication fails, and stays with a server that is gone or has become a replica.
-struct One {
+struct SingleServer {
     client: Client,
     within: Duration,
     manager: Mutex<ConnectionManager>,
     failing_since: Mutex<Option<Instant>>,
 }
 
-impl One {
-    fn new(client: Client, within: Duration) -> RedisResult<One> {
-        let manager = Mutex::new(One::connect(&client, within)?);
-        Ok(One { client, within, manager, failing_since: Mutex::default() })
+impl SingleServer {
+    fn new(client: Client, within: Duration) -> RedisResult<SingleServer> {
+        let manager = Mutex::new(SingleServer::connect(&client, within)?);
+        Ok(SingleServer { client, within, manager, failing_since: Mutex::default() })
     }
 
     /// Creates a connection manager, without connecting yet.
@@ -127,7 +127,7 @@ impl One {
             None => *since = Some(Instant::now()),
             Some(at) if at.elapsed() >= REPLACED_AFTER => {
                 // Cannot fail, as it succeeded before and does not connect.
-                if let Ok(fresh) = One::connect(&self.client, self.within) {
+                if let Ok(fresh) = SingleServer::connect(&self.client, self.within) {
                     *self.manager.lock() = fresh;
                 }
                 *since = None;
@@ -189,18 +189,19 @@ impl Redis {
 
     /// Creates a connection with another timeout of answers.
     pub fn open_within(url: &str, within: Duration) -> Result<Redis, BadUrl> {
-        let (link, nodes) = match cluster(url, within)? {
-            Some((client, nodes)) => {
-                (Link::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new())), nodes)
-            }
+        let (endpoint, nodes) = match cluster(url, within)? {
+            Some((client, nodes)) => (
+                Endpoint::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new())),
+                nodes,
+            ),
             None => {
                 let client = server(url)?;
-                let one =
-                    One::new(client.clone(), within).map_err(|error| BadUrl::Client(error.to_string()))?;
-                (Link::One(Arc::new(one)), vec![client])
+                let single = SingleServer::new(client.clone(), within)
+                    .map_err(|error| BadUrl::Client(error.to_string()))?;
+                (Endpoint::Single(Arc::new(single)), vec![client])
             }
         };
-        Ok(Redis { link, traffic: Arc::default(), within, nodes: nodes.into() })
+        Ok(Redis { endpoint, traffic: Arc::default(), within, nodes: nodes.into() })
     }
 
     /// Runs a command without a key or with a single one.
@@ -211,9 +212,11 @@ impl Redis {
     /// Runs a command of the given number of bytes.
     async fn ask_large<T: FromRedisValue>(&self, command: &Cmd, bytes: usize) -> Result<T, Fault> {
         let asking = async {
-            match &self.link {
-                Link::One(one) => one_answer(one, command.query_async(&mut one.manager())).await,
-                Link::Cluster(connection) => {
+            match &self.endpoint {
+                Endpoint::Single(single) => {
+                    single_answer(single, command.query_async(&mut single.manager())).await
+                }
+                Endpoint::Cluster(connection) => {
                     in_time(self.within, command.query_async(&mut connection.clone())).await
                 }
             }
@@ -233,9 +236,11 @@ impl Redis {
         bytes: usize,
     ) -> Result<T, Fault> {
         let asking = async {
-            match &self.link {
-                Link::One(one) => one_answer(one, invocation.invoke_async(&mut one.manager())).await,
-                Link::Cluster(connection) => {
+            match &self.endpoint {
+                Endpoint::Single(single) => {
+                    single_answer(single, invocation.invoke_async(&mut single.manager())).await
+                }
+                Endpoint::Cluster(connection) => {
                     in_time(self.within, invocation.invoke_async(&mut connection.clone())).await
                 }
             }
@@ -244,9 +249,12 @@ impl Redis {
     }
 }
 
-async fn one_answer<T>(one: &One, answer: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
-    let answer = in_time(one.within, answer).await;
-    one.noted(answer.is_ok());
+async fn single_answer<T>(
+    single: &SingleServer,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> Result<T, Fault> {
+    let answer = in_time(single.within, answer).await;
+    single.noted(answer.is_ok());
     answer
 }
 
