@@ -27,8 +27,8 @@ use crate::control::sql::SqlStore;
 use crate::control::{Change, ControlStore, Precondition, StoreError};
 use crate::postgres::{Postgres, former_events};
 
-use lines::{Line, Reader, Rows, Writer};
-use tables::{Dialect, Home, Kind, TABLES, Table};
+use lines::{ArchiveReader, ArchiveWriter, Rows, TableLine};
+use tables::{ArchiveTable, Dialect, Kind, SqliteFile, TABLES};
 
 /// Limit for the events of a file while it is brought up to date, in bytes: none are removed.
 const NO_BOUND: u64 = u64::MAX;
@@ -85,7 +85,7 @@ pub async fn migrate(source: &Source) -> Result<(), ArchiveError> {
 
 /// Counts the rows of each table.
 pub async fn count(source: &Source) -> Result<Vec<Summary>, ArchiveError> {
-    let mut open = Open::of(source).await?;
+    let mut open = OpenDatabase::of(source).await?;
     let mut counted = Vec::new();
     for table in &TABLES {
         counted.push(Summary { table: table.name, rows: open.count(table).await?, sha256: String::new() });
@@ -117,8 +117,8 @@ pub async fn raise_revision(source: &Source, past: Option<u64>, at: u64) -> Resu
 
 /// Writes all tables to `out`.
 pub async fn export(source: &Source, out: impl Write) -> Result<Vec<Summary>, ArchiveError> {
-    let mut open = Open::of(source).await?;
-    let mut writer = Writer::new(out)?;
+    let mut open = OpenDatabase::of(source).await?;
+    let mut writer = ArchiveWriter::new(out)?;
     let mut written = Vec::new();
     for table in &TABLES {
         writer.table(table)?;
@@ -132,14 +132,14 @@ pub async fn export(source: &Source, out: impl Write) -> Result<Vec<Summary>, Ar
 
 /// Imports an archive into an empty database.
 pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summary>, ArchiveError> {
-    let mut open = Open::of(source).await?;
+    let mut open = OpenDatabase::of(source).await?;
     for table in &TABLES {
         let least = u64::from(table.seeded);
         if open.count(table).await? > least || (table.seeded && open.revision().await? != 0) {
             return Err(ArchiveError::NotEmpty(table.name));
         }
     }
-    let mut reader = Reader::new(archive)?;
+    let mut reader = ArchiveReader::new(archive)?;
     let mut came = Vec::new();
     for table in &TABLES {
         if table.seeded {
@@ -148,8 +148,8 @@ pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summar
         let insert: Arc<str> = table.insert(open.dialect).into();
         let expected = loop {
             match reader.next(table)? {
-                Line::Row(values) => open.write(table, &insert, values).await?,
-                Line::End(summary) => break summary,
+                TableLine::Row(values) => open.write(table, &insert, values).await?,
+                TableLine::End(summary) => break summary,
             }
         };
         let found = open.read(table, |_| Ok(())).await?.summary(table);
@@ -165,14 +165,14 @@ pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summar
 }
 
 /// A database being read or written, with one transaction for each of its files.
-struct Open {
+struct OpenDatabase {
     dialect: Dialect,
     /// One for PostgreSQL; control, calls and audit for SQLite.
     parts: Vec<Transaction<'static, Any>>,
 }
 
-impl Open {
-    async fn of(source: &Source) -> Result<Open, ArchiveError> {
+impl OpenDatabase {
+    async fn of(source: &Source) -> Result<OpenDatabase, ArchiveError> {
         match source {
             Source::Postgres(database) => {
                 let pool = database.portable(1).await?;
@@ -182,7 +182,7 @@ impl Open {
                     let set = sqlx::query("SELECT set_config($1, '0', TRUE)").bind(unbounded);
                     set.execute(&mut *begun).await?;
                 }
-                Ok(Open { dialect: Dialect::Postgres, parts: vec![begun] })
+                Ok(OpenDatabase { dialect: Dialect::Postgres, parts: vec![begun] })
             }
             Source::Files { control, calls, audit } => {
                 bring_up_to_date(control, calls, audit).await?;
@@ -194,22 +194,22 @@ impl Open {
                     let pool = pool.connect_with(AnyConnectOptions::from_url(&url)?).await?;
                     parts.push(pool.begin().await?);
                 }
-                Ok(Open { dialect: Dialect::Sqlite, parts })
+                Ok(OpenDatabase { dialect: Dialect::Sqlite, parts })
             }
         }
     }
 
-    fn part(&mut self, table: &Table) -> Result<&mut AnyConnection, ArchiveError> {
+    fn part(&mut self, table: &ArchiveTable) -> Result<&mut AnyConnection, ArchiveError> {
         let place = match (self.dialect, table.home) {
-            (Dialect::Postgres, _) | (_, Home::Control) => 0,
-            (_, Home::Calls) => 1,
-            (_, Home::Audit) => 2,
+            (Dialect::Postgres, _) | (_, SqliteFile::Control) => 0,
+            (_, SqliteFile::Calls) => 1,
+            (_, SqliteFile::Audit) => 2,
         };
         let part = self.parts.get_mut(place);
         part.map(|part| &mut **part).ok_or_else(|| ArchiveError::Database("a file is not open".into()))
     }
 
-    async fn count(&mut self, table: &Table) -> Result<u64, ArchiveError> {
+    async fn count(&mut self, table: &ArchiveTable) -> Result<u64, ArchiveError> {
         let statement = table.count(self.dialect);
         let row = sqlx::query(AssertSqlSafe(statement)).fetch_one(self.part(table)?).await?;
         Ok(u64::try_from(row.try_get::<i64, _>(0)?).unwrap_or_default())
@@ -221,7 +221,7 @@ impl Open {
         Ok(row.try_get(0)?)
     }
 
-    async fn clear(&mut self, table: &Table) -> Result<(), ArchiveError> {
+    async fn clear(&mut self, table: &ArchiveTable) -> Result<(), ArchiveError> {
         let statement = table.clear(self.dialect);
         sqlx::query(AssertSqlSafe(statement)).execute(self.part(table)?).await?;
         Ok(())
@@ -230,7 +230,7 @@ impl Open {
     /// Passes every row of a table to `take`, in order.
     async fn read(
         &mut self,
-        table: &Table,
+        table: &ArchiveTable,
         mut take: impl FnMut(&[u8]) -> Result<(), ArchiveError>,
     ) -> Result<Rows, ArchiveError> {
         let statement = table.select(self.dialect);
@@ -246,7 +246,7 @@ impl Open {
 
     async fn write(
         &mut self,
-        table: &Table,
+        table: &ArchiveTable,
         statement: &Arc<str>,
         values: Vec<Value>,
     ) -> Result<(), ArchiveError> {
@@ -277,7 +277,7 @@ impl Open {
 }
 
 /// Returns a row's values in the order of the table's columns.
-fn values(table: &Table, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error> {
+fn values(table: &ArchiveTable, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error> {
     let read = |(place, kind): (usize, Kind)| -> Result<Value, sqlx::Error> {
         Ok(match kind {
             Kind::Text => row.try_get::<Option<String>, _>(place)?.into(),

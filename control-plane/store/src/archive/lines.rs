@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::tables::{Kind, Table};
+use super::tables::{ArchiveTable, Kind};
 use super::{ArchiveError, Summary};
 use crate::hex::hex;
 
@@ -52,29 +52,29 @@ impl Rows {
         self.digest.update(line);
     }
 
-    pub(super) fn summary(self, table: &Table) -> Summary {
+    pub(super) fn summary(self, table: &ArchiveTable) -> Summary {
         let sha256 = hex(&self.digest.finalize());
         Summary { table: table.name, rows: self.count, sha256 }
     }
 }
 
-fn head(table: &Table) -> Value {
+fn head(table: &ArchiveTable) -> Value {
     let columns: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
     json!({"table": table.name, "columns": columns})
 }
 
 /// Writer of an archive.
-pub(super) struct Writer<W> {
+pub(super) struct ArchiveWriter<W> {
     out: W,
 }
 
-impl<W: Write> Writer<W> {
-    pub(super) fn new(mut out: W) -> Result<Writer<W>, ArchiveError> {
+impl<W: Write> ArchiveWriter<W> {
+    pub(super) fn new(mut out: W) -> Result<ArchiveWriter<W>, ArchiveError> {
         writeln!(out, "{}", json!({"format": FORMAT}))?;
-        Ok(Writer { out })
+        Ok(ArchiveWriter { out })
     }
 
-    pub(super) fn table(&mut self, table: &Table) -> Result<(), ArchiveError> {
+    pub(super) fn table(&mut self, table: &ArchiveTable) -> Result<(), ArchiveError> {
         writeln!(self.out, "{}", head(table))?;
         Ok(())
     }
@@ -98,13 +98,13 @@ impl<W: Write> Writer<W> {
 }
 
 /// A line of a table after its head.
-pub(super) enum Line {
+pub(super) enum TableLine {
     Row(Vec<Value>),
     End(Summary),
 }
 
 /// Reader of an archive.
-pub(super) struct Reader<R> {
+pub(super) struct ArchiveReader<R> {
     archive: R,
     /// Number of the last line read.
     line: u64,
@@ -113,9 +113,9 @@ pub(super) struct Reader<R> {
     begun: bool,
 }
 
-impl<R: BufRead> Reader<R> {
-    pub(super) fn new(archive: R) -> Result<Reader<R>, ArchiveError> {
-        let mut reader = Reader { archive, line: 0, rows: Rows::default(), begun: false };
+impl<R: BufRead> ArchiveReader<R> {
+    pub(super) fn new(archive: R) -> Result<ArchiveReader<R>, ArchiveError> {
+        let mut reader = ArchiveReader { archive, line: 0, rows: Rows::default(), begun: false };
         let (_, first) = reader.read()?;
         if first != json!({"format": FORMAT}) {
             return Err(reader.fault(format!("it is no archive of `asp db export` in the form {FORMAT}")));
@@ -124,7 +124,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     /// Returns the next row of `table`, or its end.
-    pub(super) fn next(&mut self, table: &Table) -> Result<Line, ArchiveError> {
+    pub(super) fn next(&mut self, table: &ArchiveTable) -> Result<TableLine, ArchiveError> {
         if !std::mem::replace(&mut self.begun, true) {
             let (_, found) = self.read()?;
             if found != head(table) {
@@ -139,7 +139,7 @@ impl<R: BufRead> Reader<R> {
             Value::Array(values) => {
                 self.fits(table, &values)?;
                 self.rows.take(&line);
-                Ok(Line::Row(values))
+                Ok(TableLine::Row(values))
             }
             end => {
                 self.begun = false;
@@ -150,7 +150,7 @@ impl<R: BufRead> Reader<R> {
                         "{rows} rows of {table} with the checksum {sha256} stand before {end}: the archive was changed"
                     )));
                 }
-                Ok(Line::End(summary))
+                Ok(TableLine::End(summary))
             }
         }
     }
@@ -162,7 +162,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    fn fits(&self, table: &Table, values: &[Value]) -> Result<(), ArchiveError> {
+    fn fits(&self, table: &ArchiveTable, values: &[Value]) -> Result<(), ArchiveError> {
         if values.len() != table.columns.len() {
             let fault =
                 format!("a row of {} has {} values, not {}", table.name, values.len(), table.columns.len());

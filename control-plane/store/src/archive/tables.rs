@@ -17,7 +17,7 @@ use Kind::{Bytes, Flag, Integer, Text};
 
 /// SQLite file that holds a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum SqliteFile {
     Control,
     Calls,
     Audit,
@@ -42,9 +42,9 @@ const fn later(name: &'static str, kind: Kind, read: &'static str) -> Column {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table {
+pub(super) struct ArchiveTable {
     pub name: &'static str,
-    pub home: Home,
+    pub home: SqliteFile,
     /// Name of the table in SQLite.
     sqlite: &'static str,
     /// PostgreSQL view of all rows, if they are in more than one table.
@@ -56,8 +56,8 @@ pub(super) struct Table {
     pub seeded: bool,
 }
 
-const fn control(name: &'static str, key: usize, columns: &'static [Column]) -> Table {
-    Table { name, home: Home::Control, sqlite: name, view: None, columns, key, seeded: false }
+const fn control(name: &'static str, key: usize, columns: &'static [Column]) -> ArchiveTable {
+    ArchiveTable { name, home: SqliteFile::Control, sqlite: name, view: None, columns, key, seeded: false }
 }
 
 /// Kind of database.
@@ -67,7 +67,7 @@ pub(super) enum Dialect {
     Postgres,
 }
 
-impl Table {
+impl ArchiveTable {
     fn place(&self, dialect: Dialect) -> &'static str {
         match dialect {
             Dialect::Sqlite => self.sqlite,
@@ -124,8 +124,8 @@ impl Table {
 }
 
 /// All tables of an archive, in its order.
-pub(super) const TABLES: [Table; 23] = [
-    Table {
+pub(super) const TABLES: [ArchiveTable; 23] = [
+    ArchiveTable {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
     },
@@ -285,9 +285,9 @@ pub(super) const TABLES: [Table; 23] = [
             column("detail", Text),
         ],
     ),
-    Table {
+    ArchiveTable {
         name: "ledger",
-        home: Home::Calls,
+        home: SqliteFile::Calls,
         sqlite: "ledger",
         view: None,
         key: 1,
@@ -303,9 +303,9 @@ pub(super) const TABLES: [Table; 23] = [
             column("answer", Bytes),
         ],
     },
-    Table {
+    ArchiveTable {
         name: "call_records",
-        home: Home::Calls,
+        home: SqliteFile::Calls,
         sqlite: "active_calls",
         view: None,
         key: 1,
@@ -332,9 +332,9 @@ pub(super) const TABLES: [Table; 23] = [
             column("outcome", Bytes),
         ],
     },
-    Table {
+    ArchiveTable {
         name: "call_events",
-        home: Home::Audit,
+        home: SqliteFile::Audit,
         sqlite: "events",
         view: Some("all_call_events"),
         key: 1,
