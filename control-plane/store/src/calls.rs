@@ -30,7 +30,7 @@ use crate::ledger::waiters::Waiters;
 use crate::migrations;
 use crate::records::Bounds;
 use crate::records::KEEP_PAST;
-use file::Opening;
+use file::FileSettings;
 use leases::Leases;
 
 /// Read-only connections: replays, records of calls, waits for a key.
@@ -62,7 +62,7 @@ impl SqliteCalls {
     /// Opens the files like [`SqliteCalls::open`], with other limits of ledger and records.
     pub async fn open_with(path: &Path, budget: Budget, bounds: Bounds) -> Result<SqliteCalls, OpenError> {
         let leases = Leases::open(path).await?;
-        let opening = Opening {
+        let opening = FileSettings {
             path,
             synchronous: SqliteSynchronous::Full,
             shrinks: false,

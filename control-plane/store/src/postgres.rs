@@ -30,7 +30,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::control::StoreError;
-use crate::control::sql::{Longest, Pools, SqlStore};
+use crate::control::sql::{OperationTimeouts, Pools, SqlStore};
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
 use crate::records::Bounds;
@@ -47,7 +47,8 @@ const CONTROL: Waits = Waits {
     acquire: Duration::from_secs(3),
 };
 /// Timeouts of the control plane's operations, which have several statements.
-const CONTROL_LONGEST: Longest = Longest { look: Duration::from_secs(5), operation: Duration::from_secs(30) };
+const CONTROL_TIMEOUTS: OperationTimeouts =
+    OperationTimeouts { poll: Duration::from_secs(5), operation: Duration::from_secs(30) };
 /// Lifetime of a connection, after which a database behind a changed name is found.
 const LIFETIME: Duration = Duration::from_secs(1800);
 /// Timeout of the check of a released connection. If its machine is gone, the kernel waits for a quarter of an hour,
@@ -247,7 +248,7 @@ impl Postgres {
             publishing: self.portable(PUBLISHING_CONNECTIONS).await?,
             revoking: self.portable(REVOKING_CONNECTIONS).await?,
         };
-        Ok(SqlStore::of_postgres(pools, CONTROL_LONGEST))
+        Ok(SqlStore::of_postgres(pools, CONTROL_TIMEOUTS))
     }
 
     /// Returns the reason why an acknowledged commit may be lost, if the server's settings allow that: in a crash, or

@@ -14,7 +14,7 @@ use sqlx::sqlite::SqliteSynchronous;
 use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
 use super::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
-use crate::calls::file::{self, Opening};
+use crate::calls::file::{self, FileSettings};
 use crate::calls::{OpenError, SqliteCalls};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
@@ -53,7 +53,7 @@ struct Size {
 impl SqliteAudit {
     /// Opens or creates the file, whose events may take at most `max_bytes`.
     pub async fn open(path: &Path, max_bytes: u64) -> Result<SqliteAudit, OpenError> {
-        let opening = Opening {
+        let opening = FileSettings {
             path,
             synchronous: SqliteSynchronous::Full,
             shrinks: true,

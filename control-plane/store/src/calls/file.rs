@@ -25,7 +25,7 @@ const MAX_LOG: &str = "67108864";
 
 /// Settings with which a file is opened.
 #[derive(Clone, Copy)]
-pub(crate) struct Opening<'a> {
+pub(crate) struct FileSettings<'a> {
     pub path: &'a Path,
     pub synchronous: SqliteSynchronous,
     /// Whether a new file returns free pages to the disk ([`SqliteAutoVacuum::Incremental`]).
@@ -34,7 +34,7 @@ pub(crate) struct Opening<'a> {
     pub busy_timeout: Duration,
 }
 
-impl Opening<'_> {
+impl FileSettings<'_> {
     /// Returns the options of a connection; the file is created if needed.
     pub(crate) fn options(&self) -> Result<SqliteConnectOptions, OpenError> {
         private::database(self.path)

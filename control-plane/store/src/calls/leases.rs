@@ -11,7 +11,7 @@ use sqlx::sqlite::{SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Executor, SqlitePool};
 
 use super::OpenError;
-use super::file::{self, Opening};
+use super::file::{self, FileSettings};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
 use crate::records::{Lease, OwnerId, RecordError};
@@ -32,7 +32,7 @@ impl Leases {
     pub(super) async fn open(calls: &Path) -> Result<Leases, OpenError> {
         let stem = calls.file_stem().unwrap_or_default().to_string_lossy();
         let path = calls.with_file_name(format!("{stem}-leases.db"));
-        let opening = Opening {
+        let opening = FileSettings {
             path: &path,
             synchronous: SqliteSynchronous::Normal,
             shrinks: false,

@@ -324,10 +324,10 @@ impl SqliteCalls {
     }
 }
 
-type Query<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+type SqliteQuery<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
 /// Binds the fields of `key` as the first ten parameters.
-fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
+fn bound<'q>(statement: SqliteQuery<'q>, key: &RecordKey) -> SqliteQuery<'q> {
     statement
         .bind(key.call.to_vec())
         .bind(key.org.clone())

@@ -60,6 +60,9 @@ const POLICY_ATTEMPTS: u32 = 4;
 const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
+/// A transaction on either kind of database.
+type Tx = Transaction<'static, Any>;
+
 /// The control store on a SQL database.
 pub struct SqlStore {
     pool: AnyPool,
@@ -73,7 +76,7 @@ pub struct SqlStore {
     writing: &'static str,
     snapshot: &'static str,
     /// Timeouts of operations; `None` for a file, which always answers.
-    longest: Option<Longest>,
+    timeouts: Option<OperationTimeouts>,
     /// Keeps an in-memory database alive, which ends with its last connection: the pool closes a connection whose
     /// statement was cancelled.
     _holder: Option<Mutex<AnyConnection>>,
@@ -82,9 +85,9 @@ pub struct SqlStore {
 /// Timeouts of operations in this process. They exceed the database's own and end the wait for a database that vanished
 /// without closing its connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Longest {
+pub(crate) struct OperationTimeouts {
     /// Poll for a new revision.
-    pub look: Duration,
+    pub poll: Duration,
     pub operation: Duration,
 }
 
@@ -120,7 +123,7 @@ impl SqlStore {
     }
 
     /// Creates the store on a PostgreSQL database whose schema is up to date.
-    pub(crate) fn of_postgres(pools: Pools, longest: Longest) -> SqlStore {
+    pub(crate) fn of_postgres(pools: Pools, timeouts: OperationTimeouts) -> SqlStore {
         let Pools { all_else, publishing, revoking } = pools;
         SqlStore {
             pool: all_else,
@@ -130,7 +133,7 @@ impl SqlStore {
             writers: WriteQueue::new(WRITES_OF_POSTGRES),
             writing: WRITE_OF_POSTGRES,
             snapshot: SNAPSHOT_OF_POSTGRES,
-            longest: Some(longest),
+            timeouts: Some(timeouts),
             _holder: None,
         }
     }
@@ -140,7 +143,7 @@ impl SqlStore {
         &self,
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        answered(self.longest.map(|longest| longest.operation), operation).await
+        answered(self.timeouts.map(|timeouts| timeouts.operation), operation).await
     }
 
     /// Runs a write of an org's policy, and retries it if the database aborted it because of another write.
@@ -200,7 +203,7 @@ impl SqlStore {
             writers,
             writing: WRITE,
             snapshot: SNAPSHOT,
-            longest: None,
+            timeouts: None,
             _holder: None,
         })
     }
@@ -220,12 +223,12 @@ impl SqlStore {
     }
 
     /// Starts a transaction in which all reads are consistent.
-    async fn snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
+    async fn snapshot(&self) -> Result<Tx, StoreError> {
         Ok(self.pool.begin_with(self.snapshot).await?)
     }
 
     /// Starts such a transaction for the data that is published.
-    async fn published_snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
+    async fn published_snapshot(&self) -> Result<Tx, StoreError> {
         Ok(self.publishing.begin_with(self.snapshot).await?)
     }
 
@@ -247,10 +250,7 @@ async fn answered<T>(
     timeout(longest, operation).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
 }
 
-async fn resource_revision(
-    tx: &mut Transaction<'static, Any>,
-    resource: &str,
-) -> Result<Option<u64>, StoreError> {
+async fn resource_revision(tx: &mut Tx, resource: &str) -> Result<Option<u64>, StoreError> {
     let row = sqlx::query("SELECT revision FROM resources WHERE name = $1")
         .bind(resource)
         .fetch_optional(&mut **tx)
@@ -258,11 +258,7 @@ async fn resource_revision(
     row.map(|row| rows::unsigned(&row, "revision")).transpose()
 }
 
-async fn count(
-    tx: &mut Transaction<'static, Any>,
-    sql: &'static str,
-    key: &str,
-) -> Result<usize, StoreError> {
+async fn count(tx: &mut Tx, sql: &'static str, key: &str) -> Result<usize, StoreError> {
     let row = sqlx::query(sql).bind(key).fetch_one(&mut **tx).await?;
     let count: i64 = row.try_get(0)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))

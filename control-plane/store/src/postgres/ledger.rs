@@ -32,7 +32,7 @@ fn left(asker: &str) -> String {
     )
 }
 
-type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 fn unavailable(error: sqlx::Error) -> LedgerError {
     LedgerError::Unavailable(error.to_string())
@@ -136,7 +136,7 @@ impl Ledger for PostgresCalls {
 }
 
 /// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters start at $7.
-fn permitted<'q>(statement: &str, key: LedgerKey, change: &KeyChange, asker: Holder) -> Query<'q> {
+fn permitted<'q>(statement: &str, key: LedgerKey, change: &KeyChange, asker: Holder) -> PgQuery<'q> {
     let condition = change.condition();
     let statement = format!(
         "{statement} WHERE l.claim_key = $1 AND l.state = {RUNNING} AND ($2 IS NULL OR l.hash = $2) \
@@ -166,7 +166,7 @@ fn read(row: &PgRow, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::E
 
 impl PostgresCalls {
     /// Runs a change; returns whether it changed the row.
-    async fn change(&self, change: Query<'_>) -> Result<bool, LedgerError> {
+    async fn change(&self, change: PgQuery<'_>) -> Result<bool, LedgerError> {
         let changed = self.in_time(change.execute(&self.pool)).await.map_err(unavailable)?;
         Ok(changed.rows_affected() == 1)
     }

@@ -81,7 +81,7 @@ fn of_orphan(sets: &str) -> String {
     )
 }
 
-type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 fn unavailable(error: sqlx::Error) -> RecordError {
     RecordError::Unavailable(error.to_string())
@@ -279,7 +279,7 @@ impl CallRecords for PostgresCalls {
 
 impl PostgresCalls {
     /// Runs a statement; returns whether it changed its row.
-    async fn changes(&self, statement: Query<'_>) -> Result<bool, RecordError> {
+    async fn changes(&self, statement: PgQuery<'_>) -> Result<bool, RecordError> {
         let changed = statement.execute(&self.pool).await.map_err(unavailable)?;
         Ok(changed.rows_affected() == 1)
     }
@@ -345,7 +345,7 @@ impl PostgresCalls {
 }
 
 /// Binds the identity of the call in `key` as the first eight parameters.
-fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
+fn bound<'q>(statement: PgQuery<'q>, key: &RecordKey) -> PgQuery<'q> {
     statement
         .bind(key.call.to_vec())
         .bind(key.org.clone())

@@ -2,28 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
 use super::machines::texts;
-use super::{SqlStore, resource_revision, rows};
+use super::{SqlStore, Tx, resource_revision, rows};
 use crate::control::{Change, MachineBound, StoreError, UnreadableMachine, Versioned, Written};
-
-type Tx = Transaction<'static, Any>;
 
 /// First part of the resource's name.
 pub(super) const KIND: &str = "machine_bound";
 
 /// Bounds by org, and rows that this version cannot read.
-type Read = (BTreeMap<String, MachineBound>, Vec<UnreadableMachine>);
+type BoundRows = (BTreeMap<String, MachineBound>, Vec<UnreadableMachine>);
 
 /// Reads the bounds of all orgs. An unreadable bound counts as empty: the org's machines may have nothing.
-pub(super) async fn all(tx: &mut Tx) -> Result<Read, StoreError> {
+pub(super) async fn all(tx: &mut Tx) -> Result<BoundRows, StoreError> {
     read(&sqlx::query("SELECT org, groups, scopes FROM machine_bounds").fetch_all(&mut **tx).await?)
 }
 
 /// Reads the bound of one org, like [`all`].
-pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<Read, StoreError> {
+pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<BoundRows, StoreError> {
     let rows = sqlx::query("SELECT org, groups, scopes FROM machine_bounds WHERE org = $1")
         .bind(org)
         .fetch_all(&mut **tx)
@@ -31,8 +29,8 @@ pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<Read, StoreError
     read(&rows)
 }
 
-fn read(rows: &[AnyRow]) -> Result<Read, StoreError> {
-    let (mut all, mut unreadable): Read = Default::default();
+fn read(rows: &[AnyRow]) -> Result<BoundRows, StoreError> {
+    let (mut all, mut unreadable): BoundRows = Default::default();
     for row in rows {
         let org: String = row.try_get("org")?;
         if let Err(error) = add(all.entry(org.clone()).or_default(), row) {

@@ -17,7 +17,7 @@ use crate::control::{
 };
 
 /// Certificates, and rows that this version cannot read.
-type Read = (Vec<MachineCertificateRecord>, Vec<UnreadableMachine>);
+type CertificateRows = (Vec<MachineCertificateRecord>, Vec<UnreadableMachine>);
 
 /// Kind of a registration by URI.
 const URI: &str = "uri";
@@ -28,15 +28,18 @@ const SELECT_OF_ORG: &str = "SELECT id, org, machine, kind, name, proved, groups
 const SELECT_NAMED: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates WHERE kind = $1 AND name = $2";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Read, StoreError> {
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<CertificateRows, StoreError> {
     read(&sqlx::query(SELECT_ALL).fetch_all(from).await?)
 }
 
-pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<Read, StoreError> {
+pub(super) async fn of_org<'e>(
+    from: impl AnyExecutor<'e>,
+    org: &'e str,
+) -> Result<CertificateRows, StoreError> {
     read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
 }
 
-fn read(rows: &[AnyRow]) -> Result<Read, StoreError> {
+fn read(rows: &[AnyRow]) -> Result<CertificateRows, StoreError> {
     let unread = |row: &AnyRow, error: &StoreError| {
         Ok((rows::unreadable_machine(row, "certificate", error)?, ended(row)?))
     };

@@ -5,16 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::{Any, Executor, Row, Transaction};
+use sqlx::{Any, Executor, Row};
 
 use super::{
-    SqlStore, bounds, certificates, issuers, machines, offers, placement, policy, revocations, rows, servers,
+    SqlStore, Tx, bounds, certificates, issuers, machines, offers, placement, policy, revocations, rows,
+    servers,
 };
 use crate::control::{
     Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, StoreError,
 };
-
-type Tx = Transaction<'static, Any>;
 
 /// Number of changes beyond which reading everything costs less than reading each.
 const MAX_CHANGES: u64 = 1_000;

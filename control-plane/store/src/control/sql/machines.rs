@@ -13,22 +13,22 @@ use crate::control::{
 };
 
 /// Keys, and rows that this version cannot read.
-type Read = (Vec<MachineKeyRecord>, Vec<UnreadableMachine>);
+type KeyRows = (Vec<MachineKeyRecord>, Vec<UnreadableMachine>);
 
 const SELECT_ALL: &str = "SELECT id, org, machine, hash, groups, scopes, created_at, expires_at FROM machine_keys \
      ORDER BY org, created_at, id";
 const SELECT_OF_ORG: &str = "SELECT id, org, machine, hash, groups, scopes, created_at, expires_at FROM machine_keys \
      WHERE org = $1 ORDER BY created_at, id";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Read, StoreError> {
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<KeyRows, StoreError> {
     read(&sqlx::query(SELECT_ALL).fetch_all(from).await?)
 }
 
-pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<Read, StoreError> {
+pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<KeyRows, StoreError> {
     read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
 }
 
-fn read(rows: &[AnyRow]) -> Result<Read, StoreError> {
+fn read(rows: &[AnyRow]) -> Result<KeyRows, StoreError> {
     rows::each(rows, record, |row, error| rows::unreadable_machine(row, "key", error))
 }
 

@@ -1,15 +1,13 @@
 //! Routes, regions and homes.
 
+use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
-use sqlx::{Any, Row, Transaction};
 
-use super::{SqlStore, detail, resource_revision, rows};
+use super::{SqlStore, Tx, detail, resource_revision, rows};
 use crate::control::{
     Change, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord, StoreError,
     Versioned, Written,
 };
-
-type Tx = Transaction<'static, Any>;
 
 /// Resources of the two lists.
 pub(super) const ROUTES: &str = "routes";

@@ -2,16 +2,14 @@
 //!
 //! Each of the three is one resource of the org with one ETag.
 
+use sqlx::Row;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row, Transaction};
 
-use super::{SqlStore, detail, resource_revision, rows};
+use super::{SqlStore, Tx, detail, resource_revision, rows};
 use crate::control::{
     BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
     MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError, Versioned, Written,
 };
-
-type Tx = Transaction<'static, Any>;
 
 /// Error code of PostgreSQL.
 const UNIQUE_VIOLATION: &str = "23505";

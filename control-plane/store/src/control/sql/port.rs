@@ -17,7 +17,7 @@ use crate::control::{
 #[async_trait]
 impl ControlStore for SqlStore {
     async fn position(&self) -> Result<Position, StoreError> {
-        let longest = self.longest.map(|longest| longest.look);
+        let longest = self.timeouts.map(|timeouts| timeouts.poll);
         answered(longest, changes::position(&self.publishing)).await
     }
 

@@ -63,7 +63,7 @@ impl SqlStore {
         change: &'c Change,
         resource: String,
     ) -> Result<Write<'c>, StoreError> {
-        if self.longest.is_none() {
+        if self.timeouts.is_none() {
             // Only one write runs on a file at a time.
             return self.write(change, resource).await;
         }
