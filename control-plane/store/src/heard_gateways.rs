@@ -20,7 +20,7 @@ pub const MAX_GATEWAYS: u32 = 4_096;
 
 /// A gateway that a control plane currently hears from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct HeardGateway {
     /// Envoy cluster of the gateway.
     pub pool: String,
     /// `<ip>:<port>`
@@ -31,7 +31,7 @@ pub struct Heard {
 
 /// A gateway that some control plane has heard from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownGateway {
     pub pool: String,
     pub address: String,
     /// Time since its last message.
@@ -51,9 +51,9 @@ pub struct Unavailable(pub String);
 #[async_trait]
 pub trait HeardGateways: Send + Sync {
     /// Records the gateways that the named control plane hears from now.
-    async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable>;
+    async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable>;
     /// Records that a gateway announced its shutdown `ago`.
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable>;
     /// Returns the gateways heard from within this time, at most [`MAX_GATEWAYS`].
-    async fn known(&self, within: Duration) -> Result<Vec<Known>, Unavailable>;
+    async fn known(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable>;
 }

@@ -37,7 +37,7 @@ use crate::records::Bounds;
 
 pub use crate::migrations::SchemaError;
 pub use audit::PostgresAudit;
-pub use heard::PostgresHeard;
+pub use heard::PostgresGateways;
 
 /// Timeouts of the control plane's sessions, which read everything and write one change after the other.
 const CONTROL: Waits = Waits {
@@ -291,8 +291,8 @@ impl Postgres {
     }
 
     /// Returns the registry of gateways that control planes hear from.
-    pub fn heard_gateways(&self) -> PostgresHeard {
-        PostgresHeard { pool: self.pool.clone(), longest: self.longest }
+    pub fn heard_gateways(&self) -> PostgresGateways {
+        PostgresGateways { pool: self.pool.clone(), longest: self.longest }
     }
 
     /// Closes the connections after the current statements.

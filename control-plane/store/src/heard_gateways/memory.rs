@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
+use super::{HeardGateway, HeardGateways, KEPT, KnownGateway, MAX_GATEWAYS, Unavailable};
 
 struct GatewayRow {
     heard: Instant,
@@ -18,17 +18,17 @@ struct GatewayRow {
 
 /// Gateways by pool and address.
 #[derive(Default)]
-pub struct MemoryHeard {
+pub struct MemoryGateways {
     rows: Mutex<BTreeMap<(String, String), GatewayRow>>,
 }
 
 #[async_trait]
-impl HeardGateways for MemoryHeard {
-    async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable> {
+impl HeardGateways for MemoryGateways {
+    async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable> {
         let now = Instant::now();
         let mut rows = self.rows.lock();
         rows.retain(|_, row| now.duration_since(row.heard) < KEPT);
-        for Heard { pool, address, opened } in heard {
+        for HeardGateway { pool, address, opened } in heard {
             let row = rows.entry((pool.clone(), address.clone())).or_insert_with(|| GatewayRow {
                 heard: now,
                 left: None,
@@ -52,12 +52,12 @@ impl HeardGateways for MemoryHeard {
         Ok(())
     }
 
-    async fn known(&self, within: Duration) -> Result<Vec<Known>, Unavailable> {
+    async fn known(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
         let now = Instant::now();
         let rows = self.rows.lock();
-        let mut known: Vec<Known> = rows
+        let mut known: Vec<KnownGateway> = rows
             .iter()
-            .map(|((pool, address), row)| Known {
+            .map(|((pool, address), row)| KnownGateway {
                 pool: pool.clone(),
                 address: address.clone(),
                 silent: now.duration_since(row.heard),
@@ -79,6 +79,6 @@ mod tests {
 
     #[tokio::test]
     async fn the_port_suite_passes() {
-        suite::run(&MemoryHeard::default()).await;
+        suite::run(&MemoryGateways::default()).await;
     }
 }

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use super::{Heard, HeardGateways};
+use super::{HeardGateway, HeardGateways};
 
 const LONG: Duration = Duration::from_secs(600);
 /// Longer than anything in the suite takes.
 const SLACK: Duration = Duration::from_secs(60);
 
-fn heard(address: &str, opened: Duration) -> Heard {
-    Heard { pool: "gateway".into(), address: address.into(), opened }
+fn heard(address: &str, opened: Duration) -> HeardGateway {
+    HeardGateway { pool: "gateway".into(), address: address.into(), opened }
 }
 
 /// Returns the addresses in order, each with whether it has left.

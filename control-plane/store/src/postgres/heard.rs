@@ -10,7 +10,7 @@ use sqlx::{PgPool, Row};
 
 use super::within;
 use crate::clock::milliseconds;
-use crate::heard_gateways::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
+use crate::heard_gateways::{HeardGateway, HeardGateways, KEPT, KnownGateway, MAX_GATEWAYS, Unavailable};
 
 /// Records gateways. A control plane that holds the newest stream of a gateway corrects its own entry, because its
 /// clock, or the database's, may have been set.
@@ -24,7 +24,7 @@ const HEAR: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, le
      heard_by = CASE WHEN g.opened_ms < excluded.opened_ms THEN excluded.heard_by ELSE g.heard_by END";
 
 /// Registry of the gateways that control planes on this database hear from.
-pub struct PostgresHeard {
+pub struct PostgresGateways {
     pub(super) pool: PgPool,
     /// Timeout of a statement.
     pub(super) longest: Duration,
@@ -35,12 +35,12 @@ fn unavailable(error: sqlx::Error) -> Unavailable {
 }
 
 #[async_trait]
-impl HeardGateways for PostgresHeard {
-    async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable> {
+impl HeardGateways for PostgresGateways {
+    async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable> {
         let past = sqlx::query("DELETE FROM heard_gateways WHERE heard_ms <= now_ms() - $1");
         let past = past.bind(milliseconds(KEPT)).execute(&self.pool);
         within(self.longest, past).await.map_err(unavailable)?;
-        let texts = |of: fn(&Heard) -> &String| heard.iter().map(of).cloned().collect::<Vec<String>>();
+        let texts = |of: fn(&HeardGateway) -> &String| heard.iter().map(of).cloned().collect::<Vec<String>>();
         // Negative: relative to now.
         let opened: Vec<i64> = heard.iter().map(|heard| -milliseconds(heard.opened)).collect();
         let said = sqlx::query(HEAR)
@@ -64,7 +64,7 @@ impl HeardGateways for PostgresHeard {
         within(self.longest, said).await.map(drop).map_err(unavailable)
     }
 
-    async fn known(&self, within_time: Duration) -> Result<Vec<Known>, Unavailable> {
+    async fn known(&self, within_time: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
         let rows = sqlx::query(
             "SELECT pool, address, now_ms() - heard_ms AS silent, \
              CASE WHEN left_ms > 0 THEN now_ms() - left_ms END AS gone, heard_by FROM heard_gateways \
@@ -78,9 +78,9 @@ impl HeardGateways for PostgresHeard {
     }
 }
 
-fn known(row: &PgRow) -> Result<Known, sqlx::Error> {
+fn known(row: &PgRow) -> Result<KnownGateway, sqlx::Error> {
     let time = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
-    Ok(Known {
+    Ok(KnownGateway {
         pool: row.try_get("pool")?,
         address: row.try_get("address")?,
         silent: time(row.try_get("silent")?),

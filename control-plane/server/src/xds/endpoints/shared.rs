@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::heard_gateways::{Heard, HeardGateways, Known, Unavailable};
+use asp_store::heard_gateways::{HeardGateway, HeardGateways, KnownGateway, Unavailable};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -87,23 +87,25 @@ impl Endpoints {
         Ok(())
     }
 
-    fn heard_here(&self) -> Vec<Heard> {
+    fn heard_here(&self) -> Vec<HeardGateway> {
         let members = self.members.lock();
         let heard = members.known.iter().filter_map(|((pool, address), member)| match member {
-            Member::Heard(_, opened) => {
-                Some(Heard { pool: pool.clone(), address: address.to_string(), opened: opened.elapsed() })
-            }
+            Member::Heard(_, opened) => Some(HeardGateway {
+                pool: pool.clone(),
+                address: address.to_string(),
+                opened: opened.elapsed(),
+            }),
             Member::Lost(_) | Member::Leaving(_) => None,
         });
         heard.collect()
     }
 }
 
-fn key(known: &Known) -> Option<Key> {
+fn key(known: &KnownGateway) -> Option<Key> {
     Some((known.pool.clone(), known.address.parse().ok()?))
 }
 
-fn read(known: &Known, now: Instant) -> Option<(Key, Elsewhere)> {
+fn read(known: &KnownGateway, now: Instant) -> Option<(Key, Elsewhere)> {
     let ago = |time: Duration| now.checked_sub(time).unwrap_or(now);
     let state = match known.left {
         Some(left) => Elsewhere::Left(ago(left)),
@@ -117,7 +119,7 @@ fn read(known: &Known, now: Instant) -> Option<(Key, Elsewhere)> {
 mod tests {
     use std::net::SocketAddr;
 
-    use asp_store::heard_gateways::memory::MemoryHeard;
+    use asp_store::heard_gateways::memory::MemoryGateways;
     use async_trait::async_trait;
     use tokio::sync::watch;
 
@@ -146,7 +148,7 @@ mod tests {
         }
     }
 
-    async fn pass(controls: &[&Control], store: &MemoryHeard, time: Duration) {
+    async fn pass(controls: &[&Control], store: &MemoryGateways, time: Duration) {
         tokio::time::advance(time).await;
         // Twice, so that the first hears what the last has said.
         for control in controls.iter().chain(controls) {
@@ -156,7 +158,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_tells_envoy_of_those_whom_the_other_hears_until_they_leave() {
-        let store = MemoryHeard::default();
+        let store = MemoryGateways::default();
         let (one, other) = (Control::new(), Control::new());
         let both = [&one, &other];
         let first = one.endpoints.join(POOL.into(), address(1));
@@ -178,7 +180,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_control_plane_that_is_lost_takes_no_gateway_along() {
-        let store = MemoryHeard::default();
+        let store = MemoryGateways::default();
         let (one, other) = (Control::new(), Control::new());
         let first = one.endpoints.join(POOL.into(), address(1));
         let second = other.endpoints.join(POOL.into(), address(2));
@@ -199,7 +201,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_leave_that_is_told_late_withdraws_nobody_who_is_back() {
-        let store = MemoryHeard::default();
+        let store = MemoryGateways::default();
         let (one, other) = (Control::new(), Control::new());
         let gateway = one.endpoints.join(POOL.into(), address(1));
         pass(&[&one, &other], &store, EVERY).await;
@@ -219,7 +221,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_that_has_moved_is_not_drained_where_it_answers_no_more() {
-        let store = MemoryHeard::default();
+        let store = MemoryGateways::default();
         let (one, other) = (Control::new(), Control::new());
         let both = [&one, &other];
         let second = one.endpoints.join(POOL.into(), address(2));
@@ -240,13 +242,13 @@ mod tests {
 
     /// A store whose answer to what is known is made before something happens here, and comes after it.
     struct Slow<'a, F> {
-        store: &'a MemoryHeard,
+        store: &'a MemoryGateways,
         meanwhile: F,
     }
 
     #[async_trait]
     impl<F: Fn() + Send + Sync> HeardGateways for Slow<'_, F> {
-        async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable> {
+        async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable> {
             self.store.hear(control, heard).await
         }
 
@@ -254,7 +256,7 @@ mod tests {
             self.store.leave(pool, address, ago).await
         }
 
-        async fn known(&self, within: Duration) -> Result<Vec<Known>, Unavailable> {
+        async fn known(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
             let known = self.store.known(within).await;
             (self.meanwhile)();
             known
@@ -263,7 +265,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_gateway_that_joins_while_others_say_that_the_one_before_it_has_left_is_served() {
-        let store = MemoryHeard::default();
+        let store = MemoryGateways::default();
         let (one, other) = (Control::new(), Control::new());
         let former = other.endpoints.join(POOL.into(), address(1));
         pass(&[&one, &other], &store, EVERY).await;
@@ -282,7 +284,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_the_store_longer_than_a_lease_takes_nobody_away() {
-        let store = MemoryHeard::default();
+        let store = MemoryGateways::default();
         let (one, other) = (Control::new(), Control::new());
         let first = one.endpoints.join(POOL.into(), address(1));
         let second = other.endpoints.join(POOL.into(), address(2));
@@ -297,7 +299,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_control_plane_that_starts_knows_all_at_once_and_an_old_stream_brings_nobody_back() {
-        let store = MemoryHeard::default();
+        let store = MemoryGateways::default();
         let (one, other) = (Control::new(), Control::new());
         let stale = one.endpoints.join(POOL.into(), address(1));
         pass(&[&one], &store, EVERY).await;
