@@ -25,7 +25,7 @@ pub const BUDGET: Budget = Budget { keys: 20_000, bytes: 32 * 1024 * 1024 };
 
 /// An answer and the hash of the request that it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct StoredAnswer {
     pub hash: RequestHash,
     pub answer: Bytes,
 }
@@ -38,14 +38,14 @@ pub struct AnswersError(pub String);
 #[async_trait]
 pub trait Answers: Send + Sync {
     /// Returns the answer under a key.
-    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<Answered>, AnswersError>;
+    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<StoredAnswer>, AnswersError>;
 
     /// Stores an answer for `keep`; returns false if the key already has one or the org's budget is used up.
     async fn keep(
         &self,
         org: [u8; 16],
         key: LedgerKey,
-        answered: Answered,
+        answered: StoredAnswer,
         keep: Duration,
     ) -> Result<bool, AnswersError>;
 }

@@ -31,7 +31,7 @@ pub use machines::{
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
 pub use primitives::{DeniedId, PrimitiveServer, ServerIds};
 pub use revocations::{
-    MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, RevocationRecord, RevokedSince,
+    MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, RevocationPage, RevocationRecord,
 };
 pub use state::{
     Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, UnreadableIssuer,
@@ -475,7 +475,7 @@ pub trait ControlStore: Send + Sync {
         records: &[RevocationRecord],
     ) -> Result<Written, StoreError>;
     /// Returns the revocations added after `revision`, oldest first and about 2,000 at most.
-    async fn revoked_since(&self, revision: u64) -> Result<RevokedSince, StoreError>;
+    async fn revoked_since(&self, revision: u64) -> Result<RevocationPage, StoreError>;
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError>;
     /// Deletes expired revocations, versions of servers deleted long ago, forms of parts that are no longer stored, and
     /// audit rows beyond `keep_audit`. Audit rows are taken from the orgs that have the most, oldest first, so that no

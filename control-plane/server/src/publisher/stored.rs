@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use asp_proto::snapshot::RecentRevocations;
-use asp_store::control::{Change, ControlStore, Position, Precondition, RevokedSince, Since};
+use asp_store::control::{Change, ControlStore, Position, Precondition, RevocationPage, Since};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
@@ -129,7 +129,7 @@ impl Source for StoreSource {
 
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
         let now = clock::now_ms();
-        let RevokedSince { through, is_whole, records } = self.store.revoked_since(after).await?;
+        let RevocationPage { through, is_whole, records } = self.store.revoked_since(after).await?;
         // It holds everything that was revoked before this moment only if there is no more to read.
         let until = if is_whole { now } else { recent.until };
         let with = revoked::with(recent, &records, &self.compiler.trusted(), (through, until));

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Answered, Answers, AnswersError, BUDGET};
+use super::{Answers, AnswersError, BUDGET, StoredAnswer};
 use crate::ledger::{Budget, LedgerKey};
 
 /// Answers kept until the process ends.
@@ -17,7 +17,7 @@ pub struct MemoryAnswers {
 }
 
 /// Answers of one org, with the time at which each expires.
-type OrgAnswers = HashMap<LedgerKey, (Answered, Instant)>;
+type OrgAnswers = HashMap<LedgerKey, (StoredAnswer, Instant)>;
 
 impl Default for MemoryAnswers {
     fn default() -> MemoryAnswers {
@@ -34,7 +34,7 @@ impl MemoryAnswers {
 
 #[async_trait]
 impl Answers for MemoryAnswers {
-    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<Answered>, AnswersError> {
+    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<StoredAnswer>, AnswersError> {
         let orgs = self.orgs.lock();
         let kept = orgs.get(&org).and_then(|answers| answers.get(&key));
         Ok(kept.filter(|(_, until)| *until > Instant::now()).map(|(answered, _)| answered.clone()))
@@ -44,7 +44,7 @@ impl Answers for MemoryAnswers {
         &self,
         org: [u8; 16],
         key: LedgerKey,
-        answered: Answered,
+        answered: StoredAnswer,
         keep: Duration,
     ) -> Result<bool, AnswersError> {
         let now = Instant::now();

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Answered, Answers, AnswersError};
+use super::{Answers, AnswersError, StoredAnswer};
 use crate::availability::{Attempt, Availability};
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
 
@@ -28,14 +28,14 @@ impl QuickLedger {
     }
 
     /// Returns another gateway's answer; `None` while the shared answers are not available.
-    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Option<Answered> {
+    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Option<StoredAnswer> {
         let attempt = self.availability.attempt()?;
         let found = self.answers.find(org, key).await;
         self.noted(attempt, found).flatten()
     }
 
     /// Shares an answer. Best effort: without it, another gateway repeats the read.
-    async fn tell(&self, org: [u8; 16], key: LedgerKey, answered: Answered, keep: Duration) {
+    async fn tell(&self, org: [u8; 16], key: LedgerKey, answered: StoredAnswer, keep: Duration) {
         if let Some(attempt) = self.availability.attempt() {
             let kept = self.answers.keep(org, key, answered, keep).await;
             self.noted(attempt, kept);
@@ -118,7 +118,7 @@ impl Ledger for QuickLedger {
         let whole = answer.whole.clone();
         let completed = self.own.complete(key, holder, answer, keep).await?;
         if completed && let Some(hash) = hash {
-            self.tell(holder.org, key, Answered { hash, answer: whole }, keep).await;
+            self.tell(holder.org, key, StoredAnswer { hash, answer: whole }, keep).await;
         }
         Ok(completed)
     }
@@ -196,7 +196,7 @@ mod tests {
 
     #[async_trait]
     impl Answers for Silent {
-        async fn find(&self, _org: [u8; 16], _key: LedgerKey) -> Result<Option<Answered>, AnswersError> {
+        async fn find(&self, _org: [u8; 16], _key: LedgerKey) -> Result<Option<StoredAnswer>, AnswersError> {
             self.fails()
         }
 
@@ -204,7 +204,7 @@ mod tests {
             &self,
             _org: [u8; 16],
             _key: LedgerKey,
-            _answered: Answered,
+            _answered: StoredAnswer,
             _keep: Duration,
         ) -> Result<bool, AnswersError> {
             self.fails()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{Answered, Answers};
+use super::{Answers, StoredAnswer};
 use crate::ledger::{Budget, LedgerKey};
 
 const KEEP: Duration = Duration::from_secs(60);
@@ -19,8 +19,8 @@ fn key(n: u8) -> LedgerKey {
     LedgerKey([n; 32])
 }
 
-fn answered(answer: &'static [u8]) -> Answered {
-    Answered { hash: [7; 32], answer: Bytes::from_static(answer) }
+fn answered(answer: &'static [u8]) -> StoredAnswer {
+    StoredAnswer { hash: [7; 32], answer: Bytes::from_static(answer) }
 }
 
 async fn keep(

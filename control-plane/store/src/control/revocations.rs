@@ -32,7 +32,7 @@ pub struct RevocationRecord {
 
 /// Revocations added after a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RevokedSince {
+pub struct RevocationPage {
     /// Revision up to which the records are complete, except for revocations deleted since.
     pub through: u64,
     /// Whether `through` is the store's current revision; `false`: there are more.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use redis::{Cmd, Script};
 
 use super::{Fault, Redis, lifetime};
-use crate::answers::{Answered, Answers, AnswersError, BUDGET};
+use crate::answers::{Answers, AnswersError, BUDGET, StoredAnswer};
 use crate::hex::hex;
 use crate::ledger::{Budget, LedgerKey};
 
@@ -36,21 +36,21 @@ impl RedisAnswers {
 
 #[async_trait]
 impl Answers for RedisAnswers {
-    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<Answered>, AnswersError> {
+    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<StoredAnswer>, AnswersError> {
         let kept: Option<Bytes> = self.redis.ask(&Cmd::get(place(org, &name(key)))).await?;
         let Some(mut kept) = kept else { return Ok(None) };
         if kept.len() < HASH {
             return Err(unreadable());
         }
         let hash = kept.split_to(HASH);
-        Ok(Some(Answered { hash: hash.as_ref().try_into().map_err(|_| unreadable())?, answer: kept }))
+        Ok(Some(StoredAnswer { hash: hash.as_ref().try_into().map_err(|_| unreadable())?, answer: kept }))
     }
 
     async fn keep(
         &self,
         org: [u8; 16],
         key: LedgerKey,
-        answered: Answered,
+        answered: StoredAnswer,
         keep: Duration,
     ) -> Result<bool, AnswersError> {
         let name = name(key);

@@ -10,8 +10,8 @@ use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
     ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
     MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, Position, PrimitiveServer, PublishedForm,
-    RegionRecord, RevocationRecord, RevokedSince, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side,
-    Since, SourceFile, StoreError, Versioned, Written,
+    RegionRecord, RevocationPage, RevocationRecord, RouteRecord, ServerIds, ServerRecord, ServerVersion,
+    Side, Since, SourceFile, StoreError, Versioned, Written,
 };
 
 #[async_trait]
@@ -331,7 +331,7 @@ impl ControlStore for SqlStore {
         self.within(revocations::add_several(self, change, records)).await
     }
 
-    async fn revoked_since(&self, revision: u64) -> Result<RevokedSince, StoreError> {
+    async fn revoked_since(&self, revision: u64) -> Result<RevocationPage, StoreError> {
         self.within(revocations::since(self, revision)).await
     }
 

@@ -9,8 +9,8 @@ use super::queue::Rank;
 use super::write::Write;
 use super::{SqlStore, rows};
 use crate::control::{
-    Change, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition,
-    RevocationRecord, RevokedSince, StoreError, Written,
+    Change, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition, RevocationPage,
+    RevocationRecord, StoreError, Written,
 };
 
 /// Resource of writes of several revocations.
@@ -77,7 +77,7 @@ pub(super) async fn of_moment(
 }
 
 /// Returns the revocations added after a revision, from the pool for published data.
-pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<RevokedSince, StoreError> {
+pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<RevocationPage, StoreError> {
     let mut tx = store.published_snapshot().await?;
     let now = super::changes::position(&mut *tx).await?.revision;
     let rows = sqlx::query(SELECT_SINCE)
@@ -92,7 +92,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<RevokedSinc
         _ => now,
     };
     let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>()?;
-    Ok(RevokedSince { through, is_whole, records })
+    Ok(RevocationPage { through, is_whole, records })
 }
 
 pub(super) async fn add(
