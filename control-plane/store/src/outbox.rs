@@ -42,7 +42,7 @@ pub type LogId = u32;
 /// Entries kept of a call. Empty if its log started without any, if the requested ones are still to come, or if the
 /// store has lost them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredEvents {
     pub log: LogId,
     /// Number of the first entry; of the next one if there are none.
     pub first: u64,
@@ -51,7 +51,7 @@ pub struct Kept {
     pub pinned: Vec<(u64, Bytes)>,
 }
 
-impl Kept {
+impl StoredEvents {
     /// Returns the number of the next entry.
     pub fn next(&self) -> u64 {
         self.first.saturating_add(count(self.entries.len()))
@@ -96,7 +96,7 @@ impl Batch<'_> {
 
 /// The outcome of appending entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Appended {
+pub enum AppendOutcome {
     Stored,
     /// Another owner has the call.
     NotOwner,
@@ -125,15 +125,20 @@ pub trait Outbox: Send + Sync {
         owner: OwnerId,
         batch: Batch<'_>,
         keep: Duration,
-    ) -> Result<Appended, OutboxError>;
+    ) -> Result<AppendOutcome, OutboxError>;
 
     /// Makes `owner` the only one that may append from now on. Returns the stored entries; `None` if no log was
     /// started, in which case only the owner is stored, and its first batch must be `anew`.
-    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError>;
+    async fn take(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        keep: Duration,
+    ) -> Result<Option<StoredEvents>, OutboxError>;
 
     /// Returns the entries from a number on, or from the oldest stored one if that is later. `None` if no log was
     /// started, or it has expired.
-    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError>;
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError>;
 }
 
 pub(crate) fn count(entries: usize) -> u64 {

@@ -14,7 +14,7 @@ use asp_store::bus::{self, Bus, BusEvent};
 use asp_store::counter::{self, Bucket, Counters, Taken, WithFallback};
 use asp_store::followers;
 use asp_store::inbox::{self, Inbox, InboxId, Put};
-use asp_store::outbox::{self, Appended, Batch, Outbox};
+use asp_store::outbox::{self, AppendOutcome, Batch, Outbox};
 use asp_store::records::OwnerId;
 use asp_store::redis::{
     Lanes, Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisFollowers, RedisInbox,
@@ -318,20 +318,20 @@ async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
         }
         left
     };
-    assert_eq!(outbox.append(call, gateway, anew, hours(2)).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append(call, gateway, anew, hours(2)).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(left().await, [2, 2]);
-    assert_eq!(outbox.append(call, gateway, more, hours(3)).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append(call, gateway, more, hours(3)).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(left().await, [3, 3]);
-    assert_eq!(outbox.append(call, gateway, anew, hours(1)).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append(call, gateway, anew, hours(1)).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(left().await, [3, 3]);
     outbox.take(call, gateway, hours(5)).await.unwrap().unwrap();
     assert_eq!(left().await, [5, 5]);
     outbox.take(call, gateway, hours(1)).await.unwrap().unwrap();
     assert_eq!(left().await, [5, 5]);
     // A rejected batch does not extend the retention.
-    assert_eq!(outbox.append(call, OwnerId([2; 16]), anew, hours(9)).await.unwrap(), Appended::NotOwner);
+    assert_eq!(outbox.append(call, OwnerId([2; 16]), anew, hours(9)).await.unwrap(), AppendOutcome::NotOwner);
     let gap = Batch { first: 7, ..more };
-    assert_eq!(outbox.append(call, gateway, gap, hours(9)).await.unwrap(), Appended::Missing);
+    assert_eq!(outbox.append(call, gateway, gap, hours(9)).await.unwrap(), AppendOutcome::Missing);
     assert_eq!(left().await, [5, 5]);
 }
 
@@ -346,14 +346,14 @@ async fn entries_that_are_lost_are_missing() {
     let keep = Duration::from_secs(3600);
     let anew = Batch { log: 1, first: 0, entries: &entries, anew: true, open: &[], pinned: &[] };
     let more = Batch { first: 2, anew: false, ..anew };
-    assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), AppendOutcome::Stored);
     let lost = number(&server, "return redis.call('DEL', redis.call('KEYS', '*:events')[1])").await;
     assert_eq!(lost, 1);
     let kept = outbox.read(call, 0).await.unwrap().unwrap();
     assert_eq!((kept.first, kept.entries.len()), (2, 0), "none of them can be told");
-    assert_eq!(outbox.append(call, gateway, more, keep).await.unwrap(), Appended::Missing);
-    assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), Appended::Stored);
-    assert_eq!(outbox.append(call, gateway, more, keep).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append(call, gateway, more, keep).await.unwrap(), AppendOutcome::Missing);
+    assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), AppendOutcome::Stored);
+    assert_eq!(outbox.append(call, gateway, more, keep).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(outbox.read(call, 0).await.unwrap().unwrap().next(), 4);
 }
 

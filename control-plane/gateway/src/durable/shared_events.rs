@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_store::counter::Counters;
-use asp_store::outbox::{Appended, Batch, Kept, MAX_BYTES, MAX_ENTRY, Outbox, OutboxError};
+use asp_store::outbox::{AppendOutcome, Batch, MAX_BYTES, MAX_ENTRY, Outbox, OutboxError, StoredEvents};
 use asp_store::records::OwnerId;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -199,7 +199,7 @@ impl SharedEvents {
         Some(self.opened(call, kept))
     }
 
-    fn opened(&self, call: Uuid, kept: Kept) -> KeptEvents {
+    fn opened(&self, call: Uuid, kept: StoredEvents) -> KeptEvents {
         let next = kept.next();
         let numbered = (kept.first..).zip(&kept.entries);
         let pinned = kept.pinned.iter().map(|(number, sealed)| (*number, sealed));
@@ -288,20 +288,20 @@ impl SharedEvents {
             let _turn = if in_turn { self.turns.acquire().await.ok() } else { None };
             self.outbox.append(id, self.owner, batch, KEEP).await
         };
-        if !matches!(appended, Ok(Appended::Stored)) {
+        if !matches!(appended, Ok(AppendOutcome::Stored)) {
             self.shares.give_back(org, bytes);
         }
         let appended = appended?;
         self.noted(Ok(()));
         match appended {
-            Appended::Stored => {
+            AppendOutcome::Stored => {
                 writing.kept.has_stored(bytes - due, writing.anew);
                 writing.has_stored(count);
             }
-            Appended::Missing => writing.begin_again(),
-            Appended::NotOwner if !rows.is_ours(writing.call).await => return Ok(Wrote::NotOurs),
+            AppendOutcome::Missing => writing.begin_again(),
+            AppendOutcome::NotOwner if !rows.is_ours(writing.call).await => return Ok(Wrote::NotOurs),
             // The store did not answer when the call was taken over, or one that has lost the call came in between.
-            Appended::NotOwner => {
+            AppendOutcome::NotOwner => {
                 self.outbox.take(id, self.owner, KEEP).await?;
                 writing.begin_again();
             }

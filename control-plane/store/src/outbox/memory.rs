@@ -8,7 +8,9 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::{Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, Outbox, OutboxError, count, fits};
+use super::{
+    AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, Outbox, OutboxError, StoredEvents, count, fits,
+};
 use crate::records::{CallId, OwnerId};
 
 /// Events kept until the process ends.
@@ -75,12 +77,12 @@ impl Log {
         }
     }
 
-    fn kept(&self, from: u64) -> Kept {
+    fn kept(&self, from: u64) -> StoredEvents {
         let oldest = self.next - count(self.entries.len());
         let first = from.clamp(oldest, self.next);
         let before = usize::try_from(first - oldest).unwrap_or(usize::MAX);
         let pinned = self.pinned.iter().filter(|_| from < oldest);
-        Kept {
+        StoredEvents {
             log: self.id,
             first,
             entries: self.entries.iter().skip(before).cloned().collect(),
@@ -107,13 +109,13 @@ impl Outbox for MemoryOutbox {
         owner: OwnerId,
         batch: Batch<'_>,
         keep: Duration,
-    ) -> Result<Appended, OutboxError> {
+    ) -> Result<AppendOutcome, OutboxError> {
         batch.check()?;
         let until = Instant::now() + keep;
         let mut rows = self.rows();
         match rows.get(&call) {
-            Some(row) if row.owner != owner => return Ok(Appended::NotOwner),
-            None if !batch.anew => return Ok(Appended::Missing),
+            Some(row) if row.owner != owner => return Ok(AppendOutcome::NotOwner),
+            None if !batch.anew => return Ok(AppendOutcome::Missing),
             Some(_) | None => {}
         }
         let row = rows.entry(call).or_insert_with(|| OutboxRow { owner, log: None, until });
@@ -122,22 +124,27 @@ impl Outbox for MemoryOutbox {
         }
         match &mut row.log {
             Some(log) if log.reaches(batch) => log.append(batch),
-            Some(_) | None => return Ok(Appended::Missing),
+            Some(_) | None => return Ok(AppendOutcome::Missing),
         }
         row.until = row.until.max(until);
-        Ok(Appended::Stored)
+        Ok(AppendOutcome::Stored)
     }
 
-    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+    async fn take(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        keep: Duration,
+    ) -> Result<Option<StoredEvents>, OutboxError> {
         let until = Instant::now() + keep;
         let mut rows = self.rows();
         let row = rows.entry(call).or_insert_with(|| OutboxRow { owner, log: None, until });
         row.owner = owner;
         row.until = row.until.max(until);
-        Ok(row.log.as_ref().map(|log| Kept { pinned: Vec::new(), ..log.kept(0) }))
+        Ok(row.log.as_ref().map(|log| StoredEvents { pinned: Vec::new(), ..log.kept(0) }))
     }
 
-    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
         let rows = self.rows();
         let log = rows.get(&call).and_then(|row| row.log.as_ref());
         Ok(log.map(|log| log.kept(from)))

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_ENTRY, MAX_NUMBER, MAX_PINNED, Outbox,
-    OutboxError,
+    AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, MAX_ENTRY, MAX_NUMBER, MAX_PINNED, Outbox,
+    OutboxError, StoredEvents,
 };
 use crate::records::{CallId, OwnerId};
 
@@ -30,8 +30,8 @@ fn entries(texts: &[&str]) -> Vec<Bytes> {
     texts.iter().map(|text| Bytes::copy_from_slice(text.as_bytes())).collect()
 }
 
-fn kept(first: u64, texts: &[&str]) -> Option<Kept> {
-    Some(Kept { log: LOG, first, entries: entries(texts), pinned: Vec::new() })
+fn kept(first: u64, texts: &[&str]) -> Option<StoredEvents> {
+    Some(StoredEvents { log: LOG, first, entries: entries(texts), pinned: Vec::new() })
 }
 
 /// Runs the suite against an empty outbox.
@@ -56,7 +56,7 @@ pub async fn run(outbox: &dyn Outbox) {
 }
 
 /// Appends as the first owner.
-async fn append(outbox: &dyn Outbox, call: CallId, first: u64, texts: &[&str]) -> Appended {
+async fn append(outbox: &dyn Outbox, call: CallId, first: u64, texts: &[&str]) -> AppendOutcome {
     append_as(outbox, call, owner(1), (first, texts)).await
 }
 
@@ -65,14 +65,14 @@ async fn append_as(
     call: CallId,
     owner: OwnerId,
     (first, texts): (u64, &[&str]),
-) -> Appended {
+) -> AppendOutcome {
     let batch = Batch { log: LOG, first, entries: &entries(texts), anew: false, open: &[], pinned: &[] };
     outbox.append(call, owner, batch, KEEP).await.unwrap()
 }
 
 /// Stores a batch as the first owner.
 async fn stores(outbox: &dyn Outbox, call: CallId, batch: Batch<'_>) {
-    assert_eq!(outbox.append(call, owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append(call, owner(1), batch, KEEP).await.unwrap(), AppendOutcome::Stored);
 }
 
 /// Starts a log as the first owner.
@@ -81,19 +81,19 @@ async fn begin(outbox: &dyn Outbox, call: CallId, first: u64, texts: &[&str]) {
     stores(outbox, call, batch).await;
 }
 
-async fn read(outbox: &dyn Outbox, call: CallId, from: u64) -> Option<Kept> {
+async fn read(outbox: &dyn Outbox, call: CallId, from: u64) -> Option<StoredEvents> {
     outbox.read(call, from).await.unwrap()
 }
 
 async fn keeps_what_is_appended(outbox: &dyn Outbox) {
     assert_eq!(read(outbox, [1; 16], 0).await, None);
-    assert_eq!(append(outbox, [1; 16], 0, &["a"]).await, Appended::Missing, "nothing is known of it");
+    assert_eq!(append(outbox, [1; 16], 0, &["a"]).await, AppendOutcome::Missing, "nothing is known of it");
     assert_eq!(read(outbox, [1; 16], 0).await, None, "nor is then");
     begin(outbox, [1; 16], 0, &["a", "b"]).await;
     begin(outbox, [2; 16], 5, &["z"]).await;
-    assert_eq!(append(outbox, [1; 16], 2, &["c"]).await, Appended::Stored);
-    assert_eq!(append(outbox, [1; 16], 3, &[]).await, Appended::Stored);
-    assert_eq!(append(outbox, [1; 16], 3, &["d"]).await, Appended::Stored);
+    assert_eq!(append(outbox, [1; 16], 2, &["c"]).await, AppendOutcome::Stored);
+    assert_eq!(append(outbox, [1; 16], 3, &[]).await, AppendOutcome::Stored);
+    assert_eq!(append(outbox, [1; 16], 3, &["d"]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [1; 16], 0).await, kept(0, &["a", "b", "c", "d"]));
     assert_eq!(read(outbox, [2; 16], 0).await, kept(5, &["z"]), "calls are apart");
 }
@@ -114,24 +114,24 @@ async fn tells_what_comes_from_a_number_on(outbox: &dyn Outbox) {
 
 async fn passes_over_what_is_there(outbox: &dyn Outbox) {
     begin(outbox, [4; 16], 10, &["a", "b"]).await;
-    assert_eq!(append(outbox, [4; 16], 10, &["other", "other"]).await, Appended::Stored, "all of it is");
-    assert_eq!(append(outbox, [4; 16], 11, &["other", "c"]).await, Appended::Stored);
+    assert_eq!(append(outbox, [4; 16], 10, &["other", "other"]).await, AppendOutcome::Stored, "all of it is");
+    assert_eq!(append(outbox, [4; 16], 11, &["other", "c"]).await, AppendOutcome::Stored);
     assert_eq!(
         append(outbox, [4; 16], 8, &["old", "old", "other", "other", "other", "d"]).await,
-        Appended::Stored
+        AppendOutcome::Stored
     );
-    assert_eq!(append(outbox, [4; 16], 2, &["old"]).await, Appended::Stored, "it was there once");
+    assert_eq!(append(outbox, [4; 16], 2, &["old"]).await, AppendOutcome::Stored, "it was there once");
     assert_eq!(read(outbox, [4; 16], 0).await, kept(10, &["a", "b", "c", "d"]));
 }
 
 async fn refuses_what_does_not_follow(outbox: &dyn Outbox) {
     begin(outbox, [5; 16], 0, &["a"]).await;
-    assert_eq!(append(outbox, [5; 16], 2, &["c"]).await, Appended::Missing);
-    assert_eq!(append(outbox, [5; 16], 2, &[]).await, Appended::Missing);
+    assert_eq!(append(outbox, [5; 16], 2, &["c"]).await, AppendOutcome::Missing);
+    assert_eq!(append(outbox, [5; 16], 2, &[]).await, AppendOutcome::Missing);
     for log in [LOG - 1, LOG + 1, LogId::MAX] {
         let batch = Batch { log, first: 1, entries: &entries(&["b"]), anew: false, open: &[], pinned: &[] };
         let appended = outbox.append([5; 16], owner(1), batch, KEEP).await.unwrap();
-        assert_eq!(appended, Appended::Missing, "of log {log}");
+        assert_eq!(appended, AppendOutcome::Missing, "of log {log}");
     }
     assert_eq!(read(outbox, [5; 16], 0).await, kept(0, &["a"]));
 }
@@ -139,15 +139,15 @@ async fn refuses_what_does_not_follow(outbox: &dyn Outbox) {
 async fn begins_anew(outbox: &dyn Outbox) {
     begin(outbox, [6; 16], 0, &["a", "b"]).await;
     // The owner has the entries from 4 on, and learns that earlier ones are missing.
-    assert_eq!(append(outbox, [6; 16], 5, &["f"]).await, Appended::Missing);
+    assert_eq!(append(outbox, [6; 16], 5, &["f"]).await, AppendOutcome::Missing);
     begin(outbox, [6; 16], 4, &["e", "f"]).await;
-    assert_eq!(append(outbox, [6; 16], 6, &["g"]).await, Appended::Stored);
+    assert_eq!(append(outbox, [6; 16], 6, &["g"]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [6; 16], 0).await, kept(4, &["e", "f", "g"]));
     let batch =
         Batch { log: LogId::MAX, first: 1, entries: &entries(&["A"]), anew: true, open: &[], pinned: &[] };
-    assert_eq!(outbox.append([6; 16], owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
-    assert_eq!(append(outbox, [6; 16], 2, &["h"]).await, Appended::Missing, "that log is gone");
-    let anew = Kept { log: LogId::MAX, first: 1, entries: entries(&["A"]), pinned: Vec::new() };
+    assert_eq!(outbox.append([6; 16], owner(1), batch, KEEP).await.unwrap(), AppendOutcome::Stored);
+    assert_eq!(append(outbox, [6; 16], 2, &["h"]).await, AppendOutcome::Missing, "that log is gone");
+    let anew = StoredEvents { log: LogId::MAX, first: 1, entries: entries(&["A"]), pinned: Vec::new() };
     assert_eq!(read(outbox, [6; 16], 0).await, Some(anew));
 }
 
@@ -155,8 +155,8 @@ async fn begins_with_nothing(outbox: &dyn Outbox) {
     begin(outbox, [7; 16], 3, &[]).await;
     assert_eq!(read(outbox, [7; 16], 0).await, kept(3, &[]));
     assert_eq!(outbox.take([7; 16], owner(1), KEEP).await.unwrap(), kept(3, &[]));
-    assert_eq!(append(outbox, [7; 16], 4, &["e"]).await, Appended::Missing);
-    assert_eq!(append(outbox, [7; 16], 3, &["d"]).await, Appended::Stored);
+    assert_eq!(append(outbox, [7; 16], 4, &["e"]).await, AppendOutcome::Missing);
+    assert_eq!(append(outbox, [7; 16], 3, &["d"]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [7; 16], 0).await, kept(3, &["d"]));
     begin(outbox, [7; 16], 9, &[]).await;
     assert_eq!(read(outbox, [7; 16], 0).await, kept(9, &[]));
@@ -164,19 +164,19 @@ async fn begins_with_nothing(outbox: &dyn Outbox) {
 
 async fn only_the_present_owner_adds(outbox: &dyn Outbox) {
     begin(outbox, [8; 16], 0, &["a", "b"]).await;
-    assert_eq!(append_as(outbox, [8; 16], owner(2), (2, &["x"])).await, Appended::NotOwner);
+    assert_eq!(append_as(outbox, [8; 16], owner(2), (2, &["x"])).await, AppendOutcome::NotOwner);
     assert_eq!(outbox.take([8; 16], owner(2), KEEP).await.unwrap(), kept(0, &["a", "b"]));
-    assert_eq!(append(outbox, [8; 16], 2, &["x"]).await, Appended::NotOwner);
-    assert_eq!(append(outbox, [8; 16], 0, &["a", "b"]).await, Appended::NotOwner, "a retry, too");
+    assert_eq!(append(outbox, [8; 16], 2, &["x"]).await, AppendOutcome::NotOwner);
+    assert_eq!(append(outbox, [8; 16], 0, &["a", "b"]).await, AppendOutcome::NotOwner, "a retry, too");
     let anew = Batch { log: LOG, first: 0, entries: &entries(&["x"]), anew: true, open: &[], pinned: &[] };
-    assert_eq!(outbox.append([8; 16], owner(1), anew, KEEP).await.unwrap(), Appended::NotOwner);
-    assert_eq!(append_as(outbox, [8; 16], owner(2), (2, &["c"])).await, Appended::Stored);
+    assert_eq!(outbox.append([8; 16], owner(1), anew, KEEP).await.unwrap(), AppendOutcome::NotOwner);
+    assert_eq!(append_as(outbox, [8; 16], owner(2), (2, &["c"])).await, AppendOutcome::Stored);
     assert_eq!(outbox.take([8; 16], owner(2), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]), "once more");
     assert_eq!(outbox.take([8; 16], owner(3), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]));
-    assert_eq!(append_as(outbox, [8; 16], owner(2), (3, &["x"])).await, Appended::NotOwner);
+    assert_eq!(append_as(outbox, [8; 16], owner(2), (3, &["x"])).await, AppendOutcome::NotOwner);
     // Its earlier ownership does not count.
     assert_eq!(outbox.take([8; 16], owner(1), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]));
-    assert_eq!(append(outbox, [8; 16], 3, &["d"]).await, Appended::Stored);
+    assert_eq!(append(outbox, [8; 16], 3, &["d"]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [8; 16], 0).await, kept(0, &["a", "b", "c", "d"]));
 }
 
@@ -184,11 +184,11 @@ async fn remembers_the_owner_of_an_unknown_call(outbox: &dyn Outbox) {
     assert_eq!(outbox.take([9; 16], owner(2), KEEP).await.unwrap(), None);
     assert_eq!(read(outbox, [9; 16], 0).await, None, "no log was begun");
     let anew = Batch { log: LOG, first: 0, entries: &entries(&["a"]), anew: true, open: &[], pinned: &[] };
-    assert_eq!(outbox.append([9; 16], owner(1), anew, KEEP).await.unwrap(), Appended::NotOwner);
-    assert_eq!(append(outbox, [9; 16], 0, &["a"]).await, Appended::NotOwner);
-    assert_eq!(append_as(outbox, [9; 16], owner(2), (0, &["a"])).await, Appended::Missing);
+    assert_eq!(outbox.append([9; 16], owner(1), anew, KEEP).await.unwrap(), AppendOutcome::NotOwner);
+    assert_eq!(append(outbox, [9; 16], 0, &["a"]).await, AppendOutcome::NotOwner);
+    assert_eq!(append_as(outbox, [9; 16], owner(2), (0, &["a"])).await, AppendOutcome::Missing);
     assert_eq!(outbox.take([9; 16], owner(2), KEEP).await.unwrap(), None, "still none");
-    assert_eq!(outbox.append([9; 16], owner(2), anew, KEEP).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append([9; 16], owner(2), anew, KEEP).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(read(outbox, [9; 16], 0).await, kept(0, &["a"]));
 }
 
@@ -196,7 +196,7 @@ async fn nothing_is_added_behind_who_takes(outbox: &dyn Outbox) {
     begin(outbox, [10; 16], 0, &["begun"]).await;
     let adds = async {
         let mut next = 1;
-        while append(outbox, [10; 16], next, &["more"]).await == Appended::Stored {
+        while append(outbox, [10; 16], next, &["more"]).await == AppendOutcome::Stored {
             next += 1;
             // An outbox that never waits would let no other task run.
             tokio::task::yield_now().await;
@@ -220,9 +220,9 @@ async fn keeps_so_many_entries(outbox: &dyn Outbox) {
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     begin(outbox, [11; 16], 0, &all[..MAX_ENTRIES]).await;
     assert_eq!(read(outbox, [11; 16], 0).await, kept(0, &all[..MAX_ENTRIES]));
-    assert_eq!(append(outbox, [11; 16], 256, &all[256..257]).await, Appended::Stored);
+    assert_eq!(append(outbox, [11; 16], 256, &all[256..257]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [11; 16], 0).await, kept(1, &all[1..257]));
-    assert_eq!(append(outbox, [11; 16], 255, &all[255..]).await, Appended::Stored);
+    assert_eq!(append(outbox, [11; 16], 255, &all[255..]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [11; 16], 0).await, kept(12, &all[12..]));
     begin(outbox, [11; 16], 0, &all).await;
     assert_eq!(
@@ -238,15 +238,15 @@ async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     let large: Vec<Bytes> = (0..=fills as u8).map(|byte| Bytes::from(vec![byte; MAX_ENTRY])).collect();
     let batch = |first: u64, entries, anew| Batch { log: LOG, first, entries, anew, open: &[], pinned: &[] };
     let told = |first: u64, entries: &[Bytes]| {
-        Some(Kept { log: LOG, first, entries: entries.to_vec(), pinned: Vec::new() })
+        Some(StoredEvents { log: LOG, first, entries: entries.to_vec(), pinned: Vec::new() })
     };
     let full = batch(0, &large[..fills], true);
-    assert_eq!(outbox.append([12; 16], owner(1), full, KEEP).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append([12; 16], owner(1), full, KEEP).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(read(outbox, [12; 16], 0).await, told(0, &large[..fills]), "it is full, and no more");
     let small = entries(&["1", "more"]);
     for number in 0..2 {
         let more = batch((fills + number) as u64, &small[number..=number], false);
-        assert_eq!(outbox.append([12; 16], owner(1), more, KEEP).await.unwrap(), Appended::Stored);
+        assert_eq!(outbox.append([12; 16], owner(1), more, KEEP).await.unwrap(), AppendOutcome::Stored);
         let left = [&large[1..fills], &small[..=number]].concat();
         assert_eq!(read(outbox, [12; 16], 0).await, told(1, &left), "one byte too many is too many");
     }
@@ -254,10 +254,10 @@ async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     // The evicted entry has freed bytes for the next one.
     let fits = [Bytes::from(vec![b'x'; MAX_ENTRY - "1more".len()])];
     let more = batch(fills as u64 + 2, &fits, false);
-    assert_eq!(outbox.append([12; 16], owner(1), more, KEEP).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append([12; 16], owner(1), more, KEEP).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(read(outbox, [12; 16], 0).await, told(1, &[&left[..], &fits].concat()));
     let newest = batch(0, &large, true);
-    assert_eq!(outbox.append([12; 16], owner(1), newest, KEEP).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append([12; 16], owner(1), newest, KEEP).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(read(outbox, [12; 16], 0).await, told(1, &large[1..]), "of one batch, too");
 }
 
@@ -312,8 +312,8 @@ async fn refuses_what_is_too_large(outbox: &dyn Outbox) {
 /// Counts up to the largest number, and fails beyond it.
 async fn counts_exactly(outbox: &dyn Outbox) {
     begin(outbox, [14; 16], MAX_NUMBER - 3, &["a"]).await;
-    assert_eq!(append(outbox, [14; 16], MAX_NUMBER - 1, &["c"]).await, Appended::Missing);
-    assert_eq!(append(outbox, [14; 16], MAX_NUMBER - 2, &["b", "c"]).await, Appended::Stored);
+    assert_eq!(append(outbox, [14; 16], MAX_NUMBER - 1, &["c"]).await, AppendOutcome::Missing);
+    assert_eq!(append(outbox, [14; 16], MAX_NUMBER - 2, &["b", "c"]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [14; 16], MAX_NUMBER - 2).await, kept(MAX_NUMBER - 2, &["b", "c"]));
     assert_eq!(read(outbox, [14; 16], MAX_NUMBER).await, kept(MAX_NUMBER, &[]));
     for first in [MAX_NUMBER, u64::MAX] {
@@ -333,8 +333,8 @@ async fn keeps_any_bytes(outbox: &dyn Outbox) {
         Bytes::from_static(b"17"),
     ];
     let batch = Batch { log: LOG, first: 0, entries: &any, anew: true, open: &[], pinned: &[] };
-    assert_eq!(outbox.append([15; 16], owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
-    let told = Some(Kept { log: LOG, first: 0, entries: any.to_vec(), pinned: Vec::new() });
+    assert_eq!(outbox.append([15; 16], owner(1), batch, KEEP).await.unwrap(), AppendOutcome::Stored);
+    let told = Some(StoredEvents { log: LOG, first: 0, entries: any.to_vec(), pinned: Vec::new() });
     assert_eq!(read(outbox, [15; 16], 0).await, told);
     assert_eq!(outbox.take([15; 16], owner(2), KEEP).await.unwrap(), told);
 }
@@ -344,11 +344,11 @@ async fn forgets_when_the_time_is_over(outbox: &dyn Outbox) {
     let anew = Batch { log: LOG, first: 0, entries: &a, anew: true, open: &[], pinned: &[] };
     let more = Batch { log: LOG, first: 1, entries: &entries(&["b"]), anew: false, open: &[], pinned: &[] };
     for (batch, keep) in [(anew, KEEP), (anew, SHORT), (more, SHORT)] {
-        assert_eq!(outbox.append([16; 16], owner(1), batch, keep).await.unwrap(), Appended::Stored);
+        assert_eq!(outbox.append([16; 16], owner(1), batch, keep).await.unwrap(), AppendOutcome::Stored);
     }
     begin(outbox, [17; 16], 0, &[]).await;
     let later = Batch { log: LOG, first: 0, entries: &a, anew: false, open: &[], pinned: &[] };
-    assert_eq!(outbox.append([17; 16], owner(1), later, SHORT).await.unwrap(), Appended::Stored);
+    assert_eq!(outbox.append([17; 16], owner(1), later, SHORT).await.unwrap(), AppendOutcome::Stored);
     outbox.take([17; 16], owner(1), SHORT).await.unwrap();
     outbox.append([18; 16], owner(1), anew, SHORT).await.unwrap();
     outbox.take([19; 16], owner(1), SHORT).await.unwrap();
@@ -357,12 +357,12 @@ async fn forgets_when_the_time_is_over(outbox: &dyn Outbox) {
             tokio::time::sleep(SHORT / 4).await;
         }
         // Only the owner is known of this call.
-        while outbox.append([19; 16], owner(2), anew, KEEP).await.unwrap() == Appended::NotOwner {
+        while outbox.append([19; 16], owner(2), anew, KEEP).await.unwrap() == AppendOutcome::NotOwner {
             tokio::time::sleep(SHORT / 4).await;
         }
     };
     tokio::time::timeout(LONG, forgotten).await.unwrap();
-    assert_eq!(append(outbox, [18; 16], 1, &["b"]).await, Appended::Missing);
+    assert_eq!(append(outbox, [18; 16], 1, &["b"]).await, AppendOutcome::Missing);
     assert_eq!(read(outbox, [19; 16], 0).await, kept(0, &["a"]));
     assert_eq!(read(outbox, [16; 16], 0).await, kept(0, &["a", "b"]), "the longest time counts");
     assert_eq!(read(outbox, [17; 16], 0).await, kept(0, &["a"]), "of what came later, too");

@@ -11,7 +11,8 @@ use redis::{Script, ScriptInvocation};
 use super::{Fault, Redis, lifetime};
 use crate::hex::hex;
 use crate::outbox::{
-    Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, MAX_PINNED, Outbox, OutboxError, count,
+    AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, MAX_PINNED, Outbox, OutboxError,
+    StoredEvents, count,
 };
 use crate::records::{CallId, OwnerId};
 
@@ -37,11 +38,11 @@ impl RedisOutbox {
         }
     }
 
-    async fn kept(&self, script: &ScriptInvocation<'_>) -> Result<Option<Kept>, OutboxError> {
+    async fn kept(&self, script: &ScriptInvocation<'_>) -> Result<Option<StoredEvents>, OutboxError> {
         let told: Reply = self.redis.run(script).await?;
         let Some((log, next, entries, pinned)) = told else { return Ok(None) };
         let first = next.checked_sub(count(entries.len())).ok_or_else(unreadable)?;
-        Ok(Some(Kept { log, first, entries, pinned: numbered(&pinned)? }))
+        Ok(Some(StoredEvents { log, first, entries, pinned: numbered(&pinned)? }))
     }
 }
 
@@ -53,7 +54,7 @@ impl Outbox for RedisOutbox {
         owner: OwnerId,
         batch: Batch<'_>,
         keep: Duration,
-    ) -> Result<Appended, OutboxError> {
+    ) -> Result<AppendOutcome, OutboxError> {
         batch.check()?;
         let mut append = on(&self.append, call);
         append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(&owner.0));
@@ -71,20 +72,25 @@ impl Outbox for RedisOutbox {
         let bytes = batch.bytes();
         let said: String = self.redis.run_large(&append, bytes).await?;
         match said.as_str() {
-            "stored" => Ok(Appended::Stored),
-            "not owner" => Ok(Appended::NotOwner),
-            "missing" => Ok(Appended::Missing),
+            "stored" => Ok(AppendOutcome::Stored),
+            "not owner" => Ok(AppendOutcome::NotOwner),
+            "missing" => Ok(AppendOutcome::Missing),
             _ => Err(unreadable()),
         }
     }
 
-    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+    async fn take(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        keep: Duration,
+    ) -> Result<Option<StoredEvents>, OutboxError> {
         let mut take = on(&self.take, call);
         take.arg(lifetime(keep)).arg(hex(&owner.0));
         self.kept(&take).await
     }
 
-    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
         let mut read = on(&self.read, call);
         // No entry has a higher number.
         read.arg(from.min(MAX_NUMBER));

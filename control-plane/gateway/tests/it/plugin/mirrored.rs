@@ -14,7 +14,7 @@ use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::Gateway;
 use asp_gateway::pipeline::takeover::Found;
 use asp_proto::plugin::client_message;
-use asp_store::outbox::{Appended, Batch, Kept, MemoryOutbox, Outbox, OutboxError};
+use asp_store::outbox::{AppendOutcome, Batch, MemoryOutbox, Outbox, OutboxError, StoredEvents};
 use asp_store::records::{CallId, CallRecords, MemoryRecords, OwnerId};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -101,7 +101,7 @@ impl Away {
     }
 
     /// All that is kept of a call, away or not.
-    async fn kept(&self, call: CallId) -> Option<Kept> {
+    async fn kept(&self, call: CallId) -> Option<StoredEvents> {
         self.outbox.read(call, 0).await.unwrap()
     }
 }
@@ -114,18 +114,23 @@ impl Outbox for Away {
         owner: OwnerId,
         batch: Batch<'_>,
         keep: Duration,
-    ) -> Result<Appended, OutboxError> {
+    ) -> Result<AppendOutcome, OutboxError> {
         self.check()?;
         self.outbox.append(call, owner, batch, keep).await
     }
 
-    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+    async fn take(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        keep: Duration,
+    ) -> Result<Option<StoredEvents>, OutboxError> {
         self.check()?;
         let kept = self.outbox.take(call, owner, keep).await?;
         Ok(kept.filter(|_| !self.forgets.load(Ordering::SeqCst)))
     }
 
-    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
         self.check()?;
         if self.is_unreadable.load(Ordering::SeqCst) {
             return Err(OutboxError::Unavailable("connection refused".into()));
@@ -330,7 +335,7 @@ impl Outbox for Crowded {
         owner: OwnerId,
         batch: Batch<'_>,
         keep: Duration,
-    ) -> Result<Appended, OutboxError> {
+    ) -> Result<AppendOutcome, OutboxError> {
         if self.is_away.load(Ordering::SeqCst) {
             self.refused.lock().insert(call);
             return Err(OutboxError::Unavailable("connection refused".into()));
@@ -343,11 +348,16 @@ impl Outbox for Crowded {
         self.outbox.append(call, owner, batch, keep).await
     }
 
-    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+    async fn take(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        keep: Duration,
+    ) -> Result<Option<StoredEvents>, OutboxError> {
         self.outbox.take(call, owner, keep).await
     }
 
-    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
         self.outbox.read(call, from).await
     }
 }
