@@ -26,7 +26,7 @@ pub struct Bucket {
 
 /// The outcome of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum DrawOutcome {
     /// One token was taken from every bucket; `remaining` is the fewest that any bucket has left.
     Granted { remaining: u64 },
     /// No token was taken; the bucket at `index` was empty.
@@ -43,7 +43,7 @@ pub struct CounterError(pub String);
 pub trait Counters: Send + Sync {
     /// Takes one token from every bucket, or none if one of them is empty. All buckets belong to this tenant, whose
     /// buckets are stored together.
-    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError>;
+    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError>;
 }
 
 /// Returns a wait in whole milliseconds, between one and a day.

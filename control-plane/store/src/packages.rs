@@ -76,7 +76,7 @@ pub enum PackageError {
 
 /// The outcome of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum UploadOutcome {
     New,
     /// The owner had the same bytes; their description stays.
     Known,
@@ -127,7 +127,7 @@ pub trait PackageUpload: Send {
         digest: &Digest,
         name: &str,
         now_ms: u64,
-    ) -> Result<Stored, PackageError>;
+    ) -> Result<UploadOutcome, PackageError>;
 }
 
 /// Conformance suite of the port; every backend passes it.

@@ -37,7 +37,7 @@ pub struct PublicJwk {
 
 /// A published key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishedKey {
     /// Gateway that publishes it; several gateways may publish the same key.
     pub owner: OwnerId,
     pub key: PublicJwk,
@@ -66,7 +66,7 @@ pub trait PublishedKeys: Send + Sync {
     async fn publish(&self, owner: OwnerId, key: &PublicJwk, lasts: Duration) -> Result<(), PublishError>;
 
     /// Returns all keys that have not expired.
-    async fn published(&self) -> Result<Vec<Published>, PublishError>;
+    async fn published(&self) -> Result<Vec<PublishedKey>, PublishError>;
 
     /// Withdraws the keys of an owner that no longer signs: they expire after `rest` at the latest.
     async fn withdraw(&self, owner: OwnerId, rest: Duration) -> Result<(), PublishError>;

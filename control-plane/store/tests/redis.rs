@@ -11,7 +11,7 @@ use asp_e2e::stores::Redis as Server;
 use asp_e2e::wait;
 use asp_store::answers;
 use asp_store::bus::{self, Bus, BusEvent};
-use asp_store::counter::{self, Bucket, Counters, Taken, WithFallback};
+use asp_store::counter::{self, Bucket, Counters, DrawOutcome, WithFallback};
 use asp_store::followers;
 use asp_store::inbox::{self, Inbox, InboxId, Put};
 use asp_store::outbox::{self, AppendOutcome, Batch, Outbox};
@@ -44,7 +44,7 @@ fn bucket(key: &str, capacity: u64, refill_per_second: f64) -> Bucket {
     Bucket { key: key.into(), capacity, refill_per_second }
 }
 
-async fn take(counters: &dyn Counters, bucket: Bucket) -> Taken {
+async fn take(counters: &dyn Counters, bucket: Bucket) -> DrawOutcome {
     counters.take("acme", &[bucket]).await.unwrap()
 }
 
@@ -69,9 +69,9 @@ async fn buckets_of_several_tenants_are_counted_for_all_gateways_in_a_cluster() 
     for org in 0..10 {
         for gateway in &gateways {
             let own = gateway.take(&format!("org-{org}"), &[bucket("events", 2, 1e-6)]).await.unwrap();
-            assert!(matches!(own, Taken::Granted { .. }), "org {org}: {own:?}");
+            assert!(matches!(own, DrawOutcome::Granted { .. }), "org {org}: {own:?}");
             let all = gateway.take("\u{0}all", &[bucket("events", 15, 1e-6)]).await.unwrap();
-            granted += usize::from(matches!(all, Taken::Granted { .. }));
+            granted += usize::from(matches!(all, DrawOutcome::Granted { .. }));
         }
     }
     assert_eq!(granted, 15);
@@ -86,7 +86,7 @@ async fn a_limit_is_one_for_all_gateways() {
         tokio::spawn(async move { take(&*gateway, bucket("k", 40, 1e-6)).await })
     });
     let taken = futures::future::join_all(calls).await;
-    let granted = taken.iter().filter(|taken| matches!(taken, Ok(Taken::Granted { .. }))).count();
+    let granted = taken.iter().filter(|taken| matches!(taken, Ok(DrawOutcome::Granted { .. }))).count();
     assert_eq!(granted, 40);
 }
 
@@ -118,17 +118,17 @@ async fn while_redis_is_away_a_gateway_counts_by_itself_and_it_is_used_again_whe
     for gateway in &gateways {
         take(gateway, bucket("k", 3, 1e-6)).await;
     }
-    assert!(matches!(take(&gateways[0], bucket("k", 3, 1e-6)).await, Taken::Granted { remaining: 0 }));
-    assert!(matches!(take(&gateways[1], bucket("k", 3, 1e-6)).await, Taken::Denied { .. }));
+    assert!(matches!(take(&gateways[0], bucket("k", 3, 1e-6)).await, DrawOutcome::Granted { remaining: 0 }));
+    assert!(matches!(take(&gateways[1], bucket("k", 3, 1e-6)).await, DrawOutcome::Denied { .. }));
 
     server.process.stop().await.unwrap();
     for gateway in &gateways {
         for left in [2, 1, 0] {
             let begun = Instant::now();
-            assert_eq!(take(gateway, bucket("k", 3, 1e-6)).await, Taken::Granted { remaining: left });
+            assert_eq!(take(gateway, bucket("k", 3, 1e-6)).await, DrawOutcome::Granted { remaining: left });
             assert!(begun.elapsed() < PATIENCE, "its place is free: nobody waits for Redis");
         }
-        assert!(matches!(take(gateway, bucket("k", 3, 1e-6)).await, Taken::Denied { .. }));
+        assert!(matches!(take(gateway, bucket("k", 3, 1e-6)).await, DrawOutcome::Denied { .. }));
     }
 
     server.start_again().await.unwrap();
@@ -138,7 +138,7 @@ async fn while_redis_is_away_a_gateway_counts_by_itself_and_it_is_used_again_whe
             take(gateway, bucket("other", 1000, 1e-6)).await;
         }
         let probe = shared.take("acme", &[bucket("other", 1000, 1e-6)]).await;
-        matches!(probe, Ok(Taken::Granted { remaining }) if remaining < 998).then_some(())
+        matches!(probe, Ok(DrawOutcome::Granted { remaining }) if remaining < 998).then_some(())
     });
     one.await.unwrap();
 }
@@ -151,7 +151,7 @@ async fn a_gateway_starts_while_redis_is_away() {
     let error = counters.take("acme", &[bucket("k", 1, 1.0)]).await.unwrap_err();
     assert!(error.to_string().contains("Redis"), "{error}");
     let counters = WithFallback::new(Arc::new(counters));
-    assert_eq!(take(&counters, bucket("k", 1, 1e-6)).await, Taken::Granted { remaining: 0 });
+    assert_eq!(take(&counters, bucket("k", 1, 1e-6)).await, DrawOutcome::Granted { remaining: 0 });
 }
 
 #[tokio::test]

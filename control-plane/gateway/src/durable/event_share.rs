@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::counter::{Bucket, Counters, Taken};
+use asp_store::counter::{Bucket, Counters, DrawOutcome};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -131,13 +131,13 @@ impl EventShares {
         let Some(share) = shares.get_mut(budget) else { return };
         share.asked_at = now;
         match taken {
-            Ok(Taken::Granted { remaining }) => {
+            Ok(DrawOutcome::Granted { remaining }) => {
                 share.left += BLOCK;
                 share.is_large = u64::from(blocks).saturating_sub(remaining) > LARGE_BEYOND;
                 share.paused_until = None;
             }
             // A call that begins again writes all that it has: not before there is much of the budget again.
-            Ok(Taken::Denied { .. }) | Err(_) => share.paused_until = Some(now + self.window),
+            Ok(DrawOutcome::Denied { .. }) | Err(_) => share.paused_until = Some(now + self.window),
         }
     }
 
@@ -194,7 +194,7 @@ mod tests {
 
     #[async_trait]
     impl Counters for Slow {
-        async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+        async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
             self.asked.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             self.counters.take(tenant, buckets).await

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_store::published_keys::{PublishError, Published, PublishedKeys};
+use asp_store::published_keys::{PublishError, PublishedKey, PublishedKeys};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -73,11 +73,11 @@ impl KeySet {
     }
 
     /// What the store says now.
-    pub(super) async fn read(&self) -> Result<Vec<Published>, PublishError> {
+    pub(super) async fn read(&self) -> Result<Vec<PublishedKey>, PublishError> {
         within(self.store.published()).await
     }
 
-    fn learn(&self, published: &[Published]) {
+    fn learn(&self, published: &[PublishedKey]) {
         let now = (self.clock)();
         let mut known = BTreeMap::new();
         for one in published {

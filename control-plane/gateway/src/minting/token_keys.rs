@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use asp_store::published_keys::{MemoryKeys, PublicJwk, PublishError, Published, PublishedKeys};
+use asp_store::published_keys::{MemoryKeys, PublicJwk, PublishError, PublishedKey, PublishedKeys};
 use asp_store::records::OwnerId;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -109,7 +109,7 @@ impl TokenKeys {
         }
         first.signs_from_ms = Some((keys.clock)());
         // Of a gateway that has ended properly no key lasts as long.
-        let is_other = |one: &Published| one.left > REST && one.owner != keys.owner;
+        let is_other = |one: &PublishedKey| one.left > REST && one.owner != keys.owner;
         // Where the store does not say, there may be some.
         let has_others = keys.set.read().await.map_or(true, |published| published.iter().any(is_other));
         if let Signing::Made(made) = &keys.signing {

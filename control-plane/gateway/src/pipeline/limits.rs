@@ -10,7 +10,7 @@ use asp_edge::Caller;
 use asp_proto::snapshot::{Limit, Primitive};
 use asp_snapshot::limits::{self, LimitedCall};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
-use asp_store::counter::{Bucket, Counters, Taken};
+use asp_store::counter::{Bucket, Counters, DrawOutcome};
 use parking_lot::Mutex;
 
 use crate::call::outcome::Refusal;
@@ -93,8 +93,8 @@ impl Limiter {
             return Ok(Grant { remaining: None, _slot: slot });
         }
         match self.counters.take(&caller.org, &buckets).await {
-            Ok(Taken::Granted { remaining }) => Ok(Grant { remaining: Some(remaining), _slot: slot }),
-            Ok(Taken::Denied { index, retry_after_ms }) => {
+            Ok(DrawOutcome::Granted { remaining }) => Ok(Grant { remaining: Some(remaining), _slot: slot }),
+            Ok(DrawOutcome::Denied { index, retry_after_ms }) => {
                 let level = levels.get(index).copied().unwrap_or(Level::Tenant);
                 Err(Refusal::Limited { limit: level.as_str(), retry_after_ms })
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use asp_proto::snapshot::runtime::Mode;
 use asp_registry::CompiledServer;
 use asp_store::control::{Note, Precondition};
-use asp_store::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Stored};
+use asp_store::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, UploadOutcome};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -70,11 +70,11 @@ pub async fn put(
         let found = state.packages.find(Some(owner), &digest).await?;
         let meta = found.ok_or_else(|| Problem::new(Code::Internal, ""))?;
         let status = match stored {
-            Stored::New => {
+            UploadOutcome::New => {
                 audit(&state, &admin, "artifact.put", &meta).await?;
                 StatusCode::CREATED
             }
-            Stored::Known => StatusCode::OK,
+            UploadOutcome::Known => StatusCode::OK,
         };
         Ok::<_, Problem>((status, Json(shown(&meta))).into_response())
     };

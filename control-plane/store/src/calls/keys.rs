@@ -10,7 +10,7 @@ use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
 use crate::columns::id;
 use crate::published_keys::{
-    MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, Published, PublishedKeys, bounded, left,
+    MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys, bounded, left,
 };
 use crate::records::OwnerId;
 
@@ -45,7 +45,7 @@ impl PublishedKeys for SqliteCalls {
         if published.rows_affected() == 1 { Ok(()) } else { Err(PublishError::Full) }
     }
 
-    async fn published(&self) -> Result<Vec<Published>, PublishError> {
+    async fn published(&self) -> Result<Vec<PublishedKey>, PublishError> {
         let now = now_ms();
         let rows =
             sqlx::query("SELECT owner, kid, jwk, until_ms FROM token_keys WHERE until_ms > $1 LIMIT $2")
@@ -55,7 +55,7 @@ impl PublishedKeys for SqliteCalls {
                 .await
                 .map_err(unavailable)?;
         let published = |row: &SqliteRow| {
-            Ok(Published {
+            Ok(PublishedKey {
                 owner: OwnerId(id(row, "owner")?),
                 key: PublicJwk { kid: row.try_get("kid")?, jwk: row.try_get("jwk")? },
                 left: left(row.try_get("until_ms")?, now),

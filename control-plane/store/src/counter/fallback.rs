@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Bucket, CounterError, Counters, MemoryCounters, Taken};
+use super::{Bucket, CounterError, Counters, DrawOutcome, MemoryCounters};
 use crate::availability::{Attempt, Availability};
 
 /// Shared counters, and this process's own while those are unavailable.
@@ -40,7 +40,7 @@ impl WithFallback {
 
 #[async_trait]
 impl Counters for WithFallback {
-    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
         if let Some(attempt) = self.availability.attempt() {
             match self.shared.take(tenant, buckets).await {
                 Ok(taken) => {
@@ -72,14 +72,14 @@ mod tests {
 
     #[async_trait]
     impl Counters for Shared {
-        async fn take(&self, _tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+        async fn take(&self, _tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             if buckets[0].key == "slow" {
                 self.go.notified().await;
-                return Ok(Taken::Granted { remaining: 55 });
+                return Ok(DrawOutcome::Granted { remaining: 55 });
             }
             match self.away.load(Ordering::Relaxed) {
-                false => Ok(Taken::Granted { remaining: 77 }),
+                false => Ok(DrawOutcome::Granted { remaining: 77 }),
                 true => Err(CounterError("connection refused".into())),
             }
         }
@@ -91,26 +91,26 @@ mod tests {
         let counters = WithFallback::new(shared.clone());
         let buckets = [Bucket { key: "k".into(), capacity: 2, refill_per_second: 0.001 }];
         let take = || async { counters.take("t", &buckets).await.unwrap() };
-        assert_eq!(take().await, Taken::Granted { remaining: 77 });
+        assert_eq!(take().await, DrawOutcome::Granted { remaining: 77 });
 
         shared.away.store(true, Ordering::Relaxed);
-        assert_eq!(take().await, Taken::Granted { remaining: 1 });
-        assert_eq!(take().await, Taken::Granted { remaining: 0 });
+        assert_eq!(take().await, DrawOutcome::Granted { remaining: 1 });
+        assert_eq!(take().await, DrawOutcome::Granted { remaining: 0 });
         for _ in 0..100 {
-            assert!(matches!(take().await, Taken::Denied { .. }));
+            assert!(matches!(take().await, DrawOutcome::Denied { .. }));
         }
         assert_eq!(shared.asked.load(Ordering::Relaxed), 2, "the first, and the one that failed");
         tokio::time::advance(PROBE_EVERY).await;
         for _ in 0..100 {
-            assert!(matches!(take().await, Taken::Denied { .. }));
+            assert!(matches!(take().await, DrawOutcome::Denied { .. }));
         }
         assert_eq!(shared.asked.load(Ordering::Relaxed), 3);
 
         shared.away.store(false, Ordering::Relaxed);
-        assert!(matches!(take().await, Taken::Denied { .. }), "nobody has looked yet");
+        assert!(matches!(take().await, DrawOutcome::Denied { .. }), "nobody has looked yet");
         tokio::time::advance(PROBE_EVERY).await;
         for _ in 0..10 {
-            assert_eq!(take().await, Taken::Granted { remaining: 77 });
+            assert_eq!(take().await, DrawOutcome::Granted { remaining: 77 });
         }
     }
 
@@ -123,11 +123,11 @@ mod tests {
         let slow = tokio::spawn(async move { asking.take("t", &bucket("slow")).await.unwrap() });
         tokio::task::yield_now().await;
         shared.away.store(true, Ordering::Relaxed);
-        assert_eq!(counters.take("t", &bucket("k")).await.unwrap(), Taken::Granted { remaining: 1 });
+        assert_eq!(counters.take("t", &bucket("k")).await.unwrap(), DrawOutcome::Granted { remaining: 1 });
         shared.go.notify_one();
-        assert_eq!(slow.await.unwrap(), Taken::Granted { remaining: 55 });
+        assert_eq!(slow.await.unwrap(), DrawOutcome::Granted { remaining: 55 });
         let asked = shared.asked.load(Ordering::Relaxed);
-        assert_eq!(counters.take("t", &bucket("k")).await.unwrap(), Taken::Granted { remaining: 0 });
+        assert_eq!(counters.take("t", &bucket("k")).await.unwrap(), DrawOutcome::Granted { remaining: 0 });
         assert_eq!(shared.asked.load(Ordering::Relaxed), asked, "nobody asks before it is time to look");
     }
 }

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Bucket, CounterError, Counters, Taken, milliseconds};
+use super::{Bucket, CounterError, Counters, DrawOutcome, milliseconds};
 
 /// Buckets guaranteed to each tenant: more than one call draws from.
 const OWN: usize = 16;
@@ -65,7 +65,7 @@ struct Level {
 
 #[async_trait]
 impl Counters for MemoryCounters {
-    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
         let now = Instant::now();
         let mut table = self.table.lock();
         let mut after = Vec::with_capacity(buckets.len());
@@ -73,19 +73,19 @@ impl Counters for MemoryCounters {
             let tokens = table.tokens(tenant, bucket, now);
             if tokens < 1.0 {
                 let wait = (1.0 - tokens) / bucket.refill_per_second.max(f64::MIN_POSITIVE);
-                return Ok(Taken::Denied { index, retry_after_ms: milliseconds(wait) });
+                return Ok(DrawOutcome::Denied { index, retry_after_ms: milliseconds(wait) });
             }
             after.push(tokens - 1.0);
         }
         let fits = table.makes_room(tenant, buckets, now);
         if !fits && !table.has_tenant(tenant) {
-            return Ok(Taken::Denied { index: 0, retry_after_ms: 1000 });
+            return Ok(DrawOutcome::Denied { index: 0, retry_after_ms: 1000 });
         }
         let remaining = after.iter().fold(u64::MAX, |fewest, tokens| fewest.min(*tokens as u64));
         for (bucket, tokens) in buckets.iter().zip(after) {
             table.draw(tenant, (bucket, tokens), fits, now);
         }
-        Ok(Taken::Granted { remaining })
+        Ok(DrawOutcome::Granted { remaining })
     }
 }
 
@@ -223,26 +223,26 @@ mod tests {
     async fn a_bucket_admits_its_capacity_and_then_its_refill() {
         let counters = MemoryCounters::default();
         let buckets = [bucket("a", 2, 1.0)];
-        assert_eq!(counters.take("t", &buckets).await.unwrap(), Taken::Granted { remaining: 1 });
-        assert_eq!(counters.take("t", &buckets).await.unwrap(), Taken::Granted { remaining: 0 });
+        assert_eq!(counters.take("t", &buckets).await.unwrap(), DrawOutcome::Granted { remaining: 1 });
+        assert_eq!(counters.take("t", &buckets).await.unwrap(), DrawOutcome::Granted { remaining: 0 });
         assert_eq!(
             counters.take("t", &buckets).await.unwrap(),
-            Taken::Denied { index: 0, retry_after_ms: 1000 }
+            DrawOutcome::Denied { index: 0, retry_after_ms: 1000 }
         );
         tokio::time::advance(Duration::from_millis(1000)).await;
-        assert_eq!(counters.take("t", &buckets).await.unwrap(), Taken::Granted { remaining: 0 });
+        assert_eq!(counters.take("t", &buckets).await.unwrap(), DrawOutcome::Granted { remaining: 0 });
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_denied_check_takes_nothing_from_the_other_buckets() {
         let counters = MemoryCounters::default();
         let both = [bucket("wide", 10, 0.001), bucket("narrow", 1, 0.001)];
-        assert!(matches!(counters.take("t", &both).await.unwrap(), Taken::Granted { .. }));
+        assert!(matches!(counters.take("t", &both).await.unwrap(), DrawOutcome::Granted { .. }));
         for _ in 0..5 {
-            assert!(matches!(counters.take("t", &both).await.unwrap(), Taken::Denied { index: 1, .. }));
+            assert!(matches!(counters.take("t", &both).await.unwrap(), DrawOutcome::Denied { index: 1, .. }));
         }
         let wide = [bucket("wide", 10, 0.001)];
-        assert_eq!(counters.take("t", &wide).await.unwrap(), Taken::Granted { remaining: 8 });
+        assert_eq!(counters.take("t", &wide).await.unwrap(), DrawOutcome::Granted { remaining: 8 });
     }
 
     #[tokio::test]
@@ -255,7 +255,7 @@ mod tests {
         let mut granted = 0;
         for n in buckets {
             let taken = counters.take(tenant, &[bucket(&format!("k{n}"), 1, SLOW)]).await.unwrap();
-            granted += usize::from(matches!(taken, Taken::Granted { .. }));
+            granted += usize::from(matches!(taken, DrawOutcome::Granted { .. }));
         }
         granted
     }
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(granted, MAX_OF_TENANT + 1, "all others share the token of the first that found no room");
         assert_eq!(counters.table.lock().count, MAX_OF_TENANT);
         let first = [bucket("org", 500, 0.3), bucket("user", 20, 5.0), bucket("token", 1, SLOW)];
-        assert_eq!(counters.take("few", &first).await.unwrap(), Taken::Granted { remaining: 0 });
+        assert_eq!(counters.take("few", &first).await.unwrap(), DrawOutcome::Granted { remaining: 0 });
         assert_eq!(fill(&counters, "few", 0..1_000).await, 1_000);
     }
 
@@ -297,19 +297,21 @@ mod tests {
         }
         let (slow, quick) = (bucket("slow", 2, 0.01), bucket("quick", 400, 1.0));
         let take = async |bucket: &Bucket| counters.take("t", std::slice::from_ref(bucket)).await.unwrap();
-        assert_eq!(take(&slow).await, Taken::Granted { remaining: 1 });
-        assert_eq!(take(&quick).await, Taken::Granted { remaining: 299 });
+        assert_eq!(take(&slow).await, DrawOutcome::Granted { remaining: 1 });
+        assert_eq!(take(&quick).await, DrawOutcome::Granted { remaining: 299 });
         assert!(
-            matches!(take(&slow).await, Taken::Denied { index: 0, .. }),
+            matches!(take(&slow).await, DrawOutcome::Denied { index: 0, .. }),
             "the quick one drew from it too"
         );
         // A second later both fit, and neither starts with the tokens that it has already spent.
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert_eq!(take(&slow).await, Taken::Granted { remaining: 0 });
+        assert_eq!(take(&slow).await, DrawOutcome::Granted { remaining: 0 });
         assert!(counters.table.lock().level("t", "slow").is_some());
-        let Taken::Denied { retry_after_ms, .. } = take(&slow).await else { panic!("more than it allows") };
+        let DrawOutcome::Denied { retry_after_ms, .. } = take(&slow).await else {
+            panic!("more than it allows")
+        };
         tokio::time::advance(Duration::from_millis(retry_after_ms)).await;
-        assert_eq!(take(&slow).await, Taken::Granted { remaining: 0 });
+        assert_eq!(take(&slow).await, DrawOutcome::Granted { remaining: 0 });
     }
 
     #[tokio::test(start_paused = true)]
@@ -321,7 +323,7 @@ mod tests {
         }
         tokio::time::advance(Duration::from_secs(2)).await;
         let new = counters.take("t", &[bucket("new", 1, 1.0)]).await.unwrap();
-        assert!(matches!(new, Taken::Granted { .. }));
+        assert!(matches!(new, DrawOutcome::Granted { .. }));
         assert_eq!(counters.table.lock().count, MAX_OF_TENANT - MAX_FORGOTTEN + 1);
         for n in 0..MAX_OF_TENANT {
             counters.take("t", &[bucket(&format!("n{n}"), 1, SLOW)]).await.unwrap();
@@ -333,7 +335,7 @@ mod tests {
             assert_eq!(table.full.len(), table.count + 1, "the merged ones too");
         }
         let again = counters.take("t", &[bucket("slow", 1, SLOW)]).await.unwrap();
-        assert!(matches!(again, Taken::Denied { .. }));
+        assert!(matches!(again, DrawOutcome::Denied { .. }));
     }
 
     #[tokio::test(start_paused = true)]
@@ -343,9 +345,9 @@ mod tests {
             counters.take(&format!("t{n}"), &[bucket("k", 1, 1.0)]).await.unwrap();
         }
         let one_more = async || counters.take("new", &[bucket("k", 1, 1.0)]).await.unwrap();
-        assert_eq!(one_more().await, Taken::Denied { index: 0, retry_after_ms: 1000 });
+        assert_eq!(one_more().await, DrawOutcome::Denied { index: 0, retry_after_ms: 1000 });
         tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(matches!(one_more().await, Taken::Granted { .. }));
+        assert!(matches!(one_more().await, DrawOutcome::Granted { .. }));
         let table = counters.table.lock();
         assert_eq!(table.tenants.len(), MAX_TENANTS - MAX_FORGOTTEN + 1);
         assert_eq!((table.full.len(), table.count), (table.tenants.len(), table.tenants.len()));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Bucket, Counters, Taken};
+use super::{Bucket, Counters, DrawOutcome};
 
 const TENANT: &str = "acme";
 /// Tokens per second of a bucket that stays empty.
@@ -21,7 +21,7 @@ fn bucket(key: &str, capacity: u64, refill_per_second: f64) -> Bucket {
     Bucket { key: key.into(), capacity, refill_per_second }
 }
 
-async fn take(counters: &dyn Counters, buckets: &[Bucket]) -> Taken {
+async fn take(counters: &dyn Counters, buckets: &[Bucket]) -> DrawOutcome {
     counters.take(TENANT, buckets).await.unwrap()
 }
 
@@ -37,17 +37,17 @@ pub async fn run(counters: Arc<dyn Counters>) {
 
 async fn admits_the_capacity_and_says_when_to_come_back(counters: &dyn Counters) {
     let buckets = [bucket("capacity", 2, SLOW)];
-    assert_eq!(take(counters, &buckets).await, Taken::Granted { remaining: 1 });
-    assert_eq!(take(counters, &buckets).await, Taken::Granted { remaining: 0 });
-    let Taken::Denied { index: 0, retry_after_ms } = take(counters, &buckets).await else {
+    assert_eq!(take(counters, &buckets).await, DrawOutcome::Granted { remaining: 1 });
+    assert_eq!(take(counters, &buckets).await, DrawOutcome::Granted { remaining: 0 });
+    let DrawOutcome::Denied { index: 0, retry_after_ms } = take(counters, &buckets).await else {
         panic!("the third of two was granted")
     };
     // A thousand seconds, minus the time since the first draw.
     assert!((900_000..=1_000_000).contains(&retry_after_ms), "{retry_after_ms}");
     // A refill too slow for milliseconds is capped at a day.
     let buckets = [bucket("never", 1, f64::MIN_POSITIVE)];
-    assert_eq!(take(counters, &buckets).await, Taken::Granted { remaining: 0 });
-    assert_eq!(take(counters, &buckets).await, Taken::Denied { index: 0, retry_after_ms: 86_400_000 });
+    assert_eq!(take(counters, &buckets).await, DrawOutcome::Granted { remaining: 0 });
+    assert_eq!(take(counters, &buckets).await, DrawOutcome::Denied { index: 0, retry_after_ms: 86_400_000 });
 }
 
 async fn admits_again_what_came_back(counters: &dyn Counters) {
@@ -57,9 +57,9 @@ async fn admits_again_what_came_back(counters: &dyn Counters) {
     while granted < 4 {
         assert!(begun.elapsed() < LONG, "nothing comes back");
         match take(counters, &buckets).await {
-            Taken::Granted { remaining: 0 } => granted += 1,
-            Taken::Granted { remaining } => panic!("{remaining} of 1 remain after one was taken"),
-            Taken::Denied { retry_after_ms, .. } => {
+            DrawOutcome::Granted { remaining: 0 } => granted += 1,
+            DrawOutcome::Granted { remaining } => panic!("{remaining} of 1 remain after one was taken"),
+            DrawOutcome::Denied { retry_after_ms, .. } => {
                 assert!((1..=50).contains(&retry_after_ms), "{retry_after_ms}");
                 // Like a caller that respects `retry_after_ms`.
                 tokio::time::sleep(Duration::from_millis(retry_after_ms)).await;
@@ -74,11 +74,11 @@ async fn takes_from_all_or_from_none(counters: &dyn Counters) {
     let wide = bucket("wide", 10, SLOW);
     let narrow = bucket("narrow", 1, SLOW);
     let both = [wide.clone(), narrow];
-    assert_eq!(take(counters, &both).await, Taken::Granted { remaining: 0 });
+    assert_eq!(take(counters, &both).await, DrawOutcome::Granted { remaining: 0 });
     for _ in 0..5 {
-        assert!(matches!(take(counters, &both).await, Taken::Denied { index: 1, .. }));
+        assert!(matches!(take(counters, &both).await, DrawOutcome::Denied { index: 1, .. }));
     }
-    assert_eq!(take(counters, &[wide]).await, Taken::Granted { remaining: 8 });
+    assert_eq!(take(counters, &[wide]).await, DrawOutcome::Granted { remaining: 8 });
 }
 
 async fn knows_names_of_any_form_apart(counters: &dyn Counters) {
@@ -86,20 +86,20 @@ async fn knows_names_of_any_form_apart(counters: &dyn Counters) {
     for name in names {
         assert_eq!(
             take(counters, &[bucket(&format!("n|{name}"), 1, SLOW)]).await,
-            Taken::Granted { remaining: 0 }
+            DrawOutcome::Granted { remaining: 0 }
         );
     }
     for tenant in ["other", "", "{acme}", "a}b", "ä\0"] {
         let taken = counters.take(tenant, &[bucket(&format!("{tenant}|t"), 1, SLOW)]).await.unwrap();
-        assert_eq!(taken, Taken::Granted { remaining: 0 }, "{tenant:?}");
+        assert_eq!(taken, DrawOutcome::Granted { remaining: 0 }, "{tenant:?}");
     }
 }
 
 async fn follows_a_limit_that_changes(counters: &dyn Counters) {
-    assert_eq!(take(counters, &[bucket("changes", 10, SLOW)]).await, Taken::Granted { remaining: 9 });
-    assert_eq!(take(counters, &[bucket("changes", 3, SLOW)]).await, Taken::Granted { remaining: 2 });
+    assert_eq!(take(counters, &[bucket("changes", 10, SLOW)]).await, DrawOutcome::Granted { remaining: 9 });
+    assert_eq!(take(counters, &[bucket("changes", 3, SLOW)]).await, DrawOutcome::Granted { remaining: 2 });
     // Tokens lost to a smaller limit do not return with a larger one.
-    assert_eq!(take(counters, &[bucket("changes", 10, SLOW)]).await, Taken::Granted { remaining: 1 });
+    assert_eq!(take(counters, &[bucket("changes", 10, SLOW)]).await, DrawOutcome::Granted { remaining: 1 });
 }
 
 /// Invariant I-4: no limit admits more than its capacity, even to concurrent callers.
@@ -111,7 +111,10 @@ async fn admits_nobody_twice(counters: &Arc<dyn Counters>) {
         )
     });
     let taken = futures::future::join_all(tasks).await;
-    let granted = taken.into_iter().filter(|taken| matches!(taken, Ok(Taken::Granted { .. }))).count();
+    let granted = taken.into_iter().filter(|taken| matches!(taken, Ok(DrawOutcome::Granted { .. }))).count();
     assert_eq!(granted, 50);
-    assert_eq!(take(&**counters, &[bucket("more", 500, 1e-6)]).await, Taken::Granted { remaining: 449 });
+    assert_eq!(
+        take(&**counters, &[bucket("more", 500, 1e-6)]).await,
+        DrawOutcome::Granted { remaining: 449 }
+    );
 }

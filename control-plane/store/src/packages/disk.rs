@@ -14,7 +14,7 @@ use sha2::Sha256;
 use tokio::fs::{self, File};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
-use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, Stored};
+use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, UploadOutcome};
 use crate::hex::hex;
 use crate::private;
 
@@ -239,7 +239,7 @@ impl PackageUpload for DiskPackageUpload {
         digest: &Digest,
         name: &str,
         now_ms: u64,
-    ) -> Result<Stored, PackageError> {
+    ) -> Result<UploadOutcome, PackageError> {
         let found = hex(&sha2::Digest::finalize(self.digest.clone()));
         if found != digest.as_str() {
             return Err(PackageError::Mismatch { found });
@@ -252,7 +252,7 @@ impl PackageUpload for DiskPackageUpload {
         let steps = self.steps.clone();
         let _alone = steps.lock().await;
         if describe(&description).await.is_some() {
-            return Ok(Stored::Known);
+            return Ok(UploadOutcome::Known);
         }
         let meta = PackageMeta {
             sha256: found,
@@ -272,9 +272,9 @@ impl PackageUpload for DiskPackageUpload {
         match linked {
             Ok(()) => {
                 self.counted = false;
-                Ok(Stored::New)
+                Ok(UploadOutcome::New)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(Stored::Known),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(UploadOutcome::Known),
             Err(error) => Err(failed(error)),
         }
     }

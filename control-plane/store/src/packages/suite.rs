@@ -6,14 +6,14 @@
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt;
 
-use super::{Digest, MAX_PACKAGE, PackageError, Packages, Stored};
+use super::{Digest, MAX_PACKAGE, PackageError, Packages, UploadOutcome};
 
 /// Stores bytes under their own digest.
 pub async fn put(
     packages: &dyn Packages,
     owner: &str,
     bytes: &[u8],
-) -> Result<(Digest, Stored), PackageError> {
+) -> Result<(Digest, UploadOutcome), PackageError> {
     let text: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let digest = Digest::parse(&text).unwrap();
     let mut upload = packages.create(owner).await?;
@@ -32,8 +32,8 @@ pub async fn run(packages: &dyn Packages) {
 
 async fn keeps_a_package_whole_and_once(packages: &dyn Packages) {
     let (digest, stored) = put(packages, "", b"one").await.unwrap();
-    assert_eq!(stored, Stored::New);
-    assert_eq!(put(packages, "", b"one").await.unwrap().1, Stored::Known);
+    assert_eq!(stored, UploadOutcome::New);
+    assert_eq!(put(packages, "", b"one").await.unwrap().1, UploadOutcome::Known);
     let meta = packages.find(Some(""), &digest).await.unwrap().unwrap();
     assert_eq!((meta.size, meta.name.as_str(), meta.created_ms), (3, "a-1.0.0.tgz", 7));
     let mut bytes = Vec::new();
@@ -52,7 +52,7 @@ async fn keeps_owners_apart(packages: &dyn Packages) {
     assert!(packages.find(Some(""), &digest).await.unwrap().is_none());
     assert_eq!(packages.find(None, &digest).await.unwrap().unwrap().owner, "acme");
     assert!(!packages.delete("globex", &digest).await.unwrap());
-    assert_eq!(put(packages, "globex", b"two").await.unwrap().1, Stored::New);
+    assert_eq!(put(packages, "globex", b"two").await.unwrap().1, UploadOutcome::New);
     assert!(packages.delete("acme", &digest).await.unwrap());
     assert_eq!(packages.find(None, &digest).await.unwrap().unwrap().owner, "globex");
     assert_eq!(packages.list(None).await.unwrap().len(), 1);

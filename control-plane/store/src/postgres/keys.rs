@@ -12,7 +12,7 @@ use super::PostgresCalls;
 use crate::clock::milliseconds;
 use crate::columns::id;
 use crate::published_keys::{
-    MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, Published, PublishedKeys, bounded, left,
+    MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys, bounded, left,
 };
 use crate::records::OwnerId;
 
@@ -50,7 +50,7 @@ impl PublishedKeys for PostgresCalls {
         if published.rows_affected() == 1 { Ok(()) } else { Err(PublishError::Full) }
     }
 
-    async fn published(&self) -> Result<Vec<Published>, PublishError> {
+    async fn published(&self) -> Result<Vec<PublishedKey>, PublishError> {
         let rows = sqlx::query(
             "SELECT owner, kid, jwk, until_ms, now_ms() AS now FROM token_keys WHERE until_ms > now_ms() LIMIT $1",
         )
@@ -59,7 +59,7 @@ impl PublishedKeys for PostgresCalls {
         .await
         .map_err(unavailable)?;
         let published = |row: &PgRow| {
-            Ok(Published {
+            Ok(PublishedKey {
                 owner: OwnerId(id(row, "owner")?),
                 key: PublicJwk { kid: row.try_get("kid")?, jwk: row.try_get("jwk")? },
                 left: left(row.try_get("until_ms")?, row.try_get("now")?),

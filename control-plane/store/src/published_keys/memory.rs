@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::{MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, Published, PublishedKeys, bounded, left};
+use super::{MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys, bounded, left};
 use crate::clock::{milliseconds, now_ms};
 use crate::records::OwnerId;
 
@@ -44,12 +44,12 @@ impl PublishedKeys for MemoryKeys {
         Ok(())
     }
 
-    async fn published(&self) -> Result<Vec<Published>, PublishError> {
+    async fn published(&self) -> Result<Vec<PublishedKey>, PublishError> {
         let now = now_ms();
         let keys = self.keys.lock();
         let published = keys.iter().filter(|(_, row)| row.until_ms > now).map(|((owner, kid), row)| {
             let key = PublicJwk { kid: kid.clone(), jwk: row.jwk.clone() };
-            Published { owner: *owner, key, left: left(row.until_ms, now) }
+            PublishedKey { owner: *owner, key, left: left(row.until_ms, now) }
         });
         Ok(published.collect())
     }

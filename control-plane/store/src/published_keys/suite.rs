@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use super::{MAX_JWK, MAX_KEYS, MAX_KID, MAX_OF_GATEWAY, PublicJwk, PublishError, Published, PublishedKeys};
+use super::{
+    MAX_JWK, MAX_KEYS, MAX_KID, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys,
+};
 use crate::records::OwnerId;
 
 const ONE: OwnerId = OwnerId([1; 16]);
@@ -23,7 +25,7 @@ pub fn key(kid: &str) -> PublicJwk {
 /// Returns the published keys by owner and id, and how long each lasts.
 async fn all(keys: &dyn PublishedKeys) -> Vec<(OwnerId, String, Duration)> {
     let mut all: Vec<(OwnerId, String, Duration)> = Vec::new();
-    for Published { owner, key: found, left } in keys.published().await.unwrap() {
+    for PublishedKey { owner, key: found, left } in keys.published().await.unwrap() {
         assert_eq!(found, key(&found.kid), "what was written is read");
         all.push((owner, found.kid, left));
     }

@@ -8,7 +8,7 @@ use redis::Script;
 use sha2::{Digest, Sha256};
 
 use super::Redis;
-use crate::counter::{Bucket, CounterError, Counters, Taken};
+use crate::counter::{Bucket, CounterError, Counters, DrawOutcome};
 use crate::hex::hex;
 
 /// Bytes of a tenant's hash; tenants with the same hash share only a slot.
@@ -30,7 +30,7 @@ impl RedisCounters {
 
 #[async_trait]
 impl Counters for RedisCounters {
-    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<DrawOutcome, CounterError> {
         let place = place(tenant);
         let mut take = self.take.prepare_invoke();
         for bucket in buckets {
@@ -39,8 +39,8 @@ impl Counters for RedisCounters {
         }
         let said: Result<(usize, u64), _> = self.redis.run(&take).await;
         match said.map_err(|fault| CounterError(fault.to_string()))? {
-            (0, remaining) => Ok(Taken::Granted { remaining }),
-            (empty, retry_after_ms) => Ok(Taken::Denied { index: empty - 1, retry_after_ms }),
+            (0, remaining) => Ok(DrawOutcome::Granted { remaining }),
+            (empty, retry_after_ms) => Ok(DrawOutcome::Denied { index: empty - 1, retry_after_ms }),
         }
     }
 }

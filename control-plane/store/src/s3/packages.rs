@@ -176,10 +176,10 @@ impl PackageUpload for S3PackageUpload {
         digest: &Digest,
         name: &str,
         now_ms: u64,
-    ) -> Result<packages::Stored, PackageError> {
+    ) -> Result<packages::UploadOutcome, PackageError> {
         let S3PackageUpload { stored, owner, mut writing } = *self;
         let stored_as = finish(&stored, &owner, &mut writing, (digest, name, now_ms)).await;
-        if !matches!(stored_as, Ok(packages::Stored::New)) {
+        if !matches!(stored_as, Ok(packages::UploadOutcome::New)) {
             // Before the answer, because a rejected client may upload again at once.
             writing.discard().await.map_err(|error| failed(&stored, error))?;
         }
@@ -192,7 +192,7 @@ async fn finish(
     owner: &str,
     writing: &mut ObjectUpload,
     (digest, name, now_ms): (&Digest, &str, u64),
-) -> Result<packages::Stored, PackageError> {
+) -> Result<packages::UploadOutcome, PackageError> {
     let failed = |error: Error| failed(stored, error);
     let content = writing.complete().await.map_err(failed)?;
     let found = hex(&content.sha256());
@@ -202,7 +202,7 @@ async fn finish(
     // Before the transfer, because usually the same package is uploaded again.
     let known = stored.rows.find(Some(owner), digest.as_str()).await.map_err(|error| failed(error.into()))?;
     if known.is_some() {
-        return Ok(packages::Stored::Known);
+        return Ok(packages::UploadOutcome::Known);
     }
     let meta = PackageMeta {
         sha256: found,
@@ -215,5 +215,5 @@ async fn finish(
         serde_json::to_string(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
     // Kept until it is deleted.
     let shown = writing.show(&content, (digest.as_str(), description), i64::MAX).await.map_err(failed)?;
-    Ok(if shown { packages::Stored::New } else { packages::Stored::Known })
+    Ok(if shown { packages::UploadOutcome::New } else { packages::UploadOutcome::Known })
 }

@@ -89,9 +89,9 @@ impl PublishedKeys for World {
         }
     }
 
-    async fn published(&self) -> Result<Vec<Published>, PublishError> {
+    async fn published(&self) -> Result<Vec<PublishedKey>, PublishError> {
         self.answers()?;
-        let published = |((owner, kid), (jwk, until_ms)): (&Id, &Row)| Published {
+        let published = |((owner, kid), (jwk, until_ms)): (&Id, &Row)| PublishedKey {
             owner: OwnerId(*owner),
             key: PublicJwk { kid: kid.clone(), jwk: jwk.clone() },
             left: Duration::from_millis(until_ms.saturating_sub(self.now())),
