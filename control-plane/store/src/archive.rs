@@ -41,11 +41,11 @@ pub enum ArchiveError {
     Io(#[from] std::io::Error),
     #[error("line {line} of the archive: {fault}")]
     Malformed { line: u64, fault: String },
-    #[error("the database holds something already: the table {0} has rows. Import into an empty one")]
+    #[error("the database is not empty: the table {0} has rows. Import into an empty one")]
     NotEmpty(&'static str),
     #[error(
-        "the table {table} has the checksum {found} after the import and {expected} in the archive: the database is left \
-         as it was, or, of SQLite, is to be deleted"
+        "the table {table} has the checksum {found} after the import and {expected} in the archive: a PostgreSQL database \
+         is unchanged, SQLite files must be deleted"
     )]
     Differs { table: &'static str, expected: String, found: String },
 }

@@ -23,7 +23,7 @@ pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    #[error("the gateways cannot tell each other anything: {0}")]
+    #[error("messages between gateways are not available: {0}")]
     Unavailable(String),
     #[error("a message for another gateway is larger than {MAX_MESSAGE} bytes")]
     TooLarge,

@@ -73,7 +73,7 @@ pub enum StoreError {
     Conflict { current: Option<u64> },
     /// A record that this write depends on changed after the revision at which the write was evaluated
     /// ([`Change::evaluated_at`]).
-    #[error("what it must fit beside changed meanwhile")]
+    #[error("a record that the write depends on has changed since it was evaluated")]
     Moved,
     #[error("no such resource")]
     NotFound,
@@ -81,10 +81,10 @@ pub enum StoreError {
     #[error("at most {bound} {what}")]
     Full { what: &'static str, bound: usize },
     /// A unique value belongs to another owner.
-    #[error("{what} is somebody else's")]
+    #[error("{what} belongs to another owner")]
     Taken { what: &'static str },
     /// The server may not use some of its primitives' ids.
-    #[error("the server may not have all ids of its primitives")]
+    #[error("the server may not use all ids of its primitives")]
     DeniedIds(Vec<DeniedId>),
     /// Other operations blocked this one for too long; nothing has changed, and it may be retried. The text is for the
     /// log.
@@ -92,7 +92,7 @@ pub enum StoreError {
     Busy(String),
     /// The database aborted the write because of another one, for example in a deadlock. Nothing has changed, and it
     /// may be retried at once. The text is for the log.
-    #[error("store: ended because of another write: {0}")]
+    #[error("store: aborted because of another write: {0}")]
     Aborted(String),
     /// The database failed; the text is for the log, never for a client.
     #[error("store: {0}")]

@@ -44,7 +44,7 @@ pub struct KnownGateway {
 
 /// Failure of the store; the text is for the log.
 #[derive(Debug, thiserror::Error)]
-#[error("gateways that are heard: {0}")]
+#[error("the registry of gateways is not available: {0}")]
 pub struct Unavailable(pub String);
 
 /// Registry of gateways that control planes hear from.

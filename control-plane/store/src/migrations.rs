@@ -103,13 +103,13 @@ pub(crate) static POSTGRES: Schema = Schema {
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
     #[error(
-        "the tables of the {store} store are of a newer version of asp (migration {number}), which does not allow this one on \
-         them: run that version, or use a database of its own"
+        "the tables of the {store} store are from a newer version of asp (migration {number}) that is not compatible with \
+         this one: run that version, or use another database"
     )]
     Newer { store: &'static str, number: i64 },
     #[error(
-        "the tables of the {store} store are of an unreleased version of asp (migration {number}) that cannot be upgraded, and \
-         were not changed: move their content as docs/upgrade.md says under \"Unreleased versions\""
+        "the tables of the {store} store are from an unreleased version of asp (migration {number}) that cannot be upgraded, \
+         and were not changed: move their content as docs/upgrade.md describes under \"Unreleased versions\""
     )]
     Unknown { store: &'static str, number: i64 },
     #[error("the tables cannot be brought up to date: {0}")]

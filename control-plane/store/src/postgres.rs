@@ -108,7 +108,7 @@ impl Waits {
 /// Failure to reach the database or to bring it up to date. Never includes the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("the URL is none of a PostgreSQL database: {0}")]
+    #[error("the URL is not one of a PostgreSQL database: {0}")]
     Url(String),
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
@@ -333,7 +333,7 @@ fn known_parameters(url: &str) -> Result<(), ConnectError> {
         return Ok(());
     }
     // Without naming it: an unencoded question mark in a password would start the parameters.
-    Err(ConnectError::Url(format!("it has a parameter that is none of {}", PARAMETERS.join(", "))))
+    Err(ConnectError::Url(format!("it has a parameter other than {}", PARAMETERS.join(", "))))
 }
 
 /// Ledger and records of calls; leases and published keys of gateways.

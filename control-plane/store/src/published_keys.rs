@@ -50,8 +50,8 @@ pub enum PublishError {
     #[error("published keys are not available: {0}")]
     Unavailable(String),
     #[error(
-        "as many keys are published as may be ({MAX_KEYS} in all, {MAX_OF_GATEWAY} of a gateway): those of gateways that are \
-         gone end by themselves"
+        "the limit of published keys is reached ({MAX_KEYS} in total, {MAX_OF_GATEWAY} per gateway): keys of stopped \
+         gateways expire by themselves"
     )]
     Full,
     #[error("a key to publish is too large")]

@@ -145,7 +145,7 @@ pub enum BadUrl {
          unix:///path"
     )]
     Form,
-    #[error("names a Redis whose client cannot be made: {0}")]
+    #[error("cannot be used for a Redis client: {0}")]
     Client(String),
 }
 
@@ -154,9 +154,9 @@ pub enum BadUrl {
 pub enum Fault {
     #[error("Redis does not answer within {} ms", .0.as_millis())]
     Silent(Duration),
-    #[error("Redis does not answer within its time, and is asked again in a moment")]
+    #[error("Redis did not answer in time, and is tried again in a moment")]
     Away,
-    #[error("more is on its way to Redis than it takes within {} ms", ROOM_WITHIN.as_millis())]
+    #[error("too many bytes are in flight to Redis, and it accepted no more within {} ms", ROOM_WITHIN.as_millis())]
     Busy,
     #[error("Redis: {0}")]
     Redis(#[from] redis::RedisError),

@@ -183,17 +183,17 @@ async fn of_an_archive_that_is_cut_or_changed_nothing_comes() {
     let table = lines.iter().position(|line| line.contains("\"servers\"")).unwrap();
     let without_a_row = [&lines[..=row], &lines[row + 2..]].concat().join("\n") + "\n";
     let cases = [
-        (String::new(), "not whole"),
-        ("{}\n".to_owned(), "no archive"),
-        (with(0, "{\"format\":\"asp-archive/2\"}"), "no archive"),
+        (String::new(), "incomplete"),
+        ("{}\n".to_owned(), "not an archive"),
+        (with(0, "{\"format\":\"asp-archive/2\"}"), "not an archive"),
         (with(row, "[1]"), "1 values"),
         (with(row, "[1,\"x\"]"), "revision of a row of control_revision"),
         (with(row, "[1,7]"), "the archive was changed"),
         (with(table, "{\"table\":\"servers\",\"columns\":[\"name\"]}"), "same version"),
-        (with(row, "["), "no JSON"),
+        (with(row, "["), "not JSON"),
         (without_a_row, "the archive was changed"),
-        (lines[..lines.len() - 1].join("\n") + "\n", "not whole"),
-        (text.trim_end().to_owned(), "it is cut"),
+        (lines[..lines.len() - 1].join("\n") + "\n", "incomplete"),
+        (text.trim_end().to_owned(), "it is truncated"),
         (with(lines.len() - 1, "{}"), "the end is expected"),
     ];
     let server = Server::start().await.unwrap();

@@ -46,7 +46,7 @@ impl QuickLedger {
         match answer {
             Ok(answer) => {
                 if self.availability.answered(attempt) {
-                    tracing::info!("calls that only read are answered from other gateways' answers again");
+                    tracing::info!("answers of other gateways are available again for read-only calls");
                 }
                 Some(answer)
             }
@@ -54,7 +54,7 @@ impl QuickLedger {
                 if self.availability.failed() {
                     tracing::warn!(
                         %error,
-                        "a call that only reads runs again when it is retried at another gateway, until Redis answers"
+                        "answers of other gateways are unavailable: a read-only call that is retried at another gateway runs again"
                     );
                 }
                 None

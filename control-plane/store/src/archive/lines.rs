@@ -118,7 +118,9 @@ impl<R: BufRead> ArchiveReader<R> {
         let mut reader = ArchiveReader { archive, line: 0, rows: Rows::default(), begun: false };
         let (_, first) = reader.read()?;
         if first != json!({"format": FORMAT}) {
-            return Err(reader.fault(format!("it is no archive of `asp db export` in the form {FORMAT}")));
+            return Err(
+                reader.fault(format!("it is not an archive of `asp db export` in the format {FORMAT}"))
+            );
         }
         Ok(reader)
     }
@@ -130,7 +132,7 @@ impl<R: BufRead> ArchiveReader<R> {
             if found != head(table) {
                 let own = head(table);
                 return Err(self.fault(format!(
-                    "here begins {found}, and this version of asp has {own}: export and import with the same version"
+                    "{found} starts here, but this version of asp has {own}: export and import with the same version"
                 )));
             }
         }
@@ -147,7 +149,7 @@ impl<R: BufRead> ArchiveReader<R> {
                 let Summary { table, rows, sha256 } = &summary;
                 if end != json!({"end": table, "rows": rows, "sha256": sha256}) {
                     return Err(self.fault(format!(
-                        "{rows} rows of {table} with the checksum {sha256} stand before {end}: the archive was changed"
+                        "{rows} rows of {table} with the checksum {sha256} precede {end}: the archive was changed"
                     )));
                 }
                 Ok(TableLine::End(summary))
@@ -158,7 +160,7 @@ impl<R: BufRead> ArchiveReader<R> {
     pub(super) fn finish(mut self) -> Result<(), ArchiveError> {
         match self.read()? {
             (_, last) if last == json!({"complete": true}) => Ok(()),
-            (_, other) => Err(self.fault(format!("the end is expected, and {other} is there"))),
+            (_, other) => Err(self.fault(format!("the end is expected, but {other} was found"))),
         }
     }
 
@@ -188,14 +190,14 @@ impl<R: BufRead> ArchiveReader<R> {
         let mut line = Vec::new();
         self.archive.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)?;
         if line.is_empty() {
-            return Err(self.fault("the archive ends here: it is not whole".into()));
+            return Err(self.fault("the archive ends here: it is incomplete".into()));
         }
         if line.last() != Some(&b'\n') {
-            return Err(self.fault(format!("it is cut, or longer than {MAX_LINE} bytes")));
+            return Err(self.fault(format!("it is truncated, or longer than {MAX_LINE} bytes")));
         }
         match serde_json::from_slice(&line) {
             Ok(value) => Ok((line, value)),
-            Err(error) => Err(self.fault(format!("it is no JSON: {error}"))),
+            Err(error) => Err(self.fault(format!("it is not JSON: {error}"))),
         }
     }
 

@@ -73,7 +73,7 @@ impl SpooledAudit {
             match self.move_waiting().await {
                 Ok(0) => {}
                 Ok(events) => {
-                    tracing::info!(events, file = %self.path.display(), "the audit log takes events again and got those that waited");
+                    tracing::info!(events, file = %self.path.display(), "the audit log accepts events again and has received those that waited");
                 }
                 Err(error) => {
                     tracing::debug!(%error, file = %self.path.display(), "events of calls still wait for the audit log");
@@ -146,15 +146,18 @@ impl AuditLog for SpooledAudit {
         }
         let _adding = self.adding.lock().await;
         self.file.push(events).await.map_err(|why| {
-            AuditError(format!("it is away, and {}, where events wait, {why}", self.path.display()))
+            AuditError(format!(
+                "it did not accept the events, and {}, where events wait, {why}",
+                self.path.display()
+            ))
         })?;
         for org in self.org_bytes.add(events) {
-            tracing::warn!(%org, file = %self.path.display(), "an org has a tenth of the file in which events wait for the audit log: its calls are refused until the log took some of them");
+            tracing::warn!(%org, file = %self.path.display(), "an org uses a tenth of the file in which events wait for the audit log: its calls are refused until the log has accepted some of them");
         }
         if !self.waiting.swap(true, Ordering::AcqRel)
             && let Some(error) = away
         {
-            tracing::warn!(%error, file = %self.path.display(), "the audit log does not take events of calls: they wait in a file until it does");
+            tracing::warn!(%error, file = %self.path.display(), "the audit log does not accept events of calls: they wait in a file until it does");
         }
         Ok(())
     }

@@ -155,7 +155,7 @@ impl SqlStore {
             for _ in 1..POLICY_ATTEMPTS {
                 match write().await {
                     Err(StoreError::Aborted(error)) => {
-                        tracing::debug!(%error, "a policy write is tried again");
+                        tracing::debug!(%error, "a policy write is retried");
                     }
                     done => return done,
                 }

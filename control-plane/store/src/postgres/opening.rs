@@ -28,7 +28,7 @@ impl Postgres {
             Err(ConnectError::Unreachable(error)) => {
                 tracing::warn!(
                     %error,
-                    "the database is away: this process starts without it, and refuses what must be remembered until it answers"
+                    "the database is unavailable: this process starts without it, and refuses requests that must be stored until it answers"
                 );
                 Ok(database)
             }
@@ -53,7 +53,7 @@ impl Postgres {
                     None
                 }
                 Err(ConnectError::Unreachable(error)) => {
-                    tracing::debug!(%error, "the database is still away");
+                    tracing::debug!(%error, "the database is still unavailable");
                     None
                 }
                 Err(error) => Some(error.to_string()),
@@ -64,7 +64,7 @@ impl Postgres {
             {
                 tracing::error!(
                     %error,
-                    "the database answers and this process cannot use it: it is not ready, and refuses what must be remembered"
+                    "the database answers and this process cannot use it: it is not ready, and refuses requests that must be stored"
                 );
             }
             reported = refusal;

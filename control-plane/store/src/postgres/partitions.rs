@@ -102,7 +102,7 @@ impl PostgresAudit {
     ) -> Result<(), sqlx::Error> {
         for partition in partitions.iter().take(surplus(partitions, max_bytes)) {
             if !self.drop_partition(partition.number).await? {
-                tracing::info!("audit partitions stay while another session reads them");
+                tracing::info!("audit partitions are kept while another session reads them");
                 break;
             }
         }

@@ -364,7 +364,7 @@ fn read_stand(row: &PgRow) -> Result<Stand, sqlx::Error> {
         principal: id(row, "principal")?,
         server: row.try_get("server")?,
         state: State::parse(&state)
-            .ok_or_else(|| sqlx::Error::Decode(format!("no state is called {state}").into()))?,
+            .ok_or_else(|| sqlx::Error::Decode(format!("`{state}` is not a state").into()))?,
         updated_ms: row.try_get("updated_ms")?,
         owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
         is_left: row.try_get("is_left")?,

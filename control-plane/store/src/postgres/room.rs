@@ -99,7 +99,7 @@ impl PostgresCalls {
         self.making_room.spawn(async move {
             if let Err(error) = within(cleanup.longest, Box::pin(cleanup.run(&user, &org))).await {
                 // The next call that ends tries again.
-                tracing::debug!(%error, "records of ended calls beyond the bounds stay for now");
+                tracing::debug!(%error, "records of ended calls beyond their quota could not be deleted yet");
             }
         });
     }

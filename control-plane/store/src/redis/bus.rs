@@ -70,7 +70,7 @@ async fn listen(nodes: &[Client], channel: &str, sender: &QueueSender) {
             Ok(()) => is_told = false,
             // Logged once per outage, not for each attempt.
             Err(error) if !is_told => {
-                tracing::warn!(%error, "this gateway hears nothing of the others until Redis is back");
+                tracing::warn!(%error, "messages from other gateways are lost until Redis is available");
                 is_told = true;
             }
             Err(_) => {}

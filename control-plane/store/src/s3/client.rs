@@ -50,9 +50,9 @@ pub enum Fault {
     /// HTTP status, and the S3 error code if there is one.
     #[error("the object store answers {status} {code}")]
     Refused { status: u16, code: String },
-    #[error("the object store has failed again and again and is asked again in some seconds")]
+    #[error("the object store has failed repeatedly and is tried again in some seconds")]
     Resting,
-    #[error("the object store's client cannot be made: {0}")]
+    #[error("the object store's client cannot be created: {0}")]
     Client(String),
 }
 
@@ -216,7 +216,7 @@ impl S3 {
             let answer = turn.judged(answered(within, request())).await;
             match answer {
                 Err(fault) if fault.may_pass() && attempt < ATTEMPTS => {
-                    tracing::debug!(%fault, attempt, "a request to the object store is made again");
+                    tracing::debug!(%fault, attempt, "a request to the object store is retried");
                 }
                 answer => return answer,
             }

@@ -108,8 +108,8 @@ impl Packages for S3Packages {
         if let Err(error) = self.0.delete(object).await {
             tracing::warn!(
                 %error,
-                "the bytes of a deleted package are still in the object store and count until they are deleted, which is \
-                 tried again every minute"
+                "the bytes of a deleted package could not be removed from the object store: they count towards the quota until \
+                 they are, which is retried every minute"
             );
         }
         Ok(true)

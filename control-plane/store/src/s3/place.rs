@@ -14,9 +14,11 @@ const MAX_PREFIX: usize = 256;
 pub enum BadUrl {
     #[error("must be http(s)://host[:port]/bucket[/prefix], without user, query and fragment")]
     Form,
-    #[error("names no bucket: 3 to 63 of a-z, 0-9, `.` and `-` come after the host")]
+    #[error("names no bucket: the host must be followed by 3 to 63 of a-z, 0-9, `.` and `-`")]
     Bucket,
-    #[error("has a prefix of other than letters, digits, `.`, `_`, `-` and `/`, or one that is too long")]
+    #[error(
+        "has a prefix with characters other than letters, digits, `.`, `_`, `-` and `/`, or one that is too long"
+    )]
     Prefix,
 }
 

@@ -34,7 +34,7 @@ impl Download {
         self.left = self.left.saturating_sub(begun.elapsed());
         match piece {
             Ok(piece) => piece.map_err(told),
-            Err(_) if self.left.is_zero() => Err(Fault::Silent("its bytes come too slowly".into())),
+            Err(_) if self.left.is_zero() => Err(Fault::Silent("its bytes arrive too slowly".into())),
             Err(_) => Err(Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
         }
     }

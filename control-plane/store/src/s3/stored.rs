@@ -27,15 +27,15 @@ const NAMED: usize = 10;
 /// Reason why bytes could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("there is no room")]
+    #[error("the quota is used up")]
     Full,
-    #[error("the upload was given up, because nothing came for too long")]
+    #[error("the upload was abandoned, because no data arrived for too long")]
     GivenUp,
     #[error(
-        "the object {object} has other bytes than were written; it is refused. Delete it, and look who else writes to the bucket"
+        "the object {object} has other bytes than were written and is rejected: delete it, and check who else writes to the bucket"
     )]
     Other { object: String },
-    #[error("{count} objects could not be deleted and keep their room; {named}")]
+    #[error("{count} objects could not be deleted and still count towards their quota; {named}")]
     Undeleted { count: usize, named: String },
     #[error("{0}")]
     Store(#[from] Fault),
@@ -263,7 +263,7 @@ impl Drop for ObjectUpload {
         let sent = self.sent;
         runtime.spawn(async move {
             if let Err(error) = discard(&stored, object, sent).await {
-                tracing::debug!(%error, "an upload that was given up keeps its room until a sweep finds it");
+                tracing::debug!(%error, "an abandoned upload keeps its capacity until a sweep finds it");
             }
         });
     }

@@ -10,7 +10,7 @@ use crate::audit::{CallEvent, StoredEvent, stored};
 pub(in crate::audit) enum QueueError {
     #[error("is full with {0} bytes")]
     Full(i64),
-    #[error("does not take them: {0}")]
+    #[error("does not accept them: {0}")]
     Failed(#[from] sqlx::Error),
 }
 
