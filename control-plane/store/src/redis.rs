@@ -151,7 +151,7 @@ pub enum BadUrl {
 
 /// Failure of a request to Redis: no answer, or an error.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum RedisFault {
     #[error("Redis does not answer within {} ms", .0.as_millis())]
     Silent(Duration),
     #[error("Redis did not answer in time, and is tried again in a moment")]
@@ -162,13 +162,13 @@ pub enum Fault {
     Redis(#[from] redis::RedisError),
 }
 
-impl Fault {
+impl RedisFault {
     /// Whether there was no answer; an error from Redis is an answer.
     fn is_silence(&self) -> bool {
         match self {
-            Fault::Silent(_) => true,
-            Fault::Redis(error) => error.is_io_error() || error.is_timeout(),
-            Fault::Away | Fault::Busy => false,
+            RedisFault::Silent(_) => true,
+            RedisFault::Redis(error) => error.is_io_error() || error.is_timeout(),
+            RedisFault::Away | RedisFault::Busy => false,
         }
     }
 }
@@ -205,12 +205,12 @@ impl Redis {
     }
 
     /// Runs a command without a key or with a single one.
-    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, RedisFault> {
         self.ask_large(command, 0).await
     }
 
     /// Runs a command of the given number of bytes.
-    async fn ask_large<T: FromRedisValue>(&self, command: &Cmd, bytes: usize) -> Result<T, Fault> {
+    async fn ask_large<T: FromRedisValue>(&self, command: &Cmd, bytes: usize) -> Result<T, RedisFault> {
         let asking = async {
             match &self.endpoint {
                 Endpoint::Single(single) => {
@@ -225,7 +225,7 @@ impl Redis {
     }
 
     /// Runs a script whose keys all belong to one tenant.
-    async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Fault> {
+    async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, RedisFault> {
         self.run_large(invocation, 0).await
     }
 
@@ -234,7 +234,7 @@ impl Redis {
         &self,
         invocation: &ScriptInvocation<'_>,
         bytes: usize,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, RedisFault> {
         let asking = async {
             match &self.endpoint {
                 Endpoint::Single(single) => {
@@ -252,16 +252,16 @@ impl Redis {
 async fn single_answer<T>(
     single: &SingleServer,
     answer: impl Future<Output = RedisResult<T>>,
-) -> Result<T, Fault> {
+) -> Result<T, RedisFault> {
     let answer = in_time(single.within, answer).await;
     single.noted(answer.is_ok());
     answer
 }
 
-async fn in_time<T>(within: Duration, answer: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
+async fn in_time<T>(within: Duration, answer: impl Future<Output = RedisResult<T>>) -> Result<T, RedisFault> {
     match tokio::time::timeout(within, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Fault::Silent(within)),
+        Err(_) => Err(RedisFault::Silent(within)),
     }
 }
 

@@ -15,9 +15,9 @@ mod spool;
 mod stored;
 
 pub use blobs::S3Blobs;
-pub use client::{Fault, S3};
+pub use client::{S3, S3Fault};
 pub use packages::S3Packages;
-pub use place::{BadUrl, Place, check};
+pub use place::{BadUrl, StoreLocation, check};
 
 /// Credentials that sign the requests.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ pub struct Credentials {
 /// Object store as configured by the operator.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub place: Place,
+    pub place: StoreLocation,
     pub region: String,
     pub credentials: Credentials,
     pub links: Option<Links>,

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::{Cmd, Script};
 
-use super::{Fault, Redis, lifetime};
+use super::{Redis, RedisFault, lifetime};
 use crate::answers::{Answers, AnswersError, BUDGET, StoredAnswer};
 use crate::hex::hex;
 use crate::ledger::{Budget, LedgerKey};
@@ -63,8 +63,8 @@ impl Answers for RedisAnswers {
     }
 }
 
-impl From<Fault> for AnswersError {
-    fn from(fault: Fault) -> AnswersError {
+impl From<RedisFault> for AnswersError {
+    fn from(fault: RedisFault) -> AnswersError {
         AnswersError(fault.to_string())
     }
 }

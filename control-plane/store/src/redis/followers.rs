@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{Cmd, Script};
 
-use super::{Fault, Redis, lifetime};
+use super::{Redis, RedisFault, lifetime};
 use crate::followers::{Followers, FollowersError};
 use crate::hex::hex;
 use crate::records::{CallId, OwnerId};
@@ -50,8 +50,8 @@ impl Followers for RedisFollowers {
     }
 }
 
-impl From<Fault> for FollowersError {
-    fn from(fault: Fault) -> FollowersError {
+impl From<RedisFault> for FollowersError {
+    fn from(fault: RedisFault) -> FollowersError {
         FollowersError(fault.to_string())
     }
 }

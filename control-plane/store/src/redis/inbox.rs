@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::{Script, ScriptInvocation};
 
-use super::{Fault, Redis, lifetime};
+use super::{Redis, RedisFault, lifetime};
 use crate::hex::hex;
 use crate::inbox::{
     EntryName, Inbox, InboxError, InboxId, MAX_BYTES, MAX_ENTRIES, MAX_ORG_BYTES, Put, check,
@@ -82,8 +82,8 @@ impl Inbox for RedisInbox {
     }
 }
 
-impl From<Fault> for InboxError {
-    fn from(fault: Fault) -> InboxError {
+impl From<RedisFault> for InboxError {
+    fn from(fault: RedisFault) -> InboxError {
         InboxError::Unavailable(fault.to_string())
     }
 }

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::{Script, ScriptInvocation};
 
-use super::{Fault, Redis, lifetime};
+use super::{Redis, RedisFault, lifetime};
 use crate::hex::hex;
 use crate::outbox::{
     AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, MAX_PINNED, Outbox, OutboxError,
@@ -98,8 +98,8 @@ impl Outbox for RedisOutbox {
     }
 }
 
-impl From<Fault> for OutboxError {
-    fn from(fault: Fault) -> OutboxError {
+impl From<RedisFault> for OutboxError {
+    fn from(fault: RedisFault) -> OutboxError {
         OutboxError::Unavailable(fault.to_string())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Script;
 
-use super::{Fault, Redis, lifetime};
+use super::{Redis, RedisFault, lifetime};
 use crate::hex::hex;
 use crate::records::OwnerId;
 use crate::sessions::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
@@ -71,8 +71,8 @@ impl SessionDirectory for RedisDirectory {
     }
 }
 
-impl From<Fault> for DirectoryError {
-    fn from(fault: Fault) -> DirectoryError {
+impl From<RedisFault> for DirectoryError {
+    fn from(fault: RedisFault) -> DirectoryError {
         DirectoryError(fault.to_string())
     }
 }

@@ -6,7 +6,7 @@
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Fault, ROOM_WITHIN};
+use super::{ROOM_WITHIN, RedisFault};
 use crate::availability::Availability;
 
 /// Maximum bytes in flight in a lane: Redis takes as many within a fraction of the timeout of an answer.
@@ -32,13 +32,13 @@ impl Traffic {
     pub(super) async fn admit<T>(
         &self,
         bytes: usize,
-        asking: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
+        asking: impl Future<Output = Result<T, RedisFault>>,
+    ) -> Result<T, RedisFault> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(COMMAND_BYTES).min(MAX_BYTES);
         let room = timeout(ROOM_WITHIN, self.room.acquire_many(bytes)).await;
         // The inner error means a closed semaphore, which does not happen.
-        let Ok(Ok(_room)) = room else { return Err(Fault::Busy) };
-        let attempt = self.availability.attempt().ok_or(Fault::Away)?;
+        let Ok(Ok(_room)) = room else { return Err(RedisFault::Busy) };
+        let attempt = self.availability.attempt().ok_or(RedisFault::Away)?;
         let answer = asking.await;
         match &answer {
             Err(fault) if fault.is_silence() => {
@@ -62,11 +62,11 @@ mod tests {
     use super::*;
     use crate::availability::PROBE_EVERY;
 
-    async fn silent() -> Result<(), Fault> {
-        Err(Fault::Silent(Duration::ZERO))
+    async fn silent() -> Result<(), RedisFault> {
+        Err(RedisFault::Silent(Duration::ZERO))
     }
 
-    async fn answered() -> Result<(), Fault> {
+    async fn answered() -> Result<(), RedisFault> {
         Ok(())
     }
 
@@ -74,7 +74,7 @@ mod tests {
     async fn what_is_on_its_way_is_bounded_in_bytes_and_delays_no_other_lane() {
         let lane = Traffic::default();
         let half = MAX_BYTES as usize / 2 - COMMAND_BYTES as usize;
-        let under_way = || lane.admit(half, std::future::pending::<Result<(), Fault>>());
+        let under_way = || lane.admit(half, std::future::pending::<Result<(), RedisFault>>());
         let mut large = [Box::pin(under_way()), Box::pin(under_way())];
         assert!(large.iter_mut().all(|one| one.now_or_never().is_none()));
         let mut small = Box::pin(lane.admit(0, answered()));
@@ -87,9 +87,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_room_for_long() {
         let lane = Traffic::default();
-        let mut large = Box::pin(lane.admit(usize::MAX, std::future::pending::<Result<(), Fault>>()));
+        let mut large = Box::pin(lane.admit(usize::MAX, std::future::pending::<Result<(), RedisFault>>()));
         assert!(large.as_mut().now_or_never().is_none());
-        assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Busy)));
+        assert!(matches!(lane.admit(0, answered()).await, Err(RedisFault::Busy)));
         drop(large);
         assert!(lane.admit(0, answered()).await.is_ok(), "that says nothing of Redis");
     }
@@ -97,12 +97,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_lane_is_asked_again_after_a_moment_and_by_one() {
         let lane = Traffic::default();
-        assert!(matches!(lane.admit(0, silent()).await, Err(Fault::Silent(_))));
-        assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Away)), "nobody is asked");
+        assert!(matches!(lane.admit(0, silent()).await, Err(RedisFault::Silent(_))));
+        assert!(matches!(lane.admit(0, answered()).await, Err(RedisFault::Away)), "nobody is asked");
         advance(PROBE_EVERY).await;
-        let mut looks = Box::pin(lane.admit(0, std::future::pending::<Result<(), Fault>>()));
+        let mut looks = Box::pin(lane.admit(0, std::future::pending::<Result<(), RedisFault>>()));
         assert!(looks.as_mut().now_or_never().is_none());
-        assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Away)), "another one looks");
+        assert!(matches!(lane.admit(0, answered()).await, Err(RedisFault::Away)), "another one looks");
         advance(PROBE_EVERY).await;
         assert!(lane.admit(0, answered()).await.is_ok());
         assert!(lane.admit(0, answered()).await.is_ok(), "it is back");

@@ -44,7 +44,7 @@ const OCTETS: &str = "application/octet-stream";
 
 /// Failure of a request to the store.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum S3Fault {
     #[error("the object store does not answer: {0}")]
     Silent(String),
     /// HTTP status, and the S3 error code if there is one.
@@ -56,13 +56,13 @@ pub enum Fault {
     Client(String),
 }
 
-impl Fault {
+impl S3Fault {
     /// Whether a retry may succeed.
     fn may_pass(&self) -> bool {
         match self {
-            Fault::Silent(_) => true,
-            Fault::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
-            Fault::Resting | Fault::Client(_) => false,
+            S3Fault::Silent(_) => true,
+            S3Fault::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
+            S3Fault::Resting | S3Fault::Client(_) => false,
         }
     }
 }
@@ -89,16 +89,16 @@ struct SignedLinks {
 
 impl S3 {
     /// Creates the client, without connecting yet.
-    pub fn open(settings: &Settings) -> Result<S3, Fault> {
+    pub fn open(settings: &Settings) -> Result<S3, S3Fault> {
         let place = &settings.place;
         let bucket = |endpoint: Url| {
             let region = settings.region.clone();
             Bucket::new(endpoint, UrlStyle::Path, place.bucket.clone(), region)
-                .map_err(|error| Fault::Client(error.to_string()))
+                .map_err(|error| S3Fault::Client(error.to_string()))
         };
         let links = settings.links.as_ref().map(|links| {
             let origin = links.origin.as_deref().map(Url::parse).transpose();
-            let origin = origin.map_err(|error| Fault::Client(error.to_string()))?;
+            let origin = origin.map_err(|error| S3Fault::Client(error.to_string()))?;
             let bucket = bucket(origin.unwrap_or_else(|| place.endpoint.clone()))?;
             Ok(SignedLinks { bucket, life: links.life })
         });
@@ -110,7 +110,7 @@ impl S3 {
             .pool_max_idle_per_host(IDLE_PER_HOST)
             .user_agent(concat!("asp/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| Fault::Client(error.to_string()))?;
+            .map_err(|error| S3Fault::Client(error.to_string()))?;
         let super::Credentials { access_key, secret_key, session_token } = &settings.credentials;
         let credentials = match session_token {
             Some(token) => Credentials::new_with_token(access_key, secret_key.expose(), token.expose()),
@@ -128,12 +128,12 @@ impl S3 {
     }
 
     /// Checks with one request that the store accepts the credentials and has the bucket.
-    pub async fn check(&self) -> Result<(), Fault> {
+    pub async fn check(&self) -> Result<(), S3Fault> {
         self.get("nothing").await.map(drop)
     }
 
     /// Stores bytes under a key, whole or not at all.
-    pub(super) async fn put(&self, key: &str, content: &SpooledContent) -> Result<(), Fault> {
+    pub(super) async fn put(&self, key: &str, content: &SpooledContent) -> Result<(), S3Fault> {
         let key = self.key(key);
         let checksum = STANDARD.encode(content.sha256());
         let answer = self.ask(within(content.size()), || {
@@ -152,7 +152,7 @@ impl S3 {
     }
 
     /// Returns the response whose body has an object's bytes; `None` if the object does not exist.
-    pub(super) async fn get(&self, key: &str) -> Result<Option<Response>, Fault> {
+    pub(super) async fn get(&self, key: &str) -> Result<Option<Response>, S3Fault> {
         let key = self.key(key);
         let answer = self.ask(ANSWER_WITHIN, || {
             let url = self.0.bucket.get_object(Some(&self.0.credentials), &key).sign(SIGNED_FOR);
@@ -161,20 +161,20 @@ impl S3 {
         match answer.await {
             Ok(answer) => Ok(Some(answer)),
             // A missing bucket has the same status.
-            Err(Fault::Refused { status: 404, code }) if code == "NoSuchKey" => Ok(None),
+            Err(S3Fault::Refused { status: 404, code }) if code == "NoSuchKey" => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
     /// Deletes an object; succeeds if it does not exist.
-    pub(super) async fn delete(&self, key: &str) -> Result<(), Fault> {
+    pub(super) async fn delete(&self, key: &str) -> Result<(), S3Fault> {
         let key = self.key(key);
         let answer = self.ask(ANSWER_WITHIN, || {
             let url = self.0.bucket.delete_object(Some(&self.0.credentials), &key).sign(SIGNED_FOR);
             self.request(Method::DELETE, url)
         });
         match answer.await {
-            Err(Fault::Refused { status: 404, code }) if code == "NoSuchKey" => Ok(()),
+            Err(S3Fault::Refused { status: 404, code }) if code == "NoSuchKey" => Ok(()),
             answer => answer.map(drop),
         }
     }
@@ -209,7 +209,7 @@ impl S3 {
     }
 
     /// Makes a request, with a few retries.
-    async fn ask(&self, within: Duration, request: impl Fn() -> RequestBuilder) -> Result<Response, Fault> {
+    async fn ask(&self, within: Duration, request: impl Fn() -> RequestBuilder) -> Result<Response, S3Fault> {
         let mut attempt = 1;
         loop {
             let turn = self.turn()?;
@@ -226,11 +226,11 @@ impl S3 {
     }
 
     /// Admits a request unless the circuit breaker is open.
-    fn turn(&self) -> Result<AdmittedRequest<'_>, Fault> {
+    fn turn(&self) -> Result<AdmittedRequest<'_>, S3Fault> {
         let number = self.0.requests.fetch_add(1, Ordering::Relaxed);
         match self.0.breaker.lock().admit(number, Instant::now()) {
             true => Ok(AdmittedRequest { breaker: &self.0.breaker, number, outcome: Outcome::Abandoned }),
-            false => Err(Fault::Resting),
+            false => Err(S3Fault::Resting),
         }
     }
 }
@@ -243,7 +243,7 @@ struct AdmittedRequest<'a> {
 }
 
 impl AdmittedRequest<'_> {
-    async fn judged<T>(mut self, answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    async fn judged<T>(mut self, answer: impl Future<Output = Result<T, S3Fault>>) -> Result<T, S3Fault> {
         let answer = answer.await;
         self.outcome = match &answer {
             Err(fault) if fault.may_pass() => Outcome::Failure,
@@ -264,8 +264,8 @@ pub(super) fn within(bytes: u64) -> Duration {
     ANSWER_WITHIN + Duration::from_secs(bytes / SLOWEST)
 }
 
-async fn answered(within: Duration, request: RequestBuilder) -> Result<Response, Fault> {
-    let silent = || Fault::Silent(format!("no answer within {} s", within.as_secs()));
+async fn answered(within: Duration, request: RequestBuilder) -> Result<Response, S3Fault> {
+    let silent = || S3Fault::Silent(format!("no answer within {} s", within.as_secs()));
     let answer = tokio::time::timeout(within, request.send()).await.map_err(|_| silent())?;
     let answer = answer.map_err(told)?;
     let status = answer.status();
@@ -273,18 +273,18 @@ async fn answered(within: Duration, request: RequestBuilder) -> Result<Response,
         return Ok(answer);
     }
     let code = tokio::time::timeout(within, error_code(answer)).await.unwrap_or_default();
-    Err(Fault::Refused { status: status.as_u16(), code: code.unwrap_or_else(|| named(status)) })
+    Err(S3Fault::Refused { status: status.as_u16(), code: code.unwrap_or_else(|| named(status)) })
 }
 
 /// Converts a client's error, without the URL.
-pub(super) fn told(error: reqwest::Error) -> Fault {
+pub(super) fn told(error: reqwest::Error) -> S3Fault {
     let error = error.without_url();
     // The root cause is at the end of the chain.
     let mut cause: &dyn Error = &error;
     while let Some(next) = cause.source() {
         cause = next;
     }
-    Fault::Silent(format!("{cause}"))
+    S3Fault::Silent(format!("{cause}"))
 }
 
 /// Returns the S3 error code (`<Code>`) of a response, if any.

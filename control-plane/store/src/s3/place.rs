@@ -24,14 +24,14 @@ pub enum BadUrl {
 
 /// A bucket and a prefix in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StoreLocation {
     pub(super) endpoint: Url,
     pub(super) bucket: String,
     /// Key prefix: empty, or ends with `/`.
     pub(super) prefix: String,
 }
 
-impl Place {
+impl StoreLocation {
     /// Whether connections are unencrypted.
     pub fn is_plain(&self) -> bool {
         self.endpoint.scheme() == "http"
@@ -44,7 +44,7 @@ impl Place {
 }
 
 /// Parses a URL, without connecting.
-pub fn check(url: &str) -> Result<Place, BadUrl> {
+pub fn check(url: &str) -> Result<StoreLocation, BadUrl> {
     let mut endpoint = Url::parse(url).map_err(|_| BadUrl::Form)?;
     let is_plain = matches!(endpoint.scheme(), "http" | "https")
         && endpoint.host_str().is_some_and(|host| !host.is_empty())
@@ -71,7 +71,7 @@ pub fn check(url: &str) -> Result<Place, BadUrl> {
     let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
     let bucket = bucket.to_owned();
     endpoint.set_path("/");
-    Ok(Place { endpoint, bucket, prefix })
+    Ok(StoreLocation { endpoint, bucket, prefix })
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use reqwest::Response;
 use tokio::time::{Instant, timeout};
 
-use super::client::{Fault, told, within};
+use super::client::{S3Fault, told, within};
 
 /// Maximum time without bytes.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -28,14 +28,14 @@ impl Download {
     }
 
     /// Returns the next bytes; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, S3Fault> {
         let begun = Instant::now();
         let piece = timeout(SILENCE.min(self.left), self.answer.chunk()).await;
         self.left = self.left.saturating_sub(begun.elapsed());
         match piece {
             Ok(piece) => piece.map_err(told),
-            Err(_) if self.left.is_zero() => Err(Fault::Silent("its bytes arrive too slowly".into())),
-            Err(_) => Err(Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
+            Err(_) if self.left.is_zero() => Err(S3Fault::Silent("its bytes arrive too slowly".into())),
+            Err(_) => Err(S3Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
         }
     }
 }
@@ -69,7 +69,7 @@ mod tests {
         client.get(format!("http://{address}/")).send().await.unwrap()
     }
 
-    async fn read(reading: &mut Download) -> Result<usize, Fault> {
+    async fn read(reading: &mut Download) -> Result<usize, S3Fault> {
         let mut bytes = 0;
         while let Some(piece) = reading.next().await? {
             bytes += piece.len();

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 use sha2::{Digest, Sha256};
 
-use super::client::{Fault, S3};
+use super::client::{S3, S3Fault};
 use super::reading::Download;
 use super::spool::{Spool, SpooledContent};
 use crate::hex::hex;
@@ -38,7 +38,7 @@ pub(super) enum Error {
     #[error("{count} objects could not be deleted and still count towards their quota; {named}")]
     Undeleted { count: usize, named: String },
     #[error("{0}")]
-    Store(#[from] Fault),
+    Store(#[from] S3Fault),
     #[error("the database: {0}")]
     Database(#[from] sqlx::Error),
     #[error("the directory of uploads: {0}")]
