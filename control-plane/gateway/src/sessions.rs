@@ -14,7 +14,7 @@ use std::time::Duration;
 use asp_edge::{Caller, Reason};
 use asp_snapshot::mcp_revision::Revision;
 use asp_store::records::OwnerId;
-use asp_store::sessions::{Entry, Open};
+use asp_store::sessions::{OpenSession, SessionEntry};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
@@ -121,12 +121,12 @@ impl Sessions {
         // Another request of the session may have been faster.
         let mut table = self.table.lock();
         let known = match entry {
-            Some(Entry::Ended) => {
+            Some(SessionEntry::Ended) => {
                 table.deleted.add(sealed.sid, owner(caller), ());
                 return Err(Reason::SessionUnknown);
             }
-            Some(Entry::Open(known)) => known,
-            None => Open::default(),
+            Some(SessionEntry::Open(known)) => known,
+            None => OpenSession::default(),
         };
         if table.deleted.contains(&sealed.sid) {
             return Err(Reason::SessionUnknown);

@@ -60,7 +60,7 @@ impl From<sqlx::Error> for ArchiveError {
 const FAR: u64 = 1_000_000;
 
 /// A database: SQLite's three files, or PostgreSQL.
-pub enum Source {
+pub enum ArchiveDatabase {
     Files { control: PathBuf, calls: PathBuf, audit: PathBuf },
     Postgres(Postgres),
 }
@@ -75,16 +75,16 @@ pub struct Summary {
 }
 
 /// Brings the tables up to date.
-pub async fn migrate(source: &Source) -> Result<(), ArchiveError> {
+pub async fn migrate(source: &ArchiveDatabase) -> Result<(), ArchiveError> {
     match source {
         // Opening it migrates it.
-        Source::Postgres(_) => Ok(()),
-        Source::Files { control, calls, audit } => bring_up_to_date(control, calls, audit).await,
+        ArchiveDatabase::Postgres(_) => Ok(()),
+        ArchiveDatabase::Files { control, calls, audit } => bring_up_to_date(control, calls, audit).await,
     }
 }
 
 /// Counts the rows of each table.
-pub async fn count(source: &Source) -> Result<Vec<Summary>, ArchiveError> {
+pub async fn count(source: &ArchiveDatabase) -> Result<Vec<Summary>, ArchiveError> {
     let mut open = OpenDatabase::of(source).await?;
     let mut counted = Vec::new();
     for table in &TABLES {
@@ -96,11 +96,15 @@ pub async fn count(source: &Source) -> Result<Vec<Summary>, ArchiveError> {
 /// Raises the published revision past `past`, or far past the current one if `None`. Needed after the restore of an
 /// older database, because edges and gateways have seen later revisions. Returns the revision before and after. `at`:
 /// Unix milliseconds.
-pub async fn raise_revision(source: &Source, past: Option<u64>, at: u64) -> Result<(u64, u64), ArchiveError> {
+pub async fn raise_revision(
+    source: &ArchiveDatabase,
+    past: Option<u64>,
+    at: u64,
+) -> Result<(u64, u64), ArchiveError> {
     let failed = |error: StoreError| ArchiveError::Database(error.to_string());
     let store = match source {
-        Source::Postgres(database) => database.control().await.map_err(failed)?,
-        Source::Files { control, .. } => SqlStore::file(control).await.map_err(failed)?,
+        ArchiveDatabase::Postgres(database) => database.control().await.map_err(failed)?,
+        ArchiveDatabase::Files { control, .. } => SqlStore::file(control).await.map_err(failed)?,
     };
     let before = store.revision().await.map_err(failed)?;
     let to = past.map_or(before.saturating_add(FAR), |past| past.saturating_add(1));
@@ -116,7 +120,7 @@ pub async fn raise_revision(source: &Source, past: Option<u64>, at: u64) -> Resu
 }
 
 /// Writes all tables to `out`.
-pub async fn export(source: &Source, out: impl Write) -> Result<Vec<Summary>, ArchiveError> {
+pub async fn export(source: &ArchiveDatabase, out: impl Write) -> Result<Vec<Summary>, ArchiveError> {
     let mut open = OpenDatabase::of(source).await?;
     let mut writer = ArchiveWriter::new(out)?;
     let mut written = Vec::new();
@@ -131,7 +135,7 @@ pub async fn export(source: &Source, out: impl Write) -> Result<Vec<Summary>, Ar
 }
 
 /// Imports an archive into an empty database.
-pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summary>, ArchiveError> {
+pub async fn import(source: &ArchiveDatabase, archive: impl BufRead) -> Result<Vec<Summary>, ArchiveError> {
     let mut open = OpenDatabase::of(source).await?;
     for table in &TABLES {
         let least = u64::from(table.seeded);
@@ -172,9 +176,9 @@ struct OpenDatabase {
 }
 
 impl OpenDatabase {
-    async fn of(source: &Source) -> Result<OpenDatabase, ArchiveError> {
+    async fn of(source: &ArchiveDatabase) -> Result<OpenDatabase, ArchiveError> {
         match source {
-            Source::Postgres(database) => {
+            ArchiveDatabase::Postgres(database) => {
                 let pool = database.portable(1).await?;
                 let mut begun = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
                 // The time needed depends on the number of rows.
@@ -184,7 +188,7 @@ impl OpenDatabase {
                 }
                 Ok(OpenDatabase { dialect: Dialect::Postgres, parts: vec![begun] })
             }
-            Source::Files { control, calls, audit } => {
+            ArchiveDatabase::Files { control, calls, audit } => {
                 bring_up_to_date(control, calls, audit).await?;
                 let mut parts = Vec::new();
                 for path in [control, calls, audit] {

@@ -28,7 +28,7 @@ use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
 use crate::migrations;
-use crate::records::Bounds;
+use crate::records::CallQuotas;
 use crate::records::KEEP_PAST;
 use file::FileSettings;
 use leases::Leases;
@@ -50,17 +50,21 @@ pub struct SqliteCalls {
     waiters: Waiters,
     budget: Budget,
     /// Limits of the records of ended calls.
-    bounds: Bounds,
+    bounds: CallQuotas,
 }
 
 impl SqliteCalls {
     /// Opens or creates the file of calls, and the file of leases next to it.
     pub async fn open(path: &Path) -> Result<SqliteCalls, OpenError> {
-        SqliteCalls::open_with(path, Budget::default(), Bounds::default()).await
+        SqliteCalls::open_with(path, Budget::default(), CallQuotas::default()).await
     }
 
     /// Opens the files like [`SqliteCalls::open`], with other limits of ledger and records.
-    pub async fn open_with(path: &Path, budget: Budget, bounds: Bounds) -> Result<SqliteCalls, OpenError> {
+    pub async fn open_with(
+        path: &Path,
+        budget: Budget,
+        bounds: CallQuotas,
+    ) -> Result<SqliteCalls, OpenError> {
         let leases = Leases::open(path).await?;
         let opening = FileSettings {
             path,

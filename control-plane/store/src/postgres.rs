@@ -33,7 +33,7 @@ use crate::control::StoreError;
 use crate::control::sql::{OperationTimeouts, Pools, SqlStore};
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
-use crate::records::Bounds;
+use crate::records::CallQuotas;
 
 pub use crate::migrations::SchemaError;
 pub use audit::PostgresAudit;
@@ -272,7 +272,7 @@ impl Postgres {
     }
 
     /// Returns the ledger and records of calls, with the given limits.
-    pub fn calls(&self, budget: Budget, bounds: Bounds) -> PostgresCalls {
+    pub fn calls(&self, budget: Budget, bounds: CallQuotas) -> PostgresCalls {
         let waiters = Waiters::default();
         PostgresCalls {
             pool: self.pool.clone(),
@@ -344,7 +344,7 @@ pub struct PostgresCalls {
     waiters: Waiters,
     budget: Budget,
     /// Limits of the records of ended calls.
-    bounds: Bounds,
+    bounds: CallQuotas,
     longest: Duration,
     /// Running deletions of records beyond the limits.
     making_room: TaskTracker,

@@ -177,7 +177,7 @@ pub enum Lease {
 
 /// Quota of ended calls.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct CallQuota {
     pub records: u32,
     /// Bytes of records and outcomes.
     pub bytes: u32,
@@ -185,16 +185,16 @@ pub struct Share {
 
 /// Quotas of ended calls, of one user and of one org.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    pub of_user: Share,
-    pub of_org: Share,
+pub struct CallQuotas {
+    pub of_user: CallQuota,
+    pub of_org: CallQuota,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
-            of_user: Share { records: 1_000, bytes: 64 * 1024 * 1024 },
-            of_org: Share { records: 4_000, bytes: 128 * 1024 * 1024 },
+impl Default for CallQuotas {
+    fn default() -> CallQuotas {
+        CallQuotas {
+            of_user: CallQuota { records: 1_000, bytes: 64 * 1024 * 1024 },
+            of_org: CallQuota { records: 4_000, bytes: 128 * 1024 * 1024 },
         }
     }
 }

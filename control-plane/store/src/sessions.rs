@@ -25,15 +25,15 @@ pub const MAX_GATEWAYS: usize = 8;
 
 /// State of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
-    Open(Open),
+pub enum SessionEntry {
+    Open(OpenSession),
     /// Ended by its client.
     Ended,
 }
 
 /// State of a session that has not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Open {
+pub struct OpenSession {
     /// Log level set by the client, as numbered by the gateway.
     pub log_level: Option<u8>,
     /// Other gateways that may still serve the session, at most [`MAX_GATEWAYS`].
@@ -53,7 +53,7 @@ pub trait SessionDirectory: Send + Sync {
         session: SessionId,
         gateway: OwnerId,
         left: Duration,
-    ) -> Result<Entry, DirectoryError>;
+    ) -> Result<SessionEntry, DirectoryError>;
 
     /// Stores the log level that the client set; no effect once the session has ended.
     async fn set_log_level(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_e2e::stores::Postgres as Server;
-use asp_store::archive::{self, ArchiveError, Source, Summary};
+use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
@@ -19,13 +19,13 @@ use asp_store::control::{
 };
 use asp_store::ledger::{self, Budget};
 use asp_store::postgres::Postgres;
-use asp_store::records::{self, Bounds, CallRecords, OwnerId, State};
+use asp_store::records::{self, CallQuotas, CallRecords, OwnerId, State};
 use bytes::Bytes;
 use tempfile::TempDir;
 
-fn files(directory: &Path) -> Source {
+fn files(directory: &Path) -> ArchiveDatabase {
     let [control, calls, audit] = ["asp.db", "calls.db", "audit.db"].map(|file| directory.join(file));
-    Source::Files { control, calls, audit }
+    ArchiveDatabase::Files { control, calls, audit }
 }
 
 /// Creates files with rows in every table.
@@ -88,7 +88,7 @@ async fn full() -> TempDir {
     directory
 }
 
-async fn exported(source: &Source) -> (Vec<Summary>, Vec<u8>) {
+async fn exported(source: &ArchiveDatabase) -> (Vec<Summary>, Vec<u8>) {
     let mut out = Vec::new();
     let written = archive::export(source, &mut out).await.unwrap();
     (written, out)
@@ -107,7 +107,7 @@ async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
     assert!(empty.is_empty(), "the test shows nothing of {empty:?}");
     let server = Server::start().await.unwrap();
     let postgres = database(&server).await;
-    let there = Source::Postgres(postgres.clone());
+    let there = ArchiveDatabase::Postgres(postgres.clone());
     let came = archive::import(&there, archive_text.as_slice()).await.unwrap();
     assert_eq!(came, written);
     let (again, second_text) = exported(&there).await;
@@ -129,7 +129,7 @@ async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
     let page = log.page(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
     assert!(page[0].seq > 701, "behind what was moved: {}", page[0].seq);
     numbers_go_on_in_another_database(&server, &there, page[0].seq).await;
-    let calls = postgres.calls(Budget::default(), Bounds::default());
+    let calls = postgres.calls(Budget::default(), CallQuotas::default());
     let key = records::suite::key(200);
     let record = calls.find(key.call).await.unwrap().expect("the record of a running call");
     assert_eq!(
@@ -140,13 +140,13 @@ async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
 }
 
 /// Checks that numbers continue in another database. `last`: number of the newest event in the server's database.
-async fn numbers_go_on_in_another_database(server: &Server, source: &Source, last: i64) {
+async fn numbers_go_on_in_another_database(server: &Server, source: &ArchiveDatabase, last: i64) {
     let (_, text) = exported(source).await;
     server.ask("CREATE DATABASE other OWNER asp").await.unwrap();
     let url = server.url();
     let url = format!("{}other", url.strip_suffix("postgres").unwrap());
     let other = Postgres::connect(&url, 2).await.unwrap();
-    archive::import(&Source::Postgres(other.clone()), text.as_slice()).await.unwrap();
+    archive::import(&ArchiveDatabase::Postgres(other.clone()), text.as_slice()).await.unwrap();
     let log = other.audit(1 << 30);
     let event = CallEvent { at_ms: 1, org: "org-1".into(), event: "{}".into() };
     log.append(&[event]).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_database_that_holds_something_takes_no_archive() {
     let server = Server::start().await.unwrap();
     let postgres = database(&server).await;
     control::suite::run(&postgres.control().await.unwrap()).await;
-    let refused = archive::import(&Source::Postgres(postgres), text.as_slice()).await.unwrap_err();
+    let refused = archive::import(&ArchiveDatabase::Postgres(postgres), text.as_slice()).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::NotEmpty("control_revision")), "{refused}");
 }
 
@@ -198,7 +198,7 @@ async fn of_an_archive_that_is_cut_or_changed_nothing_comes() {
     ];
     let server = Server::start().await.unwrap();
     let postgres = database(&server).await;
-    let there = Source::Postgres(postgres);
+    let there = ArchiveDatabase::Postgres(postgres);
     let nothing = archive::count(&there).await.unwrap();
     for (archive_text, expected) in cases {
         let refused = archive::import(&there, archive_text.as_bytes()).await.unwrap_err();

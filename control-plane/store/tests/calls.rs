@@ -12,7 +12,7 @@ use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, suite};
 use asp_store::published_keys::{self, PublishedKeys};
-use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
+use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
 use sqlx::{Connection, SqliteConnection};
 use tokio::time::Instant;
@@ -47,7 +47,7 @@ async fn the_sqlite_ledger_passes_the_suite() {
 async fn the_sqlite_ledger_keeps_to_its_budget() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("calls.db");
-    let calls = SqliteCalls::open_with(&path, suite::SMALL, Bounds::default()).await.unwrap();
+    let calls = SqliteCalls::open_with(&path, suite::SMALL, CallQuotas::default()).await.unwrap();
     suite::keeps_to_its_budget(&calls).await;
 }
 

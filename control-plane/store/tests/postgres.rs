@@ -14,7 +14,7 @@ use asp_store::heard_gateways;
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
-use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
+use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
@@ -44,7 +44,7 @@ impl Fresh {
     }
 
     fn calls(&self) -> PostgresCalls {
-        self.database.calls(Budget::default(), Bounds::default())
+        self.database.calls(Budget::default(), CallQuotas::default())
     }
 
     /// Runs one statement of another session.
@@ -116,7 +116,7 @@ async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back
     let second = Duration::from_secs(1);
     let waits = Waits { statement: 5 * second, lock: 5 * second, idle: second, acquire: 5 * second };
     let database = Postgres::connect_with(&server.url(), 1, waits).await.unwrap();
-    let calls = Arc::new(database.calls(Budget::default(), Bounds::default()));
+    let calls = Arc::new(database.calls(Budget::default(), CallQuotas::default()));
     let claim = |calls: Arc<PostgresCalls>| async move {
         let holder = Holder { call: [1; 16], owner: [1; 16], org: [1; 16] };
         calls.claim(LedgerKey([1; 32]), [1; 32], holder, Instant::now(), LEASE).await
@@ -151,7 +151,7 @@ async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back
 #[tokio::test]
 async fn the_ledger_keeps_to_its_budget() {
     let fresh = Fresh::start().await;
-    let calls = fresh.database.calls(ledger::suite::SMALL, Bounds::default());
+    let calls = fresh.database.calls(ledger::suite::SMALL, CallQuotas::default());
     ledger::suite::keeps_to_its_budget(&calls).await;
 }
 
@@ -227,8 +227,8 @@ async fn the_published_keys_keep_to_their_bounds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn counters_say_what_is_there_after_many_calls_at_once() {
     let fresh = Fresh::start().await;
-    let share = records::Share { records: 20, bytes: 1 << 20 };
-    let bounds = Bounds { of_user: share, of_org: share };
+    let share = records::CallQuota { records: 20, bytes: 1 << 20 };
+    let bounds = CallQuotas { of_user: share, of_org: share };
     let calls = Arc::new(fresh.database.calls(Budget::default(), bounds));
     let mut running = JoinSet::new();
     for n in 0..8_u8 {

@@ -14,7 +14,7 @@ use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::ledger::{self, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{Postgres, PostgresCalls, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
-use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, Share, State};
+use asp_store::records::{self, CallQuota, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, State};
 use sqlx::{Connection, PgConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -34,7 +34,7 @@ const PATIENT: Waits = {
 };
 
 fn calls(database: &Postgres) -> PostgresCalls {
-    database.calls(Budget::default(), Bounds::default())
+    database.calls(Budget::default(), CallQuotas::default())
 }
 
 async fn renew(calls: &PostgresCalls, owner: OwnerId, lease: Duration) -> Lease {
@@ -200,10 +200,10 @@ async fn the_first_to_end_go_and_no_more_than_that_where_many_end_at_once() {
     const AT_ONCE: u8 = 8;
     const ROUNDS: u8 = 12;
     // Two rounds of records.
-    let share = Share { records: 16, bytes: 1 << 20 };
+    let share = CallQuota { records: 16, bytes: 1 << 20 };
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 12).await.unwrap();
-    let bounds = Bounds { of_user: share, of_org: share };
+    let bounds = CallQuotas { of_user: share, of_org: share };
     let calls = Arc::new(database.calls(Budget::default(), bounds));
     for round in 0..ROUNDS {
         let mut ending = JoinSet::new();
@@ -317,7 +317,7 @@ async fn a_gateway_that_freezes_in_a_takeover_keeps_no_owner_from_its_lease() {
         renew(&calls, owner, Duration::ZERO).await;
         let link = Link::to(&server);
         let its = Postgres::connect_with(&link.url(), 1, PATIENT).await.unwrap();
-        let taker = its.calls(Budget::default(), Bounds::default());
+        let taker = its.calls(Budget::default(), CallQuotas::default());
         // Opens its connection.
         taker.orphans(1).await.unwrap();
         link.freeze_after(messages);

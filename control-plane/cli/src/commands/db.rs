@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use asp_control::clock;
-use asp_store::archive::{self, ArchiveError, Source, Summary};
+use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
 use serde_json::{Value, json};
 
 use super::client::block_on;
@@ -45,7 +45,7 @@ pub fn run(command: &DbCommand) -> Result<(), Failure> {
 /// The operator's database.
 struct Open {
     name: String,
-    source: Source,
+    source: ArchiveDatabase,
 }
 
 impl Open {
@@ -54,7 +54,7 @@ impl Open {
         match database {
             Database::Postgres(server) => {
                 let server = Server { connections: CONNECTIONS, ..server };
-                let source = Source::Postgres(stores::connect(&server).await?);
+                let source = ArchiveDatabase::Postgres(stores::connect(&server).await?);
                 // The URL may hold a password.
                 Ok(Open { name: "PostgreSQL".into(), source })
             }
@@ -63,7 +63,7 @@ impl Open {
                 state_dir::create(&state_dir).with_context(|| format!("create {shown}"))?;
                 let name = format!("SQLite ({}, and the calls in {shown})", control.display());
                 let [calls, audit] = [CALLS_FILE, AUDIT_FILE].map(|file| state_dir.join(file));
-                Ok(Open { name, source: Source::Files { control, calls, audit } })
+                Ok(Open { name, source: ArchiveDatabase::Files { control, calls, audit } })
             }
             Database::Memory => {
                 let what = "names a database in memory, which is gone when its process ends";

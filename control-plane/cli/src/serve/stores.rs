@@ -20,7 +20,7 @@ use asp_store::heard_gateways::HeardGateways;
 use asp_store::ledger::{Budget, Ledger};
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
-use asp_store::records::{Bounds, CallRecords};
+use asp_store::records::{CallQuotas, CallRecords};
 
 use crate::settings::Settings;
 use crate::settings::database::{Database, Server};
@@ -121,7 +121,7 @@ impl Stores {
                 Ok(Calls::Files(Arc::new(calls), audit.clone()))
             }
             Stores::Postgres { database, audit, spool_bytes } => {
-                let calls = Arc::new(database.calls(Budget::default(), Bounds::default()));
+                let calls = Arc::new(database.calls(Budget::default(), CallQuotas::default()));
                 let file = settings.state_dir.join(AUDIT_SPOOL_FILE);
                 let spool = SpooledAudit::open(audit.clone(), &file, *spool_bytes).await;
                 let spool = spool.with_context(|| format!("open {}", file.display()))?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asp_store::bus::{Bus, BusError, BusEvent};
 use asp_store::records::{CallId, OwnerId};
-use asp_store::sessions::{DirectoryError, Entry, SessionDirectory, SessionId};
+use asp_store::sessions::{DirectoryError, SessionDirectory, SessionEntry, SessionId};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -70,7 +70,7 @@ impl Replicas {
     }
 
     /// The session is here from now on; `None` where the directory does not say what it knows of it.
-    pub(super) async fn enter(&self, session: SessionId, left: Duration) -> Option<Entry> {
+    pub(super) async fn enter(&self, session: SessionId, left: Duration) -> Option<SessionEntry> {
         self.noted(self.directory.enter(session, self.this, left).await)
     }
 
@@ -96,7 +96,7 @@ impl Replicas {
         message: Box<RawValue>,
     ) -> Result<(), Untold> {
         let entry = self.enter(session.sid(), left).await.ok_or(Untold)?;
-        let Entry::Open(known) = entry else { return Ok(()) };
+        let SessionEntry::Open(known) = entry else { return Ok(()) };
         let told = Told::Sent { session: session.sid(), message };
         let told = self.tell(self.others(session, known.gateways), &told).await;
         told.map_err(|error| {

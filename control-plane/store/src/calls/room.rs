@@ -6,7 +6,7 @@
 use sqlx::{Encode, Sqlite, Type};
 
 use super::{SWEEP_ROWS, SqliteCalls};
-use crate::records::{RecordError, RecordKey, Share};
+use crate::records::{CallQuota, RecordError, RecordKey};
 
 /// Returns the deletion of the earliest ended records of $1 beyond $2 records and $3 bytes, at most $4 of them.
 fn deletion(column: &str) -> String {
@@ -30,7 +30,7 @@ impl SqliteCalls {
         self.keep_to(OF_ORG, key.org.clone(), self.bounds.of_org).await
     }
 
-    async fn keep_to<H>(&self, column: &str, holder: H, share: Share) -> Result<(), RecordError>
+    async fn keep_to<H>(&self, column: &str, holder: H, share: CallQuota) -> Result<(), RecordError>
     where
         H: for<'q> Encode<'q, Sqlite> + Type<Sqlite> + Clone + Send + Sync + 'static,
     {

@@ -12,7 +12,7 @@ use sqlx::PgPool;
 use super::{PostgresCalls, SWEEP_REST, SWEEP_ROWS, has_turn, within};
 use crate::clock::milliseconds;
 use crate::ledger::rules::KEEP_ABANDONED;
-use crate::records::{Bounds, KEEP_PAST, RecordKey, Share};
+use crate::records::{CallQuota, CallQuotas, KEEP_PAST, RecordKey};
 
 /// Time after the start of a sweep in which no other process sweeps.
 const TURN: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ impl PostgresCalls {
 /// Deletion of records beyond the quotas.
 struct QuotaCleanup {
     pool: PgPool,
-    bounds: Bounds,
+    bounds: CallQuotas,
     longest: Duration,
 }
 
@@ -148,7 +148,7 @@ async fn is_over<'e, H>(
     database: impl sqlx::PgExecutor<'e>,
     of: (&str, &str),
     holder: H,
-    share: Share,
+    share: CallQuota,
 ) -> Result<bool, sqlx::Error>
 where
     H: for<'q> sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Sync + 'static,
@@ -165,7 +165,7 @@ async fn delete<H>(
     alone: &mut sqlx::PgConnection,
     of: (&str, &str),
     holder: H,
-    share: Share,
+    share: CallQuota,
 ) -> Result<u64, sqlx::Error>
 where
     H: for<'q> sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Sync + 'static,

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY,
-    Orphan, OwnerId, RecordError, RecordKey, STEADY, Saved, Share, Stand, State,
+    BELIEVED, CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM,
+    NOBODY, Orphan, OwnerId, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -19,7 +19,7 @@ const MAX_RECORDS: usize = 10_000;
 /// Records kept until the process ends.
 #[derive(Default)]
 pub struct MemoryRecords {
-    bounds: Bounds,
+    bounds: CallQuotas,
     inner: Mutex<Inner>,
 }
 
@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// Deletes the ended calls selected by `theirs` that exceed the quota.
-    fn make_room(&mut self, share: Share, theirs: impl Fn(&CallRecord) -> bool) {
+    fn make_room(&mut self, share: CallQuota, theirs: impl Fn(&CallRecord) -> bool) {
         let mut theirs: Vec<(i64, CallId, usize)> = self
             .records
             .iter()
@@ -120,7 +120,7 @@ impl Inner {
 
 impl MemoryRecords {
     /// Creates a store with other quotas.
-    pub fn bounded(bounds: Bounds) -> MemoryRecords {
+    pub fn bounded(bounds: CallQuotas) -> MemoryRecords {
         MemoryRecords { bounds, inner: Mutex::default() }
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan, OwnerId,
-    RecordError, RecordKey, Saved, Share, State,
+    CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY,
+    Orphan, OwnerId, RecordError, RecordKey, Saved, State,
 };
 use crate::clock::now_ms;
 
@@ -20,8 +20,10 @@ const LEASE: Duration = Duration::from_secs(60);
 const BEGAN: i64 = 5;
 const HOUR: Duration = Duration::from_secs(3600);
 /// Quotas that [`keeps_to_its_bounds`] expects.
-pub const SMALL: Bounds =
-    Bounds { of_user: Share { records: 3, bytes: 100 }, of_org: Share { records: 5, bytes: 1_000 } };
+pub const SMALL: CallQuotas = CallQuotas {
+    of_user: CallQuota { records: 3, bytes: 100 },
+    of_org: CallQuota { records: 5, bytes: 1_000 },
+};
 
 /// Returns the key of call number `n`.
 pub fn key(n: u8) -> RecordKey {

@@ -10,7 +10,7 @@ use redis::Script;
 use super::{Redis, RedisFault, lifetime};
 use crate::hex::hex;
 use crate::records::OwnerId;
-use crate::sessions::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
+use crate::sessions::{DirectoryError, MAX_GATEWAYS, OpenSession, SessionDirectory, SessionEntry, SessionId};
 
 /// A directory in Redis.
 pub struct RedisDirectory {
@@ -30,16 +30,16 @@ impl RedisDirectory {
         session: SessionId,
         left: Duration,
         (gateway, level): (String, String),
-    ) -> Result<Entry, DirectoryError> {
+    ) -> Result<SessionEntry, DirectoryError> {
         let mut enter = self.enter.prepare_invoke();
         enter.key(key(session)).arg(lifetime(left)).arg(MAX_GATEWAYS).arg(gateway).arg(level);
         let said: Vec<String> = self.redis.run(&enter).await?;
-        let [level, gateways @ ..] = said.as_slice() else { return Ok(Entry::Ended) };
+        let [level, gateways @ ..] = said.as_slice() else { return Ok(SessionEntry::Ended) };
         let log_level = match level.as_str() {
             "" => None,
             level => Some(level.parse().map_err(|_| unreadable())?),
         };
-        Ok(Entry::Open(Open { log_level, gateways: owners(gateways)? }))
+        Ok(SessionEntry::Open(OpenSession { log_level, gateways: owners(gateways)? }))
     }
 }
 
@@ -50,7 +50,7 @@ impl SessionDirectory for RedisDirectory {
         session: SessionId,
         gateway: OwnerId,
         left: Duration,
-    ) -> Result<Entry, DirectoryError> {
+    ) -> Result<SessionEntry, DirectoryError> {
         self.change(session, left, (hex(&gateway.0), String::new())).await
     }
 

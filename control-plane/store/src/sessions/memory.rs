@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
+use super::{DirectoryError, MAX_GATEWAYS, OpenSession, SessionDirectory, SessionEntry, SessionId};
 use crate::records::OwnerId;
 
 /// Sessions kept until the process ends.
@@ -17,22 +17,27 @@ pub struct MemoryDirectory {
 }
 
 struct SessionRow {
-    entry: Entry,
+    entry: SessionEntry,
     until: Instant,
 }
 
 impl MemoryDirectory {
     /// Applies `change` to a session that has not ended, and keeps it for at least `left`.
-    fn open(&self, session: SessionId, left: Duration, change: impl FnOnce(&mut Open) -> Open) -> Entry {
+    fn open(
+        &self,
+        session: SessionId,
+        left: Duration,
+        change: impl FnOnce(&mut OpenSession) -> OpenSession,
+    ) -> SessionEntry {
         let now = Instant::now();
         let mut rows = self.rows.lock();
         rows.retain(|_, row| row.until > now);
         let row = rows
             .entry(session)
-            .or_insert_with(|| SessionRow { entry: Entry::Open(Open::default()), until: now });
-        let Entry::Open(open) = &mut row.entry else { return Entry::Ended };
+            .or_insert_with(|| SessionRow { entry: SessionEntry::Open(OpenSession::default()), until: now });
+        let SessionEntry::Open(open) = &mut row.entry else { return SessionEntry::Ended };
         row.until = row.until.max(now + left);
-        Entry::Open(change(open))
+        SessionEntry::Open(change(open))
     }
 }
 
@@ -43,7 +48,7 @@ impl SessionDirectory for MemoryDirectory {
         session: SessionId,
         gateway: OwnerId,
         left: Duration,
-    ) -> Result<Entry, DirectoryError> {
+    ) -> Result<SessionEntry, DirectoryError> {
         Ok(self.open(session, left, |open| {
             open.gateways.retain(|other| *other != gateway);
             let others = open.clone();
@@ -70,10 +75,10 @@ impl SessionDirectory for MemoryDirectory {
 
     async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError> {
         let until = Instant::now() + left;
-        let before = self.rows.lock().insert(session, SessionRow { entry: Entry::Ended, until });
+        let before = self.rows.lock().insert(session, SessionRow { entry: SessionEntry::Ended, until });
         Ok(match before.map(|row| row.entry) {
-            Some(Entry::Open(open)) => open.gateways,
-            Some(Entry::Ended) | None => Vec::new(),
+            Some(SessionEntry::Open(open)) => open.gateways,
+            Some(SessionEntry::Ended) | None => Vec::new(),
         })
     }
 }

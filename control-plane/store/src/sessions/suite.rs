@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
+use super::{MAX_GATEWAYS, OpenSession, SessionDirectory, SessionEntry, SessionId};
 use crate::records::OwnerId;
 
 /// Long enough for every test.
@@ -17,8 +17,11 @@ fn gateway(number: u8) -> OwnerId {
     OwnerId([number; 16])
 }
 
-fn open(log_level: Option<u8>, gateways: &[u8]) -> Entry {
-    Entry::Open(Open { log_level, gateways: gateways.iter().map(|number| gateway(*number)).collect() })
+fn open(log_level: Option<u8>, gateways: &[u8]) -> SessionEntry {
+    SessionEntry::Open(OpenSession {
+        log_level,
+        gateways: gateways.iter().map(|number| gateway(*number)).collect(),
+    })
 }
 
 /// Runs the suite against an empty directory.
@@ -30,7 +33,7 @@ pub async fn run(directory: &dyn SessionDirectory) {
     forgets_what_cannot_be_used_any_more(directory).await;
 }
 
-async fn enter(directory: &dyn SessionDirectory, session: SessionId, number: u8) -> Entry {
+async fn enter(directory: &dyn SessionDirectory, session: SessionId, number: u8) -> SessionEntry {
     directory.enter(session, gateway(number), LEFT).await.unwrap()
 }
 
@@ -47,7 +50,7 @@ async fn remembers_the_gateways_that_came_last(directory: &dyn SessionDirectory)
         enter(directory, [3; 16], number).await;
     }
     let last: Vec<u8> = (3..many).collect();
-    let Entry::Open(known) = enter(directory, [3; 16], 100).await else { panic!("it has not ended") };
+    let SessionEntry::Open(known) = enter(directory, [3; 16], 100).await else { panic!("it has not ended") };
     let mut known: Vec<u8> = known.gateways.iter().map(|gateway| gateway.0[0]).collect();
     known.sort_unstable();
     assert_eq!(known, last);
@@ -66,13 +69,13 @@ async fn an_ended_session_stays_ended(directory: &dyn SessionDirectory) {
     let mut were_at = directory.end([5; 16], LEFT).await.unwrap();
     were_at.sort_unstable_by_key(|gateway| gateway.0);
     assert_eq!(were_at, [gateway(1), gateway(2)]);
-    assert_eq!(enter(directory, [5; 16], 1).await, Entry::Ended);
+    assert_eq!(enter(directory, [5; 16], 1).await, SessionEntry::Ended);
     directory.set_log_level([5; 16], 3, LEFT).await.unwrap();
-    assert_eq!(enter(directory, [5; 16], 3).await, Entry::Ended, "nothing brings it back");
+    assert_eq!(enter(directory, [5; 16], 3).await, SessionEntry::Ended, "nothing brings it back");
     assert_eq!(directory.end([5; 16], LEFT).await.unwrap(), [], "it was told once");
     // Unknown to this directory.
     assert_eq!(directory.end([6; 16], LEFT).await.unwrap(), []);
-    assert_eq!(enter(directory, [6; 16], 1).await, Entry::Ended);
+    assert_eq!(enter(directory, [6; 16], 1).await, SessionEntry::Ended);
 }
 
 async fn forgets_what_cannot_be_used_any_more(directory: &dyn SessionDirectory) {
@@ -81,7 +84,7 @@ async fn forgets_what_cannot_be_used_any_more(directory: &dyn SessionDirectory) 
     directory.enter([8; 16], gateway(1), LEFT).await.unwrap();
     directory.enter([8; 16], gateway(2), short).await.unwrap();
     let forgotten = async {
-        while enter(directory, [7; 16], 1).await == Entry::Ended {
+        while enter(directory, [7; 16], 1).await == SessionEntry::Ended {
             tokio::time::sleep(short / 4).await;
         }
     };

@@ -13,7 +13,7 @@ async fn start_without(server: &mut Server) -> (Postgres, PostgresCalls) {
     server.process.stop().await.unwrap();
     let database = Postgres::start(&server.url(), 2, Waits::default()).await.unwrap();
     server.start_again().await.unwrap();
-    let calls = database.calls(Budget::default(), Bounds::default());
+    let calls = database.calls(Budget::default(), CallQuotas::default());
     (database, calls)
 }
 

@@ -11,7 +11,7 @@ use asp_e2e::stores::Postgres;
 use asp_e2e::wait;
 use asp_store::ledger::Budget;
 use asp_store::postgres::{Postgres as Database, PostgresCalls};
-use asp_store::records::{Bounds, CallRecords, Lease, OwnerId};
+use asp_store::records::{CallQuotas, CallRecords, Lease, OwnerId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at};
 
@@ -96,7 +96,7 @@ async fn connect(server: &Postgres) -> Result<(Vec<Database>, Vec<Arc<PostgresCa
     let (mut databases, mut stores) = (Vec::new(), Vec::new());
     for _ in 0..usize::from(GATEWAYS).div_ceil(SHARING) {
         let database = Database::connect(&server.url(), 1).await?;
-        let calls = Arc::new(database.calls(Budget::default(), Bounds::default()));
+        let calls = Arc::new(database.calls(Budget::default(), CallQuotas::default()));
         stores.extend(std::iter::repeat_n(calls, SHARING));
         databases.push(database);
     }
@@ -156,7 +156,7 @@ async fn reads_are_counted(server: &Postgres, sheet: &mut Sheet) -> Result<()> {
 /// Ends the lease of one gateway: what it leaves must be found.
 async fn orphans_are_found(server: &Postgres, sheet: &mut Sheet) -> Result<()> {
     let database = Database::connect(&server.url(), 1).await?;
-    let store = database.calls(Budget::default(), Bounds::default());
+    let store = database.calls(Budget::default(), CallQuotas::default());
     for number in 1..GATEWAYS {
         store.renew(owner(number), 60 * LEASE).await?;
     }
