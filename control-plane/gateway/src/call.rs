@@ -43,6 +43,7 @@ pub mod question;
 pub mod registry;
 pub mod ruling;
 pub mod sampling;
+pub mod terms;
 #[cfg(test)]
 pub(crate) mod testkit;
 mod watched;

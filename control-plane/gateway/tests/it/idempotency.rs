@@ -53,6 +53,36 @@ async fn another_user_or_no_key_executes_and_another_request_is_refused() {
 }
 
 #[tokio::test]
+async fn a_malformed_key_or_deadline_is_refused_and_nothing_runs() {
+    let fixture = Fixture::new();
+    let plain = || once(&token("alice"), None, "m");
+    let no_text = {
+        let mut request = plain().with("idempotency-key", "k");
+        request.body["params"]["_meta"]["asp/idempotencyKey"] = 7.into();
+        request
+    };
+    let malformed = [
+        no_text,
+        plain().with("idempotency-key", ""),
+        plain().with("x-deadline-ms", "soon").with("idempotency-key", "k"),
+        plain().with("x-deadline-ms", "").with("idempotency-key", "k"),
+        plain().with("x-deadline-ms", "-1").with("idempotency-key", "k"),
+    ];
+    for request in malformed {
+        let answer = request.send(&fixture).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+        let error = answer.json()["error"].clone();
+        assert_eq!(
+            (&error["code"], &error["data"]["reason"]),
+            (&json!(-32602), &json!("invalid_params")),
+            "{error}"
+        );
+    }
+    let first = once(&token("alice"), Some("k"), "m").send(&fixture).await.json();
+    assert!(first["result"]["_meta"].get("asp/replayed").is_none(), "nothing ran under the key: {first}");
+}
+
+#[tokio::test]
 async fn a_legacy_request_id_that_was_used_is_refused_and_nothing_runs_twice() {
     let client = Legacy::connect(&Fixture::new(), "policy", "alice", "2025-11-25", json!({})).await;
     let params = json!({"name": "policy.once", "arguments": {"message": "m"}});

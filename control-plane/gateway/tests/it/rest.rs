@@ -160,6 +160,7 @@ async fn bad_requests_are_problems_and_leave_their_id_free() {
         ),
         (call.put(&json!({"to": "three"})).await, refused(422, "invalid_params")),
         (call.with("idempotency-key", &long).put(&json!({})).await, refused(400, "invalid_params")),
+        (call.with("x-deadline-ms", "soon").put(&json!({})).await, refused(400, "invalid_params")),
         (call.send(Method::DELETE, "").await, refused(405, "unknown_method")),
         (call.part("advance").send(Method::PUT, "").await, refused(405, "unknown_method")),
         (call.part("other").send(Method::GET, "").await, refused(404, "unknown_primitive")),

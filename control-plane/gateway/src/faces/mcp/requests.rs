@@ -4,25 +4,22 @@ use std::sync::Arc;
 
 use asp_edge::Reason;
 use asp_json::{Json, Members};
-use asp_proto::snapshot::Protocol;
+use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
-use super::codec::{Failure, Message, header};
+use super::codec::{Failure, Message};
 use super::completion;
 use super::context::{Answer, Context, trace_of};
 use super::lacking::{incapable, step_up};
 use super::lists::{self, List};
 use super::results::{self, Asked};
 use crate::call::outcome::Refusal;
+use crate::call::terms::{self, TermFault};
 use crate::call::{Aim, IdempotencyKey, Invocation};
-use crate::clock;
 use crate::faces::FaceRequest;
 use crate::pipeline::resolve::{Target, resolve};
 
-/// Longest idempotency key in characters (as Stripe's).
-const MAX_KEY: usize = 255;
 /// `_meta` member with an explicit idempotency key.
 const META_KEY: &str = "asp/idempotencyKey";
 
@@ -115,25 +112,21 @@ fn invocation(
     if context.revision.is_modern() {
         check_param_headers(request, entry, &arguments)?;
     }
+    let deadline = terms::deadline(&request.headers).map_err(malformed)?;
+    let idempotency_key = idempotency_key(request, message, context, (&entry.primitive, arguments.view()));
     Ok(Invocation {
         caller: request.caller.clone(),
         subject: request.subject(),
         server: request.server.clone(),
         protocol: Protocol::Mcp,
-        idempotency_key: idempotency_key(
-            request,
-            message,
-            context,
-            &entry.primitive.idempotency_argument,
-            &arguments,
-        )?,
+        idempotency_key: idempotency_key.map_err(malformed)?,
         entry: entry.clone(),
         arguments,
         meta: passed_meta(message),
         aim: Aim::Done,
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
-        deadline: deadline(request),
+        deadline,
         abilities: context.abilities,
         session: context.session.clone(),
         trace: trace_of(request, message),
@@ -172,29 +165,18 @@ fn idempotency_key(
     request: &FaceRequest,
     message: &Message,
     context: &Context,
-    argument: &str,
-    arguments: &Value,
-) -> Result<Option<IdempotencyKey>, Failure> {
-    let explicit = message
-        .meta(META_KEY)
-        .and_then(Value::as_str)
-        .or_else(|| header(&request.headers, "idempotency-key"))
-        .or_else(|| if argument.is_empty() { None } else { arguments.get(argument)?.as_str() });
-    match explicit {
-        Some(key) if key.is_empty() || key.chars().count() > MAX_KEY => Err(Failure::with(
-            Reason::InvalidParams,
-            &format!("an idempotency key has 1 to {MAX_KEY} characters"),
-        )
-        .in_call()),
-        Some(key) => Ok(Some(IdempotencyKey::Explicit(key.into()))),
-        None if context.session.is_empty() => Ok(None),
-        None => Ok(message
-            .id_text()
-            .map(|id| IdempotencyKey::SessionRequest { session: context.session.clone(), id: id.into() })),
-    }
+    (primitive, arguments): (&Primitive, &Value),
+) -> Result<Option<IdempotencyKey>, TermFault> {
+    let own = message.meta(META_KEY).filter(|key| !key.is_null());
+    let session_request =
+        |id: &str| IdempotencyKey::SessionRequest { session: context.session.clone(), id: id.to_owned() };
+    Ok(match terms::idempotency_key(own, &request.headers, primitive, arguments)? {
+        Some(key) => Some(IdempotencyKey::Explicit(key)),
+        None if context.session.is_empty() => None,
+        None => message.id_text().map(session_request),
+    })
 }
 
-/// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.
-fn deadline(request: &FaceRequest) -> Option<Instant> {
-    clock::instant(header(&request.headers, "x-deadline-ms")?.parse().ok()?)
+fn malformed(fault: TermFault) -> Failure {
+    Failure::with(Reason::InvalidParams, &fault.to_string()).in_call()
 }

@@ -20,14 +20,12 @@ use super::problem::Problem;
 use super::waiting::Place;
 use crate::call::chosen::Chosen;
 use crate::call::outcome::{Outcome, Refusal};
+use crate::call::terms::{self, TermFault};
 use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation};
-use crate::clock;
 use crate::durable::active::ActiveFault;
 use crate::durable::active::told::kept_for;
 use crate::faces::FaceRequest;
 
-/// Longest idempotency key in characters, as over MCP.
-const MAX_KEY: usize = 255;
 /// How long a client waits to learn whether a call is begun at all; later it is told by the call.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -82,34 +80,17 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
 fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem> {
     let entry = request.tool(tool)?;
     let arguments = request.object()?;
-    let deadline = deadline(request)?;
+    let deadline = terms::deadline(&request.headers).map_err(malformed)?;
     let place = (request.server.message.name.as_str(), name);
     let chosen = Chosen::of(&request.caller, place, &entry.primitive.version, &arguments);
-    let given = request.header("idempotency-key").or_else(|| {
-        let argument = entry.primitive.idempotency_argument.as_str();
-        if argument.is_empty() { None } else { arguments.get(argument)?.as_str() }
-    });
-    let key = match given {
-        Some(key) if key.is_empty() || key.chars().count() > MAX_KEY => {
-            let detail = format!("an idempotency key has 1 to {MAX_KEY} characters");
-            return Err(Problem::invalid(StatusCode::BAD_REQUEST, &detail));
-        }
-        Some(key) => key.to_owned(),
-        // One id is one call, also for whoever executes it.
-        None => chosen.id().to_string(),
-    };
+    let key = terms::idempotency_key(None, &request.headers, &entry.primitive, &arguments);
+    // One id is one call, also for whoever executes it.
+    let key = key.map_err(malformed)?.unwrap_or_else(|| chosen.id().to_string());
     Ok(Asked { entry, name: name.into(), key, arguments, chosen, deadline })
 }
 
-/// `X-Deadline-Ms`: an absolute deadline as Unix milliseconds.
-fn deadline(request: &FaceRequest) -> Result<Option<Instant>, Problem> {
-    let Some(at) = request.header("x-deadline-ms") else { return Ok(None) };
-    if at.is_empty() || !at.bytes().all(|byte| byte.is_ascii_digit()) {
-        let detail = "X-Deadline-Ms is a time in Unix milliseconds";
-        return Err(Problem::invalid(StatusCode::BAD_REQUEST, detail));
-    }
-    // More than a clock can say is no deadline.
-    Ok(at.parse().ok().and_then(clock::instant))
+fn malformed(fault: TermFault) -> Problem {
+    Problem::invalid(StatusCode::BAD_REQUEST, &fault.to_string())
 }
 
 fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {

@@ -1,0 +1,124 @@
+//! The idempotency key and the deadline of a request, as a client of any protocol over HTTP sends them.
+//!
+//! Refuses: a key or a deadline that is malformed. Keeps true: protocols read both by one rule, and what a client sends is followed
+//! or refused, never ignored: a call that may have effects does not run twice, or too late, because of a typing error.
+
+use asp_proto::snapshot::Primitive;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::clock;
+
+/// Maximum length of an idempotency key in characters (as Stripe's).
+pub const MAX_KEY: usize = 255;
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const DEADLINE: HeaderName = HeaderName::from_static("x-deadline-ms");
+
+/// The reason for which a request's key or deadline is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TermFault {
+    #[error("an idempotency key has 1 to {} characters", MAX_KEY)]
+    Key,
+    #[error("X-Deadline-Ms is a time in Unix milliseconds")]
+    Deadline,
+}
+
+/// Returns the key that the caller gave: `own`, from where the protocol has a place of its own for it, else `Idempotency-Key`, else
+/// the argument that the primitive's spec names.
+pub fn idempotency_key(
+    own: Option<&Value>,
+    headers: &HeaderMap,
+    primitive: &Primitive,
+    arguments: &Value,
+) -> Result<Option<String>, TermFault> {
+    let key = match (own, headers.get(KEY)) {
+        (Some(own), _) => Some(own.as_str().ok_or(TermFault::Key)?),
+        (None, Some(header)) => Some(text(header).ok_or(TermFault::Key)?),
+        (None, None) => argument(primitive, arguments),
+    };
+    match key {
+        Some(key) if key.is_empty() || key.chars().count() > MAX_KEY => Err(TermFault::Key),
+        key => Ok(key.map(str::to_owned)),
+    }
+}
+
+/// Returns the deadline that the caller asks for: `X-Deadline-Ms`, an absolute time in Unix milliseconds.
+pub fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, TermFault> {
+    let Some(header) = headers.get(DEADLINE) else { return Ok(None) };
+    let at = text(header).ok_or(TermFault::Deadline)?;
+    if at.is_empty() || !at.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(TermFault::Deadline);
+    }
+    // More than a clock can say is no deadline.
+    Ok(at.parse().ok().and_then(clock::instant))
+}
+
+/// A header's value without white space around it; `None` where it is not visible ASCII.
+fn text(header: &HeaderValue) -> Option<&str> {
+    header.to_str().ok().map(str::trim)
+}
+
+fn argument<'a>(primitive: &Primitive, arguments: &'a Value) -> Option<&'a str> {
+    let name = primitive.idempotency_argument.as_str();
+    if name.is_empty() { None } else { arguments.get(name)?.as_str() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::clock::unix_ms;
+
+    fn headers(name: HeaderName, value: &[u8]) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_bytes(value).unwrap())])
+    }
+
+    #[test]
+    fn a_key_comes_from_the_protocol_then_the_header_then_the_argument() {
+        let primitive = Primitive { idempotency_argument: "order".into(), ..Primitive::default() };
+        let key = |own: Option<&Value>, headers: &HeaderMap, arguments: Value| {
+            idempotency_key(own, headers, &primitive, &arguments)
+        };
+        let (none, sent) = (HeaderMap::new(), headers(KEY, b" header "));
+        let own = json!("own");
+        let order = || json!({"order": "argument"});
+        assert_eq!(key(Some(&own), &sent, order()), Ok(Some("own".into())));
+        assert_eq!(key(None, &sent, order()), Ok(Some("header".into())));
+        assert_eq!(key(None, &none, order()), Ok(Some("argument".into())));
+        assert_eq!(key(None, &none, json!({})), Ok(None));
+    }
+
+    #[test]
+    fn a_malformed_key_is_refused_and_never_replaced_by_another_one() {
+        let primitive = Primitive { idempotency_argument: "order".into(), ..Primitive::default() };
+        let key = |own: Option<&Value>, headers: &HeaderMap, order: &str| {
+            idempotency_key(own, headers, &primitive, &json!({"order": order}))
+        };
+        let none = HeaderMap::new();
+        let longest = "é".repeat(MAX_KEY);
+        assert_eq!(key(None, &none, &longest), Ok(Some(longest.clone())));
+        for bad in [String::new(), format!("{longest}é")] {
+            assert_eq!(key(Some(&bad.as_str().into()), &none, "k"), Err(TermFault::Key), "{bad}");
+            assert_eq!(key(None, &none, &bad), Err(TermFault::Key), "{bad}");
+        }
+        assert_eq!(key(Some(&json!(7)), &none, "k"), Err(TermFault::Key));
+        for bad in [b"".as_slice(), "ké".as_bytes()] {
+            assert_eq!(key(None, &headers(KEY, bad), "k"), Err(TermFault::Key));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_deadline_is_a_time_in_milliseconds_and_anything_else_is_refused() {
+        let of = |value: &[u8]| deadline(&headers(DEADLINE, value));
+        assert_eq!(deadline(&HeaderMap::new()), Ok(None));
+        let soon = (unix_ms() + 60_000).to_string();
+        assert!(of(soon.as_bytes()).is_ok_and(|deadline| deadline.is_some_and(|at| at > Instant::now())));
+        assert!(of(b" 1 ").is_ok_and(|deadline| deadline.is_some_and(|at| at <= Instant::now())));
+        assert_eq!(of("9".repeat(30).as_bytes()), Ok(None), "later than a clock can say");
+        for bad in ["", "soon", "-1", "+1", "1.5", "1 2", "１"] {
+            assert_eq!(of(bad.as_bytes()), Err(TermFault::Deadline), "{bad}");
+        }
+    }
+}
