@@ -1,20 +1,16 @@
 //! The sealed `requestState` of MCP 2026-07-28: which call a client's next request goes on with.
 //!
 //! Keeps true: a state is attacker input: it opens only for the same principal, server and request parameters, until it
-//! expires, and its call can be found for as long.
+//! expires, which is when the promise of its call does.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
 use serde_json::Value;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::call::Call;
 use crate::call::principal::principal;
-use crate::call::question::input_timeout;
-use crate::call::registry::CallRegistry;
 use crate::clock::unix_seconds;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
@@ -22,9 +18,6 @@ use crate::seal::{Purpose, Sealer};
 mod plain;
 
 use plain::Plain;
-
-/// A state's life beyond the call's input timeout: a late answer finds its call and is told that it came too late.
-const SLACK: Duration = Duration::from_secs(600);
 
 /// What a state says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,16 +29,14 @@ pub struct RequestState {
 }
 
 impl RequestState {
-    /// The state that goes on with `call` after event `next_event`; the call is kept for it.
+    /// Issues the state that goes on with `call` after event `next_event`; `life` is how long the call is promised for it.
     pub fn issue(
         sealer: &Sealer,
-        registry: &CallRegistry,
-        call: &Arc<Call>,
+        call: &Call,
         digest: [u8; 32],
         next_event: u64,
+        life: Duration,
     ) -> Option<String> {
-        let life = input_timeout(&call.entry.primitive) + SLACK;
-        registry.promise(call, Instant::now() + life);
         let plain = Plain {
             call: call.id,
             expires: unix_seconds() + life.as_secs(),

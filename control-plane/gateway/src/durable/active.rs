@@ -26,6 +26,7 @@ use super::shared_calls::SharedCalls;
 use super::shared_events::{Rows, SharedEvents};
 use super::shared_followers::SharedFollowers;
 use crate::call::Call;
+use crate::call::bounds::kept_for;
 use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
 use crate::digest;
@@ -407,7 +408,7 @@ async fn in_time<T, E: std::fmt::Display>(
 /// its gateway; one that is only gone on with, as long as that makes sense.
 fn key(call: &Call, resumes: bool) -> RecordKey {
     let deadline = record::deadline_ms(call);
-    let promised = u64::try_from(told::kept_for(&call.entry.primitive).as_millis()).unwrap_or(u64::MAX);
+    let promised = u64::try_from(kept_for(&call.entry.primitive).as_millis()).unwrap_or(u64::MAX);
     let told_until = call.began_ms().saturating_add(promised);
     let expires = if resumes { deadline } else { deadline.max(told_until) };
     RecordKey {

@@ -120,9 +120,8 @@ impl Pipeline {
     /// stored first, so that it does not end with the last client that leaves elsewhere.
     pub(crate) async fn attend(&self, arrival: &Arrival, caller: &Arc<Caller>) {
         let call = arrival.call();
-        self.running.attend(call, caller);
         // From here on the arrival counts, which ends also if its client does not wait.
-        call.authority.leave();
+        self.renew_authority(call, caller);
         if self.running.is_mirror(call)
             && let Some(followers) = self.active.followers()
         {

@@ -49,9 +49,6 @@ const NO_RUNTIME_FOR: Duration = Duration::from_secs(300);
 const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// How long a worker may take to save and yield when its gateway ends.
 const YIELD: Duration = Duration::from_secs(3);
-/// How long a call that was taken over can be found beyond its time: as long as a request state lives beyond the input
-/// timeout.
-const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
 const SEALED: &str = "its record does not open, unless another gateway was faster: gateways that share a store need the same ASP_SEAL_KEY";
 const NOT_SERVED: &str = "its server, or its primitive in this version, is not in this gateway's snapshot";
 const NO_RUNTIME: &str = "no runtime of its language is there";
@@ -217,8 +214,7 @@ impl Pipeline {
         call.authority.leave();
         self.metrics.call_began();
         self.running.enter(&call, &snapshot);
-        self.registry.promise(&call, call.deadline() + KEEP_ENDED);
-        self.active.tell(&call);
+        self.promise_taken_over(&call);
         // What its caller sent while no gateway ran it.
         call.ownership.nudge();
         self.taken_over.insert(&call);
@@ -380,7 +376,7 @@ impl Pipeline {
         call.finish(outcome);
         let call = Arc::new(call);
         if is_known {
-            self.registry.promise(&call, now + ended.left.min(KEEP_ENDED));
+            self.promise_ended(&call, ended.left);
         }
         Ok(Some(call))
     }

@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{ActiveFault, ActiveTable, Record, context, in_time, told};
+use super::{ActiveFault, ActiveTable, Record, context, in_time};
+use crate::call::bounds::KEEP;
 use crate::seal::Purpose;
 
 /// Time limit of taking a call over. A store that takes the call after the limit is asked for it later.
@@ -148,7 +149,7 @@ impl ActiveTable {
     /// under its key, else unknown, and its key is abandoned. False when another gateway was
     /// faster, or one has no room for those that wait.
     pub async fn give_up(&self, orphan: &Orphan) -> Result<bool, ActiveFault> {
-        in_time(self.store.give_up(orphan, self.owner, told::KEEP)).await
+        in_time(self.store.give_up(orphan, self.owner, KEEP)).await
     }
 
     fn open(&self, orphan: Orphan, row: &CallRecord) -> Option<AbandonedCall> {

@@ -16,9 +16,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::told::{Kept, kept_for};
+use super::told::Kept;
 use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, in_time, key, lost};
 use crate::call::Call;
+use crate::call::bounds::{KEEP, kept_for};
 use crate::call::outcome::Outcome;
 use crate::clock::unix_ms;
 use crate::seal::Purpose;
@@ -277,7 +278,7 @@ impl ActiveTable {
         let at = context(&key.call, &key.org, &key.plugin, 0);
         let sealed = self.seal(Purpose::Outcome, &at, &plain)?;
         let keep = (call.started + kept_for(&call.entry.primitive)).saturating_duration_since(Instant::now());
-        let keep = keep.clamp(super::told::KEEP, MAX_KEEP);
+        let keep = keep.clamp(KEEP, MAX_KEEP);
         let end = End { state: outcome.state(), record: self.telling(call)?, outcome: sealed, keep };
         Ok((key, end))
     }

@@ -21,16 +21,13 @@ use uuid::Uuid;
 use super::ending::Ending;
 use super::{ActiveFault, ActiveTable, context, in_time, key, runs};
 use crate::call::Call;
-use crate::call::bounds::lifetime_bound;
+use crate::call::bounds::KEEP;
 use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::principal::principal;
 use crate::clock::unix_ms;
 use crate::durable::record::Record;
 use crate::seal::Purpose;
-
-/// How long a record is kept after its call has ended.
-pub const KEEP: Duration = Duration::from_secs(3600);
 
 /// How a call ended, as its record says it. Variants are only added: gateways of two versions share records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,11 +103,6 @@ pub struct EndedCall {
     pub kept: Option<Kept>,
     /// How long its record stays.
     pub left: Duration,
-}
-
-/// How long after it began a call of the primitive can be found at least, if somebody was told of it.
-pub fn kept_for(primitive: &Primitive) -> Duration {
-    lifetime_bound(primitive, true).clamp(KEEP, MAX_KEEP)
 }
 
 impl ActiveTable {

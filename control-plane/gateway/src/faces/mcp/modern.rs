@@ -363,9 +363,8 @@ impl Era for Modern {
         // A retry must repeat the parameters that are not its own.
         let method = self.message.method.as_deref().unwrap_or_default();
         let digest = RequestState::digest(method, self.message.params.as_deref());
-        let registry = &self.gateway.pipeline.registry;
-        let state = RequestState::issue(&self.gateway.sealer, registry, call, digest, next_event)?;
-        self.gateway.pipeline.active.tell(call);
+        let life = self.gateway.pipeline.promise_retry(call);
+        let state = RequestState::issue(&self.gateway.sealer, call, digest, next_event, life)?;
         let mut result = Members::default();
         result.insert("resultType", "input_required");
         result.insert("inputRequests", questions::requests(&questions));

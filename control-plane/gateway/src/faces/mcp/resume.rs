@@ -19,8 +19,6 @@ use crate::gateway::Gateway;
 use crate::sessions::Session;
 use crate::sessions::session::Following;
 
-/// How long after its time a call can be come back to.
-const KEEP: Duration = Duration::from_secs(120);
 /// How long a stream whose client polls is quiet before it is closed.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -55,11 +53,7 @@ impl Resumable {
         if !session.is_kept() || progress_token.as_ref().is_some_and(|token| token.len() > MAX_TOKEN) {
             return None;
         }
-        gateway.pipeline.registry.promise(call, call.deadline() + KEEP);
-        if gateway.pipeline.replicas.is_some() {
-            // Its client may come back by way of another gateway when this one is gone.
-            gateway.pipeline.active.tell(call);
-        }
+        gateway.pipeline.promise_stream(call);
         Some(Resumable {
             gateway: gateway.clone(),
             call: call.clone(),
@@ -101,11 +95,8 @@ impl Resumable {
 }
 
 impl Drop for Resumable {
-    /// Where the call goes on, its client may come back by way of another gateway, which is told how it ends.
     fn drop(&mut self) {
-        if self.call.outcome().is_none() {
-            self.gateway.pipeline.active.tell(&self.call);
-        }
+        self.gateway.pipeline.leave_stream(&self.call);
     }
 }
 

@@ -14,7 +14,6 @@ use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::{Value, json};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::codec::{Failure, Message, error_object};
@@ -22,12 +21,13 @@ use super::lacking::{TASKS, TASKS_EXTENSION, has_scopes, has_scopes_of, incapabl
 use super::questions;
 use super::results::{self, Asked};
 use crate::call::authority::Attachment;
+use crate::call::bounds::kept_for;
 use crate::call::event::Event;
 use crate::call::event::log::{EventReader, Logged};
 use crate::call::follower::Standing;
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
-use crate::durable::active::told::{Seen, kept_for};
+use crate::durable::active::told::Seen;
 use crate::durable::inbox::InboxFault;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
@@ -79,16 +79,11 @@ pub(super) async fn create(
     call: &Arc<Call>,
     abilities: ClientAbilities,
 ) -> Result<Members, Attachment> {
-    let pipeline = &request.gateway.pipeline;
     let _announcing = Announcing(Attachment::to(call.clone(), abilities));
-    if let Err(error) = pipeline.active.announce(call).await {
-        tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call does not become a task, because the store does not take it; its client waits for the answer");
-        return Err(Attachment::to(call.clone(), abilities));
+    match request.gateway.pipeline.promise_task(call).await {
+        true => Ok(described(call, "working")),
+        false => Err(Attachment::to(call.clone(), abilities)),
     }
-    pipeline.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
-    // Nobody waits here any more, and the call outlives the token it began with.
-    call.authority.keep();
-    Ok(described(call, "working"))
 }
 
 /// How a task stands, and again whenever that changes, to its end.
@@ -200,8 +195,7 @@ async fn of_task(
             let results = results.ok_or_else(|| {
                 Failure::with(Reason::InvalidParams, "params.inputResponses must be an object").in_call()
             })?;
-            pipeline.running.attend(&call, &request.caller);
-            call.authority.leave();
+            pipeline.renew_authority(&call, &request.caller);
             let answers = questions::answers(&call.questions, &results);
             pipeline.answer_each(&call, answers).await.map_err(inbox_fault)?;
         }

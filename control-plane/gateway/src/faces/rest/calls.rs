@@ -69,8 +69,7 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
         (None, error) => Some(questions::no_answer(&question, error)),
     };
     let answer = answer.ok_or_else(|| misfit("the result is none of what was asked"))?;
-    request.gateway.pipeline.running.attend(&call, &request.caller);
-    call.authority.leave();
+    request.gateway.pipeline.renew_authority(&call, &request.caller);
     let answered = request.gateway.pipeline.answer(&call, &question.id, answer).await;
     if !answered.map_err(Problem::of_inbox_fault)? {
         return match call.questions.find(&question.id) {
