@@ -41,6 +41,7 @@ pub mod page;
 pub mod principal;
 pub mod question;
 pub mod registry;
+pub mod remote;
 pub mod ruling;
 pub mod sampling;
 pub mod terms;

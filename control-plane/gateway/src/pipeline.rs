@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod approve;
+mod caller_input;
 pub mod calls;
 pub mod capabilities;
 mod conclusion;
@@ -18,6 +19,7 @@ pub mod inspect;
 pub mod ledger;
 pub mod limits;
 pub mod listings;
+pub mod lookup;
 mod mirror;
 pub mod output;
 pub(crate) mod passes;
@@ -27,6 +29,7 @@ pub mod resolve;
 pub mod rules;
 pub mod running;
 pub mod takeover;
+mod telling;
 
 use std::sync::{Arc, OnceLock, Weak};
 

@@ -6,10 +6,12 @@
 
 use asp_edge::Caller;
 use asp_json::Json;
+use asp_proto::snapshot::Primitive;
 use asp_snapshot::version;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::Call;
 use super::principal::principal;
 use crate::clock::unix_ms;
 use crate::digest;
@@ -50,6 +52,34 @@ impl Chosen {
     /// Whether both were put with the same arguments; the order of members does not count.
     pub fn asks_the_same(&self, other: &Chosen) -> bool {
         self.arguments == other.arguments
+    }
+}
+
+/// A request that made a call under an id that its client chose.
+#[derive(Clone, Debug)]
+pub struct Put {
+    /// That id.
+    pub name: String,
+    /// The id of the primitive that it calls.
+    pub primitive: String,
+    pub key: Option<String>,
+    pub chosen: Chosen,
+}
+
+impl Put {
+    /// Returns the request that made a call; `None` if its client did not choose the id.
+    pub fn of(call: &Call) -> Option<Put> {
+        Some(Put {
+            name: call.protocol_request_id.clone(),
+            primitive: call.entry.primitive.id.clone(),
+            key: call.idempotency_key.clone(),
+            chosen: call.chosen?,
+        })
+    }
+
+    /// Whether it was put to this primitive: another major version of one is another one.
+    pub fn is_of(&self, primitive: &Primitive) -> bool {
+        self.primitive == primitive.id && self.chosen.is_of(&primitive.version)
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use asp_proto::snapshot::Primitive;
 use asp_store::ledger::LedgerError;
 use asp_store::records::{CallId, CallRecords, Lease, OwnerId, RecordKey, STEADY, Saved, State};
 use async_trait::async_trait;
@@ -29,6 +28,7 @@ use crate::call::Call;
 use crate::call::bounds::kept_for;
 use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
+use crate::call::remote::versioned;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
@@ -428,11 +428,7 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
 
 /// What runs the call, as an operator reads it.
 fn plugin(call: &Call) -> String {
-    runs(&call.entry.primitive)
-}
-
-fn runs(primitive: &Primitive) -> String {
-    format!("{}@{}", primitive.id, primitive.version)
+    versioned(&call.entry.primitive)
 }
 
 /// What is sealed opens only for its call, its caller's org, its plugin and its number.

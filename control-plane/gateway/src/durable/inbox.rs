@@ -21,6 +21,7 @@ use crate::call::authority::Departure;
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
 use crate::call::question::Answer;
+use crate::call::remote::InputFault;
 use crate::digest;
 use crate::said_once::SaidOnce;
 use crate::seal::{Purpose, Sealer};
@@ -56,20 +57,6 @@ pub enum CallerInput {
         gateway: [u8; 16],
         departure: Departure,
     },
-}
-
-/// The reason for which an answer or a cancel was not stored; nothing comes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InboxFault {
-    #[error("the call runs at another gateway, which does not hear of this: send it again")]
-    Unavailable,
-    #[error("too many answers wait for the gateway that runs the call: send this again")]
-    Full,
-    #[error(
-        "the call runs at another gateway, to which answers of up to {} KiB can be passed on: send a shorter one",
-        MAX_MESSAGE / 1024
-    )]
-    TooLarge,
 }
 
 /// An entry that was read and is still stored.
@@ -136,21 +123,21 @@ impl Inboxes {
         (org, call): (&str, Uuid),
         left: Duration,
         input: &CallerInput,
-    ) -> Result<bool, InboxFault> {
+    ) -> Result<bool, InputFault> {
         let name = input.name();
-        let plain = serde_json::to_vec(input).map_err(|_| InboxFault::Unavailable)?;
+        let plain = serde_json::to_vec(input).map_err(|_| InputFault::Unavailable)?;
         // The gateway of the call may hear it over the bus alone, with what names the call.
         if plain.len() > MAX_MESSAGE - 1024 {
-            return Err(InboxFault::TooLarge);
+            return Err(InputFault::TooLarge);
         }
         let sealed = self.sealer.seal_bytes(Purpose::Inbox, &place(call, name), &plain);
-        let sealed = Bytes::from(sealed.map_err(|_| InboxFault::Unavailable)?);
+        let sealed = Bytes::from(sealed.map_err(|_| InputFault::Unavailable)?);
         let put = self.inbox.put(id(org, call), name, sealed, left.saturating_add(KEEP)).await;
         match self.noted(put) {
             Some(Put::Stored) => Ok(true),
             Some(Put::Exists) => self.has((org, call), name, input).await,
-            Some(Put::Full) => Err(InboxFault::Full),
-            None => Err(InboxFault::Unavailable),
+            Some(Put::Full) => Err(InputFault::Full),
+            None => Err(InputFault::Unavailable),
         }
     }
 
@@ -160,9 +147,9 @@ impl Inboxes {
         (org, call): (&str, Uuid),
         name: EntryName,
         input: &CallerInput,
-    ) -> Result<bool, InboxFault> {
+    ) -> Result<bool, InputFault> {
         let read = self.inbox.read(id(org, call)).await;
-        let entries = self.noted(read).ok_or(InboxFault::Unavailable)?;
+        let entries = self.noted(read).ok_or(InputFault::Unavailable)?;
         let entry = entries.into_iter().find(|(other, _)| *other == name);
         Ok(entry.and_then(|(name, sealed)| self.open(call, name, &sealed)).as_ref() == Some(input))
     }

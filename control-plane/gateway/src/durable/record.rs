@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::call::chosen::Chosen;
+use crate::call::chosen::{Chosen, Put};
 use crate::call::claim::LedgerClaim;
 use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
@@ -74,34 +74,6 @@ fn as_sent<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error>
 /// The `_meta` of a record of an earlier version.
 fn no_meta() -> Json {
     Members::default().to_json()
-}
-
-/// A request that made a call under an id that its client chose.
-#[derive(Clone, Copy)]
-pub struct Put<'a> {
-    /// That id.
-    pub name: &'a str,
-    /// The id of what it calls.
-    pub primitive: &'a str,
-    pub key: Option<&'a str>,
-    pub chosen: &'a Chosen,
-}
-
-impl<'a> Put<'a> {
-    /// Whether it was put to this primitive: other major versions of one are others.
-    pub fn is_of(&self, primitive: &Primitive) -> bool {
-        self.primitive == primitive.id && self.chosen.is_of(&primitive.version)
-    }
-
-    /// The same of a call that is here.
-    pub fn of(call: &'a Call) -> Option<Put<'a>> {
-        Some(Put {
-            name: &call.protocol_request_id,
-            primitive: &call.entry.primitive.id,
-            key: call.idempotency_key.as_deref(),
-            chosen: call.chosen.as_ref()?,
-        })
-    }
 }
 
 /// What the client's token said.
@@ -201,12 +173,12 @@ impl Record {
     }
 
     /// The request that made the call, where its client chose the call's id.
-    pub fn put(&self) -> Option<Put<'_>> {
+    pub fn put(&self) -> Option<Put> {
         Some(Put {
-            name: &self.protocol_request_id,
-            primitive: &self.primitive,
-            key: self.idempotency_key.as_deref(),
-            chosen: self.chosen.as_ref()?,
+            name: self.protocol_request_id.clone(),
+            primitive: self.primitive.clone(),
+            key: self.idempotency_key.clone(),
+            chosen: self.chosen?,
         })
     }
 

@@ -1,10 +1,9 @@
-//! Calls that run at another gateway, as this one shows them: what they say and ask there, and what their callers answer here.
+//! Calls that run at another gateway, as this one shows them: what they say and ask there.
 //!
 //! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched;
 //! events have the numbers they have there, unless the call counts anew there: then they are told after those of before, under
-//! the name of a log that no other gateway knows; who may not see it any more, or whose token is over, is shown nothing more; an
-//! answer and a cancel are stored before their caller is told that they were taken (I-13), and go to the gateway that runs the call
-//! by then; a mirror that nobody follows is let go; whoever asks for a call that is followed here gets the same mirror; that its
+//! the name of a log that no other gateway knows; who may not see it any more, or whose token is over, is shown nothing more; a
+//! mirror that nobody follows is let go; whoever asks for a call that is followed here gets the same mirror; that its
 //! clients have left, or that their token has expired, cancels nothing: the gateway that runs the call is told, and asks the others.
 
 use std::collections::HashMap;
@@ -12,31 +11,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_snapshot::VirtualServer;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::telling::Telling;
+use super::lookup::GONE;
 use super::running::end_if_expired;
-use super::takeover::GONE;
+use super::telling::Telling;
 use crate::call::authority::Arrival;
-use crate::call::bounds::lifetime_bound;
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
 use crate::call::outcome::{Outcome, Refusal, Withdrawal};
 use crate::call::question::{Answer, Question};
 use crate::call::{Call, State, principal};
 use crate::durable::active::told::{Seen, Stands};
-use crate::durable::inbox::{CallerInput, InboxFault};
+use crate::durable::inbox::CallerInput;
 use crate::durable::shared_events::{KeptEvent, KeptEvents};
 use crate::durable::shared_followers::RENEW_EVERY;
 use crate::pipeline::Pipeline;
-use crate::sessions::Told;
-
-mod telling;
 
 /// How soon it is looked for more: at first, and where nothing comes.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
@@ -95,7 +89,7 @@ impl Pipeline {
         call.ownership.pass_on();
         call.ownership.tells();
         call.hand_over();
-        call.enter(seen.state);
+        call.enter(seen.call.state);
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
             call.ownership.claims(claim);
         }
@@ -127,112 +121,6 @@ impl Pipeline {
         {
             // Otherwise the mirror stores it later.
             let _ = followers.enter(call.id).await;
-        }
-    }
-
-    /// Answers a question of a call that runs here, or is another gateway's by now: then the answer is stored for that gateway.
-    /// False if no such question is open, the answer is none to it, or another one was stored before it. After an error the question
-    /// is open as before.
-    pub(crate) async fn answer(
-        self: &Arc<Self>,
-        call: &Call,
-        question: &str,
-        answer: Answer,
-    ) -> Result<bool, InboxFault> {
-        if call.ownership.is_passed_on() {
-            if !call.questions.takes(question, &answer) {
-                return Ok(false);
-            }
-            let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
-            if !self.store(&input, (call.caller.org.as_str(), call.id), kept_until(call)).await? {
-                // It has its answer, which the gateway that runs the call applies.
-                call.questions.withdraw(question);
-                return Ok(false);
-            }
-            if !self.running.is_mirror(call) {
-                // Nobody who waits for it here passes it on.
-                tokio::spawn(Telling::of(self, call).tell(input, true));
-            }
-            // What is stored is taken, whatever became of the question here.
-            call.questions.answer(question, answer);
-            return Ok(true);
-        }
-        Ok(call.questions.answer(question, answer))
-    }
-
-    /// The same for several questions; those before one that is not stored have their answers.
-    pub(crate) async fn answer_each(
-        self: &Arc<Self>,
-        call: &Call,
-        answers: Vec<(String, Answer)>,
-    ) -> Result<(), InboxFault> {
-        for (question, answer) in answers {
-            self.answer(call, &question, answer).await?;
-        }
-        Ok(())
-    }
-
-    /// Asks a call to end that runs here, or is another gateway's by now: then that is stored for that gateway.
-    pub(crate) async fn cancel(self: &Arc<Self>, call: &Call) -> Result<(), InboxFault> {
-        let is_elsewhere = call.ownership.is_continued_elsewhere() || call.outcome().is_none();
-        if call.ownership.is_passed_on() && is_elsewhere {
-            self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), kept_until(call)).await?;
-            if !self.running.is_mirror(call) {
-                tokio::spawn(Telling::of(self, call).tell(CallerInput::Cancel, true));
-            }
-        }
-        call.cancel();
-        Ok(())
-    }
-
-    /// The same for a call of `caller` at `server` of which this gateway knows no more than that it runs at another one.
-    pub(crate) async fn cancel_elsewhere(
-        self: &Arc<Self>,
-        id: Uuid,
-        seen: &Seen,
-        (caller, server): (&Arc<Caller>, &Arc<VirtualServer>),
-    ) -> Result<(), InboxFault> {
-        let deadline = Instant::now() + seen.left();
-        self.store(&CallerInput::Cancel, (caller.org.as_str(), id), deadline).await?;
-        let (pipeline, caller, server) = (self.clone(), caller.clone(), server.clone());
-        let telling = Telling { pipeline, id, caller, server, deadline };
-        tokio::spawn(telling.tell(CallerInput::Cancel, true));
-        Ok(())
-    }
-
-    /// False if another answer to the same question was stored before.
-    async fn store(
-        &self,
-        input: &CallerInput,
-        of: (&str, Uuid),
-        deadline: Instant,
-    ) -> Result<bool, InboxFault> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let inboxes = self.active.inboxes().ok_or(InboxFault::Unavailable)?;
-        inboxes.put(of, left, input).await
-    }
-
-    /// Applies a message of another gateway about a call that runs here.
-    pub(crate) fn heard(&self, told: Told) {
-        let (call, is_cancel) = match told {
-            Told::Answered { call, .. } | Told::Left { call } => (call, false),
-            Told::Cancelled { call } => (call, true),
-            Told::Ended { .. } | Told::Sent { .. } => return,
-        };
-        // The gateway that takes over a call which runs here no more reads the inbox.
-        let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) else { return };
-        if is_cancel {
-            // It may not be stored, and needs no more than to be applied.
-            call.cancel();
-        }
-        // The rest is in the inbox before it is passed on, and is applied from there, where the call is still this gateway's.
-        call.ownership.nudge();
-    }
-
-    /// Messages of other gateways may have been lost: the calls that run here look into their inboxes.
-    pub(crate) fn look_into_inboxes(&self) {
-        for call in self.registry.running().iter().filter(|call| call.ownership.is_told()) {
-            call.ownership.nudge();
         }
     }
 }
@@ -460,10 +348,4 @@ impl Mirror {
     fn telling(&self) -> Telling {
         Telling::of(&self.pipeline, &self.call)
     }
-}
-
-/// Returns the time until which a caller's input is kept for a call: as long as any call of its primitive may take from now. The call's
-/// deadline is by another gateway's clock, and an applied answer is needed until it is stored with the call.
-fn kept_until(call: &Call) -> Instant {
-    call.deadline().max(Instant::now() + lifetime_bound(&call.entry.primitive, true))
 }

@@ -8,12 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::Caller;
 use asp_json::Json;
 use asp_snapshot::Snapshot;
 use asp_store::records::Orphan;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::approve;
@@ -22,13 +20,12 @@ use super::entitlement;
 use super::execute;
 use super::input;
 use super::ledger::Held;
+use super::lookup::GONE;
 use super::rules;
 use super::running::ends_with_its_token;
-use crate::call::claim::LedgerClaim;
 use crate::call::event::Event;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
-use crate::call::{Call, Invocation, State, principal};
-use crate::durable::active::told::{EndedCall, Kept, Seen, Told};
+use crate::call::{Call, Invocation, State};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::durable::record::Record;
 use crate::execution::ResumeState;
@@ -44,9 +41,6 @@ const LOOKS: usize = 256;
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
 /// The same of a call for which there is no runtime: those of a language may be starting anew.
 const NO_RUNTIME_FOR: Duration = Duration::from_secs(300);
-/// How long a retry waits for its call to be taken over: the lease of the gateway that is gone, and the time
-/// between two looks.
-const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// How long a worker may take to save and yield when its gateway ends.
 const YIELD: Duration = Duration::from_secs(3);
 const SEALED: &str = "its record does not open, unless another gateway was faster: gateways that share a store need the same ASP_SEAL_KEY";
@@ -54,30 +48,6 @@ const NOT_SERVED: &str = "its server, or its primitive in this version, is not i
 const NO_RUNTIME: &str = "no runtime of its language is there";
 /// What a caller is told whose call its gateway left before it began.
 const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
-/// What the caller of a call that only reads is told when nobody goes on with it.
-pub(super) const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
-/// Message to the caller of a call that is gone and did nothing: another one has its key, and a retry gets that one's answer.
-const HELD: &str = "another call runs under the idempotency key: call again under the same key";
-/// What the caller of a call that may be repeated is told when its answer was too large for its record.
-const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
-/// How often it looks whether another gateway has ended the call.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// Where a call is that somebody comes back for.
-pub enum Found {
-    /// It is here, or is shown here as it goes on at another gateway.
-    Here(Arc<Call>),
-    /// It runs at another gateway, or waits to be taken over, and what it says is not known here.
-    Elsewhere(Seen),
-}
-
-/// What comes of attaching to a call.
-pub enum Attached {
-    Here(Arc<Call>),
-    /// It still runs at another gateway, which alone can say more where gateways share nothing.
-    Elsewhere,
-    Unknown,
-}
 
 impl Pipeline {
     /// Takes over what was abandoned, and gives up what no gateway takes; bounded work, run from time to time.
@@ -291,133 +261,6 @@ impl Pipeline {
         if !calls.is_empty() {
             tracing::info!(calls = calls.len(), "calls are left for another gateway");
         }
-    }
-
-    /// The call with this id for `caller` at `server`, also one that has ended at another gateway; one that runs there
-    /// is waited for until it is taken over or ends. Who may not begin it any more is told of none that has ended.
-    pub async fn attach(
-        self: &Arc<Self>,
-        id: Uuid,
-        caller: &Caller,
-        server: &str,
-    ) -> Result<Attached, ActiveFault> {
-        let until = Instant::now() + TAKE_OVER_WITHIN;
-        loop {
-            let otherwise = match self.find(id, caller, server).await? {
-                Some(Found::Here(call)) => return Ok(Attached::Here(call)),
-                Some(Found::Elsewhere(_)) if Instant::now() < until => None,
-                Some(Found::Elsewhere(_)) => Some(Attached::Elsewhere),
-                None => Some(Attached::Unknown),
-            };
-            if let Some(otherwise) = otherwise {
-                // It may have come and gone in between.
-                return Ok(self.here(id, caller, server).map_or(otherwise, Attached::Here));
-            }
-            self.taken_over.changed_within(LOOK_EVERY).await;
-        }
-    }
-
-    /// The same, wherever it is; nobody is waited for.
-    pub async fn find(
-        self: &Arc<Self>,
-        id: Uuid,
-        caller: &Caller,
-        server: &str,
-    ) -> Result<Option<Found>, ActiveFault> {
-        if let Some(call) = self.here(id, caller, server) {
-            return Ok(Some(Found::Here(call)));
-        }
-        Ok(match self.active.told(id, caller, server).await? {
-            Some(Told::Ended(ended)) => {
-                let call = self.ended_elsewhere(id, *ended, caller, server).await?;
-                call.filter(|call| self.running.shows(call, caller)).map(Found::Here)
-            }
-            Some(Told::Runs(seen)) => {
-                let mirror = self.mirrored(id, &seen, (caller, server)).await;
-                Some(mirror.map_or(Found::Elsewhere(seen), Found::Here))
-            }
-            None => None,
-        })
-    }
-
-    /// The same, where this gateway has it, and no other one goes on with it.
-    pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
-        let call = self.registry.attach(id, caller, server);
-        let call = call.filter(|call| !call.ownership.is_continued_elsewhere())?;
-        (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
-    }
-
-    /// A call as its record tells it, kept here for whoever comes back again.
-    async fn ended_elsewhere(
-        &self,
-        id: Uuid,
-        ended: EndedCall,
-        caller: &Caller,
-        server: &str,
-    ) -> Result<Option<Arc<Call>>, ActiveFault> {
-        let snapshot = self.running.snapshot();
-        let invocation = snapshot.and_then(|snapshot| ended.record.ended(&snapshot));
-        let is_theirs = |invocation: &Invocation| {
-            principal::is_same(&invocation.caller, caller) && invocation.server.message.name == server
-        };
-        let Some(invocation) = invocation.filter(is_theirs) else { return Ok(None) };
-        let now = Instant::now();
-        let mut call = Call::new(&invocation, now, now, CancellationToken::new());
-        call.id = id;
-        let is_known = ended.kept.is_some();
-        let outcome = self.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await?;
-        if let Some(events) = self.active.events()
-            && let Some(kept) = events.read(id, 0).await
-        {
-            kept.continue_in(&mut call);
-        }
-        // A call that was never begun has no record: its id is not free again.
-        call.enter(State::Working);
-        call.finish(outcome);
-        let call = Arc::new(call);
-        if is_known {
-            self.promise_ended(&call, ended.left);
-        }
-        Ok(Some(call))
-    }
-
-    /// How a call ended that another gateway had, as its record says it.
-    pub(super) async fn outcome_elsewhere(
-        &self,
-        call: &Call,
-        kept: Option<Kept>,
-        claim: Option<&LedgerClaim>,
-    ) -> Result<Outcome, ActiveFault> {
-        Ok(match kept {
-            Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
-            Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
-            // A ledger that does not answer says nothing of how it ended.
-            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost),
-            Some(Kept::TooLarge) if call.may_repeat() => {
-                Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
-            }
-            Some(Kept::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
-            None => self.last_known(call, claim, GONE).await?,
-        })
-    }
-
-    /// The outcome of a call whose gateway is gone: what the ledger has under its key, if it has an answer.
-    pub(super) async fn last_known(
-        &self,
-        call: &Call,
-        claim: Option<&LedgerClaim>,
-        gone: &str,
-    ) -> Result<Outcome, ActiveFault> {
-        if let Some(claim) = claim.filter(|claim| claim.mutating) {
-            if let Some(outcome) = self.ledgers.outcome(claim).await? {
-                return Ok(outcome);
-            }
-            // Whoever has executed keeps its key, unless that is harmless to repeat.
-            if self.ledgers.is_held_by_another(call, claim).await? {
-                return Ok(Outcome::Refused(Refusal::Upstream(HELD.into())));
-            }
-        }
-        Ok(Outcome::Refused(call.unanswered(Refusal::Upstream(gone.into()))))
     }
 }
 

@@ -105,6 +105,23 @@ async fn a_cancelled_request_ends_without_a_response() {
 }
 
 #[tokio::test]
+async fn a_cancel_that_does_not_reach_the_gateway_of_its_call_is_sent_again() {
+    let fixture = Fixture::new();
+    let client = Legacy::connect(&fixture, "demo", "alice", "2025-11-25", json!({})).await;
+    let params =
+        json!({"name": "count", "arguments": {"to": 100, "delayMs": 1000}, "_meta": {"progressToken": 1}});
+    // Open until its first event, so that the call is certainly running.
+    let call = json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params});
+    let _running = client.open(&call).await;
+    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    // Another gateway goes on with it, and the two share nothing but the store.
+    call.ownership.pass_on();
+    let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}});
+    let answer = client.post(&cancel).await;
+    assert_eq!(answer.json()["error"]["data"]["reason"], "upstream_unavailable", "{}", answer.text);
+}
+
+#[tokio::test]
 async fn unknown_methods_and_names_are_200_with_an_error() {
     let client = Legacy::connect(&Fixture::new(), "demo", "alice", "2025-11-25", json!({})).await;
     let rows = [

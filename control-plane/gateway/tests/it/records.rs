@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asp_gateway::call::principal::principal;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::pipeline::takeover::{Attached, Found};
+use asp_gateway::pipeline::lookup::{Attached, Found};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
 use asp_store::ledger::MemoryLedger;

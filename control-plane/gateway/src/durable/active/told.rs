@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_proto::snapshot::Primitive;
 use asp_store::records::{CallRecord, MAX_KEEP, NOBODY, OwnerId, Saved, State};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -19,12 +18,13 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::ending::Ending;
-use super::{ActiveFault, ActiveTable, context, in_time, key, runs};
+use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
 use crate::call::bounds::KEEP;
 use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::principal::principal;
+use crate::call::remote::RemoteCall;
 use crate::clock::unix_ms;
 use crate::durable::record::Record;
 use crate::seal::Purpose;
@@ -54,45 +54,29 @@ pub enum Stands {
     Ended(Box<EndedCall>),
 }
 
-/// A call that runs elsewhere, as far as its row says.
+/// A call that runs elsewhere, as its row says.
 pub struct Seen {
-    pub state: State,
-    /// When that was stored.
-    pub updated_ms: u64,
-    /// How long after it began it can be found.
-    pub kept_for: Duration,
-    /// When it began, in Unix milliseconds.
-    pub created_ms: u64,
+    pub call: RemoteCall,
     /// `None` where it does not open with this gateway's keys.
     pub record: Option<Box<Record>>,
     /// The gateway that runs it; `None` where that is gone and none has taken the call over.
     pub owner: Option<OwnerId>,
-    runs: String,
 }
 
 impl Seen {
-    fn of(row: &CallRecord, is_left: bool, record: Option<Record>) -> Seen {
+    fn of(id: Uuid, row: &CallRecord, is_left: bool, record: Option<Record>) -> Seen {
         let kept = u64::try_from(row.expires_ms.saturating_sub(row.created_ms)).unwrap_or(0);
-        Seen {
+        let call = RemoteCall {
+            id,
             state: row.state,
             updated_ms: u64::try_from(row.updated_ms).unwrap_or(0),
+            created_ms: u64::try_from(row.created_ms).unwrap_or(0),
             // A row by which another gateway goes on ends with the call's time, and then tells of it for as long.
             kept_for: Duration::from_millis(kept).clamp(KEEP, MAX_KEEP),
-            created_ms: u64::try_from(row.created_ms).unwrap_or(0),
-            record: record.map(Box::new),
-            owner: row.owner.filter(|_| !is_left),
-            runs: row.plugin.clone(),
-        }
-    }
-
-    pub fn is_of(&self, primitive: &Primitive) -> bool {
-        self.runs == runs(primitive)
-    }
-
-    /// Time for which it can still be found.
-    pub(crate) fn left(&self) -> Duration {
-        let kept_for = u64::try_from(self.kept_for.as_millis()).unwrap_or(u64::MAX);
-        Duration::from_millis(self.created_ms.saturating_add(kept_for).saturating_sub(unix_ms()))
+            put: record.as_ref().and_then(Record::put).map(Box::new),
+            primitive: row.plugin.clone(),
+        };
+        Seen { call, record: record.map(Box::new), owner: row.owner.filter(|_| !is_left) }
     }
 }
 
@@ -216,7 +200,7 @@ impl ActiveTable {
         }
         let is_left = self.is_left(row.is_retired, row.is_left);
         let ended = || self.ended(call, &row, caller).map(|ended| ended.map(Box::new));
-        let runs = || Told::Runs(Seen::of(&row, is_left, self.opened(&call, &row)));
+        let runs = || Told::Runs(Seen::of(call, &row, is_left, self.opened(&call, &row)));
         Ok(match row.owner {
             None => ended()?.map(Told::Ended),
             Some(_) if !is_left => Some(runs()),

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::durable::inbox::InboxFault;
+use crate::call::remote::InputFault;
 
 /// One incoming message.
 #[derive(Debug, Default, Serialize)]
@@ -129,10 +129,10 @@ impl Failure {
     }
 
     /// An answer or a cancel for a call at another gateway was not stored.
-    pub(super) fn of_inbox_fault(fault: InboxFault) -> Failure {
+    pub(super) fn of_input_fault(fault: InputFault) -> Failure {
         let reason = match fault {
-            InboxFault::Unavailable | InboxFault::Full => Reason::UpstreamUnavailable,
-            InboxFault::TooLarge => Reason::InvalidParams,
+            InputFault::Unavailable | InputFault::Full => Reason::UpstreamUnavailable,
+            InputFault::TooLarge => Reason::InvalidParams,
         };
         Failure::with(reason, &fault.to_string())
     }

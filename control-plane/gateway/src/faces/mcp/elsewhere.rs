@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::codec::{Failure, Message};
 use super::legacy;
-use crate::durable::inbox::InboxFault;
+use crate::call::remote::InputFault;
 use crate::execution::SessionNote;
 use crate::gateway::Gateway;
 use crate::sessions::{BusEvent, Session, Told, Untold};
@@ -93,7 +93,7 @@ async fn take(gateway: &Gateway, session: &Session, message: &Message) {
     let until = Instant::now() + TRIED_FOR;
     // What is of nothing here either is of nothing any more.
     while let Err(fault) = legacy::told(gateway, session, message).await {
-        if fault == InboxFault::TooLarge || Instant::now() >= until {
+        if fault == InputFault::TooLarge || Instant::now() >= until {
             tracing::warn!(%fault, "an answer that a client sent to another gateway is lost: its call waits for it until its time is over");
             return;
         }

@@ -30,8 +30,8 @@ use super::{json as json_response, listed, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
+use crate::call::remote::InputFault;
 use crate::call::{Call, ClientAbilities};
-use crate::durable::inbox::InboxFault;
 use crate::execution::SessionNote;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
@@ -40,12 +40,8 @@ use crate::sessions::{Profile, Session, TooManyMessages};
 
 /// A single message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
-    let message = match Message::read(&request.body) {
-        Ok(message) => message,
-        Err(_) => {
-            return Failure::of(Reason::InvalidRequest)
-                .respond(envelope.id.as_deref(), request.admitted.trace);
-        }
+    let Ok(message) = Message::read(&request.body) else {
+        return Failure::of(Reason::InvalidRequest).respond(envelope.id.as_deref(), request.admitted.trace);
     };
     if envelope.kind == EnvelopeKind::Request && envelope.method == "initialize" {
         return initialize(&request, &message);
@@ -399,7 +395,7 @@ fn is_counted(message: &Message) -> bool {
 
 /// What a client says without waiting for an answer: at the gateway where its session has what this is about.
 async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
-    match told(gateway, session, message).await.map_err(Failure::of_inbox_fault)? {
+    match told(gateway, session, message).await.map_err(Failure::of_input_fault)? {
         true => Ok(()),
         false => elsewhere::pass_on(gateway, session, message).await,
     }
@@ -410,12 +406,13 @@ pub(super) async fn told(
     gateway: &Gateway,
     session: &Session,
     message: &Message,
-) -> Result<bool, InboxFault> {
+) -> Result<bool, InputFault> {
     Ok(match message.method.as_deref() {
         Some("notifications/cancelled") => {
             let call = message.param("requestId").and_then(|id| session.tracked(&id.to_string()));
-            call.iter().for_each(|call| call.cancel());
-            call.is_some()
+            let Some(call) = call else { return Ok(false) };
+            gateway.pipeline.cancel(&call).await?;
+            true
         }
         Some("notifications/roots/list_changed") if session.profile.abilities.roots_change => {
             gateway.pipeline.executor.heard(&session.key(), SessionNote::RootsChanged);
@@ -427,7 +424,7 @@ pub(super) async fn told(
 }
 
 /// A client's answer to a request of ours; false where this gateway has not asked it.
-async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Result<bool, InboxFault> {
+async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Result<bool, InputFault> {
     let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
         return Ok(true);
     };

@@ -33,7 +33,7 @@ use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities, HeldMemory};
 use crate::faces::{FaceRequest, unserved};
-use crate::pipeline::takeover::Attached;
+use crate::pipeline::lookup::Attached;
 use crate::request_state::RequestState;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -282,7 +282,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
         if let Err(fault) = gateway.pipeline.answer_each(&call, answers).await {
             // The client keeps its answers, and sends them again: this cancels nothing.
             returning.0.close();
-            return Err(Failure::of_inbox_fault(fault));
+            return Err(Failure::of_input_fault(fault));
         }
     }
     Ok(Some(Resumed { returning, from_event }))

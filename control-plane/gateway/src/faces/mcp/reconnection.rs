@@ -22,7 +22,7 @@ use super::subscriptions;
 use crate::call::authority::{Arrival, Attachment};
 use crate::event_id::{self, CallPosition, Holder, Position};
 use crate::faces::FaceRequest;
-use crate::pipeline::takeover::Attached;
+use crate::pipeline::lookup::Attached;
 use crate::sessions::Session;
 
 /// Goes on with the stream on which the event with this id was the last that the client got.

@@ -25,13 +25,12 @@ use crate::call::bounds::kept_for;
 use crate::call::event::Event;
 use crate::call::event::log::{EventReader, Logged};
 use crate::call::follower::Standing;
+use crate::call::remote::{InputFault, RemoteCall};
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
-use crate::durable::active::told::Seen;
-use crate::durable::inbox::InboxFault;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
-use crate::pipeline::takeover::Found;
+use crate::pipeline::lookup::Found;
 
 /// Most tasks that one stream tells of.
 pub(super) const MAX_WATCHED: usize = 100;
@@ -178,53 +177,36 @@ async fn of_task(
     };
     let found = pipeline.find(id, &request.caller, &request.server.message.name).await;
     let found = found.map_err(unsaid)?.ok_or_else(unknown)?;
-    let call = match found {
-        Found::Here(call) if call.entry.primitive.kind() == Kind::Task => call,
-        Found::Here(_) => return Err(unknown()),
-        Found::Elsewhere(seen) => {
-            let entry = task_entry(request, &seen).ok_or_else(unknown)?;
-            return of_task_elsewhere(request, method, (id, &seen), entry).await;
-        }
-    };
-    has_scopes(request, &call)?;
-    match method {
-        "tasks/get" => return Ok(detailed(&call, abilities)),
-        "tasks/cancel" => pipeline.cancel(&call).await.map_err(inbox_fault)?,
-        _ => {
-            let results = message.sent_param("inputResponses").filter(|results| results.is_object());
-            let results = results.ok_or_else(|| {
-                Failure::with(Reason::InvalidParams, "params.inputResponses must be an object").in_call()
-            })?;
-            pipeline.renew_authority(&call, &request.caller);
-            let answers = questions::answers(&call.questions, &results);
-            pipeline.answer_each(&call, answers).await.map_err(inbox_fault)?;
-        }
-    }
-    Ok(Members::default())
-}
-
-/// The same of a task of which this gateway knows only what the store says: it can be cancelled, and what it asks is not known.
-async fn of_task_elsewhere(
-    request: &FaceRequest,
-    method: &str,
-    (id, seen): (Uuid, &Seen),
-    entry: &ListedPrimitive,
-) -> Result<Members, Failure> {
-    match method {
-        "tasks/get" => return Ok(elsewhere(id, seen)),
-        "tasks/cancel" => {
-            has_scopes_of(request, entry)?;
+    let entry = task_entry(request, &found).ok_or_else(unknown)?;
+    has_scopes_of(request, entry)?;
+    match (method, &found) {
+        ("tasks/get", Found::Here(call)) => return Ok(detailed(call, abilities)),
+        ("tasks/get", Found::Elsewhere(call)) => return Ok(elsewhere(call)),
+        ("tasks/cancel", _) => {
             let whose = (&request.caller, &request.server);
-            let cancelled = request.gateway.pipeline.cancel_elsewhere(id, seen, whose).await;
-            cancelled.map_err(inbox_fault)?;
+            pipeline.cancel_found(&found, whose).await.map_err(input_fault)?;
         }
-        _ => return Err(inbox_fault(InboxFault::Unavailable)),
+        (_, Found::Here(call)) => update(request, message, call).await?,
+        // Only the gateway that runs it knows what it asks.
+        (_, Found::Elsewhere(_)) => return Err(input_fault(InputFault::Unavailable)),
     }
     Ok(Members::default())
 }
 
-fn inbox_fault(fault: InboxFault) -> Failure {
-    Failure::of_inbox_fault(fault).in_call()
+/// Answers what the task asks, as the request says.
+async fn update(request: &FaceRequest, message: &Message, call: &Arc<Call>) -> Result<(), Failure> {
+    let results = message.sent_param("inputResponses").filter(|results| results.is_object());
+    let results = results.ok_or_else(|| {
+        Failure::with(Reason::InvalidParams, "params.inputResponses must be an object").in_call()
+    })?;
+    let pipeline = &request.gateway.pipeline;
+    pipeline.renew_authority(call, &request.caller);
+    let answers = questions::answers(&call.questions, &results);
+    pipeline.answer_each(call, answers).await.map_err(input_fault)
+}
+
+fn input_fault(fault: InputFault) -> Failure {
+    Failure::of_input_fault(fault).in_call()
 }
 
 /// A task as one who asks for it sees it.
@@ -274,20 +256,21 @@ fn described(call: &Call, status: &str) -> Members {
     of_times(call.id, status, call.changed_ms(), kept_for(&call.entry.primitive))
 }
 
-/// The task primitive of a call that runs elsewhere.
-fn task_entry<'a>(request: &'a FaceRequest, seen: &Seen) -> Option<&'a ListedPrimitive> {
-    let mut entries = request.server.entries.iter();
-    let is_it =
-        |entry: &&Arc<ListedPrimitive>| entry.primitive.kind() == Kind::Task && seen.is_of(&entry.primitive);
-    entries.find(is_it).map(Arc::as_ref)
+/// Returns the primitive of a call, if that is a task.
+fn task_entry<'a>(request: &'a FaceRequest, found: &'a Found) -> Option<&'a ListedPrimitive> {
+    let entry = match found {
+        Found::Here(call) => Some(&call.entry),
+        Found::Elsewhere(call) => request.server.entries.iter().find(|entry| call.is_of(&entry.primitive)),
+    };
+    entry.filter(|entry| entry.primitive.kind() == Kind::Task).map(Arc::as_ref)
 }
 
-/// One that this gateway does not have, as far as the store tells: where it stands, and not what it asks.
-fn elsewhere(id: Uuid, seen: &Seen) -> Members {
-    if seen.state != State::InputRequired {
-        return of_times(id, "working", seen.updated_ms, seen.kept_for);
+/// A task that this gateway knows by its record: where it stands, and not what it asks.
+fn elsewhere(call: &RemoteCall) -> Members {
+    if call.state != State::InputRequired {
+        return of_times(call.id, "working", call.updated_ms, call.kept_for);
     }
-    let mut task = of_times(id, "input_required", seen.updated_ms, seen.kept_for);
+    let mut task = of_times(call.id, "input_required", call.updated_ms, call.kept_for);
     task.insert("inputRequests", json!({}));
     task.insert("statusMessage", ASKS_ELSEWHERE);
     task

@@ -7,27 +7,26 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{StatusCode, header};
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::problem::Problem;
 use super::resource;
-use super::waiting::Place;
 use super::{json, set};
 use crate::call::{Call, chosen};
 use crate::faces::FaceRequest;
 use crate::faces::mcp::questions;
+use crate::pipeline::lookup::Found;
 
 /// How long a cancel waits for the call to end.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
 /// How the call is: at once, or when it has changed, as the client prefers.
 pub(super) async fn get(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
-    let (id, place) = find(request, tool, name).await?;
+    let found = find(request, tool, name).await?;
     let Some(known) = request.tags(&header::IF_NONE_MATCH)? else {
-        return told(request, id, place, StatusCode::OK).await;
+        return told(request, found, StatusCode::OK).await;
     };
     let changed = |view: &resource::View| !known.match_weakly(&view.etag);
-    let (_, view) = request.view_once(id, place, changed).await?;
+    let view = request.view_once(found, changed).await?;
     if changed(&view) {
         return Ok(respond(request, view, StatusCode::OK));
     }
@@ -41,7 +40,7 @@ pub(super) async fn get(request: &FaceRequest, tool: &str, name: &str) -> Result
 
 /// Brings the answer to what the call asks: `{serverData?, result?, error?}`.
 pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
-    let (id, call) = here(request, tool, name).await?;
+    let call = here(request, tool, name).await?;
     let body = request.object()?;
     let misfit = |detail: &str| Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail);
     if !["result", "error"].into_iter().all(|name| body.get(name).is_none_or(Value::is_object)) {
@@ -71,64 +70,52 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
     let answer = answer.ok_or_else(|| misfit("the result is none of what was asked"))?;
     request.gateway.pipeline.renew_authority(&call, &request.caller);
     let answered = request.gateway.pipeline.answer(&call, &question.id, answer).await;
-    if !answered.map_err(Problem::of_inbox_fault)? {
+    if !answered.map_err(Problem::of_input_fault)? {
         return match call.questions.find(&question.id) {
             Some(_) => Err(misfit("the result does not fit what was asked")),
             None => Err(waits_not()),
         };
     }
-    told(request, id, Place::Here(call), StatusCode::OK).await
+    told(request, Found::Here(call), StatusCode::OK).await
 }
 
 /// Asks the call to end; one that has ended stays as it is.
 pub(super) async fn cancel(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
-    let (id, place) = find(request, tool, name).await?;
-    let pipeline = &request.gateway.pipeline;
-    let call = match &place {
-        Place::Here(call) => call,
-        Place::Elsewhere(seen) => {
-            let cancelled = pipeline.cancel_elsewhere(id, seen, (&request.caller, &request.server)).await;
-            cancelled.map_err(Problem::of_inbox_fault)?;
-            return Ok(respond(request, place.view(id), StatusCode::OK));
-        }
-    };
-    pipeline.cancel(call).await.map_err(Problem::of_inbox_fault)?;
-    // What takes longer is seen later.
-    let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
-    Ok(respond(request, resource::of(call), StatusCode::OK))
+    let found = find(request, tool, name).await?;
+    let whose = (&request.caller, &request.server);
+    let cancelled = request.gateway.pipeline.cancel_found(&found, whose).await;
+    cancelled.map_err(Problem::of_input_fault)?;
+    if let Some(call) = found.call() {
+        // What takes longer is seen later.
+        let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
+    }
+    Ok(respond(request, resource::of_found(&found), StatusCode::OK))
 }
 
 /// The caller's call of this tool with this id; a foreign one is as unknown as none (I-10).
-async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<(Uuid, Place), Problem> {
+async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<Found, Problem> {
     let entry = request.tool(tool)?;
     let id = chosen::id(&request.caller, &request.server.message.name, name);
-    let place = request.find(id).await?;
-    let is_it = |place: &Place| place.put().is_some_and(|put| put.is_of(&entry.primitive));
-    let place = place.filter(is_it).ok_or_else(|| Problem::not_found("no such call"))?;
-    Ok((id, place))
+    let found = request.find(id).await?;
+    let is_it = |found: &Found| found.put().is_some_and(|put| put.is_of(&entry.primitive));
+    found.filter(is_it).ok_or_else(|| Problem::not_found("no such call"))
 }
 
 /// The same, where only the gateway that runs it will do.
-pub(super) async fn here(
-    request: &FaceRequest,
-    tool: &str,
-    name: &str,
-) -> Result<(Uuid, Arc<Call>), Problem> {
+pub(super) async fn here(request: &FaceRequest, tool: &str, name: &str) -> Result<Arc<Call>, Problem> {
     match find(request, tool, name).await? {
-        (id, Place::Here(call)) => Ok((id, call)),
-        (_, Place::Elsewhere(_)) => Err(Problem::elsewhere()),
+        Found::Here(call) => Ok(call),
+        Found::Elsewhere(_) => Err(Problem::elsewhere()),
     }
 }
 
 /// The call, once it has ended or waits for somebody, as long as the client waits for that.
 pub(super) async fn told(
     request: &FaceRequest,
-    id: Uuid,
-    place: Place,
+    found: Found,
     status: StatusCode,
 ) -> Result<Response, Problem> {
-    let (place, view) = request.view_once(id, place, resource::View::waits_or_has_ended).await?;
-    drop(place);
+    let view = request.view_once(found, resource::View::waits_or_has_ended).await?;
     Ok(respond(request, view, status))
 }
 

@@ -31,7 +31,7 @@ use crate::gateway::Gateway;
 use crate::pipeline::admission::Admitted;
 
 pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
-    let (_, call) = here(request, tool, name).await?;
+    let call = here(request, tool, name).await?;
     let last = match request.header("last-event-id") {
         None => None,
         Some(id) => Some(reached(id).ok_or_else(|| {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::json as respond;
 use super::problem::Problem;
 use super::resource;
+use crate::call::remote::{CallCursor, ListedCall};
 use crate::clock::rfc3339;
-use crate::durable::active::listed::{Listed, Place};
 use crate::faces::FaceRequest;
 use crate::seal::Purpose;
 
@@ -37,11 +37,10 @@ pub(super) async fn list(request: &FaceRequest, tool: &str) -> Result<Response, 
         }
     };
     let server = &request.server.message.name;
-    let active = &request.gateway.pipeline.active;
-    let page = active.listed(&request.caller, server, before, limit).await.map_err(Problem::of_store)?;
-    let of_tool = |listed: &&Listed| listed.record.put().is_some_and(|put| put.is_of(&entry.primitive));
-    let calls: Vec<Value> =
-        page.calls.iter().filter(of_tool).filter_map(|listed| call(request, listed)).collect();
+    let page = request.gateway.pipeline.list(&request.caller, server, before, limit).await;
+    let page = page.map_err(Problem::of_store)?;
+    let of_tool = page.calls.iter().filter(|listed| listed.put.is_of(&entry.primitive));
+    let calls: Vec<Value> = of_tool.map(|listed| call(request, listed)).collect();
     let mut body = json!({"calls": calls});
     if let (Some(next), Some(body)) = (page.next, body.as_object_mut()) {
         let sealed = request.gateway.sealer.seal(Purpose::Cursor, &context, &write(next));
@@ -52,15 +51,15 @@ pub(super) async fn list(request: &FaceRequest, tool: &str) -> Result<Response, 
     Ok(respond(StatusCode::OK, &body))
 }
 
-fn call(request: &FaceRequest, listed: &Listed) -> Option<Value> {
-    let name = listed.record.put()?.name;
-    Some(json!({
+fn call(request: &FaceRequest, listed: &ListedCall) -> Value {
+    let name = listed.put.name.as_str();
+    json!({
         "id": name,
         "status": resource::listed(listed.state),
         "createdAt": rfc3339(listed.created_ms),
         "updatedAt": rfc3339(listed.updated_ms),
         "links": {"self": format!("{}/{name}", request.uri.path())},
-    }))
+    })
 }
 
 fn context(request: &FaceRequest, tool: &str) -> Vec<u8> {
@@ -71,11 +70,11 @@ fn context(request: &FaceRequest, tool: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-fn write((created_ms, call): Place) -> Vec<u8> {
+fn write((created_ms, call): CallCursor) -> Vec<u8> {
     [created_ms.to_be_bytes().as_slice(), &call].concat()
 }
 
-fn read(plain: &[u8]) -> Option<Place> {
+fn read(plain: &[u8]) -> Option<CallCursor> {
     let (created_ms, call) = plain.split_at_checked(8)?;
     Some((i64::from_be_bytes(created_ms.try_into().ok()?), call.try_into().ok()?))
 }

@@ -10,10 +10,10 @@ use http::{HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
-use crate::durable::active::ActiveFault;
-use crate::durable::inbox::InboxFault;
+use crate::call::remote::InputFault;
 use crate::faces::memory::Unheld;
 use crate::faces::unserved;
+use crate::pipeline::lookup::StoreFault;
 
 /// Why a request gets nothing else.
 #[derive(Debug)]
@@ -76,20 +76,20 @@ impl Problem {
         }
     }
 
-    pub(super) fn of_store(_: ActiveFault) -> Problem {
+    pub(super) fn of_store(_: StoreFault) -> Problem {
         let detail = "the store of calls does not answer: send this again";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
     }
 
     /// An answer or a cancel for a call at another gateway was not stored.
-    pub(super) fn of_inbox_fault(fault: InboxFault) -> Problem {
+    pub(super) fn of_input_fault(fault: InputFault) -> Problem {
         let detail = fault.to_string();
         match fault {
-            InboxFault::Unavailable | InboxFault::Full => {
+            InputFault::Unavailable | InputFault::Full => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 Problem::new(status, Reason::UpstreamUnavailable, &detail).retry_after(1)
             }
-            InboxFault::TooLarge => Problem::invalid(StatusCode::PAYLOAD_TOO_LARGE, &detail),
+            InputFault::TooLarge => Problem::invalid(StatusCode::PAYLOAD_TOO_LARGE, &detail),
         }
     }
 
@@ -200,8 +200,8 @@ mod tests {
         let marked =
             |problem: Problem| unserved::is_marked(problem.respond(Trace::new([1; 24])).extensions());
         assert!(marked(Problem::elsewhere()));
-        assert!(marked(Problem::of_inbox_fault(InboxFault::Unavailable)));
-        assert!(!marked(Problem::of_inbox_fault(InboxFault::TooLarge)), "no other one takes it either");
+        assert!(marked(Problem::of_input_fault(InputFault::Unavailable)));
+        assert!(!marked(Problem::of_input_fault(InputFault::TooLarge)), "no other one takes it either");
         assert!(!marked(Problem::unstored()));
     }
 }

@@ -12,11 +12,12 @@ use crate::call::event::log::Logged;
 use crate::call::follower::Standing;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::question::{History, Question, Turn};
+use crate::call::remote::RemoteCall;
 use crate::call::{Call, State};
 use crate::clock::rfc3339;
 use crate::digest;
-use crate::durable::active::told::Seen;
 use crate::faces::mcp::questions;
+use crate::pipeline::lookup::Found;
 
 /// Most of a partial result that is shown, in bytes: its end.
 const MAX_PARTIAL: usize = 64 * 1024;
@@ -46,6 +47,14 @@ impl View {
     pub(super) fn body(mut self, path: &str) -> Json {
         self.members.insert("links", json!({"self": path, "events": format!("{path}/events")}));
         self.members.to_json()
+    }
+}
+
+/// A call wherever it is, as its client sees it now.
+pub(super) fn of_found(found: &Found) -> View {
+    match found {
+        Found::Here(call) => of(call),
+        Found::Elsewhere(call) => elsewhere(call),
     }
 }
 
@@ -89,12 +98,13 @@ pub(super) fn of(call: &Call) -> View {
 }
 
 /// A call that another gateway runs: where it stands, and not what it asks.
-pub(super) fn elsewhere(id: &[u8], name: &str, seen: &Seen) -> View {
-    let status = if seen.state == State::Submitted { "submitted" } else { "running" };
-    let at = format!("{} {}", seen.state.as_str(), seen.updated_ms);
-    let mut view = View::new(id, name, status, &at);
-    view.times(seen.created_ms, seen.updated_ms);
-    if seen.state == State::InputRequired {
+fn elsewhere(call: &RemoteCall) -> View {
+    let status = if call.state == State::Submitted { "submitted" } else { "running" };
+    let at = format!("{} {}", call.state.as_str(), call.updated_ms);
+    let name = call.put.as_ref().map(|put| put.name.as_str()).unwrap_or_default();
+    let mut view = View::new(call.id.as_bytes(), name, status, &at);
+    view.times(call.created_ms, call.updated_ms);
+    if call.state == State::InputRequired {
         view.put("progress", json!({"progress": 0, "message": ASKS_ELSEWHERE}));
     }
     view

@@ -12,7 +12,7 @@ use asp_gateway::call::question::Answer;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::Gateway;
-use asp_gateway::pipeline::takeover::Found;
+use asp_gateway::pipeline::lookup::Found;
 use asp_proto::plugin::client_message;
 use asp_store::outbox::{AppendOutcome, Batch, MemoryOutbox, Outbox, OutboxError, StoredEvents};
 use asp_store::records::{CallId, CallRecords, MemoryRecords, OwnerId};

@@ -1,0 +1,224 @@
+//! Looks up calls for clients that come back for them, at whichever gateway they are.
+//!
+//! Owns: the decision whether a call is here, is shown here as it goes on at another gateway, is known by its record alone, or has
+//! ended there, and how. Keeps true: the principal that began a call finds it, at its server, as long as it may see what it called;
+//! anyone else gets the answer for an unknown call; a call that another gateway goes on with is never reported as ended here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_edge::Caller;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::Pipeline;
+use crate::call::chosen::Put;
+use crate::call::claim::LedgerClaim;
+use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::remote::{CallCursor, CallPage, RemoteCall};
+use crate::call::{Call, Invocation, State, principal};
+use crate::durable::active::ActiveFault;
+use crate::durable::active::told::{EndedCall, Kept, Told};
+
+/// Time for which a retry waits until its call is taken over: the lease of the gateway that is gone, and the time between two looks.
+const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
+/// Interval at which it is looked whether another gateway has ended the call.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Message to the caller of a call that only reads, and with which no gateway goes on.
+pub(super) const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
+/// Message to the caller of a call that is gone and did nothing: another one has its key, and a retry gets that one's answer.
+const HELD: &str = "another call runs under the idempotency key: call again under the same key";
+/// Message to the caller of a call that may be repeated, and whose answer was too large for its record.
+const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
+
+/// The store of calls does not answer, so that nobody knows where a call is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct StoreFault(#[from] ActiveFault);
+
+/// Place of a call that its client comes back for.
+pub enum Found {
+    /// It is here, or is shown here as it goes on at another gateway.
+    Here(Arc<Call>),
+    /// It runs at another gateway, or waits to be taken over, and what it says is not known here.
+    Elsewhere(RemoteCall),
+}
+
+impl Found {
+    pub fn id(&self) -> Uuid {
+        match self {
+            Found::Here(call) => call.id,
+            Found::Elsewhere(call) => call.id,
+        }
+    }
+
+    /// Returns the call where it is here.
+    pub fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            Found::Here(call) => Some(call),
+            Found::Elsewhere(_) => None,
+        }
+    }
+
+    /// Returns the request that made the call, where its client chose the id.
+    pub fn put(&self) -> Option<Put> {
+        match self {
+            Found::Here(call) => Put::of(call),
+            Found::Elsewhere(call) => call.put.as_deref().cloned(),
+        }
+    }
+
+    /// Whether it is here no more, because another gateway goes on with it: look it up again.
+    pub fn has_moved(&self) -> bool {
+        self.call().is_some_and(|call| call.ownership.is_continued_elsewhere())
+    }
+}
+
+/// Result of attaching to a call.
+pub enum Attached {
+    Here(Arc<Call>),
+    /// It still runs at another gateway, which alone can say more where gateways share nothing.
+    Elsewhere,
+    Unknown,
+}
+
+impl Pipeline {
+    /// The call with this id for `caller` at `server`, also one that has ended at another gateway; one that runs there
+    /// is waited for until it is taken over or ends. Who may not begin it any more is told of none that has ended.
+    pub async fn attach(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Attached, StoreFault> {
+        let until = Instant::now() + TAKE_OVER_WITHIN;
+        loop {
+            let otherwise = match self.find(id, caller, server).await? {
+                Some(Found::Here(call)) => return Ok(Attached::Here(call)),
+                Some(Found::Elsewhere(_)) if Instant::now() < until => None,
+                Some(Found::Elsewhere(_)) => Some(Attached::Elsewhere),
+                None => Some(Attached::Unknown),
+            };
+            if let Some(otherwise) = otherwise {
+                // It may have come and gone in between.
+                return Ok(self.here(id, caller, server).map_or(otherwise, Attached::Here));
+            }
+            self.taken_over.changed_within(LOOK_EVERY).await;
+        }
+    }
+
+    /// The same, wherever it is; nobody is waited for.
+    pub async fn find(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<Found>, StoreFault> {
+        if let Some(call) = self.here(id, caller, server) {
+            return Ok(Some(Found::Here(call)));
+        }
+        Ok(match self.active.told(id, caller, server).await? {
+            Some(Told::Ended(ended)) => {
+                let call = self.ended_elsewhere(id, *ended, caller, server).await?;
+                call.filter(|call| self.running.shows(call, caller)).map(Found::Here)
+            }
+            Some(Told::Runs(seen)) => {
+                let mirror = self.mirrored(id, &seen, (caller, server)).await;
+                Some(mirror.map_or(Found::Elsewhere(seen.call), Found::Here))
+            }
+            None => None,
+        })
+    }
+
+    /// The same, where this gateway has it, and no other one goes on with it.
+    pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
+        let call = self.registry.attach(id, caller, server);
+        let call = call.filter(|call| !call.ownership.is_continued_elsewhere())?;
+        (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
+    }
+
+    /// Lists the caller's calls at `server` whose ids it chose, by at most `rows` records.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        server: &str,
+        before: Option<CallCursor>,
+        rows: u32,
+    ) -> Result<CallPage, StoreFault> {
+        Ok(self.active.listed(caller, server, before, rows).await?)
+    }
+
+    /// A call as its record tells it, kept here for whoever comes back again.
+    async fn ended_elsewhere(
+        &self,
+        id: Uuid,
+        ended: EndedCall,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<Arc<Call>>, ActiveFault> {
+        let snapshot = self.running.snapshot();
+        let invocation = snapshot.and_then(|snapshot| ended.record.ended(&snapshot));
+        let is_theirs = |invocation: &Invocation| {
+            principal::is_same(&invocation.caller, caller) && invocation.server.message.name == server
+        };
+        let Some(invocation) = invocation.filter(is_theirs) else { return Ok(None) };
+        let now = Instant::now();
+        let mut call = Call::new(&invocation, now, now, CancellationToken::new());
+        call.id = id;
+        let is_known = ended.kept.is_some();
+        let outcome = self.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await?;
+        if let Some(events) = self.active.events()
+            && let Some(kept) = events.read(id, 0).await
+        {
+            kept.continue_in(&mut call);
+        }
+        // A call that was never begun has no record: its id is not free again.
+        call.enter(State::Working);
+        call.finish(outcome);
+        let call = Arc::new(call);
+        if is_known {
+            self.promise_ended(&call, ended.left);
+        }
+        Ok(Some(call))
+    }
+
+    /// How a call ended that another gateway had, as its record says it.
+    pub(super) async fn outcome_elsewhere(
+        &self,
+        call: &Call,
+        kept: Option<Kept>,
+        claim: Option<&LedgerClaim>,
+    ) -> Result<Outcome, ActiveFault> {
+        Ok(match kept {
+            Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
+            Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
+            // A ledger that does not answer says nothing of how it ended.
+            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost),
+            Some(Kept::TooLarge) if call.may_repeat() => {
+                Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
+            }
+            Some(Kept::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
+            None => self.last_known(call, claim, GONE).await?,
+        })
+    }
+
+    /// The outcome of a call whose gateway is gone: what the ledger has under its key, if it has an answer.
+    pub(super) async fn last_known(
+        &self,
+        call: &Call,
+        claim: Option<&LedgerClaim>,
+        gone: &str,
+    ) -> Result<Outcome, ActiveFault> {
+        if let Some(claim) = claim.filter(|claim| claim.mutating) {
+            if let Some(outcome) = self.ledgers.outcome(claim).await? {
+                return Ok(outcome);
+            }
+            // Whoever has executed keeps its key, unless that is harmless to repeat.
+            if self.ledgers.is_held_by_another(call, claim).await? {
+                return Ok(Outcome::Refused(Refusal::Upstream(HELD.into())));
+            }
+        }
+        Ok(Outcome::Refused(call.unanswered(Refusal::Upstream(gone.into()))))
+    }
+}
