@@ -43,6 +43,15 @@ def inline_modules(code):
     ]
 
 
+def code_outside_tests(file):
+    """The file's code without comments, literals and inline modules of tests."""
+    code = code_of(Path(file).read_text())
+    for start, end, _, is_test in reversed(inline_modules(code)):
+        if is_test:
+            code = code[:start] + code[end:]
+    return code
+
+
 def leaves(tree, before=()):
     """The paths a `use` tree names, each as a tuple of its parts."""
     tree = re.sub(rf"\s+as\s+{WORD}$", "", tree.strip())

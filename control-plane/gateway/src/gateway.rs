@@ -3,8 +3,8 @@
 //! Owns: what is applied, and the tasks that keep a replica going. Refuses: configuration of its own; everything
 //! it knows came in a snapshot (I-5), and until the first one it is not ready.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -22,8 +22,6 @@ use secrecy::{ExposeSecret, SecretSlice};
 use tokio::sync::watch;
 
 use crate::call::registry::CallRegistry;
-use crate::durable::skipped::SkippedCalls;
-use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::artifacts::Artifacts;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::endpoint::Endpoints;
@@ -34,12 +32,9 @@ use crate::executors::plugin::{PluginDeps, Saved};
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
-use crate::pipeline::Pipeline;
 use crate::pipeline::admission::{Admission, Bounds, RequestMemory};
-use crate::pipeline::calls::Calls;
 use crate::pipeline::limits::Limiter;
-use crate::pipeline::listings::Listings;
-use crate::pipeline::running::RunningCalls;
+use crate::pipeline::{Pipeline, PipelineDeps};
 use crate::seal::{SealError, Sealer};
 use crate::sessions::Sessions;
 use crate::subscriptions::{self, Subscriptions};
@@ -211,23 +206,18 @@ impl Gateway {
             delegates: Arc::new(Delegates::new(config.delegates)?),
             listener: config.listener,
         };
-        let pipeline = Arc::new(Pipeline {
+        let pipeline = Arc::new(Pipeline::new(PipelineDeps {
             limiter: Limiter::new(counters),
             ledgers: wiring::ledgers(config.stores.ledger, answers, &active, &sealer),
             executor: Arc::new(wiring::executors(deps, &runtimes, &metrics)?),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             inspections: config.inspections,
             metrics,
-            calls: Calls::new(config.bounds),
-            running: Arc::new(RunningCalls::of(registry.clone())),
+            bounds: config.bounds,
             registry,
             active,
             replicas: replicas.clone(),
-            taken_over: TakenOverCalls::default(),
-            skipped: SkippedCalls::default(),
-            listings: Listings::default(),
-            listener: OnceLock::new(),
-        });
+        }));
         Ok(Arc::new(Gateway {
             config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
@@ -286,17 +276,16 @@ impl Gateway {
         let offered = snapshot.revision;
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
-        self.pipeline.running.evaluate_all(&snapshot);
-        self.pipeline.executor.prepare(&snapshot);
-        // After `prepare`: what has a runtime is told apart from what has none.
+        self.pipeline.put_in_force(&snapshot);
+        // After that: what has a runtime is told apart from what has none.
         self.subscriptions.apply(&snapshot);
-        self.pipeline.metrics.applied(offered);
+        self.metrics().applied(offered);
         self.applied.send_replace(covers);
     }
 
     /// Notes that the control plane that is followed is fresh.
     pub fn control_is_fresh(&self) {
-        self.pipeline.metrics.control_is_fresh();
+        self.metrics().control_is_fresh();
     }
 
     /// The applied revision; 0 before the first.
@@ -333,7 +322,7 @@ impl Gateway {
             let Some(gateway) = gateway.upgrade() else { return };
             gateway.sessions.sweep();
             gateway.subscriptions.sweep();
-            gateway.pipeline.registry.sweep();
+            gateway.pipeline.sweep();
             if let Err(error) = gateway.artifacts.sweep().await {
                 tracing::warn!(error = %error, "artifacts past their time were not deleted, and are tried again in a minute: they take room until then; check the artifact store");
             }
@@ -348,7 +337,7 @@ impl Gateway {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
             // Before everything else: who comes too late loses its calls.
-            let renewed = gateway.pipeline.active.renew().await;
+            let renewed = gateway.pipeline.renew_lease().await;
             match &renewed {
                 Err(error) if !is_failing => {
                     tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without, others take over its calls: check the store");
@@ -401,17 +390,15 @@ impl Gateway {
     }
 
     async fn flush_within(&self, longest: Duration) {
-        self.pipeline.executor.drained().await;
-        tokio::join!(self.pipeline.active.drained(longest), self.pipeline.ledgers.drained(longest));
-        self.pipeline.audit.flush().await;
+        self.pipeline.drained(longest).await;
     }
 
     /// Leaves the calls that can go on elsewhere to another gateway, ends the others, then flushes. The last step of a shutdown.
     pub async fn stop(&self) {
         self.pipeline.hand_on().await;
-        self.pipeline.calls.end().await;
+        self.pipeline.end_calls().await;
         self.flush_within(LAST_ENDS).await;
-        self.pipeline.active.retire().await;
+        self.pipeline.retire().await;
         self.minter.keys.withdraw().await;
     }
 
@@ -424,7 +411,7 @@ impl Gateway {
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
-        &self.pipeline.metrics
+        self.pipeline.metrics()
     }
 }
 

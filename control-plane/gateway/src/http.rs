@@ -115,7 +115,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             let origin = admitted.origin.clone();
             let mut response = serve(gateway.clone(), snapshot, (parts, peer), admitted, body).await;
             // Others may reach the store that this gateway does not.
-            if unserved::is_marked(response.extensions()) && gateway.pipeline.active.is_away() {
+            if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {
                 response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
             }
             if let Some(origin) = origin {

@@ -16,6 +16,7 @@ pub mod execute;
 pub mod identity;
 pub mod input;
 pub mod inspect;
+pub mod internals;
 pub mod ledger;
 pub mod limits;
 pub mod listings;
@@ -30,6 +31,7 @@ pub mod rules;
 pub mod running;
 pub mod takeover;
 mod telling;
+mod upkeep;
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -49,7 +51,7 @@ use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
 use crate::inspection::Inspections;
-use crate::pipeline::admission::Admitted;
+use crate::pipeline::admission::{Admitted, Bounds};
 use crate::pipeline::calls::Calls;
 use crate::pipeline::entitlement::Entitled;
 use crate::pipeline::ledger::{Entered, Held, Ledgers};
@@ -63,30 +65,45 @@ use crate::telemetry::metrics::{Metrics, Stage};
 
 /// The stages and what they share.
 pub struct Pipeline {
+    limiter: Limiter,
+    ledgers: Ledgers,
+    executor: Arc<dyn Executor>,
+    /// Who looks into arguments and outputs.
+    inspections: Inspections,
+    metrics: Arc<Metrics>,
+    audit: Audit,
+    calls: Calls,
+    /// Every call, while it runs and as long as a client may come back for it.
+    registry: Arc<CallRegistry>,
+    /// The running calls, as the snapshot in force has them.
+    running: Arc<RunningCalls>,
+    /// The rows of the running calls that another gateway could go on with.
+    active: Arc<ActiveTable>,
+    /// The other gateways, where this one is not alone.
+    replicas: Option<Arc<Replicas>>,
+    /// The calls that were taken over from other gateways.
+    taken_over: TakenOverCalls,
+    /// The calls of gateways that are gone which cannot run here.
+    skipped: SkippedCalls,
+    /// What plugins list themselves.
+    listings: Listings,
+    /// Who is told of resources that changed; set once, when the gateway is wired.
+    listener: OnceLock<Weak<dyn ResourceListener>>,
+}
+
+/// The parts of a pipeline that its gateway makes.
+pub struct PipelineDeps {
     pub limiter: Limiter,
     pub ledgers: Ledgers,
     pub executor: Arc<dyn Executor>,
-    /// Who looks into arguments and outputs.
     pub inspections: Inspections,
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
-    pub calls: Calls,
-    /// Where every call is found, while it runs and as long as somebody may come back for it.
+    /// Maximum number of calls at a time.
+    pub bounds: Bounds,
     pub registry: Arc<CallRegistry>,
-    /// What ends running calls from outside.
-    pub running: Arc<RunningCalls>,
-    /// The rows of the running calls that another gateway could go on with.
     pub active: Arc<ActiveTable>,
-    /// The other gateways, where this one is not alone.
     pub replicas: Option<Arc<Replicas>>,
-    /// The calls that were taken over from other gateways.
-    pub taken_over: TakenOverCalls,
-    /// The calls of gateways that are gone which cannot run here.
-    pub skipped: SkippedCalls,
-    /// What plugins list themselves.
-    pub listings: Listings,
-    /// Who is told of resources that changed; set once, when the gateway is wired.
-    pub listener: OnceLock<Weak<dyn ResourceListener>>,
 }
 
 /// What begins.
@@ -97,6 +114,39 @@ pub struct Begun {
 }
 
 impl Pipeline {
+    /// Makes a pipeline that runs no call yet.
+    pub fn new(deps: PipelineDeps) -> Pipeline {
+        let PipelineDeps {
+            limiter,
+            ledgers,
+            executor,
+            inspections,
+            metrics,
+            audit,
+            bounds,
+            registry,
+            active,
+            replicas,
+        } = deps;
+        Pipeline {
+            limiter,
+            ledgers,
+            executor,
+            inspections,
+            metrics,
+            audit,
+            calls: Calls::new(bounds),
+            running: Arc::new(RunningCalls::of(registry.clone())),
+            registry,
+            active,
+            replicas,
+            taken_over: TakenOverCalls::default(),
+            skipped: SkippedCalls::default(),
+            listings: Listings::default(),
+            listener: OnceLock::new(),
+        }
+    }
+
     /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement, or by what its client
     /// cannot do, comes back at once, because its answer differs by face (a 403 challenge, a hidden name). A call that
     /// finds no place among those that run has ended when this returns.

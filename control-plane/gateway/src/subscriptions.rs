@@ -177,7 +177,7 @@ impl Subscriptions {
             let caller = subscriber.caller();
             let (user, org) = (owner(&caller).user, caller.org.as_str());
             let subscribed = Subscribed { snapshot, user, org, server: name, primitive, uri, listener };
-            self.pipeline.executor.follow(subscribed)
+            self.pipeline.follow_resource(subscribed)
         });
         subscriber.follow(uri, followed);
     }
@@ -232,7 +232,7 @@ impl Subscriptions {
     /// Evaluates the subscribers again where what can run here has changed. Waits for nothing: while they are evaluated,
     /// the next look sees what has changed meanwhile.
     pub fn look(self: &Arc<Self>) {
-        let offers = self.pipeline.executor.offers_changed();
+        let offers = self.pipeline.offers_stamp();
         let last = self.evaluated.try_lock();
         let is_new = last.is_ok_and(|last| last.as_ref().is_none_or(|last| last.offers != offers));
         if is_new {

@@ -41,11 +41,10 @@ impl Gateway {
     /// The servers of the snapshot in force by name, as `org` has them; none before the first snapshot.
     pub fn standing(&self, org: &str) -> Vec<ServerStanding> {
         let Some(snapshot) = self.snapshot() else { return Vec::new() };
-        let executor = &self.pipeline.executor;
         let plugin = |entry: &Arc<ListedPrimitive>| {
             let primitive = &entry.primitive;
             Some(PluginStanding {
-                availability: executor.availability(primitive)?,
+                availability: self.pipeline.availability(primitive)?,
                 language: plugin_language(primitive)?.to_owned(),
                 id: primitive.id.clone(),
                 version: primitive.version.clone(),

@@ -54,8 +54,7 @@ pub(super) fn active_table(
 pub(super) fn listening(pipeline: &Arc<Pipeline>, bounds: subscriptions::Bounds) -> Arc<Subscriptions> {
     let subscriptions = Subscriptions::new(pipeline.clone(), bounds);
     let listener = Arc::downgrade(&subscriptions);
-    // It is set here alone.
-    let _ = pipeline.listener.set(listener);
+    pipeline.listen(listener);
     subscriptions
 }
 

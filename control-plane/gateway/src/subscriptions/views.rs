@@ -46,7 +46,7 @@ impl Seen {
 
 impl<'a> Views<'a> {
     pub(super) fn of(pipeline: &'a Pipeline, snapshot: &'a Snapshot) -> Views<'a> {
-        let offers = pipeline.executor.offers_changed();
+        let offers = pipeline.offers_stamp();
         Views { pipeline, snapshot, offers, by_caller: HashMap::new(), by_class: HashMap::new() }
     }
 

@@ -61,7 +61,7 @@ fn gateway() -> (Fixture, Arc<FaultyRecords<Cut>>) {
 async fn fails(fixture: &Fixture, records: &FaultyRecords<Cut>, times: u32) {
     records.0.next.store(times, Ordering::Release);
     for _ in 0..times {
-        fixture.gateway.pipeline.active.renew().await.unwrap_err();
+        fixture.gateway.pipeline.internals().active.renew().await.unwrap_err();
     }
 }
 
@@ -84,15 +84,15 @@ async fn what_it_refuses_takes_nothing_from_limits() {
     for _ in 0..3 {
         assert!(refuses(&fixture).await);
     }
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     assert!(!refuses(&fixture).await, "the one call that the limit allows was still there");
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_renewal_that_fails_refuses_nothing_and_a_lease_that_ends_does() {
     let (fixture, records) = gateway();
-    let renew = || fixture.gateway.pipeline.active.renew();
-    let is_away = || fixture.gateway.pipeline.active.is_away();
+    let renew = || fixture.gateway.pipeline.internals().active.renew();
+    let is_away = || fixture.gateway.pipeline.internals().active.is_away();
     assert!(!is_away(), "it has just started");
     renew().await.unwrap();
     for _ in 0..3 {
@@ -116,7 +116,7 @@ async fn one_renewal_that_fails_refuses_nothing_and_a_lease_that_ends_does() {
 #[tokio::test(start_paused = true)]
 async fn one_that_starts_without_the_store_judges_nobody_before_its_first_lease_has_lasted() {
     let (fixture, records) = gateway();
-    let active = &fixture.gateway.pipeline.active;
+    let active = fixture.gateway.pipeline.internals().active;
     fails(&fixture, &records, 2).await;
     assert!(active.is_away() && refuses(&fixture).await && !active.is_steady());
     let since = Instant::now();
@@ -159,11 +159,11 @@ async fn a_lease_is_back_before_it_is_known_which_calls_were_taken_without_it() 
     let store = records.clone();
     let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.active = store);
     let pipeline = &fixture.gateway.pipeline;
-    let active = &pipeline.active;
+    let active = pipeline.internals().active;
     active.renew().await.unwrap();
     let waits = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
     waits.capabilities(json!({"elicitation": {"form": {}}})).send(&fixture).await;
-    let call = pipeline.registry.running().pop().unwrap();
+    let call = pipeline.internals().registry.running().pop().unwrap();
     active.announce(&call).await.unwrap();
     // A renewal whose answer was lost, and then none for longer than a lease.
     fails(&fixture, &records, 1).await;

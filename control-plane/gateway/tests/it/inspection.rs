@@ -249,7 +249,7 @@ async fn a_cancel_while_an_output_is_inspected_is_no_fault_of_the_inspector() {
         async move { echo_whole(&fixture, "s3cret").await }
     });
     until("it is inspected", || !seen.lock().is_empty()).await;
-    fixture.gateway.pipeline.registry.running().pop().unwrap().cancel();
+    fixture.gateway.pipeline.internals().registry.running().pop().unwrap().cancel();
     let answer = echoing.await.unwrap();
     assert!(answer.contains("cancelled") && !answer.contains("inspect"), "{answer}");
 }
@@ -275,7 +275,7 @@ async fn a_call_whose_task_panics_is_stored_as_unknown() {
         on_failure: OnFailure::Closed,
     };
     let fixture = Fixture::inspected(Inspections { input: None, output: Some(output) });
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let call = Rest::of(&fixture, "policy.once", "1");
     let put = call.put(&json!({})).await;
     assert_eq!((put.status, &put.json()["status"]), (StatusCode::CREATED, &json!("running")), "{}", put.text);

@@ -113,7 +113,7 @@ async fn a_cancel_that_does_not_reach_the_gateway_of_its_call_is_sent_again() {
     // Open until its first event, so that the call is certainly running.
     let call = json!({"jsonrpc": "2.0", "id": "c", "method": "tools/call", "params": params});
     let _running = client.open(&call).await;
-    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
     // Another gateway goes on with it, and the two share nothing but the store.
     call.ownership.pass_on();
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "c"}});

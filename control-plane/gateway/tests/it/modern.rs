@@ -142,7 +142,8 @@ async fn closing_the_stream_cancels_the_call() {
     assert!(String::from_utf8_lossy(&first).contains("notifications/progress"));
     drop(body);
     // The outcome shows in the metrics as soon as the executor has stopped.
-    let cancelled = || fixture.gateway.pipeline.metrics.encode().contains(r#"status="cancelled""#);
+    let cancelled =
+        || fixture.gateway.pipeline.internals().metrics.encode().contains(r#"status="cancelled""#);
     tokio::time::timeout(std::time::Duration::from_secs(10), async {
         while !cancelled() {
             tokio::task::yield_now().await;

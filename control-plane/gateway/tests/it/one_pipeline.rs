@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// What only the pipeline may use. `entitlement` is missing, because lists ask it too (I-10), and `resolve`, because a
 /// face names what is called.
-const STAGES: [&str; 11] = [
+const STAGES: [&str; 14] = [
     "pipeline::limits",
     "pipeline::input",
     "pipeline::ledger",
@@ -17,6 +17,9 @@ const STAGES: [&str; 11] = [
     "asp_snapshot::policy",
     "asp_snapshot::schema",
     "crate::executors",
+    "crate::execution",
+    "crate::durable",
+    ".internals()",
     "asp_store",
 ];
 

@@ -216,7 +216,7 @@ async fn of_an_answer_that_is_too_large_a_retry_learns_that_the_call_was_complet
 #[tokio::test(start_paused = true)]
 async fn an_audit_log_that_hangs_stops_what_has_effects_and_delays_what_reads() {
     let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.audit = Arc::new(Hanging));
-    let audit = &fixture.gateway.pipeline.audit;
+    let audit = fixture.gateway.pipeline.internals().audit;
     let event = CallEvent { at_ms: 0, org: "acme".into(), event: "{}".into() };
     // The writer holds a batch, and the queue behind it is full.
     audit.record_now(event.clone());
@@ -297,7 +297,7 @@ async fn whose_call_waited_when_its_gateway_stopped_is_told_to_call_again() {
     let mut asking = asking.capabilities(json!({"elicitation": {"form": {}}}));
     let asked = result(&asking, &fixture).await;
     asking.body["params"]["requestState"] = asked["requestState"].clone();
-    fixture.gateway.pipeline.calls.end().await;
+    fixture.gateway.pipeline.internals().calls.end().await;
     let answer = asking.send(&fixture).await;
     assert_eq!(answer.json()["id"], 7, "{}: {}", answer.status, answer.text);
     let told = answer.json()["result"].clone();
@@ -314,9 +314,9 @@ async fn of_a_call_that_had_begun_when_its_gateway_stopped_the_outcome_is_unknow
     let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
     let waiting = sent(order(), &fixture);
     until("it runs", || !runtime.told.allocations.lock().is_empty()).await;
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     until("it has begun", || registry.running().iter().any(|call| call.was_handed_over())).await;
-    fixture.gateway.pipeline.calls.end().await;
+    fixture.gateway.pipeline.internals().calls.end().await;
     let told = waiting.await.unwrap();
     assert_eq!(told["_meta"]["asp/reason"], "outcome_unknown", "{told}");
     let again = result(&order(), &fixture.beside(runtime.runtimes())).await;
@@ -330,8 +330,8 @@ async fn a_call_that_its_client_cancelled_stays_cancelled_when_its_gateway_stops
     let mut asking = asking.capabilities(json!({"elicitation": {"form": {}}}));
     let asked = result(&asking, &fixture).await;
     asking.body["params"]["requestState"] = asked["requestState"].clone();
-    fixture.gateway.pipeline.registry.running().pop().unwrap().cancel();
-    fixture.gateway.pipeline.calls.end().await;
+    fixture.gateway.pipeline.internals().registry.running().pop().unwrap().cancel();
+    fixture.gateway.pipeline.internals().calls.end().await;
     let answer = asking.send(&fixture).await;
     assert_eq!(answer.reason(), "deadline", "{}", answer.text);
 }
@@ -351,7 +351,7 @@ async fn whose_client_goes_away_while_it_waits_for_its_key_takes_no_place_any_mo
     });
     let runtime = Runtime::start(script);
     let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     let first = sent(order(), &fixture);
     until("it runs", || !runtime.told.allocations.lock().is_empty()).await;
     for _ in 0..3 {

@@ -249,7 +249,7 @@ async fn a_call_that_nobody_was_told_of_leaves_nothing() {
 #[tokio::test]
 async fn who_comes_back_for_a_call_whose_gateway_is_gone_is_told_at_once() {
     let fixture = Fixture::new();
-    let active = &fixture.gateway.pipeline.active;
+    let active = fixture.gateway.pipeline.internals().active;
     active.renew().await.unwrap();
     let retry = asked(&fixture, "gone", None, "accept").await;
     let (call, _) = record(&fixture, State::InputRequired).await;
@@ -263,7 +263,7 @@ async fn who_comes_back_for_a_call_whose_gateway_is_gone_is_told_at_once() {
 async fn a_gateway_that_renews_its_lease_late_is_not_taken_for_gone() {
     let fixture = Fixture::new();
     let retry = asked(&fixture, "gone", None, "accept").await;
-    let owner = fixture.gateway.pipeline.active.owner();
+    let owner = fixture.gateway.pipeline.internals().active.owner();
     fixture.active.renew(owner, Duration::ZERO).await.unwrap();
     let other = other(&fixture);
     let (call, _) = record(&fixture, State::InputRequired).await;
@@ -301,11 +301,11 @@ async fn after_an_outage_of_the_store_a_call_is_lost_only_if_its_gateway_does_no
         matches!(found, Ok(Some(Found::Elsewhere(_))))
     };
     tokio::time::pause();
-    pipeline.active.renew().await.unwrap();
+    pipeline.internals().active.renew().await.unwrap();
     for _ in 0..3 {
         assert!(is_running().await, "its gateway may be back in a moment");
         tokio::time::advance(Duration::from_secs(2)).await;
-        pipeline.active.renew().await.unwrap();
+        pipeline.internals().active.renew().await.unwrap();
     }
     tokio::time::advance(Duration::from_secs(2)).await;
     assert!(!is_running().await, "it had the time");
@@ -329,7 +329,7 @@ async fn what_is_past_its_time_is_waited_for_by_nobody() {
         resumes: true,
     };
     fixture.active.put(&key, OwnerId([9; 16]), State::Working, Bytes::new()).await.unwrap();
-    let told = fixture.gateway.pipeline.active.told(call, &alice, "demo").await.unwrap();
+    let told = fixture.gateway.pipeline.internals().active.told(call, &alice, "demo").await.unwrap();
     assert!(told.is_none(), "no gateway takes it over");
 }
 
@@ -388,7 +388,7 @@ async fn what_a_ledger_does_not_say_when_a_call_is_taken_over_it_says_later() {
         stores.ledger =
             Arc::new(Faulty { inner, failures: AtomicUsize::new(1), dies: false, ..Faulty::default() });
     });
-    second.gateway.pipeline.active.renew().await.unwrap();
+    second.gateway.pipeline.internals().active.renew().await.unwrap();
     let snapshot = Arc::new(asp_snapshot::Snapshot::build(snapshot()).unwrap());
     second.gateway.pipeline.take_over(&snapshot).await.unwrap();
     second.gateway.flush().await;
@@ -444,7 +444,7 @@ async fn the_ledger_says_how_a_call_ended_whose_gateway_could_not() {
         stores.active = Arc::new(FaultyRecords(dying));
         stores.ledger = base.ledger.clone();
     });
-    let active = &first.gateway.pipeline.active;
+    let active = first.gateway.pipeline.internals().active;
     active.renew().await.unwrap();
     let asked = keyed(wipe("gone", &json!({})), Some("k")).send(&first).await.json()["result"].clone();
     record(&base, State::InputRequired).await;
@@ -465,7 +465,7 @@ async fn the_ledger_says_how_a_call_ended_whose_gateway_could_not() {
 #[tokio::test]
 async fn a_call_that_is_gone_and_whose_key_another_one_has_may_be_called_again() {
     let base = Fixture::new();
-    let active = &base.gateway.pipeline.active;
+    let active = base.gateway.pipeline.internals().active;
     active.renew().await.unwrap();
     let retry = asked(&base, "gone", Some("k"), "accept").await;
     active.retire().await;

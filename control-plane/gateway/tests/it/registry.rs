@@ -77,7 +77,7 @@ pub(crate) fn running(fixture: &Fixture) -> Arc<Call> {
 }
 
 fn is_found(fixture: &Fixture, call: &Call, caller: &Caller) -> bool {
-    fixture.gateway.pipeline.registry.attach(call.id, caller, "demo").is_some()
+    fixture.gateway.pipeline.internals().registry.attach(call.id, caller, "demo").is_some()
 }
 
 #[tokio::test]
@@ -95,14 +95,14 @@ async fn a_call_is_found_by_its_principal_at_its_server_and_by_nobody_else() {
     for other in others {
         assert!(!is_found(&fixture, &call, &other), "{other:?}");
     }
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     assert!(registry.attach(call.id, &alice, "policy").is_none(), "it was begun elsewhere");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_ended_call_is_found_for_as_long_as_it_was_promised() {
     let fixture = Fixture::new();
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     let [promised, unpromised] = [running(&fixture), running(&fixture)];
     registry.promise(&promised, Instant::now() + HOUR);
     registry.promise(&promised, Instant::now() + HOUR / 2);
@@ -124,7 +124,7 @@ async fn an_ended_call_is_found_for_as_long_as_it_was_promised() {
 async fn a_call_that_another_gateway_goes_on_with_is_found_there() {
     let fixture = Fixture::new();
     let call = running(&fixture);
-    fixture.gateway.pipeline.registry.promise(&call, Instant::now() + HOUR);
+    fixture.gateway.pipeline.internals().registry.promise(&call, Instant::now() + HOUR);
     call.ownership.pass_on();
     call.cancel();
     call.finished().await;
@@ -160,7 +160,7 @@ async fn an_id_is_free_as_soon_as_its_call_is_refused() {
 #[tokio::test]
 async fn who_leaves_many_ended_calls_behind_pushes_out_their_own() {
     let fixture = Fixture::new();
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     let ended = |user: &str| {
         let call = begun(&fixture, user, "echo", json!({"message": "m"}));
         assert!(call.outcome().is_some());
@@ -183,7 +183,7 @@ async fn what_an_ended_call_has_logged_counts_as_what_it_holds() {
     let mut calls = Vec::new();
     for _ in 0..20 {
         let call = running(&fixture);
-        fixture.gateway.pipeline.registry.promise(&call, Instant::now() + HOUR);
+        fixture.gateway.pipeline.internals().registry.promise(&call, Instant::now() + HOUR);
         (0..256).for_each(|_| call.emit(line.clone()));
         call.cancel();
         call.finished().await;
@@ -207,7 +207,7 @@ async fn a_retry_whose_answer_was_lost_finds_it_when_it_is_sent_again() {
     let retry = wipe(json!({"requestState": asked["requestState"], "inputResponses": accepted}));
     let first = retry.send(&fixture).await.json()["result"].clone();
     assert_eq!(first["structuredContent"], json!({"message": "gone"}), "{first}");
-    fixture.gateway.pipeline.registry.sweep();
+    fixture.gateway.pipeline.internals().registry.sweep();
     let again = retry.send(&fixture).await.json();
     assert_eq!(again["result"], first, "{again}");
 }

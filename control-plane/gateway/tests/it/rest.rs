@@ -359,7 +359,7 @@ async fn another_gateway_tells_how_a_call_ended_and_that_it_runs() {
     let again = done.on(&other).put(&json!({})).await;
     assert_eq!((again.status, &again.json()["status"]), (StatusCode::OK, &json!("success")));
     assert_eq!(reason(&done.on(&other).put(&json!({"to": 2})).await), refused(422, "invalid_params"));
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let runs = Rest::at(&fixture, "/demo/rest/tools/count/calls/1");
     runs.put(&json!({"to": 100, "delayMs": 1000})).await;
     let told = runs.on(&other).get().await.json();

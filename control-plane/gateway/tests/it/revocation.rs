@@ -81,9 +81,10 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 }
 
 async fn is_cancelled(fixture: &Fixture) {
-    let cancelled = async || fixture.gateway.pipeline.metrics.encode().contains(r#"status="cancelled""#);
+    let cancelled =
+        async || fixture.gateway.pipeline.internals().metrics.encode().contains(r#"status="cancelled""#);
     until("the call is cancelled", cancelled).await;
-    assert!(fixture.gateway.pipeline.registry.is_empty());
+    assert!(fixture.gateway.pipeline.internals().registry.is_empty());
 }
 
 #[tokio::test]
@@ -301,7 +302,7 @@ async fn a_caller_who_comes_back_with_a_token_that_is_dead_by_then_ends_the_call
     fixture.gateway.apply(next).unwrap();
     // The running calls are evaluated by the change, each with the token it had.
     tokio::task::yield_now().await;
-    fixture.gateway.pipeline.running.attend(&call, &alice("t-late"));
+    fixture.gateway.pipeline.internals().running.attend(&call, &alice("t-late"));
     is_withdrawn(&call).await;
 }
 

@@ -59,7 +59,7 @@ async fn finishes(fixture: &Fixture) -> Vec<Value> {
 }
 
 fn counted(fixture: &Fixture) -> Vec<String> {
-    let text = fixture.gateway.pipeline.metrics.encode();
+    let text = fixture.gateway.pipeline.internals().metrics.encode();
     let lines = text.lines().filter(|line| line.starts_with("asp_policy_observed_total"));
     lines.map(str::to_owned).collect()
 }

@@ -18,7 +18,6 @@ use tokio::time::Instant;
 use super::codec::{Failure, Message};
 use super::legacy;
 use crate::call::remote::InputFault;
-use crate::execution::SessionNote;
 use crate::gateway::Gateway;
 use crate::sessions::{BusEvent, Session, Told, Untold};
 
@@ -104,5 +103,5 @@ async fn take(gateway: &Gateway, session: &Session, message: &Message) {
 /// A session has ended: its streams and its sessions at upstream servers do.
 pub(super) fn end(gateway: &Gateway, session: &Session) {
     gateway.subscriptions.end(&session.sid());
-    gateway.pipeline.executor.heard(&session.key(), SessionNote::Ended);
+    gateway.pipeline.session_ended(&session.key());
 }

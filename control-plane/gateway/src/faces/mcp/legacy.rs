@@ -32,7 +32,6 @@ use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::remote::InputFault;
 use crate::call::{Call, ClientAbilities};
-use crate::execution::SessionNote;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::media_type;
@@ -415,7 +414,7 @@ pub(super) async fn told(
             true
         }
         Some("notifications/roots/list_changed") if session.profile.abilities.roots_change => {
-            gateway.pipeline.executor.heard(&session.key(), SessionNote::RootsChanged);
+            gateway.pipeline.roots_changed(&session.key());
             true
         }
         Some(_) => true,

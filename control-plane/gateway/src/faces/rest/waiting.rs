@@ -49,7 +49,7 @@ impl FaceRequest {
             if found.has_moved() {
                 continue;
             }
-            let is_late = Instant::now() >= until || self.gateway.pipeline.calls.are_left();
+            let is_late = Instant::now() >= until || self.gateway.pipeline.is_leaving();
             if is_enough(&view) || view.has_ended() || is_late {
                 return Ok(view);
             }

@@ -43,7 +43,7 @@ async fn a_client_without_a_model_is_no_hindrance() {
     }
     assert!(event["ms"].is_u64() && event["user"] == "alice" && event["primitive"] == "sweep@1.0.0");
     assert!(!event.to_string().contains("hello") && !event.to_string().contains("high"), "{event}");
-    let metrics = fixture.gateway.pipeline.metrics.encode();
+    let metrics = fixture.gateway.pipeline.internals().metrics.encode();
     for line in [
         "asp_delegations_total{by=\"model\",outcome=\"ok\"} 1",
         "asp_delegation_tokens_total{direction=\"in\"} 11",

@@ -188,8 +188,8 @@ async fn a_shutdown_waits_until_the_service_was_told() {
         async move { modern("sweep", json!({})).send(&fixture).await }
     });
     service.saw("GET /base/v1/tools/their.sweep/calls/{id}").await;
-    fixture.gateway.pipeline.calls.end().await;
-    fixture.gateway.pipeline.executor.drained().await;
+    fixture.gateway.pipeline.internals().calls.end().await;
+    fixture.gateway.pipeline.internals().executor.drained().await;
     assert!(service.was_cancelled());
     running.await.unwrap();
 }

@@ -178,7 +178,7 @@ async fn a_call_that_its_client_cancelled_says_nothing_more() {
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "count-1"}});
     assert_eq!(client.post(&cancel).await.status.as_u16(), 202);
-    until("the call has ended", || fixture.gateway.pipeline.registry.running().is_empty()).await;
+    until("the call has ended", || fixture.gateway.pipeline.internals().registry.running().is_empty()).await;
     let rest = stream.rest().await;
     let last = rest.last().unwrap_or(&told).id();
     assert_eq!(refused(&client, &fixture, &last).await.status.as_u16(), 204);
@@ -192,7 +192,7 @@ async fn another_gateway_tells_how_a_call_ended_whose_stream_broke() {
     let mut stream = Stream::of(client.open(&count(20, 20)).await);
     let primer = stream.next().await.unwrap();
     drop(stream);
-    until("the call has ended", || fixture.gateway.pipeline.registry.running().is_empty()).await;
+    until("the call has ended", || fixture.gateway.pipeline.internals().registry.running().is_empty()).await;
     let other = fixture.beside(Runtimes::none());
     let rest = Stream::of(get(&client, &other, Some(&primer.id())).await).rest().await;
     assert_eq!(messages(&rest), [counted(20, "2025-11-25").pop().unwrap()]);
@@ -205,7 +205,7 @@ async fn log_messages_that_are_gone_are_said_to_be_gone_and_the_rest_comes() {
     let mut stream = Stream::of(client.open(&count(100, 100)).await);
     let primer = stream.next().await.unwrap();
     drop(stream);
-    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
     let logs = |level, range: std::ops::Range<u64>| {
         for n in range {
             call.emit(CallEvent::Log { level, logger: None, data: n.into() });
@@ -277,7 +277,7 @@ async fn a_stream_ends_without_an_answer_where_another_gateway_goes_on_with_the_
         let client = Legacy::connect(&fixture, "plugins", "alice", revision, json!({})).await;
         let mut stream = Stream::of(client.open(&serde_json::from_str(SWEEP).unwrap()).await);
         stream.message().await;
-        let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+        let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
         call.ownership.pass_on();
         call.cancel();
         assert_eq!(messages(&stream.rest().await), Vec::<Value>::new(), "{revision}");

@@ -68,7 +68,7 @@ async fn a_call_that_is_not_kept_any_more_is_refused_and_not_passed_over() {
     let fixture = Fixture::new();
     let client = connect(&fixture, "alice", "2025-11-25").await;
     let own = event_of(&client).await;
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     // The time of `count` is two minutes, and two more are for who comes back.
     tokio::time::advance(Duration::from_secs(235)).await;
     registry.sweep();

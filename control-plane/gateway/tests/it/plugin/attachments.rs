@@ -69,7 +69,7 @@ async fn a_response_that_closes_does_not_end_the_call_for_another() {
     let retry = answering(&asked);
     let first = retry.open(&fixture).await;
     let second = retry.open(&fixture).await;
-    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
     drop(first);
     assert!(!call.is_cancelled());
     go.send(()).unwrap();
@@ -85,7 +85,7 @@ async fn the_last_response_that_closes_cancels_the_call() {
     let retry = answering(&asked);
     let first = retry.open(&fixture).await;
     let second = retry.open(&fixture).await;
-    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
     drop(second);
     assert!(!call.is_cancelled());
     drop(first);
@@ -104,7 +104,7 @@ async fn who_is_away_to_answer_finds_the_call_when_the_last_response_has_closed(
     let again = result(able.into_body()).await;
     assert_eq!(again["resultType"], "input_required", "{again}");
     drop(unable);
-    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
     assert!(!call.is_cancelled());
     let answer = answering(&again);
     let last = last_result(&answer.send(&fixture).await);

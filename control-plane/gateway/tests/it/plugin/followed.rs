@@ -241,7 +241,7 @@ async fn a_follower_whose_token_expires_at_another_gateway_leaves_and_cancels_no
     let at_third = followed(&third, &runtime, &follow).await;
     let mirror = call_at(&second, &runtime).await;
     let expired = Caller { expires_at: 1, ..caller("alice") };
-    second.gateway.pipeline.running.attend(&mirror, &Arc::new(expired));
+    second.gateway.pipeline.internals().running.attend(&mirror, &Arc::new(expired));
     until("its token is over", || mirror.withdrawal() == Some(Withdrawal::TokenExpired)).await;
     until("that it has left is stored", || gateways.inbox.puts() == 1).await;
     gateways.miss();

@@ -198,9 +198,10 @@ async fn an_answer_at_the_former_gateway_of_a_call_arrives_where_it_goes_on() {
     }));
     let gateways = Gateways::with(&dead);
     let asked = asked(&gateways, &dead).await;
-    let call = gateways.first.gateway.pipeline.registry.running().pop().unwrap();
+    let call = gateways.first.gateway.pipeline.internals().registry.running().pop().unwrap();
     // A gateway that is lost as well has taken it.
-    let orphan = Orphan { call: call_id(&dead), owner: gateways.first.gateway.pipeline.active.owner() };
+    let orphan =
+        Orphan { call: call_id(&dead), owner: gateways.first.gateway.pipeline.internals().active.owner() };
     assert!(gateways.first.active.take(&orphan, OwnerId([9; 16])).await.unwrap());
     call.ownership.pass_on();
     let answered = send(answering(&asked), &gateways.first);
@@ -224,7 +225,7 @@ async fn an_answer_that_was_taken_while_no_gateway_ran_the_call_arrives_where_it
     let second = gateways.another(Runtimes::none());
     let answered = send(answering(&asked), &second);
     until("the answer is stored", || gateways.inbox.has_stored()).await;
-    let call = gateways.first.gateway.pipeline.registry.running().pop().unwrap();
+    let call = gateways.first.gateway.pipeline.internals().registry.running().pop().unwrap();
     let kept = gateways.inbox.kept.lock().unwrap();
     // A minute longer than any call of it may take, less the moment until it was stored.
     let expected = lifetime_bound(&call.entry.primitive, true) + Duration::from_secs(59);

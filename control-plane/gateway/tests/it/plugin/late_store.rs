@@ -88,7 +88,7 @@ impl Store {
             stores.ledger = self.calls.clone();
             stores.active = self.calls.clone();
         });
-        fixture.gateway.pipeline.active.renew().await.unwrap();
+        fixture.gateway.pipeline.internals().active.renew().await.unwrap();
         tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&fixture.gateway)));
         fixture
     }
@@ -177,7 +177,7 @@ async fn each_state_of_a_task_is_stored_once() {
     let fixture = store.late(&runtime, false);
     assert_eq!(last_result(&task().send(&fixture).await)["resultType"], "task");
     completes.notify_one();
-    until_async("it ends", async || fixture.gateway.pipeline.registry.running().is_empty()).await;
+    until_async("it ends", async || fixture.gateway.pipeline.internals().registry.running().is_empty()).await;
     fixture.gateway.flush().await;
     let told = store.told.lock();
     assert!(!told.is_empty() && told.windows(2).all(|pair| pair[0] != pair[1]), "{told:?}");
@@ -194,7 +194,7 @@ async fn a_client_that_goes_away_before_it_is_told_of_a_task_cancels_its_call_an
     let request = task();
     let first = fixture.clone();
     let asking = tokio::spawn(async move { request.send(&first).await });
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     until_async("it begins", async || !registry.running().is_empty()).await;
     let id = registry.running()[0].id.into_bytes();
     until_async("its row is made", async || store.calls.find(id).await.unwrap().is_some()).await;

@@ -35,7 +35,7 @@ async fn all_that_a_gateway_with_many_calls_leaves_is_taken_within_two_looks() {
     let first = fixture(&dead);
     let _waiting: Vec<_> =
         (0..CALLS).map(|n| send(request("order", Some(&format!("k{n}"))), &first)).collect();
-    let gone = first.gateway.pipeline.active.owner();
+    let gone = first.gateway.pipeline.internals().active.owner();
     let left = async || {
         let orphans = first.active.orphans(100).await.unwrap();
         orphans
@@ -55,7 +55,7 @@ async fn all_that_a_gateway_with_many_calls_leaves_is_taken_within_two_looks() {
     until_async("all of them have saved", have_saved).await;
     let living = completes();
     let second = first.beside(living.runtimes());
-    second.gateway.pipeline.active.renew().await.unwrap();
+    second.gateway.pipeline.internals().active.renew().await.unwrap();
     second.gateway.pipeline.take_over(&in_force()).await.unwrap();
     let next = Orphan { call: *left().await.first().expect("some are left"), owner: gone };
     let given_up = first.active.give_up(&next, OwnerId([9; 16]), Duration::ZERO).await.unwrap();
@@ -89,7 +89,7 @@ async fn a_store_that_does_not_say_whether_a_call_was_taken_ends_one_look_and_no
     let silent = Arc::new(FaultyRecords(Silent(first.active.clone())));
     let second = Fixture::with_runtimes_and(living.runtimes(), |stores| stores.active = silent);
     let pipeline = &second.gateway.pipeline;
-    pipeline.active.renew().await.unwrap();
+    pipeline.internals().active.renew().await.unwrap();
     tokio::time::pause();
     let looked = tokio::time::timeout(Duration::from_secs(60), pipeline.take_over(&in_force())).await;
     assert!(looked.expect("the look ends").is_err());
@@ -157,14 +157,14 @@ async fn a_call_that_the_store_has_taken_without_saying_so_waits_for_a_runtime_o
         stores.ledger = first.ledger.clone();
     });
     let pipeline = &second.gateway.pipeline;
-    pipeline.active.renew().await.unwrap();
-    let orphan = *pipeline.active.abandoned(1).await.unwrap().first().expect("it is left");
-    let abandoned = pipeline.active.open_abandoned(orphan).await.unwrap().expect("it opens");
-    assert!(pipeline.active.take(&abandoned).await.is_err(), "the answer is lost");
+    pipeline.internals().active.renew().await.unwrap();
+    let orphan = *pipeline.internals().active.abandoned(1).await.unwrap().first().expect("it is left");
+    let abandoned = pipeline.internals().active.open_abandoned(orphan).await.unwrap().expect("it opens");
+    assert!(pipeline.internals().active.take(&abandoned).await.is_err(), "the answer is lost");
     pipeline.take_over(&in_force()).await.unwrap();
-    assert!(pipeline.registry.is_empty(), "it does not go on yet");
+    assert!(pipeline.internals().registry.is_empty(), "it does not go on yet");
     let kept = first.active.find(orphan.call).await.unwrap().expect("it is not ended");
-    assert_eq!(kept.owner, Some(pipeline.active.owner()));
+    assert_eq!(kept.owner, Some(pipeline.internals().active.owner()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +181,7 @@ async fn calls_that_no_gateway_can_open_are_all_looked_at_and_given_up_after_a_m
         }
     };
     looks().await;
-    assert_eq!(pipeline.skipped.begin(snapshot.revision), 600, "none hides another one");
+    assert_eq!(pipeline.internals().skipped.begin(snapshot.revision), 600, "none hides another one");
     tokio::time::advance(Duration::from_secs(59)).await;
     looks().await;
     assert_eq!(fixture.active.orphans(1_000).await.unwrap().len(), 600, "another gateway may have their key");

@@ -53,7 +53,7 @@ impl Faults for Counted {
 
 /// The gateway has a lease, and keeps it.
 async fn lives(fixture: &Fixture) {
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     tokio::spawn(Gateway::keep_calls(Arc::downgrade(&fixture.gateway)));
 }
 

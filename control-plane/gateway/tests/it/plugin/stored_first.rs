@@ -73,7 +73,7 @@ async fn ended(records: &Arc<FaultyRecords<Deaf>>) -> (Runtime, Fixture, Value) 
     let runtime = completing();
     let records = records.clone();
     let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = records.clone());
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let task = begun(&fixture).await;
     until("the end is refused", || records.0.refused.load(Ordering::Acquire) > 0).await;
     (runtime, fixture, task)
@@ -86,7 +86,7 @@ async fn a_task_stands_as_running_until_the_store_has_its_end() {
     let (_runtime, fixture, task) = ended(&records).await;
     assert_eq!(get(&fixture, &task).await["status"], "working");
     records.0.refuses.store(false, Ordering::Release);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     until_status(&fixture, &task, "completed").await;
     let row = base.active.find(id(&task)).await.unwrap().unwrap();
     assert_eq!(row.owner, None, "stored before it was told");
@@ -116,11 +116,11 @@ async fn no_gateway_can_run_a_call_without_a_key_again_once_its_client_has_the_a
     let base = Fixture::new();
     let records = deaf(&base);
     let (runtime, fixture) = checkpointing(&records);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let waiting = send(request("order", None), &fixture);
     until("the end is refused", || records.0.refused.load(Ordering::Acquire) > 0).await;
     records.0.refuses.store(false, Ordering::Release);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let result = last_result(&waiting.await.unwrap());
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
     assert_eq!(base.active.find(call_id(&runtime)).await.unwrap(), None, "deleted before it was told");
@@ -131,12 +131,12 @@ async fn an_answer_waits_for_a_store_that_is_away_only_briefly_and_its_row_goes_
     let base = Fixture::new();
     let records = deaf(&base);
     let (runtime, fixture) = checkpointing(&records);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let result = last_result(&request("order", None).send(&fixture).await);
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
     assert!(base.active.find(call_id(&runtime)).await.unwrap().is_some(), "the store takes nothing");
     records.0.refuses.store(false, Ordering::Release);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     until_async("its row is gone", async || base.active.find(call_id(&runtime)).await.unwrap().is_none())
         .await;
 }
@@ -161,7 +161,7 @@ async fn a_call_without_a_key_that_another_gateway_has_taken_is_not_answered_her
         allocated && base.active.find(call_id(&runtime)).await.unwrap().is_some_and(|row| row.seq == 1)
     };
     until_async("it has saved", saved).await;
-    let owner = fixture.gateway.pipeline.active.owner();
+    let owner = fixture.gateway.pipeline.internals().active.owner();
     let orphan = Orphan { call: call_id(&runtime), owner };
     assert!(base.active.take(&orphan, OwnerId([9; 16])).await.unwrap());
     go.send(()).unwrap();
@@ -180,13 +180,13 @@ async fn the_row_of_a_call_that_has_ended_is_deleted_once_the_store_answers() {
         worker.complete(&invoke, &json!({"ok": true})).await;
     }));
     let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = records.clone());
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let result = last_result(&modern("order", json!({})).send(&fixture).await);
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
     until("its row is not deleted", || records.0.refused.load(Ordering::Acquire) > 0).await;
     let call = call_id(&runtime);
     assert!(base.active.find(call).await.unwrap().is_some_and(|row| row.resumes));
     records.0.refuses.store(false, Ordering::Release);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     until_async("it is deleted", async || base.active.find(call).await.unwrap().is_none()).await;
 }

@@ -43,7 +43,7 @@ pub(super) fn answering(asked: &Value) -> Modern {
 
 /// Lets a gateway that lives look for what others left behind.
 pub(super) async fn take_over(fixture: &Fixture) {
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&fixture.gateway)));
 }
 
@@ -145,14 +145,16 @@ async fn a_call_that_has_ended_was_taken_over_by_nobody() {
     }));
     let fixture = fixture(&runtime);
     let asked = last_result(&request("sweep", None).send(&fixture).await);
-    let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+    let call = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
     let answering = answering(&asked);
     let result = last_result(&answering.send(&fixture).await);
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
     fixture.gateway.flush().await;
     let row = fixture.active.find(call_id(&runtime)).await.unwrap().unwrap();
     assert_eq!(row.owner, None, "it says how the call ended");
-    assert!(fixture.gateway.pipeline.active.is_ours(&call).await && !call.ownership.is_passed_on());
+    assert!(
+        fixture.gateway.pipeline.internals().active.is_ours(&call).await && !call.ownership.is_passed_on()
+    );
 }
 
 /// A record takes 8 MiB of JSON text, in which a control character takes six bytes.
@@ -224,7 +226,7 @@ async fn calls_that_nobody_can_read_hide_no_other() {
 async fn a_gateway_gives_up_a_call_that_has_ended_on_another() {
     let runtime = Runtime::start(saves_and_hangs());
     let first = fixture(&runtime);
-    let active = first.gateway.pipeline.active.clone();
+    let active = first.gateway.pipeline.internals().active.clone();
     active.renew().await.unwrap();
     let waiting = send(request("order", Some("k")), &first);
     let row = row(&first, &runtime, |row| row.seq == 1).await;
@@ -406,11 +408,11 @@ async fn a_suspended_call_that_saved_nothing_is_not_begun_anew() {
         worker.complete(&invoke, &json!({"ok": true})).await;
     }));
     let second = first.beside(living.runtimes()).gateway;
-    second.pipeline.active.renew().await.unwrap();
+    second.pipeline.internals().active.renew().await.unwrap();
     let snapshot = Arc::new(asp_snapshot::Snapshot::build(crate::support::snapshot()).unwrap());
     second.pipeline.take_over(&snapshot).await.unwrap();
     assert_eq!(first.active.find(call_id(&dead)).await.unwrap(), Some(waits), "it is left as it was");
-    assert!(second.pipeline.registry.is_empty());
+    assert!(second.pipeline.internals().registry.is_empty());
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ fn asking() -> Runtime {
 async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
     let runtime = asking();
     let fixture = fixture(&runtime);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let task = begun(&fixture).await;
     for member in ["createdAt", "lastUpdatedAt"] {
         assert!(task[member].as_str().unwrap().ends_with('Z'), "{task}");
@@ -118,7 +118,7 @@ async fn a_task_whose_gateway_is_gone_is_told_as_an_error_for_as_long_as_its_ttl
         while worker.next().await.is_some() {}
     }));
     let fixture = fixture(&runtime);
-    let active = &fixture.gateway.pipeline.active;
+    let active = fixture.gateway.pipeline.internals().active;
     active.renew().await.unwrap();
     let task = begun(&fixture).await;
     let id = Uuid::parse_str(task["taskId"].as_str().unwrap()).unwrap();
@@ -323,7 +323,7 @@ async fn a_response_that_closes_ends_no_task_that_was_announced() {
     assert_eq!(task["resultType"], "task", "{task}");
     waiting.abort();
     assert!(waiting.await.is_err_and(|ended| ended.is_cancelled()), "it waits");
-    let running = tool.fixture.gateway.pipeline.registry.running();
+    let running = tool.fixture.gateway.pipeline.internals().registry.running();
     assert!(running.iter().all(|call| !call.is_cancelled()) && running.len() == 1);
     tool.completes.notify_one();
     until(&tool.fixture, &task, "completed").await;
@@ -453,7 +453,7 @@ async fn who_listens_is_told_how_a_task_ends_at_the_gateway_that_goes_on_with_it
     let gateways = Gateways::with(&dead);
     let task = begun(&gateways.first).await;
     row(&gateways.first, &dead, |row| row.seq == 1).await;
-    let call = gateways.first.gateway.pipeline.registry.running().pop().unwrap();
+    let call = gateways.first.gateway.pipeline.internals().registry.running().pop().unwrap();
     let is_kept =
         async || gateways.shared.outbox.read(call.id.into_bytes(), 0).await.is_ok_and(|kept| kept.is_some());
     until_async("what it said is kept", is_kept).await;

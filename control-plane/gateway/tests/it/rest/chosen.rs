@@ -111,7 +111,7 @@ async fn of_many_that_put_different_arguments_under_an_id_at_once_one_begins_the
 async fn a_call_that_waits_for_its_user_is_not_begun_again_elsewhere() {
     let runtime = asking();
     let fixture = with_plugins(&runtime);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let other = fixture.beside(runtime.runtimes());
     let call = Rest::at(&fixture, "/plugins/rest/tools/book/calls/1");
     let asks = call.with("prefer", "wait=20").put(&json!({})).await.json();
@@ -126,12 +126,12 @@ async fn a_call_that_waits_for_its_user_is_not_begun_again_elsewhere() {
 async fn a_call_whose_gateway_is_gone_has_failed_under_its_id() {
     let runtime = asking();
     let fixture = with_plugins(&runtime);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let other = fixture.beside(runtime.runtimes());
     let call = Rest::at(&fixture, "/plugins/rest/tools/sweep/calls/1");
     let asks = call.with("prefer", "wait=20").put(&json!({})).await.json();
     assert_eq!(asks["status"], "awaitingElicitationResult", "{asks}");
-    fixture.gateway.pipeline.active.retire().await;
+    fixture.gateway.pipeline.internals().active.retire().await;
     let lost = call.on(&other);
     for answer in [lost.put(&json!({})).await, lost.get().await, lost.put(&json!({})).await] {
         assert_eq!(
@@ -149,14 +149,14 @@ async fn a_call_whose_gateway_is_gone_has_failed_under_its_id() {
 async fn a_call_that_was_acknowledged_and_is_taken_over_unbegun_keeps_its_id_and_its_end() {
     let runtime = asking();
     let fixture = with_plugins(&runtime);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let other = fixture.beside(runtime.runtimes());
     let call = Rest::at(&fixture, "/plugins/rest/tools/purge/calls/1");
     let asks = call.with("prefer", "wait=20").put(&json!({})).await;
     assert_eq!(asks.status, StatusCode::CREATED, "{}", asks.text);
     assert_eq!(asks.json()["status"], "awaitingElicitationResult", "{}", asks.text);
-    fixture.gateway.pipeline.active.retire().await;
-    other.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.retire().await;
+    other.gateway.pipeline.internals().active.renew().await.unwrap();
     tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&other.gateway)));
     let taken = call.on(&other);
     until_async("its end is known", async || taken.get().await.json()["status"] == "failed").await;
@@ -198,7 +198,7 @@ async fn a_call_whose_record_is_not_taken_is_not_acknowledged_until_it_is() {
     let records =
         Arc::new(FaultyRecords(Refusing { inner: base.active.clone(), refuses: AtomicBool::new(true) }));
     let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let call = Rest::of(&fixture, "policy.wipe", "1");
     let arguments = json!({"message": "a"});
     for _ in 0..2 {
@@ -237,10 +237,10 @@ async fn a_record_that_is_made_after_its_call_has_ended_is_deleted() {
     let base = Fixture::new();
     let records = Arc::new(FaultyRecords(Stuck { inner: base.active.clone(), asked: Mutex::default() }));
     let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let put = Rest::of(&fixture, "policy.wipe", "1").put(&json!({"message": "a"})).await;
     assert_eq!(reason(&put), refused(503, "upstream_unavailable"), "{}", put.text);
-    let registry = &fixture.gateway.pipeline.registry;
+    let registry = fixture.gateway.pipeline.internals().registry;
     registry.running().pop().unwrap().cancel();
     until("it has ended", || registry.is_empty()).await;
     fixture.gateway.flush().await;
@@ -280,7 +280,7 @@ async fn a_quick_call_is_answered_with_its_result_however_long_its_end_is_stored
     let base = Fixture::new();
     let records = Arc::new(FaultyRecords(Slow(base.active.clone())));
     let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let put = |id: &str, delay_ms: u32| {
         let call = Rest::at(&fixture, &format!("/demo/rest/tools/count/calls/{id}"));
         async move { call.put(&json!({"to": 1, "delayMs": delay_ms})).await }
@@ -326,7 +326,7 @@ async fn unrecorded(base: &Fixture) -> (Arc<FaultyRecords<Refusing>>, Fixture, F
     });
     let second = base.beside(Runtimes::none());
     for fixture in [&first, &second] {
-        fixture.gateway.pipeline.active.renew().await.unwrap();
+        fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     }
     let put = Rest::of(&first, "policy.wipe", "1").put(&json!({"message": "a"})).await;
     assert_eq!(reason(&put), refused(503, "upstream_unavailable"), "{}", put.text);
@@ -354,7 +354,7 @@ async fn an_id_that_is_put_at_two_gateways_at_once_is_one_call_at_both() {
     let call = Rest::of(&first, "policy.wipe", "1");
     let joining = async { call.on(&second).with("prefer", "wait=20").put(&json!({"message": "a"})).await };
     let answering = async {
-        until("it has begun there too", || second.gateway.pipeline.registry.len() == 1).await;
+        until("it has begun there too", || second.gateway.pipeline.internals().registry.len() == 1).await;
         records.0.refuses.store(false, Ordering::Release);
         approve(&call).await;
     };

@@ -80,7 +80,7 @@ async fn what_is_dropped_while_a_stream_waits_is_told_as_a_gap_too() {
     {
         let mut waiting = std::pin::pin!(event(&mut body));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
-        let running = fixture.gateway.pipeline.registry.running().pop().unwrap();
+        let running = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
         for n in 0..300_u64 {
             running.emit(Event::Log { level: LogLevel::Info, logger: None, data: n.into() });
         }
@@ -150,7 +150,7 @@ async fn a_stream_ends_with_its_token_and_the_call_does_not() {
 async fn a_stream_ends_without_an_end_where_another_gateway_goes_on_with_the_call() {
     let runtime = asking();
     let fixture = with_plugins(&runtime);
-    fixture.gateway.pipeline.active.renew().await.unwrap();
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
     let call = Rest::at(&fixture, "/plugins/rest/tools/sweep/calls/1");
     let asks = call.with("prefer", "wait=20").put(&json!({})).await.json();
     assert_eq!(asks["status"], "awaitingElicitationResult", "{asks}");
@@ -161,7 +161,7 @@ async fn a_stream_ends_without_an_end_where_another_gateway_goes_on_with_the_cal
         .with("if-none-match", &format!("\"{}\"", asks["etag"].as_str().unwrap()));
     let waiting = async { waiting.get().await };
     let passed_on = async {
-        let running = fixture.gateway.pipeline.registry.running().pop().unwrap();
+        let running = fixture.gateway.pipeline.internals().registry.running().pop().unwrap();
         running.ownership.pass_on();
         running.cancel();
         let rest = body.collect().await.unwrap().to_bytes();
