@@ -191,22 +191,29 @@ async fn a_task_of_another_user_or_server_is_as_unknown_as_none() {
 #[tokio::test]
 async fn who_comes_back_needs_the_scopes_that_the_task_needed() {
     let runtime = asking();
-    let mut inputs = inputs();
-    let primitives = inputs.servers.iter_mut().flat_map(|server| &mut server.primitives);
-    primitives
-        .filter(|primitive| primitive.id == "sweep")
-        .for_each(|sweep| sweep.scopes = vec!["x:read".into()]);
-    let fixture = Fixture::with(assemble(inputs), 7, runtime.runtimes());
+    let scoped = || {
+        let mut inputs = inputs();
+        let primitives = inputs.servers.iter_mut().flat_map(|server| &mut server.primitives);
+        primitives
+            .filter(|primitive| primitive.id == "sweep")
+            .for_each(|sweep| sweep.scopes = vec!["x:read".into()]);
+        assemble(inputs)
+    };
+    let fixture = Fixture::with(scoped(), 7, runtime.runtimes());
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
+    let other = fixture.with_stores(scoped(), |stores| stores.active = fixture.active.clone());
     let as_scoped = |method: &str, params: &Value| {
         Modern::new("plugins", &token_with_scopes("alice", "x:read"), method, params.clone())
             .capabilities(can())
     };
     let call = json!({"name": "sweep", "arguments": {}});
     let task = as_scoped("tools/call", &call).send(&fixture).await.json()["result"].clone();
-    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
-        let refused = of_task(method, &task, &json!({"inputResponses": {}})).send(&fixture).await;
-        assert_eq!(refused.status.as_u16(), 403, "{method}: {}", refused.text);
-        assert!(refused.headers["www-authenticate"].to_str().unwrap().contains("x:read"));
+    for gateway in [&fixture, &other] {
+        for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+            let refused = of_task(method, &task, &json!({"inputResponses": {}})).send(gateway).await;
+            assert_eq!(refused.status.as_u16(), 403, "{method}: {}", refused.text);
+            assert!(refused.headers["www-authenticate"].to_str().unwrap().contains("x:read"));
+        }
     }
     let (_, followed) = listens(&fixture, "alice", json!([task["taskId"]])).await;
     assert!(followed.get("taskIds").is_none(), "{followed}");
