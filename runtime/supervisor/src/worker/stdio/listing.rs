@@ -9,7 +9,7 @@ use asp_proto::plugin::{ListResourcesRequest, ListResourcesResponse, McpLists};
 use tonic::Status;
 
 use super::said;
-use super::wire::Answer;
+use super::wire::RpcAnswer;
 
 /// The methods, each with the member of its result, in the order of `McpLists`.
 const LISTS: [(&str, &str); 4] = [
