@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     xds()
 }
 
-/// Messages, clients and servers of the two gRPC contracts.
+/// Compiles messages, clients and servers of the two gRPC contracts.
 #[cfg(feature = "grpc")]
 fn grpc() -> Result<(), Box<dyn std::error::Error>> {
     use prost::Message;
@@ -22,7 +22,7 @@ fn grpc() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("grpc.fds"), descriptors.encode_to_vec())?;
     let mut config = prost_build::Config::new();
     config.enable_type_names().type_name_domain(["."], "type.googleapis.com");
-    // It holds a secret: `src/credential.rs` says what is printed of it.
+    // It holds a secret: `src/credential.rs` limits what is printed.
     config.skip_debug([".asp.runtime.supervisor.v1.Credential"]);
     tonic_prost_build::configure().btree_map(".").compile_fds_with_config(descriptors, config)?;
     Ok(())
@@ -34,7 +34,7 @@ fn grpc() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What is spoken with Envoy, as one module tree of its packages.
+/// Compiles the supported part of Envoy's API, as one module tree of its packages.
 #[cfg(feature = "xds")]
 fn xds() -> Result<(), Box<dyn std::error::Error>> {
     let services = ["xds/discovery.proto", "xds/ecds.proto", "xds/eds.proto"];

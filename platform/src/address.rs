@@ -1,7 +1,7 @@
-//! Which addresses a request may go to: public ones, and private ones that an operator lists (SSRF guard).
+//! Addresses that a request may go to: public ones, and private ones that an operator lists (SSRF guard).
 //!
-//! Owns `private` (the networks that may be listed). Keeps true: special ranges are refused after resolution, whatever spelling led there, and a name that
-//! resolves to a public and a private address at once is refused whole.
+//! Owns `private` (the networks that may be listed). Keeps true: special ranges are refused after resolution, whatever
+//! spelling led there, and a name that resolves to a public and a private address is refused altogether.
 
 mod private;
 
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use private::{Network, NetworkError};
 
-/// Whether a request may go to `address`, where these private networks are listed.
+/// Whether a request may go to `address`, given the listed private networks.
 pub fn may_reach(address: IpAddr, listed: &[Network]) -> bool {
     is_public(address) || listed.iter().any(|network| network.contains(address))
 }
@@ -29,7 +29,8 @@ pub fn is_this_machine(host: &str) -> bool {
         || address.is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// The IPv4 address that an IPv6 address carries (mapped, NAT64 of RFC 6052, 6to4 of RFC 3056), by which it is judged.
+/// Returns the IPv4 address embedded in an IPv6 address (mapped, NAT64 of RFC 6052, 6to4 of RFC 3056), which decides
+/// about it.
 fn plain(address: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = address else { return address };
     match six.segments() {
@@ -55,7 +56,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
         || (a == 198 && (b == 18 || b == 19))
         || (a == 192 && b == 0 && c == 0)
         || (a == 192 && b == 88 && c == 99)
-        // Azure's platform services answer a machine's own requests here (WireServer).
+        // Azure's platform services answer a machine's own requests at this address (WireServer).
         || address == Ipv4Addr::new(168, 63, 129, 16))
 }
 

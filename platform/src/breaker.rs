@@ -1,27 +1,27 @@
-//! The circuit breaker: gives something that fails a rest, and finds out by a few probes whether it works again.
+//! The circuit breaker: stops requests to a failing dependency, and finds out by a few probes whether it works again.
 //!
-//! Owns: the one state machine of an upstream's breaker in the gateway and of a plugin's in the runtime. Refuses: a
-//! clock of its own, so that every sequence can be tried. Keeps true: open for [`REST`] once half of the last
-//! `WINDOW` requests failed (`MINIMUM` of them at least); then at most `PROBES` at a time until that many
-//! succeeded; one failed probe opens it again. Whatever became of the requests before, somebody who asks again and
-//! again is admitted within [`REST`]: probes that nobody hears of any more do not hold their places for longer.
+//! Owns: the one state machine for upstreams in the gateway and for plugins in the runtime. Refuses: a clock of its
+//! own, so that every sequence can be tested. Keeps true: open for [`REST`] once half of the last `WINDOW` requests
+//! failed (with at least `MINIMUM` requests); then at most `PROBES` at a time until that many succeeded; one failed
+//! probe opens it again. Whatever happened to earlier requests, a caller that keeps trying is admitted within [`REST`]:
+//! probes whose result is never reported do not hold their permits for longer.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// How long nothing is sent after the failures, and how long a silent probe keeps its place.
+/// Time without requests after the failures, and time after which an unreported probe loses its permit.
 pub const REST: Duration = Duration::from_secs(10);
 
 const WINDOW: usize = 20;
 const MINIMUM: usize = 10;
 const PROBES: usize = 3;
 
-/// The breaker of one upstream or plugin. Requests are told apart by numbers that the owner gives them, each greater
-/// than all before: one that was admitted before the last change of state says nothing about the present.
+/// Breaker of one upstream or plugin. The owner numbers requests in ascending order: the result of a request that was
+/// admitted before the last change of state is ignored.
 #[derive(Clone, Debug)]
 pub struct Breaker {
     state: State,
-    /// The greatest number so far.
+    /// Largest number so far.
     latest: u64,
     /// Requests up to this number belong to an earlier state.
     before: u64,
@@ -29,7 +29,7 @@ pub struct Breaker {
 
 #[derive(Clone, Debug)]
 enum State {
-    /// The last outcomes, true for a failure; at most `WINDOW`.
+    /// Last outcomes, true for a failure; at most `WINDOW`.
     Closed {
         outcomes: VecDeque<bool>,
     },
@@ -43,26 +43,26 @@ enum State {
     },
 }
 
-/// What became of an admitted request.
+/// Outcome of an admitted request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Success,
-    /// Of the infrastructure: no answer, a crash, a broken protocol. An error that an answer tells of is a success.
+    /// Infrastructure failure: no answer, a crash, a protocol violation. An error reported in an answer is a success.
     Failure,
-    /// It was never sent, or given up before anything could be said about it.
+    /// The request was never sent, or given up before its result was known.
     Abandoned,
 }
 
 // === impl Breaker ===
 
 impl Breaker {
-    /// Closed: nothing has failed yet.
+    /// Creates a closed breaker.
     pub fn new() -> Breaker {
         Breaker { state: State::Closed { outcomes: VecDeque::new() }, latest: 0, before: 0 }
     }
 
-    /// Whether the request with this number may be sent. One that was refused must not be reported to
-    /// [`Breaker::ended`]; one that was admitted should be, once.
+    /// Whether the request with this number may be sent. A refused request must not be reported to [`Breaker::ended`];
+    /// an admitted one should be, once.
     pub fn admit(&mut self, number: u64, now: Instant) -> bool {
         if let State::Open { until } = self.state
             && now >= until
@@ -90,13 +90,13 @@ impl Breaker {
         admitted
     }
 
-    /// Notes the end of an admitted request.
+    /// Records the end of an admitted request.
     pub fn ended(&mut self, number: u64, outcome: Outcome, now: Instant) {
         if number <= self.before {
             return;
         }
         match (&mut self.state, outcome) {
-            // Nothing is admitted while it is open, so this was reported without having been admitted.
+            // Nothing is admitted while it is open, so this request was reported without having been admitted.
             (State::Open { .. }, _) | (State::Closed { .. }, Outcome::Abandoned) => {}
             (State::Closed { outcomes }, _) => {
                 if outcomes.len() == WINDOW {
@@ -111,7 +111,7 @@ impl Breaker {
             (State::HalfOpen { .. }, Outcome::Failure) => self.change(State::Open { until: now + REST }),
             (State::HalfOpen { running, .. }, Outcome::Abandoned) => *running = running.saturating_sub(1),
             (State::HalfOpen { running, succeeded, .. }, Outcome::Success) => {
-                // A probe that took longer than its place was kept is as good as any.
+                // A probe that took longer than its permit was held counts like any other.
                 *running = running.saturating_sub(1);
                 *succeeded += 1;
                 if *succeeded >= PROBES {
@@ -121,7 +121,7 @@ impl Breaker {
         }
     }
 
-    /// For people: `closed`, `open` or `half_open`.
+    /// Returns the state for display: `closed`, `open` or `half_open`.
     pub fn name(&self) -> &'static str {
         match self.state {
             State::Closed { .. } => "closed",

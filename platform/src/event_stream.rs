@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-/// Largest event in bytes, where nothing else is said.
+/// Default maximum size of an event in bytes.
 const MAX_EVENT: usize = 4 << 20;
-/// Longest id of an event in bytes, which travels in a header; a longer one is as good as none.
+/// Maximum length of an event's id in bytes, since it is sent in a header; a longer one is ignored.
 const MAX_ID: usize = 8 << 10;
-/// Longest pause that a server can ask for.
+/// Maximum retry delay that a server can ask for.
 const MAX_RETRY: Duration = Duration::from_secs(3600);
 
-/// The stream broke a bound.
+/// Error: an event exceeded the size limit.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event is larger than {0} bytes")]
-pub struct TooLarge(usize);
+pub struct EventSizeError(usize);
 
-/// Collects bytes into the data of events.
+/// Parser that collects bytes into the data of events.
 pub struct Frames {
-    /// Largest event in bytes.
+    /// Maximum size of an event in bytes.
     largest: usize,
     /// Bytes of the unfinished line.
     line: Vec<u8>,
     data: String,
     has_data: bool,
     after_cr: bool,
-    /// Lines were read before; the first one may begin with a byte order mark.
+    /// Whether a line was read before; only the first one may begin with a byte order mark.
     begun: bool,
-    /// The id that the next empty line gives to the stream.
+    /// Id that takes effect at the next empty line.
     id: Option<String>,
     last_id: Option<String>,
     retry: Option<Duration>,
@@ -38,7 +38,7 @@ impl Default for Frames {
 }
 
 impl Frames {
-    /// Of events that are no larger than that, in bytes.
+    /// Creates a parser for events of at most `largest` bytes.
     pub fn bounded(largest: usize) -> Frames {
         Frames {
             largest,
@@ -53,8 +53,8 @@ impl Frames {
         }
     }
 
-    /// Takes a chunk and returns the data of every event it completed.
-    pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<String>, TooLarge> {
+    /// Takes a chunk and returns the data of every event that it completed.
+    pub fn push(&mut self, chunk: &[u8]) -> Result<Vec<String>, EventSizeError> {
         let mut done = Vec::new();
         for &byte in chunk {
             // CR, LF and CRLF all end a line.
@@ -71,23 +71,23 @@ impl Frames {
                 self.line.push(byte);
             }
             if self.line.len() + self.data.len() > self.largest {
-                return Err(TooLarge(self.largest));
+                return Err(EventSizeError(self.largest));
             }
         }
         Ok(done)
     }
 
-    /// The id of the last whole event that had one: where the stream can be gone on with.
+    /// Returns the id of the last complete event that had one: the stream can be resumed after it.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// After how long the server wants to be asked again.
+    /// Returns the reconnection delay that the server asked for.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// What an earlier part of the same stream has said of itself.
+    /// Takes over the id and the delay of an earlier part of the same stream.
     pub fn go_on_from(&mut self, earlier: &Frames) {
         self.last_id.clone_from(&earlier.last_id);
         self.retry = earlier.retry;
@@ -100,7 +100,7 @@ impl Frames {
         }
         if line.is_empty() {
             if let Some(id) = self.id.take() {
-                // An empty one says that from here on the stream cannot be gone on with.
+                // After an empty id the stream cannot be resumed.
                 self.last_id = Some(id).filter(|id| !id.is_empty());
             }
             let had_data = std::mem::take(&mut self.has_data);
@@ -118,7 +118,7 @@ impl Frames {
                 self.has_data = true;
                 self.data.push_str(value);
             }
-            // It goes back in a header.
+            // The id is sent back in a header.
             "id" if value.len() <= MAX_ID && value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => {
                 self.id = Some(value.to_owned());
             }
@@ -217,6 +217,6 @@ mod tests {
         for _ in 0..5 {
             result = frames.push(&chunk);
         }
-        assert_eq!(result, Err(TooLarge(MAX_EVENT)));
+        assert_eq!(result, Err(EventSizeError(MAX_EVENT)));
     }
 }

@@ -1,8 +1,7 @@
-//! What every process of the platform does in one way: how it logs, how it holds a secret, which addresses it
-//! takes for public, when it gives what fails a rest, how it reads a stream of events, how it writes a point in time, and in which words it says how a
-//! runtime does.
+//! Code that all processes of the platform share: logging, secrets, which addresses are public, the circuit breaker,
+//! operator lists, event streams, shell quoting, time stamps, and the terms for a runtime's health.
 //!
-//! Owns rules that the gateway, the control role and the runtime must not judge differently. Refuses whatever only one
+//! Owns rules that the gateway, the control role and the runtime must apply in the same way. Refuses code that only one
 //! of them needs. Keeps true: no I/O but the log, no executor, no protocol.
 
 pub mod address;

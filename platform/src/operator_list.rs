@@ -1,27 +1,27 @@
-//! Operator lists: what an operator opens, and the primitives each entry serves (`for`).
+//! Operator lists: entries that an operator allows, and the primitives that each entry serves (`for`).
 //!
-//! Owns the one syntax of `for` and of settings whose value is a list of entries. Keeps true: an entry serves the primitives
-//! it names and no others; an empty `for` serves nobody. `docs/operator-lists.md` describes both forms.
+//! Owns the one syntax of `for` and of settings whose value is a list of entries. Keeps true: an entry serves the
+//! primitives that it names and no others; an empty `for` serves nobody. `docs/operator-lists.md` describes both forms.
 
 use std::fmt;
 
-/// Most patterns of one entry, and bytes of one pattern.
+/// Maximum number of patterns of one entry, and of bytes of one pattern.
 pub const MAX_PATTERNS: usize = 256;
 const MAX_PATTERN: usize = 576;
-/// Longest server name in bytes.
+/// Maximum length of a server name in bytes.
 const MAX_SERVER: usize = 63;
 
-/// The pattern that serves every primitive of every server.
+/// Pattern that serves every primitive of every server.
 pub const EVERY_PRIMITIVE: &str = "*";
-/// The placeholder in lines that an operator completes.
+/// Placeholder in lines that an operator completes.
 pub const PLACEHOLDER: &str = "SERVER/PRIMITIVE";
 
 /// One entry of a setting such as `name=url;for=server/*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEntry {
-    /// The text before the first `;`.
+    /// Text before the first `;`.
     pub value: String,
-    /// The patterns of `for`; `None` where the entry has no `for`.
+    /// Patterns of `for`; `None` if the entry has no `for`.
     pub patterns: Option<Vec<String>>,
 }
 
@@ -49,7 +49,7 @@ fn covers(pattern: &str, server: &str, primitive: &str) -> bool {
         }
 }
 
-/// Whether `domain`, a host or `*.suffix` as `allowedDomains` has them, names this host.
+/// Whether `domain`, a host or `*.suffix` as in `allowedDomains`, matches this host.
 pub fn names_host(domain: &str, host: &str) -> bool {
     match domain.strip_prefix('*') {
         Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
@@ -69,7 +69,7 @@ pub fn check(patterns: &[String]) -> Result<(), String> {
     }
 }
 
-/// The fault of a pattern; `None` for `server/primitive`, `server/prefix*` and `*`.
+/// Returns the fault of a pattern; `None` for `server/primitive`, `server/prefix*` and `*`.
 fn pattern_fault(pattern: &str) -> Option<&'static str> {
     if pattern == EVERY_PRIMITIVE {
         return None;
@@ -129,7 +129,7 @@ fn parse_entry(text: &str) -> Result<ListEntry, String> {
     Ok(ListEntry { value, patterns })
 }
 
-/// The setting as an operator may paste it: entries without `for` get a placeholder.
+/// Returns the setting in a form that an operator may paste: entries without `for` get a placeholder.
 pub fn completed(name: &str, entries: &[ListEntry]) -> String {
     let entries: Vec<String> = entries.iter().map(ToString::to_string).collect();
     format!("{name}='{}'", entries.join(","))
@@ -161,7 +161,7 @@ mod tests {
             (&["crm2/*", "other/find"][..], "find", false),
             (&["other/x", "crm/find"][..], "find", true),
             (&["*"][..], "find", true),
-            // Never written by anybody: `check` refuses them. They serve nobody all the same.
+            // `check` refuses these, so nobody can write them. They serve nobody all the same.
             (&["crm*"][..], "find", false),
             (&["*/find"][..], "find", false),
             (&[""][..], "find", false),

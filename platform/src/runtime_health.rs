@@ -1,43 +1,43 @@
-//! How a language runtime does, as a gateway finds it and the control plane tells its admins.
+//! Health of a language runtime, as a gateway observes it and the control plane reports it to admins.
 
 use std::net::IpAddr;
 
-/// What is known of a runtime.
+/// Last known state of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeState {
-    /// Nobody has used it yet.
+    /// Configured, but unused so far.
     Unused,
     Ready,
-    /// It answers; it drains, or a plugin of it is quarantined or has an open breaker.
+    /// Reachable, but it drains, or one of its plugins is quarantined or has an open breaker.
     Degraded,
     Unreachable,
-    /// No runtime is configured for what plugins need.
+    /// No runtime is configured for the needs of a plugin.
     Absent,
 }
 
-/// A plugin that is hidden from callers, because no runtime can run it as things stand.
+/// Plugin that is hidden from callers, because no runtime can currently run it.
 #[derive(Clone, Debug, Default)]
 pub struct OffPlugin {
     /// `<id>@<version>`.
     pub name: String,
     pub language: String,
     pub why: String,
-    /// A command that shows or mends it; empty where none is known.
+    /// Command that shows or fixes the problem; empty if none is known.
     pub way_out: String,
 }
 
-/// One runtime's health, for operators.
+/// Health of one runtime, for operators.
 #[derive(Clone, Debug)]
 pub struct RuntimeHealth {
-    /// What it is used for, by the configuration.
+    /// Languages that it is configured for.
     pub languages: Vec<String>,
-    /// As it is configured.
+    /// URL from the configuration.
     pub url: String,
-    /// Which of the addresses that the URL's name has; `None`: the URL's own.
+    /// Address of this runtime, if the URL's name has several; `None` for the URL's own.
     pub address: Option<IpAddr>,
     pub state: RuntimeState,
-    /// What it says of itself (runtime/supervisor/README.md, "Watching"); null when it does not answer.
+    /// Statistics that it reports (runtime/supervisor/README.md, "Watching"); null if it does not answer.
     pub stats: serde_json::Value,
-    /// Of its languages, as far as who asks knows.
+    /// Hidden plugins of its languages, as far as the caller knows them.
     pub off: Vec<OffPlugin>,
 }

@@ -1,11 +1,11 @@
-//! Text that must never be shown: it prints as `***` wherever it is formatted.
+//! Secret text: it prints as `***` wherever it is formatted.
 
 use std::fmt;
 
-/// Random bytes of a secret made here: 256 bits.
+/// Number of random bytes of a generated secret: 256 bits.
 const RANDOM_BYTES: usize = 32;
 
-/// A secret. The only way to its text is [`Secret::expose`], so that a search for it finds every use.
+/// Secret text. Only [`Secret::expose`] returns it, so that a search for that finds every use.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -14,7 +14,7 @@ impl Secret {
         Secret(text)
     }
 
-    /// 256 random bits as 64 hex digits.
+    /// Generates 256 random bits as 64 hex digits.
     pub fn random() -> Secret {
         Secret(random_hex::<RANDOM_BYTES>())
     }
@@ -36,10 +36,10 @@ impl fmt::Display for Secret {
     }
 }
 
-/// `BYTES` bytes of the operating system's generator in hex.
+/// Returns `BYTES` bytes of the operating system's generator in hex.
 pub fn random_hex<const BYTES: usize>() -> String {
     let bytes: [u8; BYTES] = rand::random();
-    // By hand: every plugin call makes one, and the formatter takes longer than the generator.
+    // Not formatted with `{:x}`: every plugin call makes one, and the formatter takes longer than the generator.
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }

@@ -1,4 +1,4 @@
-//! Words of a POSIX shell, for commands that somebody pastes.
+//! POSIX shell words, for commands that users paste.
 
 /// Quotes a text so that a shell reads it as one word.
 pub fn word(text: &str) -> String {
@@ -9,13 +9,14 @@ pub fn word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// An option with its value, which may begin with a dash, after a space.
+/// Formats an option with its value, which may begin with a dash, after a space.
 pub fn option(name: &str, value: &str) -> String {
     let between = if value.starts_with('-') { '=' } else { ' ' };
     format!(" --{name}{between}{}", word(value))
 }
 
-/// A command with its one argument and its options, each of [`option`]; an argument that begins with a dash comes last.
+/// Formats a command with its one argument and its options, each from [`option`]; an argument that begins with a dash
+/// comes last.
 pub fn command(program: &str, argument: &str, options: &str) -> String {
     match argument.starts_with('-') {
         true => format!("{program}{options} -- {}", word(argument)),

@@ -1,4 +1,4 @@
-//! Logs on standard error, one shape for every process of the platform: JSON lines for whoever collects them, text where
+//! Logs on standard error, in one format for every process of the platform: JSON lines for log collectors, text if
 //! standard error is a terminal.
 
 mod printable;
@@ -13,17 +13,17 @@ use tracing_subscriber::fmt::MakeWriter;
 use printable::Printable;
 pub use queue::Flush;
 
-/// Which levels are logged, in the syntax of `tracing_subscriber::EnvFilter`.
+/// Environment variable with the levels to log, in the syntax of `tracing_subscriber::EnvFilter`.
 pub const ENV_LOG: &str = "ASP_LOG";
 const DEFAULT_LOG: &str = "info";
 
-/// Starts logging. A second call in one process (tests) changes nothing.
+/// Starts logging. A second call in one process (tests) has no effect.
 pub fn start(filter: Option<&str>) {
     start_with(filter, std::io::stderr);
 }
 
-/// The same for a process whose threads must not wait for whoever reads its log. What is logged before the guard is
-/// dropped is written; `None` where no thread could be started, and lines are written by whoever logs them.
+/// Starts logging in a process whose threads must not wait for the reader of its log. Lines logged before the guard is
+/// dropped are written. `None` if no thread could be started; lines are then written by the threads that log them.
 pub fn start_queued(filter: Option<&str>) -> Option<Flush> {
     match queue::start(std::io::stderr()) {
         Ok((queue, flush)) => {
@@ -32,7 +32,7 @@ pub fn start_queued(filter: Option<&str>) -> Option<Flush> {
         }
         Err(error) => {
             start(filter);
-            tracing::warn!(%error, "logging has no thread of its own: a slow reader of the log slows this process");
+            tracing::warn!(%error, "log thread could not be started; a slow reader of the log slows this process");
             None
         }
     }
@@ -44,7 +44,7 @@ fn start_with(filter: Option<&str>, writer: impl for<'a> MakeWriter<'a> + Send +
         false => tracing::subscriber::set_global_default(json(filter, writer)),
     };
     if is_first.is_err() {
-        tracing::debug!("logging was started before");
+        tracing::debug!("logging had already been started");
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// What a plugin, say, wants to write on an operator's terminal.
+    /// Text that a plugin, for example, tries to write to an operator's terminal.
     const FORGED: &str = "x\n2026-11-22T00:00:00Z  INFO all is well \x1b[2J";
 
     #[test]

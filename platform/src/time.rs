@@ -1,6 +1,7 @@
 //! Points in time as text.
 
-/// RFC 3339 in UTC with milliseconds. Days are counted from 0000-03-01, so that leap days come last in a year.
+/// Formats a time as RFC 3339 in UTC with milliseconds. Days are counted from 0000-03-01, so that leap days come last
+/// in a year.
 pub fn rfc3339(epoch_ms: u64) -> String {
     let seconds = epoch_ms / 1000;
     let millis = epoch_ms % 1000;

@@ -1,4 +1,4 @@
-//! What is printed of a credential: where it goes, never its value.
+//! Debug output of a credential: its destination, never its value.
 
 use std::fmt;
 

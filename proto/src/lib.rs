@@ -1,8 +1,8 @@
 //! The contracts between the parts of the platform, as generated Rust types.
 //!
-//! Owns nothing but the generated code and the envelope of a tunnel's messages: what a message means is written in the `.proto` file beside
-//! this crate. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC
-//! contracts are behind the feature `grpc`, what is spoken with Envoy and of the control plane is behind `xds`.
+//! Owns nothing but the generated code and the envelope of a tunnel's messages: the `.proto` files in this crate
+//! document the messages. Builds for `wasm32-wasip1`, because the edge filter reads the edge snapshot; the gRPC
+//! contracts require the feature `grpc`, the APIs of Envoy and of the control plane the feature `xds`.
 
 /// The compiled configuration that the control plane pushes (`snapshot.proto`).
 pub mod snapshot {
@@ -24,14 +24,14 @@ pub mod supervisor {
     include!(concat!(env!("OUT_DIR"), "/asp.runtime.supervisor.v1.rs"));
 }
 
-/// What is spoken with Envoy (`xds/`), by the names of Envoy's own packages.
+/// The supported part of Envoy's API (`xds/`), by the names of Envoy's own packages.
 #[cfg(feature = "xds")]
 pub mod xds {
     #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
     include!(concat!(env!("OUT_DIR"), "/xds.rs"));
 }
 
-/// What gateways ask of a control plane (`control.proto`).
+/// Requests from gateways to a control plane (`control.proto`).
 #[cfg(feature = "xds")]
 pub mod control {
     #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]

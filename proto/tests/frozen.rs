@@ -1,5 +1,5 @@
-//! The first publication of the two gRPC contracts never changes: not a number, not a type, not a label. What the
-//! platform adds to its messages has numbers from 100 on.
+//! The first publication of the two gRPC contracts never changes: not a number, not a type, not a label. Additions of
+//! the platform to its messages have numbers from 100 on.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -14,7 +14,7 @@ use prost_types::{
 
 const PLUGIN: &str = include_str!("seed/plugin.txt");
 const SUPERVISOR: &str = include_str!("seed/supervisor.txt");
-/// The first number of the platform's own fields.
+/// First number of the platform's own fields.
 const OWN: i32 = 100;
 
 fn file(name: &str) -> FileDescriptorProto {
@@ -22,12 +22,12 @@ fn file(name: &str) -> FileDescriptorProto {
     set.file.into_iter().find(|file| file.name() == name).unwrap()
 }
 
-/// The rows of a table, comments aside.
+/// Returns the rows of a table, without comments.
 fn rows(table: &str) -> BTreeSet<String> {
     table.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// Every message, enum and service of a file, a row for each field, value and method.
+/// Returns every message, enum and service of a file, with a row for each field, value and method.
 fn written(file: &FileDescriptorProto) -> BTreeSet<String> {
     let mut rows = BTreeSet::new();
     for message in &file.message_type {

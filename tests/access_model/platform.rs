@@ -10,7 +10,7 @@ use asp_control::catalog::fault::Part;
 use asp_control::catalog::{Compiler, StaticConfig};
 use asp_control::issuers::trust::{Given, Trust};
 use asp_edge::{
-    Admitted, Caller, Edge, Env, MACHINE_ISSUER, Reason, Recent, Reply, Role, Step, Trace, Verdict,
+    Admitted, Caller, Edge, Env, MACHINE_ISSUER, Reason, RecentList, Reply, Role, Step, Trace, Verdict,
 };
 use asp_gateway::call::outcome::Refusal;
 use asp_gateway::pipeline::entitlement::{Hidden, View, entitle};
@@ -63,7 +63,7 @@ impl Platform {
         // Of orgs, because records that mean nothing and machines beyond their bound are named.
         let mut others = built.faults.iter().filter(|fault| fault.part != Part::Org);
         assert_eq!(others.next(), None);
-        let recent = Recent::from_message((*built.recent).clone()).unwrap();
+        let recent = RecentList::from_message((*built.recent).clone()).unwrap();
         let edge = asp_edge::Snapshot::from_message((*built.edge).clone()).unwrap();
         self.at_edge = edge.with_recent(&Arc::new(recent));
         let changes = built.changed.iter().map(|name| {
@@ -81,7 +81,7 @@ impl Platform {
         let headers = headers(credentials, question);
         let env = Env { now_ms: now_ms(), random: [0; 8], trace: Trace::new([1; 24]) };
         let edge = match passage(&self.filter, &self.at_edge, &headers, &env) {
-            Ok(admitted) if admitted.unjudged => Passage::Unjudged,
+            Ok(admitted) if admitted.unverified => Passage::Unjudged,
             Ok(_) => Passage::Admitted,
             Err(reason) => Passage::Refused(reason),
         };
@@ -103,7 +103,7 @@ impl Platform {
     fn enter(&self, question: &Question, headers: &[Header], env: &Env) -> Result<Admitted, Reason> {
         let edge = &self.gateway.edge;
         let admitted = passage(&self.entry, edge, headers, env)?;
-        if !admitted.unjudged {
+        if !admitted.unverified {
             return Ok(admitted);
         }
         let server = self.gateway.server(question.server).unwrap();

@@ -396,7 +396,7 @@ async fn rotation() -> Result<()> {
     }
     load.end().await.with_context(|| format!("{}\n{}", gateway.tail(), envoy.process.tail()))?;
     for process in [&gateway, &control] {
-        process.logged("the renewed files of this certificate are in use").await?;
+        process.logged("renewed certificate files are in use").await?;
     }
     // What Envoy has shown before opens nothing any more, and Envoy does not need it.
     let before: Vec<u64> = (ENVOY..ENVOY + ROTATIONS).collect();

@@ -25,7 +25,7 @@ const MOST_HELD: u64 = (64 + 4 * 128 + 48) * 1024;
 const GIVEN_UP: Duration = Duration::from_secs(120);
 /// A hang guard: others do not wait until those are given up.
 const GUARD: Duration = Duration::from_secs(20);
-const RESET: &str = "a response is reset: its client reads nothing of it";
+const RESET: &str = "response reset because its client does not read it";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![shared.trial("stalled::readers_through_envoy_hold_little_and_are_given_up", |_| stalled())]

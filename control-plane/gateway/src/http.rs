@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use asp_edge::{
-    Admitted, Caller, Era, Face, MACHINE_ISSUER, Pending, Reason, Reply, Step, Trace, Verdict, reply,
+    Admitted, Caller, Era, Face, MACHINE_ISSUER, PendingBody, Reason, Reply, Step, Trace, Verdict, reply,
 };
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
@@ -256,7 +256,7 @@ fn proved(
     caller: Option<Arc<Caller>>,
     offered: &Offered<'_>,
 ) -> Result<Evaluated, Reply> {
-    if !request.admitted.unjudged {
+    if !request.admitted.unverified {
         return Ok(request);
     }
     let Evaluated { snapshot, admitted, body } = request;
@@ -330,7 +330,7 @@ fn evaluated(snapshot: Arc<Snapshot>, verdict: Verdict, body: Received) -> Resul
 
 async fn read_body(
     gateway: &Gateway,
-    pending: &Pending,
+    pending: &PendingBody,
     caller: Option<&Caller>,
     body: Body,
 ) -> Result<Received, Reply> {

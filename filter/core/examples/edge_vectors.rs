@@ -1,6 +1,6 @@
-//! Writes the shared vectors in a form any HTTP client can replay: `cargo run --example edge_vectors
-//! --features testkit -- DIR PUBLIC_URL`. `DIR` gets `<snapshot>.bin` (an encoded EdgeSnapshot) and `cases.json`
-//! with headers and bodies in hex and freshly minted tokens.
+//! Writes the shared vectors in a form that any HTTP client can replay:
+//! `cargo run --example edge_vectors --features testkit -- DIR PUBLIC_URL`. `DIR` gets `<snapshot>.bin` (an encoded
+//! EdgeSnapshot) and `cases.json` with headers and bodies in hex and freshly minted tokens.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
-//! The key that leads a client's requests to the same replica (ADR 2).
+//! Affinity key that routes a client's requests to the same replica (ADR 2).
 //!
-//! Owns the choice of K: the session's, else the cookie's, else fresh. K is a hint and proves nothing: a
-//! forged one only picks a replica, and malformed ones are ignored. All requests for one call of REST lead to the replica
-//! that began it, as long as the replicas are the same.
+//! Owns the choice of the key K: the session's, else the cookie's, else a fresh one. K is a hint and proves nothing: a
+//! forged one only picks a replica, and malformed ones are ignored. All requests for one REST call go to the replica
+//! that began it, as long as the set of replicas does not change.
 
 use sha2::{Digest, Sha256};
 
@@ -10,10 +10,10 @@ use crate::caller::Caller;
 
 /// Name of the cookie that carries K for clients with a cookie jar.
 pub(crate) const COOKIE: &[u8] = b"asp-affinity";
-/// Header towards the gateway; Envoy hashes it.
+/// Request header that carries K to the gateway; Envoy hashes it.
 pub(crate) const HEADER: &str = "x-asp-affinity";
 
-/// K: 16 lower-case hex digits.
+/// Returns K: 16 lower-case hex digits.
 pub(crate) fn key(session_id: Option<&[u8]>, cookie: Option<&[u8]>, random: [u8; 8]) -> String {
     session_id
         .and_then(of_session)
@@ -21,7 +21,7 @@ pub(crate) fn key(session_id: Option<&[u8]>, cookie: Option<&[u8]>, random: [u8;
         .unwrap_or_else(|| format!("{:016x}", u64::from_be_bytes(random)))
 }
 
-/// The K of a session id `v1.<K>.<sealed>`; `None` for an id that is not of that form.
+/// Returns the K of a session id `v1.<K>.<sealed>`; `None` for an id in another form.
 fn of_session(session_id: &[u8]) -> Option<String> {
     let (key, sealed) = session_id.strip_prefix(b"v1.")?.split_at_checked(16)?;
     match sealed.strip_prefix(b".") {
@@ -30,12 +30,12 @@ fn of_session(session_id: &[u8]) -> Option<String> {
     }
 }
 
-/// The K of a request for a call of REST: of its caller, its server and its id. `path` is of a REST face.
+/// Returns the K of a request for a REST call, derived from its caller, server and call id. `path` is a REST path.
 pub(crate) fn of_call(caller: Option<&Caller>, path: &[u8]) -> Option<String> {
     let path = path.split(|byte| *byte == b'?').next()?;
     let mut segments = path.split(|byte| *byte == b'/').skip(1);
     let server = segments.next()?;
-    // rest, tools, and whatever the tool is called.
+    // Skips `rest`, `tools` and the name of the tool.
     let id = segments.nth(3).filter(|calls| *calls == b"calls").and_then(|_| segments.next())?;
     let (org, user) = caller.map_or(("", ""), |caller| (caller.org.as_str(), caller.user.as_str()));
     let mut hasher = Sha256::new();

@@ -1,4 +1,4 @@
-//! Who calls, as a verified token says, and the entries of `revoked` that hit this token.
+//! The caller proved by a verified token, and the `revoked` entries that match this token.
 
 use sha2::{Digest, Sha256};
 
@@ -13,8 +13,8 @@ pub struct Caller {
     pub client: String,
     /// The token's id: `jti`, else the lower-case hex SHA-256 of the compact token.
     pub wcit: String,
-    /// SHA-256 of the compact token; zeros for a caller without one, and for those that the edge itself judged: it
-    /// takes the hash only of tokens that a list of revoked ones might name.
+    /// SHA-256 of the compact token. Zeros for a caller without a token, and for one that the edge evaluated itself: it
+    /// hashes only tokens that a revocation list might name.
     pub digest: [u8; 32],
     /// The issuer's name in the snapshot.
     pub issuer: String,
@@ -27,7 +27,7 @@ pub struct Caller {
 /// An entry of the snapshot's `revoked`.
 pub(crate) type Mark = [u8; 16];
 
-/// The entries of the snapshot's `revoked` that hit a caller's token: the platform's, and those of its own org.
+/// Returns the `revoked` entries that match a caller's token: those of the platform and those of the caller's own org.
 pub(crate) fn marks(iss: &str, caller: &Caller, digest: &[u8; 32]) -> [Mark; 4] {
     let org = caller.org.as_str();
     let hash = hex(digest);
@@ -39,7 +39,7 @@ pub(crate) fn marks(iss: &str, caller: &Caller, digest: &[u8; 32]) -> [Mark; 4] 
     ]
 }
 
-/// The first 16 bytes of SHA-256 over the parts joined by NUL.
+/// Returns the first 16 bytes of SHA-256 over the parts joined by NUL.
 pub(crate) fn mark(parts: &[&str]) -> Mark {
     let digest: [u8; 32] = Sha256::digest(parts.join("\0")).into();
     let mut mark = [0; 16];

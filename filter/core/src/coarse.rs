@@ -1,8 +1,8 @@
 //! Coarse limits: a bucket per limit and org in each Envoy worker, to stop gross abuse only.
 //!
-//! Owns the generic cell rate algorithm (GCRA: one time stamp per bucket) and a table of fixed size. Each
-//! worker grants its share of the rate. When a set of the table is full the bucket nearest to empty goes, so a
-//! flood of keys can only make a limit laxer, never stricter: the exact limits are the gateway's.
+//! Owns the generic cell rate algorithm (GCRA: one time stamp per bucket) and a table of fixed size. Each worker grants
+//! its share of the rate. When a set of the table is full, the bucket nearest to empty is evicted, so a flood of keys
+//! can only make a limit laxer, never stricter: the exact limits are the gateway's.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -13,65 +13,65 @@ use crate::machine::covers_issuer;
 use crate::names;
 use crate::pattern::{Pattern, exact_or_any};
 
-/// Sets of the table; 16,384 buckets in all, 256 KiB.
+/// Number of sets in the table; 16,384 buckets in all, 256 KiB.
 const SETS: usize = 4096;
 const WAYS: usize = 4;
 const MICROS: f64 = 1_000_000.0;
-/// Slower rates count as this one: the time stamps of a bucket stay exact.
+/// Lowest rate, per second; slower limits are raised to it so that a bucket's time stamps stay exact.
 const MIN_RATE: f64 = 0.000_01;
 
-/// What a limit is matched against.
-pub(crate) struct Subject<'a> {
+/// Attributes of a request that limits are matched against.
+pub(crate) struct LimitSubject<'a> {
     pub(crate) server: &'a str,
     pub(crate) org: &'a str,
-    /// Tells users of one name apart.
+    /// Distinguishes users with the same name.
     pub(crate) issuer: &'a str,
     pub(crate) user: &'a str,
     pub(crate) wcit: &'a str,
     pub(crate) primitive: Option<&'a str>,
 }
 
-/// Which of the limits to ask.
+/// Stage of the evaluation, which decides the limits that apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Limits over every primitive: known from the headers.
+    /// Limits on every primitive: the headers are enough.
     Every,
-    /// Limits over named primitives.
+    /// Limits on named primitives.
     Named,
 }
 
 /// The limits of a snapshot.
 #[derive(Default)]
-pub(crate) struct Limits {
-    rules: Vec<Rule>,
+pub(crate) struct CoarseLimits {
+    rules: Vec<CoarseRule>,
 }
 
-struct Rule {
-    /// Tells buckets of different limits apart, across snapshots.
+struct CoarseRule {
+    /// Distinguishes buckets of different limits, across snapshots.
     identity: String,
     server: Pattern,
     org: Pattern,
     user: Pattern,
-    /// A bucket for each user.
+    /// Whether each user has a bucket of its own.
     each_user: bool,
-    /// Whether it names a user, or each.
+    /// Whether the limit names a user, or `each`.
     names_user: bool,
-    /// Empty: every issuer.
+    /// Name of the issuer; empty for every issuer.
     issuer: String,
     wcit: Pattern,
-    /// A bucket for each token.
+    /// Whether each token has a bucket of its own.
     each_wcit: bool,
     primitive: Pattern,
     /// Microseconds between two requests at the full rate of one worker.
     interval: f64,
-    /// Microseconds a bucket may run ahead: burst minus one intervals.
+    /// Microseconds that a bucket may run ahead: (burst − 1) intervals.
     tolerance: f64,
 }
 
-impl Limits {
-    /// Limits whose rate is no positive number are left out: one limit that means nothing here must not refuse a
-    /// snapshot, its revocations among it, and the gateway's exact limit holds anyway.
-    pub(crate) fn index(messages: &[CoarseLimit], workers: u32) -> Limits {
+impl CoarseLimits {
+    /// Indexes the limits of a snapshot. Limits whose rate is not a positive number are left out: one invalid limit
+    /// must not reject a snapshot with its revocations, and the gateway's exact limit still applies.
+    pub(crate) fn index(messages: &[CoarseLimit], workers: u32) -> CoarseLimits {
         let workers = f64::from(workers.max(1));
         let mut rules = Vec::new();
         for limit in messages {
@@ -81,7 +81,7 @@ impl Limits {
             }
             let interval = MICROS * workers / rate.max(MIN_RATE);
             let burst = (f64::from(limit.burst) / workers).ceil().max(1.0);
-            rules.push(Rule {
+            rules.push(CoarseRule {
                 identity: identity(limit),
                 server: exact_or_any(&limit.server),
                 org: exact_or_any(&limit.org),
@@ -96,11 +96,12 @@ impl Limits {
                 tolerance: interval * (burst - 1.0),
             });
         }
-        Limits { rules }
+        CoarseLimits { rules }
     }
 }
 
-/// Exact, or whoever it is: `*` and `each` cover the same callers and count them in other buckets.
+/// Returns an exact pattern, or one that matches everybody: `*` and `each` cover the same callers but use different
+/// buckets.
 fn one_or_each(text: &str) -> Pattern {
     if text == names::EACH { Pattern::Any } else { exact_or_any(text) }
 }
@@ -110,10 +111,10 @@ fn identity(limit: &CoarseLimit) -> String {
     [server, org, user, wcit, primitive, issuer].map(String::as_str).join("\0")
 }
 
-impl Rule {
-    /// Names the bucket that a request takes from.
-    fn bucket_of<'a>(&'a self, subject: &Subject<'a>) -> impl Hash + use<'a> {
-        // The same user or token of two issuers is two.
+impl CoarseRule {
+    /// Returns the key of the bucket that a request draws from.
+    fn bucket_of<'a>(&'a self, subject: &LimitSubject<'a>) -> impl Hash + use<'a> {
+        // The same user or token at two issuers counts as two.
         let names_caller = self.names_user || self.each_wcit || self.wcit != Pattern::Any;
         let issuer = names_caller.then_some(subject.issuer);
         let user = self.each_user.then_some(subject.user);
@@ -121,7 +122,7 @@ impl Rule {
         (&self.identity, subject.org, issuer, user, wcit)
     }
 
-    fn covers(&self, subject: &Subject<'_>, stage: Stage) -> bool {
+    fn covers(&self, subject: &LimitSubject<'_>, stage: Stage) -> bool {
         let every = self.primitive == Pattern::Any;
         every == (stage == Stage::Every)
             && self.server.covers(Some(subject.server))
@@ -133,7 +134,7 @@ impl Rule {
     }
 }
 
-/// The buckets of one worker. Shared by threads in tests only.
+/// Buckets of one worker. Only tests share them between threads.
 pub(crate) struct Buckets {
     state: RandomState,
     sets: Mutex<Vec<[Bucket; WAYS]>>,
@@ -141,7 +142,7 @@ pub(crate) struct Buckets {
 
 #[derive(Clone, Copy, Default)]
 struct Bucket {
-    /// 0: free.
+    /// Zero for a free slot.
     key: u64,
     /// Theoretical arrival time, Unix microseconds.
     arrival: f64,
@@ -154,12 +155,12 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// Takes one request from every limit that covers `subject`, or from none of them; then says in how many
-    /// seconds to come back (at least 1). `now_ms` is Unix milliseconds.
+    /// Takes one request from every limit that covers `subject`, or from none of them; the error is the number of
+    /// seconds to wait, at least 1. `now_ms` is Unix milliseconds.
     pub(crate) fn take(
         &self,
-        limits: &Limits,
-        subject: &Subject<'_>,
+        limits: &CoarseLimits,
+        subject: &LimitSubject<'_>,
         stage: Stage,
         now_ms: u64,
     ) -> Result<(), u64> {
@@ -208,7 +209,7 @@ impl Buckets {
     }
 }
 
-/// One request's share of one bucket.
+/// One request to take from one bucket.
 struct Draw {
     key: u64,
     /// Microseconds between two requests at the full rate.
@@ -217,8 +218,8 @@ struct Draw {
     tolerance: f64,
 }
 
-/// Rate for each key (a peer's address, a client's id) in memory of fixed size. As with coarse limits, a flood of keys
-/// makes it laxer, never stricter.
+/// Rate limiter for keys such as a peer's address or a client's id, in memory of fixed size. As with coarse limits, a
+/// flood of keys makes it laxer, never stricter.
 pub struct Budget {
     buckets: Buckets,
     interval: f64,
@@ -226,7 +227,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// `burst` requests at once, then `per_second` of each key.
+    /// Allows each key `burst` requests at once, then `per_second`.
     pub fn new(per_second: u32, burst: u32) -> Budget {
         let interval = MICROS / f64::from(per_second.max(1));
         Budget {
@@ -243,7 +244,7 @@ impl Budget {
         buckets.take_all(&[taken], now_ms)
     }
 
-    /// Gives one request of `key` back, which turned out not to count.
+    /// Gives back one request of `key` that turned out not to count.
     pub fn give_back(&self, key: &[u8]) {
         let key = self.buckets.key(key);
         let mut sets = self.buckets.sets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +255,7 @@ impl Budget {
     }
 }
 
-/// The bucket of `key`; a new one takes the place of the bucket of its set that is nearest to empty.
+/// Returns the bucket of `key`; a new one replaces the bucket of its set that is nearest to empty.
 fn bucket(sets: &mut [[Bucket; WAYS]], key: u64, now: f64) -> Option<&mut Bucket> {
     let set = sets.get_mut(usize::try_from(key % SETS as u64).unwrap_or_default())?;
     let position = match set.iter().position(|bucket| bucket.key == key) {

@@ -5,7 +5,7 @@
 
 use crate::reply::Reply;
 
-/// Request headers a browser client may send beside the safelisted ones.
+/// Request headers that a browser client may send besides the safelisted ones.
 const ALLOWED: [&str; 19] = [
     "accept",
     "authorization",
@@ -27,15 +27,15 @@ const ALLOWED: [&str; 19] = [
     "tracestate",
     "baggage",
 ];
-/// Mirrored tool parameters of 2026-07-28 have a name per tool.
+/// Prefix of tool parameters that clients of 2026-07-28 mirror in headers; the names differ per tool.
 const ALLOWED_PREFIX: &str = "mcp-param-";
 const METHODS: &str = "GET, POST, PUT, DELETE, OPTIONS";
-/// Ten minutes: an allow-list change reaches browsers within that time.
+/// Lifetime of a preflight answer: a change of the allow-list reaches browsers within ten minutes.
 const MAX_AGE_SECONDS: &str = "600";
-/// Names taken from one `Access-Control-Request-Headers`.
+/// Maximum number of names read from one `Access-Control-Request-Headers`.
 const MAX_REQUESTED: usize = 64;
 
-/// The answer to a preflight whose Origin is allowed. `requested` is `Access-Control-Request-Headers`.
+/// Answers a preflight whose Origin is allowed. `requested` is `Access-Control-Request-Headers`.
 pub(crate) fn preflight(origin: &str, requested: Option<&[u8]>) -> Reply {
     let mut allowed = ALLOWED.join(", ");
     let requested = requested.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(crate) fn preflight(origin: &str, requested: Option<&[u8]>) -> Reply {
     Reply { status: 204, headers, body: Vec::new(), reason: None, cause: None, trace: None }
 }
 
-/// `tchar` of RFC 9110 section 5.6.2, lower case.
+/// Whether `byte` is a lower-case `tchar` of RFC 9110 section 5.6.2.
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

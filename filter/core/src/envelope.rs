@@ -1,8 +1,8 @@
-//! The bounded scan of a JSON-RPC body: which message it is, and for which primitive.
+//! The bounded scan of a JSON-RPC body: the kind of its message, and the primitive it addresses.
 //!
-//! Owns the JSON-RPC 2.0 envelope rules and MCP's batch rule; `asp_json` owns syntax. No DOM is built and
-//! unknown members are passed over. A syntax fault anywhere wins over an envelope fault, so that the answer
-//! does not depend on where reading stopped.
+//! Owns the JSON-RPC 2.0 envelope rules and MCP's batch rule; `asp_json` owns syntax. No DOM is built and unknown
+//! members are skipped. A syntax fault anywhere takes precedence over an envelope fault, so that the answer does not
+//! depend on where reading stopped.
 
 use std::borrow::Cow;
 
@@ -10,16 +10,16 @@ use crate::reason::Reason;
 
 use asp_json::{Cursor, Syntax, Value};
 
-/// Most messages in a 2025-03-26 batch.
+/// Maximum number of messages in a 2025-03-26 batch.
 pub const MAX_BATCH: usize = 50;
-/// Longest accepted `method`, in bytes.
+/// Maximum length of `method`, in bytes.
 pub const MAX_METHOD_BYTES: usize = 128;
-/// Longest accepted `id`, in bytes of JSON text.
+/// Maximum length of `id`, in bytes of JSON text.
 pub const MAX_ID_BYTES: usize = 1024;
 
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// What the bounded scan of a JSON-RPC body found. No DOM is built.
+/// Result of the bounded scan of a JSON-RPC body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
     pub kind: EnvelopeKind,
@@ -41,7 +41,7 @@ pub enum EnvelopeKind {
     Request,
     Notification,
     Response,
-    /// A batch of that many messages (2025-03-26 only).
+    /// Batch with its number of messages (2025-03-26 only).
     Batch(usize),
 }
 
@@ -54,8 +54,8 @@ pub enum Batches {
 
 /// Scans one JSON-RPC body.
 ///
-/// `ParseError`: the body is not JSON by the rules of RFC 8259, deeper than 127 levels, or holds a number
-/// beyond a double. `InvalidRequest`: it is JSON but no JSON-RPC 2.0 message.
+/// Fails with `ParseError` if the body is not JSON by the rules of RFC 8259, is nested deeper than 127 levels, or holds
+/// a number beyond the range of a double; with `InvalidRequest` if it is JSON but not a JSON-RPC 2.0 message.
 pub fn scan(body: &[u8], batches: Batches) -> Result<Envelope, Reason> {
     let scanned = scan_text(body).map_err(|Syntax| Reason::ParseError)?;
     let envelope = scanned.ok_or(Reason::InvalidRequest)?;
@@ -66,7 +66,7 @@ pub fn scan(body: &[u8], batches: Batches) -> Result<Envelope, Reason> {
     Ok(envelope)
 }
 
-/// `None`: well-formed JSON that is no envelope.
+/// Scans the whole text; `None` for well-formed JSON that is not an envelope.
 fn scan_text(body: &[u8]) -> Result<Option<Envelope>, Syntax> {
     let mut cursor = Cursor::new(body)?;
     let envelope = match cursor.peek() {
@@ -78,7 +78,7 @@ fn scan_text(body: &[u8]) -> Result<Option<Envelope>, Syntax> {
         }
     };
     cursor.end()?;
-    // No language that a plugin is written in would get the number that was sent.
+    // No plugin language could represent the number as sent.
     if cursor.beyond_double {
         return Err(Syntax);
     }
@@ -97,7 +97,7 @@ fn batch(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
             }
         };
         match element {
-            // A batch belongs to 2025-03-26; a message of a later era inside is no part of that revision.
+            // Batches exist in 2025-03-26 only; that revision has no messages of a later era.
             Some(element) if element.meta_version.is_none() => messages.push(element),
             _ => valid = false,
         }
@@ -110,7 +110,7 @@ fn batch(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
     Ok(Some(Envelope { kind, batch: messages, ..Envelope::default() }))
 }
 
-/// The members of one message, as far as they were seen.
+/// Members of one message, as far as they have been read.
 #[derive(Default)]
 struct Draft<'a> {
     version: bool,
@@ -121,7 +121,7 @@ struct Draft<'a> {
     meta_version: Option<Cow<'a, str>>,
     result: bool,
     error: bool,
-    /// A member has a type or size that no message has.
+    /// Whether a member has a type or size that no message has.
     invalid: bool,
 }
 
@@ -160,7 +160,7 @@ fn message(cursor: &mut Cursor<'_>) -> Result<Option<Envelope>, Syntax> {
 
 fn params<'a>(cursor: &mut Cursor<'a>, draft: &mut Draft<'a>) -> Result<(), Syntax> {
     if cursor.peek() != Some(b'{') {
-        // An array is a valid envelope whose parameters no method accepts; null stands for absent.
+        // An array is a valid envelope, but no method accepts such parameters; null stands for absent.
         draft.invalid |= !matches!(cursor.value()?, Value::Array | Value::Null);
         return Ok(());
     }
@@ -196,7 +196,8 @@ fn string<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Cow<'a, str>>, Syntax> {
     })
 }
 
-/// A string or an integer of at most 64 bits (MCP `RequestId`); anything else would not survive a round trip.
+/// Returns the text of a string or of an integer of at most 64 bits (MCP `RequestId`); anything else would not survive
+/// a round trip.
 fn id(value: Value<'_>) -> Option<&str> {
     let text = match value {
         Value::String(text) => text.literal,
@@ -212,7 +213,7 @@ fn id(value: Value<'_>) -> Option<&str> {
 // === impl Draft ===
 
 impl Draft<'_> {
-    /// `None` when the members do not make a message (JSON-RPC 2.0 sections 4 and 5).
+    /// Returns the envelope; `None` if the members do not form a message (JSON-RPC 2.0 sections 4 and 5).
     fn finish(self) -> Option<Envelope> {
         if self.invalid || !self.version {
             return None;

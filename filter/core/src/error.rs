@@ -1,6 +1,6 @@
-//! Why a snapshot is refused, with the place in it.
+//! The error that rejects a snapshot.
 
-/// Why a snapshot was refused. The text is shown to the operator.
+/// Reason for rejecting a snapshot, with the place in it. The text is shown to the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     #[error("not a valid message: {0}")]

@@ -1,9 +1,9 @@
 //! Whether an org may see a server over a protocol.
 //!
-//! Owns the orgs' exceptions from the servers' defaults. A caller without an org (scheme `none`) has none. Hidden and
-//! unknown look the same to the caller (I-10). An exception is four bytes, as in `OrgExposure`: ten thousand orgs with
-//! twenty each are about two megabytes, in every Envoy worker. What one org has is shared by the snapshots before
-//! and after a change that is not about it.
+//! Owns the orgs' exceptions from the servers' defaults. A caller without an org (scheme `none`) has no exceptions.
+//! Hidden and unknown look the same to the caller (I-10). An exception is four bytes, as in `OrgExposure`: ten thousand
+//! orgs with twenty exceptions each take about two megabytes in every Envoy worker. Successive snapshots share the
+//! exceptions of an org that a change does not touch.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,29 +12,30 @@ use asp_proto::snapshot::{EdgeSnapshot, ExposureException, OrgExposure, Protocol
 
 use crate::error::SnapshotError;
 
-/// `number of the server << 3 | protocol << 1 | enabled`; without its last bit it is the case the exception is about.
-type Code = u32;
-/// Three bits of a code are not the server's.
+/// Exception as `number of the server << 3 | protocol << 1 | enabled`; all bits but the last name its server and
+/// protocol.
+type ExceptionCode = u32;
+/// Largest server number; the other three bits of a code hold the protocol and the flag.
 const MAX_NUMBER: u32 = u32::MAX >> 3;
-/// Names that may be kept for nothing: below this a sweep is not worth its while.
+/// Number of unused names to tolerate before a sweep is worth its cost.
 const SPARE_NAMES: usize = 1024;
 
 /// Exceptions by org. Clones share everything.
 #[derive(Clone, Default)]
 pub(crate) struct Exceptions {
     numbers: Numbers,
-    /// Sorted, each case once.
-    orgs: Arc<HashMap<Arc<str>, Arc<[Code]>>>,
+    /// Codes of each org, sorted by server and protocol, without repetition.
+    orgs: Arc<HashMap<Arc<str>, Arc<[ExceptionCode]>>>,
 }
 
 impl Exceptions {
-    /// Of a message whose servers have names of their own: a code names the server by its position.
+    /// Indexes a message in which each server has a name of its own: a code refers to its server by position.
     pub(crate) fn index(message: &EdgeSnapshot) -> Result<Exceptions, SnapshotError> {
         let mut numbers = Numbers::default();
         for server in &message.servers {
             numbers.of(&server.name);
         }
-        let mut orgs: HashMap<Arc<str>, Vec<Code>> = HashMap::with_capacity(message.exposure.len());
+        let mut orgs: HashMap<Arc<str>, Vec<ExceptionCode>> = HashMap::with_capacity(message.exposure.len());
         for (position, entry) in message.exposure.iter().enumerate() {
             let path = format!("exposure[{position}]");
             check(entry, message.servers.len(), &path)?;
@@ -62,7 +63,7 @@ impl Exceptions {
         Ok(Exceptions { numbers, orgs: Arc::new(orgs) })
     }
 
-    /// The same with all exceptions of these orgs replaced; servers are named, and need not be there.
+    /// Returns a copy in which all exceptions of these orgs are replaced. Servers are given by name and need not exist.
     pub(crate) fn with(&self, orgs: &[(&str, &[ExposureException])]) -> Result<Exceptions, SnapshotError> {
         let mut changed = self.clone();
         if orgs.is_empty() {
@@ -72,13 +73,16 @@ impl Exceptions {
         let mut seen = HashSet::new();
         for (org, entries) in orgs {
             if org.is_empty() || !seen.insert(*org) {
-                return Err(SnapshotError::invalid(format!("exposure[{org:?}]"), "is no org or given twice"));
+                return Err(SnapshotError::invalid(
+                    format!("exposure[{org:?}]"),
+                    "is empty or repeats an org",
+                ));
             }
             let mut codes = Vec::with_capacity(entries.len());
             for (position, entry) in entries.iter().enumerate() {
                 let refused = |fault| SnapshotError::invalid(format!("exposure[{org:?}][{position}]"), fault);
                 if !entry.org.is_empty() && entry.org != *org {
-                    return Err(refused("is another org's"));
+                    return Err(refused("belongs to another org"));
                 }
                 changed.numbers.add(entry, &mut codes).map_err(refused)?;
             }
@@ -92,7 +96,7 @@ impl Exceptions {
         Ok(changed)
     }
 
-    /// The most specific exception, if any: this protocol before all protocols.
+    /// Returns the most specific exception, if any: this protocol takes precedence over all protocols.
     pub(crate) fn of(&self, org: &str, server: &str, protocol: Protocol) -> Option<bool> {
         let codes = self.orgs.get(org)?;
         let number = *self.numbers.by_name.get(server)?;
@@ -109,18 +113,18 @@ impl Exceptions {
     }
 }
 
-/// The numbers of servers that exceptions are about.
+/// Numbers of the servers that exceptions refer to.
 #[derive(Clone, Default)]
 struct Numbers {
     by_name: Arc<HashMap<Arc<str>, u32>>,
-    /// Never given twice: a change that takes a name away need not look at every org.
+    /// Next free number. Numbers are never reused, so a change that removes a name need not search every org.
     next: u32,
-    /// Names after the last sweep.
+    /// Number of names after the last sweep.
     swept: usize,
 }
 
 impl Numbers {
-    /// The number of `server`, a new one where it has none; `None` when there are no more.
+    /// Returns the number of `server`, assigning one if it has none; `None` when no numbers are left.
     fn of(&mut self, server: &str) -> Option<u32> {
         if let Some(number) = self.by_name.get(server) {
             return Some(*number);
@@ -134,29 +138,29 @@ impl Numbers {
         Some(number)
     }
 
-    /// Adds an exception to its org's; an error says what is wrong with it.
-    fn add(&mut self, entry: &ExposureException, codes: &mut Vec<Code>) -> Result<(), &'static str> {
+    /// Adds an exception to those of its org; the error says what is wrong with it.
+    fn add(&mut self, entry: &ExposureException, codes: &mut Vec<ExceptionCode>) -> Result<(), &'static str> {
         if entry.server.is_empty() {
             return Err("needs an org and a server");
         }
-        let number = self.of(&entry.server).ok_or("names more servers than have numbers")?;
-        // An older reader accepts a newer snapshot; what this denies comes last.
+        let number = self.of(&entry.server).ok_or("exceeds the maximum number of servers")?;
+        // Unknown protocol: an older reader accepts a newer snapshot; `deny_unknown` applies the denial at the end.
         let Ok(protocol) = Protocol::try_from(entry.protocol) else { return Ok(()) };
         let case = case(number, protocol);
         match codes.binary_search_by_key(&case, |code| code >> 1) {
             Ok(_) => return Err("repeats another exception"),
-            Err(position) => codes.insert(position, case << 1 | Code::from(entry.enabled)),
+            Err(position) => codes.insert(position, case << 1 | ExceptionCode::from(entry.enabled)),
         }
         Ok(())
     }
 
-    /// Denies a server over every protocol that no exception names, if this one denies it over a protocol that this reader does
-    /// not know. Comes after all that are known.
-    fn deny_unknown(&mut self, entry: &ExposureException, codes: &mut Vec<Code>) {
+    /// Denies a server over every protocol without an exception of its own if `entry` denies it over a protocol that
+    /// this reader does not know. Runs after all known exceptions were added.
+    fn deny_unknown(&mut self, entry: &ExposureException, codes: &mut Vec<ExceptionCode>) {
         if entry.enabled || Protocol::try_from(entry.protocol).is_ok() {
             return;
         }
-        // It has one since it was added.
+        // `add` has assigned a number.
         let Some(number) = self.of(&entry.server) else { return };
         let denied = case(number, Protocol::Unspecified) << 1;
         match codes.binary_search_by_key(&(denied >> 1), |code| code >> 1) {
@@ -169,8 +173,8 @@ impl Numbers {
         }
     }
 
-    /// Forgets the names that no exception is about any more, once they may be half of all.
-    fn sweep(&mut self, orgs: &HashMap<Arc<str>, Arc<[Code]>>) {
+    /// Drops the names that no exception refers to, once they may be more than half of all names.
+    fn sweep(&mut self, orgs: &HashMap<Arc<str>, Arc<[ExceptionCode]>>) {
         if self.by_name.len() <= 2 * self.swept + SPARE_NAMES {
             return;
         }
@@ -185,7 +189,8 @@ fn case(number: u32, protocol: Protocol) -> u32 {
     number << 2 | (protocol as u32)
 }
 
-/// Two bits hold the protocol, and each of their four values is one.
+/// Checks the codes of one org. Their protocols need no check: two bits hold the protocol, and each of the four values
+/// is valid.
 fn check(entry: &OrgExposure, servers: usize, path: &str) -> Result<(), SnapshotError> {
     let refused = |member: &str, fault| Err(SnapshotError::invalid(format!("{path}.{member}"), fault));
     if entry.org.is_empty() {
@@ -194,7 +199,7 @@ fn check(entry: &OrgExposure, servers: usize, path: &str) -> Result<(), Snapshot
     for (position, code) in entry.exceptions.iter().enumerate() {
         let member = || format!("exceptions[{position}]");
         if usize::try_from(code >> 3).is_ok_and(|number| number >= servers) {
-            return refused(&member(), "is about a server that is not there");
+            return refused(&member(), "refers to a server that is not in the snapshot");
         }
         let before = position.checked_sub(1).and_then(|before| entry.exceptions.get(before));
         if before.is_some_and(|before| before >> 1 >= code >> 1) {

@@ -1,23 +1,24 @@
-//! One pass over the client's headers: what the judgement needs, and what must go.
+//! One pass over the client's headers: collects those that the evaluation reads and those to remove.
 //!
-//! Owns the list of headers that may appear only once and the removal of every internal header (I-9).
-//! A security header given twice is refused rather than resolved: components behind the edge might pick
-//! another one. Envoy joins some repeated headers with a comma before a filter sees them, so a comma in a
-//! header that has no list form counts as a repetition.
+//! Owns the list of headers that may appear only once and the removal of every internal header (I-9). A repeated
+//! security header is refused rather than resolved: components behind the edge might pick another value. Envoy joins
+//! some repeated headers with a comma before a filter sees them, so a comma in a header without a list form counts as a
+//! repetition.
 
 use crate::{affinity, region};
 
 /// Prefix of the headers that exist only between the edge and the gateway.
 const INTERNAL_PREFIX: &str = "x-asp-";
-/// The client's address as its Envoy sees it, `ip:port`: a hint for budgets, on requests whose caller the edge does not know.
+/// Client address as its Envoy sees it, `ip:port`: a hint for budgets, set on requests whose caller the edge does not
+/// know.
 pub const PEER_HEADER: &str = "x-asp-peer";
 
 /// Headers whose grammar has no comma.
 const WITHOUT_COMMA: [&str; 4] = ["host", "origin", "authorization", "content-type"];
-/// Headers that may be repeated, as lists may; the last one counts, and only in a preflight.
+/// List headers, which may be repeated; the last value counts, and only in a preflight.
 const LISTS: [&str; 2] = ["access-control-request-method", "access-control-request-headers"];
 
-/// The headers a judgement reads. Values are raw bytes without surrounding white space.
+/// Headers that the evaluation reads. Values are raw bytes without surrounding white space.
 #[derive(Debug, Default)]
 pub(crate) struct Headers<'a> {
     pub(crate) method: &'a [u8],
@@ -65,7 +66,7 @@ impl<'a> Headers<'a> {
         view
     }
 
-    /// Keeps a header that may appear once; ignores those nobody asks for.
+    /// Stores a header that may appear once; ignores headers that nothing reads.
     fn once(&mut self, name: &str, value: &'a [u8]) {
         let slot = match name {
             "host" => &mut self.host,
@@ -96,7 +97,7 @@ impl<'a> Headers<'a> {
         }
     }
 
-    /// HTTP/2 may carry both; they must agree (RFC 9113 section 8.3.1).
+    /// Merges `:authority` into `host`. HTTP/2 may carry both; they must agree (RFC 9113 section 8.3.1).
     fn merge_authority(&mut self, authority: Option<&'a [u8]>) {
         let Some(authority) = authority else { return };
         self.repeated |= authority.contains(&b',');

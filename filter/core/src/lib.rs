@@ -1,12 +1,11 @@
-//! The judgement of one request, shared by the edge filter (wasm in Envoy) and the gateway.
+//! Evaluation of one request, shared by the edge filter (wasm in Envoy) and the gateway.
 //!
-//! Owns: the snapshot index, the path, Origin and Host rules, the token rules (RFC 8725), the envelope
-//! scan, exposure, coarse limits, affinity, routes and every refusal the edge gives.
-//! Refuses: I/O, clocks, randomness and hosts of its own; all of them come in through [`Env`].
-//! Invariant I-1: the edge accelerates, the gateway decides. Both run this code, so a request that never
-//! passed the filter is refused exactly as one that did.
+//! Owns: the snapshot index, the path, Origin and Host rules, the token rules (RFC 8725), the envelope scan, exposure,
+//! coarse limits, affinity, routes and every refusal that the edge gives. Refuses: I/O, clocks, randomness and hosts of
+//! its own; all of them come in through [`Env`]. Invariant I-1: the edge accelerates, the gateway decides. Both run
+//! this code, so a request that never passed the filter is refused exactly as one that did.
 //!
-//! Signatures are checked by the `jsonwebtoken` provider the binary installed
+//! Signatures are checked by the `jsonwebtoken` provider that the binary installed
 //! (`jsonwebtoken::crypto::CryptoProvider::install_default`); without one the first token panics.
 
 mod affinity;
@@ -16,9 +15,9 @@ mod cors;
 pub mod edge;
 pub mod envelope;
 mod error;
+mod evaluation;
 mod exposure;
 mod headers;
-mod judgement;
 mod machine;
 mod modern;
 pub mod names;
@@ -49,8 +48,8 @@ pub use machine::{KEY_PREFIX, MACHINE_ISSUER, covers_issuer};
 pub use path::Face;
 pub use reason::{Era, Reason};
 pub use reply::{Reply, refuse, refuse_problem};
-pub use revocation::Recent;
+pub use revocation::RecentList;
 pub use snapshot::{Changes, Snapshot};
 pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED, check_use};
 pub use trace::Trace;
-pub use verdict::{Admitted, Env, Forward, Header, Pending, Role, Step, Verdict};
+pub use verdict::{Admitted, Env, Forward, Header, PendingBody, Role, Step, Verdict};

@@ -1,10 +1,10 @@
-//! Machines beside users: how a key (`psk`) is told from a token, and which of the two a name in policy is about. Whose a
-//! key is only gateways know.
+//! Machines as callers: distinguishes a machine key (`psk`) from a token, and policy entries about machines from those
+//! about users. Only gateways know which machine a key belongs to.
 
-/// How every key begins, so that none is taken for a token and shown to an issuer.
+/// Prefix of every key, so that no key is mistaken for a token and shown to an issuer.
 pub const KEY_PREFIX: &str = "asp_psk_";
 
-/// The issuer's name, and its `iss`, of callers with a key. No issuer can have this name.
+/// Issuer name, and `iss`, of callers with a key. No issuer can have this name.
 pub const MACHINE_ISSUER: &str = "asp:machines";
 
 /// Whether a credential has the form of a key.
@@ -12,8 +12,8 @@ pub(crate) fn is_key(credential: &str) -> bool {
     credential.starts_with(KEY_PREFIX)
 }
 
-/// Whether what names `issuer` in policy is about callers of `caller_issuer`. An empty `issuer` is every one; a user's name
-/// (`names_user`) is then never a machine's.
+/// Whether a policy entry that names `issuer` covers callers of `caller_issuer`. An empty `issuer` covers every issuer,
+/// except that an entry with a user's name (`names_user`) then never covers machines.
 pub fn covers_issuer(issuer: &str, names_user: bool, caller_issuer: &str) -> bool {
     match issuer {
         "" => !names_user || caller_issuer != MACHINE_ISSUER,

@@ -1,7 +1,7 @@
-//! What the headers say about the MCP revision of a request, and what they mirror from its body.
+//! MCP revision of a request, and the parts of its body that its headers mirror.
 //!
-//! Owns the rule that mirrored headers count only when the version header itself is of the stateless era
-//! (MCP 2026-07-28, transports): an older client's headers mean nothing.
+//! Owns the rule that mirrored headers count only when the version header itself is of the stateless era (MCP
+//! 2026-07-28, transports): an older client's headers mean nothing.
 
 use std::borrow::Cow;
 
@@ -12,11 +12,11 @@ use crate::headers::Headers;
 use crate::reason::Era;
 
 const LEGACY: [&[u8]; 4] = [b"2024-11-05", b"2025-03-26", b"2025-06-18", b"2025-11-25"];
-/// The only revision with batches; also what an absent header stands for.
+/// The only revision with batches; assumed if the header is absent.
 const BATCHING: &[u8] = b"2025-03-26";
 const FIRST_MODERN: &[u8] = b"2026-07-28";
 
-/// An unknown version is taken as modern: only that era can answer it properly.
+/// Returns the era of a version. An unknown version counts as modern: only that era can answer it properly.
 pub(crate) fn era(version: Option<&[u8]>) -> Era {
     match version {
         Some(version) if !LEGACY.contains(&version) => Era::Modern,
@@ -28,7 +28,7 @@ pub(crate) fn may_batch(version: Option<&[u8]>) -> bool {
     version.is_none_or(|version| version == BATCHING)
 }
 
-/// `Mcp-Method` and `Mcp-Name`, the latter decoded, of a request whose version header makes them count.
+/// Returns `Mcp-Method` and the decoded `Mcp-Name`, if the version header makes them count.
 pub(crate) fn mirrored<'a>(headers: &Headers<'a>) -> (Option<Cow<'a, str>>, Option<Cow<'a, str>>) {
     if !headers.protocol_version.is_some_and(is_modern_date) {
         return (None, None);
@@ -37,7 +37,7 @@ pub(crate) fn mirrored<'a>(headers: &Headers<'a>) -> (Option<Cow<'a, str>>, Opti
     (method, headers.mcp_name.and_then(decode))
 }
 
-/// A date not before the first modern revision; ISO dates compare as text.
+/// Whether `version` is a date not before the first modern revision; ISO dates compare as text.
 fn is_modern_date(version: &[u8]) -> bool {
     let shape = version.len() == FIRST_MODERN.len()
         && version.iter().enumerate().all(|(position, byte)| match position {
@@ -47,7 +47,7 @@ fn is_modern_date(version: &[u8]) -> bool {
     shape && version >= FIRST_MODERN
 }
 
-/// Undoes `=?base64?…?=`; a value that does not decode names nothing, and the gateway refuses it.
+/// Decodes `=?base64?…?=`; a value that does not decode names nothing, and the gateway refuses it.
 fn decode(value: &[u8]) -> Option<Cow<'_, str>> {
     let value = std::str::from_utf8(value).ok()?;
     match value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {

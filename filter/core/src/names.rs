@@ -1,20 +1,20 @@
-//! What an org, a user, a group or a token id may be called: one rule for tokens and for policy.
+//! Valid names of orgs, users, groups and token ids: one rule for tokens and for policy.
 //!
-//! Refuses names that policy, limits, revocations or a path of the admin API could not write exactly: whoever
-//! carried one could call and could not be bound, limited or revoked. Names are compared byte by byte; nothing is
-//! folded or normalized.
+//! Refuses names that policy, limits, revocations or a path of the admin API could not write exactly: a caller with
+//! such a name could not be bound, limited or revoked. Names are compared byte by byte; nothing is folded or
+//! normalized.
 
-/// Longest name in bytes.
+/// Maximum length of a name in bytes.
 pub const MAX_BYTES: usize = 512;
 
-/// Selector of a limit that has one bucket for each user, or for each token, where `*` has one for all of them.
+/// Selector of a limit that has one bucket for each user or token, where `*` has one for all of them.
 pub const EACH: &str = "each";
 
-/// What is wrong with a name; `None` when it is one.
+/// Returns what is wrong with a name; `None` if it is valid.
 ///
-/// A name has 1 to [`MAX_BYTES`] bytes of any script, spaces inside it included. It has no control characters or
-/// line breaks, no `*` (which is a pattern in policy), no white space at its ends (which readers of configuration cut
-/// off), and is neither `.` nor `..` (which URLs resolve away, RFC 3986 section 5.2.4).
+/// A name has 1 to [`MAX_BYTES`] bytes of any script; spaces inside it are allowed. It has no control characters or
+/// line breaks, no `*` (a pattern in policy), no white space at its ends (which readers of configuration trim), and is
+/// neither `.` nor `..` (which URLs resolve, RFC 3986 section 5.2.4).
 pub fn fault(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         return Some("is empty");
@@ -28,26 +28,26 @@ pub fn fault(name: &str) -> Option<&'static str> {
     body_fault(name)
 }
 
-/// Longest label in bytes.
+/// Maximum length of a label in bytes.
 const MAX_LABEL: usize = 63;
 
-/// Whether `text` may name a server, a gateway pool or a region, which stand in paths and header values:
+/// Whether `text` may name a server, a gateway pool or a region, which appear in paths and header values:
 /// `[a-z0-9-]{1,63}`.
 pub fn is_label(text: &str) -> bool {
     (1..=MAX_LABEL).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// Whether `name` is one.
+/// Whether `name` is valid.
 pub fn is_name(name: &str) -> bool {
     fault(name).is_none()
 }
 
-/// A pattern as it is read (ADR 10): the one place that knows what a star means.
+/// Parsed pattern (ADR 10); the only place that interprets the star.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern<'a> {
     Exact(&'a str),
-    /// `*` is the empty one.
+    /// Text before the star; empty for `*`.
     Prefix(&'a str),
 }
 
@@ -56,7 +56,7 @@ impl<'a> Pattern<'a> {
         pattern.strip_suffix('*').map_or(Pattern::Exact(pattern), Pattern::Prefix)
     }
 
-    /// Whether all that `other` names is named by this one too.
+    /// Whether this pattern matches every name that `other` matches.
     pub fn covers(self, other: Pattern<'_>) -> bool {
         match (self, other) {
             (Pattern::Exact(one), Pattern::Exact(other)) => one == other,
@@ -68,7 +68,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// What is wrong with a pattern; `None` when it is a name, `prefix*` or `*`.
+/// Returns what is wrong with a pattern; `None` if it is a name, `prefix*` or `*`.
 pub fn pattern_fault(pattern: &str) -> Option<&'static str> {
     match Pattern::read(pattern) {
         Pattern::Prefix(prefix) => body_fault(prefix),
@@ -76,8 +76,8 @@ pub fn pattern_fault(pattern: &str) -> Option<&'static str> {
     }
 }
 
-/// How exactly a pattern (a name, `prefix*` or `*`) names something; `None` when it does not. Of two prefixes the
-/// longer one is more exact, and every name is more exact than any prefix (ADR 10).
+/// Returns how specifically a pattern (a name, `prefix*` or `*`) matches a name; `None` if it does not match. A longer
+/// prefix is more specific than a shorter one, and an exact name more than any prefix (ADR 10).
 pub fn specificity(pattern: &str, name: &str) -> Option<usize> {
     let pattern = Pattern::read(pattern);
     pattern.covers(Pattern::Exact(name)).then_some(match pattern {
@@ -86,7 +86,7 @@ pub fn specificity(pattern: &str, name: &str) -> Option<usize> {
     })
 }
 
-/// Whether a pattern names something.
+/// Whether a pattern matches a name.
 pub fn matches(pattern: &str, name: &str) -> bool {
     specificity(pattern, name).is_some()
 }

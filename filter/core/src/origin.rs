@@ -1,18 +1,18 @@
-//! Who may call from a browser, and under which host name (DNS rebinding, MCP transport security).
+//! Origins that browsers may call from, and host names to call (DNS rebinding, MCP transport security).
 //!
-//! Owns the comparison of `Origin` and `Host` with the server's lists. An absent Origin passes (no browser);
-//! a present one must equal an allowed value as scheme, host and port. Nothing is matched by prefix or suffix.
+//! Owns the comparison of `Origin` and `Host` with the server's lists. An absent Origin passes (not a browser); a
+//! present one must equal an allowed value in scheme, host and port. Nothing is matched by prefix or suffix.
 
 /// Allowed origins of one server, lower case.
 #[derive(Debug, Default)]
 pub(crate) struct Origins {
     allowed: Vec<String>,
-    /// Development: loopback hosts with any port.
+    /// Whether loopback hosts with any port are allowed (development).
     loopback: bool,
 }
 
 impl Origins {
-    /// `listed` empty means the origin of the public URL only.
+    /// Allows the `listed` origins, or only the origin of the public URL if none is listed.
     pub(crate) fn new(listed: &[String], public_url: &str, dev: bool) -> Origins {
         let mut allowed: Vec<String> = listed.iter().map(|origin| origin.to_ascii_lowercase()).collect();
         if allowed.is_empty() {
@@ -31,15 +31,15 @@ impl Origins {
 /// Allowed values of Host of one server, lower case.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
-    /// Empty: any.
+    /// Empty if any host is allowed.
     allowed: Vec<String>,
-    /// Beside these, loopback hosts with any port.
+    /// Whether loopback hosts with any port are also allowed.
     loopback: bool,
 }
 
 impl Hosts {
-    /// `listed` empty means any host, unless the server is `local_only`: a server without authentication runs
-    /// in development behind a loopback listener, and a page on a rebound name must not read from it.
+    /// Allows the `listed` hosts, or any host if none is listed. Exception: a `local_only` server runs without
+    /// authentication in development behind a loopback listener, and a page on a rebound name must not read from it.
     pub(crate) fn new(listed: &[String], public_url: &str, local_only: bool) -> Hosts {
         let mut allowed: Vec<String> = listed.iter().map(|host| host.to_ascii_lowercase()).collect();
         let loopback = local_only && allowed.is_empty();

@@ -1,46 +1,51 @@
-//! Which part of the platform a request path belongs to (ADR 4).
+//! Request paths and the part of the platform that each belongs to (ADR 4).
 //!
-//! Owns the exact path rules; refuses whatever is not spelled one way only: percent-encoding, dot segments,
-//! empty segments, backslashes, control bytes and everything outside ASCII. A path that passes here means the
-//! same to every component behind the edge, because there is nothing left to normalise. The one exception are the names
-//! of the MCP registry API, whose slash and plus are escaped.
+//! Owns the exact path rules; refuses every path that could be spelled in another way: percent-encoding, dot segments,
+//! empty segments, backslashes, control bytes and everything outside ASCII. An accepted path means the same to every
+//! component behind the edge, because there is nothing left to normalise. The only exception is the names in the MCP
+//! registry API, whose slash and plus are escaped.
 
 use crate::names;
 
-/// The part of the platform a path belongs to.
+/// Part of the platform that a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Face {
     Mcp,
     A2a,
     Rest,
-    /// `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*` and the MCP registry API `/v0.1/*`: public, no token.
+    /// Public, without a token: `/<server>/.well-known/…`, `/<server>/oauth/…`, `/.well-known/*` and the MCP registry
+    /// API `/v0.1/*`.
     Public,
     /// `/healthz`
     Health,
 }
 
-/// A path that follows the rules.
+/// Parsed path that follows the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Target<'a> {
+pub(crate) struct RequestTarget<'a> {
     pub(crate) face: Face,
     /// Empty for root paths.
     pub(crate) server: &'a str,
-    /// Whether the path is exactly `/<server>/mcp` or `/<server>/a2a`, where JSON-RPC is spoken.
+    /// Whether the path is exactly `/<server>/mcp` or `/<server>/a2a`, the JSON-RPC endpoints.
     pub(crate) jsonrpc: bool,
 }
 
-/// Reads a `:path` value; the query is allowed and ignored.
-pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
+/// Parses a `:path` value; the query is allowed and ignored.
+pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     let path = without_query(path);
     if let Some(path) = path.strip_prefix(b"/v0.1/") {
-        return is_of_registry(path).then_some(Target { face: Face::Public, server: "", jsonrpc: false });
+        return is_of_registry(path).then_some(RequestTarget {
+            face: Face::Public,
+            server: "",
+            jsonrpc: false,
+        });
     }
     if !path.iter().copied().all(is_plain) {
         return None;
     }
     let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
     if path == "healthz" {
-        return Some(Target { face: Face::Health, server: "", jsonrpc: false });
+        return Some(RequestTarget { face: Face::Health, server: "", jsonrpc: false });
     }
     let mut segments = path.split('/');
     if segments.clone().any(|segment| matches!(segment, "" | "." | "..")) {
@@ -50,7 +55,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
     let second = segments.next()?;
     let more = segments.next().is_some();
     if first == ".well-known" {
-        return Some(Target { face: Face::Public, server: "", jsonrpc: false });
+        return Some(RequestTarget { face: Face::Public, server: "", jsonrpc: false });
     }
     if !names::is_label(first) {
         return None;
@@ -63,7 +68,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
         (".well-known" | "oauth", true) => (Face::Public, false),
         _ => return None,
     };
-    Some(Target { face, server: first, jsonrpc })
+    Some(RequestTarget { face, server: first, jsonrpc })
 }
 
 /// Whether a path that may break every rule still looks like a JSON-RPC endpoint, so that a mistyped server
@@ -78,7 +83,7 @@ fn without_query(path: &[u8]) -> &[u8] {
     path.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
-/// What stands behind `/v0.1/`: plain segments, in which `/` and `+` may be escaped.
+/// Whether the path after `/v0.1/` consists of plain segments, in which `/` and `+` may be escaped.
 fn is_of_registry(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').all(|segment| {
         let mut pieces = segment.split(|byte| *byte == b'%');
@@ -92,7 +97,7 @@ fn is_of_registry(path: &[u8]) -> bool {
     })
 }
 
-/// The characters of a path segment (RFC 3986 section 3.3) and the slash, without percent-encoding.
+/// Whether `byte` is a slash or may stand unescaped in a path segment (RFC 3986 section 3.3).
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte)
 }

@@ -11,7 +11,8 @@ pub(crate) enum Pattern {
 }
 
 impl Pattern {
-    /// An empty text counts as `*`, because a protocol buffer cannot tell it from an absent one.
+    /// Compiles a pattern. An empty text counts as `*`, because a protocol buffer cannot distinguish it from an absent
+    /// one.
     pub(crate) fn new(text: &str) -> Pattern {
         match names::Pattern::read(text) {
             names::Pattern::Exact("") | names::Pattern::Prefix("") => Pattern::Any,
@@ -31,7 +32,7 @@ impl Pattern {
     }
 }
 
-/// Exact or `*`; a star elsewhere is an ordinary character.
+/// Compiles an exact name or `*`; a star elsewhere is an ordinary character.
 pub(crate) fn exact_or_any(text: &str) -> Pattern {
     match text {
         "" | "*" => Pattern::Any,

@@ -1,9 +1,9 @@
-//! The closed set of reasons for which a request is refused, and what each one means on every wire.
+//! The closed set of reasons for refusing a request, and the representation of each in every protocol.
 //!
-//! A reason is the `error.data.reason` of a JSON-RPC error, the `reason` label of a metric and the last
-//! path segment of a problem document's `type` (RFC 9457). Adding one is a contract change.
+//! A reason is the `error.data.reason` of a JSON-RPC error, the `reason` label of a metric and the last path segment of
+//! a problem document's `type` (RFC 9457). Adding one is a contract change.
 
-/// The era of the MCP revision a request speaks. A2A and REST requests count as [`Era::Legacy`].
+/// Era of the MCP revision that a request uses. A2A and REST requests count as [`Era::Legacy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// 2025-03-26, 2025-06-18 and 2025-11-25: handshake and sessions.
@@ -12,7 +12,7 @@ pub enum Era {
     Modern,
 }
 
-/// Why a request was refused.
+/// Reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     UnknownServer,
@@ -34,17 +34,17 @@ pub enum Reason {
     InvalidParams,
     SessionMissing,
     SessionUnknown,
-    /// The edge's coarse limit; the gateway's exact limits answer in the caller's own protocol.
+    /// Refusal by the edge's coarse limit; the gateway's exact limits answer in the caller's own protocol.
     RateLimited,
     UpstreamUnavailable,
     Deadline,
     OutcomeUnknown,
     Internal,
-    /// An inspection of the arguments or of the result; the gateway's alone.
+    /// Refusal by an inspection of the arguments or of the result; only the gateway has inspections.
     ContentRefused,
     /// The caller's org is at home in another region.
     WrongRegion,
-    /// The caller's org is at home in a region to which nobody here knows a way.
+    /// The caller's org is at home in a region that cannot be reached from here.
     UnknownRegion,
 }
 
@@ -80,7 +80,7 @@ impl Reason {
         Reason::UnknownRegion,
     ];
 
-    /// The stable machine-readable name.
+    /// Returns the stable machine-readable name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Reason::UnknownServer => "unknown_server",
@@ -113,7 +113,7 @@ impl Reason {
         }
     }
 
-    /// The JSON-RPC error code (MCP 2026-07-28 reserves -32020…-32099 for its own).
+    /// Returns the JSON-RPC error code (MCP 2026-07-28 reserves -32020…-32099 for its own).
     pub const fn jsonrpc_code(self) -> i32 {
         match self {
             Reason::UnknownServer
@@ -144,10 +144,10 @@ impl Reason {
         }
     }
 
-    /// The HTTP status of a refusal that is the whole response.
+    /// Returns the HTTP status of a refusal that is the whole response.
     ///
-    /// `UpstreamUnavailable` is 503 here, which is what the edge answers; inside a call the gateway answers
-    /// 200 with a JSON-RPC error and does not ask.
+    /// `UpstreamUnavailable` is 503, the edge's answer; inside a call the gateway answers 200 with a JSON-RPC error and
+    /// does not use this function.
     pub const fn http_status(self, era: Era) -> u16 {
         match self {
             Reason::UnknownServer | Reason::SessionUnknown => 404,
@@ -160,7 +160,7 @@ impl Reason {
             | Reason::MissingCapability
             | Reason::UnsupportedVersion => 400,
             Reason::BodyTooLarge => 413,
-            // Misdirected Request (RFC 9110 section 15.5.20): another place answers it.
+            // Misdirected Request (RFC 9110 section 15.5.20): another region answers it.
             Reason::WrongRegion | Reason::UnknownRegion => 421,
             Reason::UnknownMethod => match era {
                 Era::Modern => 404,
@@ -177,8 +177,8 @@ impl Reason {
         }
     }
 
-    /// The taxonomy code of `error.data.code` (ADR 13): 1000 execution, 4000
-    /// authorization, 5000 rate and quota, 6000 request form, 7000 availability.
+    /// Returns the taxonomy code of `error.data.code` (ADR 13): 1000 execution, 4000 authorization, 5000 rate and
+    /// quota, 6000 request form, 7000 availability.
     pub const fn taxonomy(self) -> u16 {
         match self {
             Reason::OutcomeUnknown => 1001,
@@ -211,7 +211,7 @@ impl Reason {
         }
     }
 
-    /// What the client can do about it (`error.data.recovery_hint`, ADR 13).
+    /// Returns the client's remedy (`error.data.recovery_hint`, ADR 13).
     pub const fn recovery_hint(self) -> &'static str {
         match self {
             Reason::UnknownServer => "CHECK_SERVER_NAME",
@@ -237,7 +237,7 @@ impl Reason {
         }
     }
 
-    /// The sentence a client shows. Says nothing about what is hidden from the caller (I-10).
+    /// Returns the sentence that a client shows. It reveals nothing that is hidden from the caller (I-10).
     pub const fn message(self) -> &'static str {
         match self {
             Reason::UnknownServer => "no such server",

@@ -1,8 +1,8 @@
-//! In which region an org is at home, and what becomes of its requests elsewhere.
+//! Home regions of orgs, and the treatment of requests that arrive elsewhere.
 //!
-//! Owns the snapshot's homes: the most specific entry counts, and an org that none names is at home here. Keeps true: a
-//! request is passed on to another region once at most, whatever two regions think of each other. Which region serves a
-//! request is decided by the org of a judged token, never by what a client writes.
+//! Owns the snapshot's homes: the most specific entry counts, and an org without an entry is at home here. Keeps true:
+//! a request is forwarded to another region at most once, even if two regions disagree. The org of a verified token
+//! decides which region serves a request, never a value that a client sends.
 
 use std::collections::HashMap;
 
@@ -11,30 +11,30 @@ use asp_proto::snapshot::Region;
 use crate::error::SnapshotError;
 use crate::names;
 
-/// Header towards Envoy's router: the cluster that leads to another region.
+/// Request header for Envoy's router: the cluster that leads to another region.
 pub(crate) const HEADER: &str = "x-asp-region";
-/// On a request that one region's edge passes on to another: it is passed on no further. On a refusal: where the org is
-/// at home. No header of the inside, because the other region removes those.
+/// Home region of the org. On a request, set by the edge of another region that forwarded it: the request is not
+/// forwarded again. On a refusal, tells the client. Not an internal header, because the other region removes those.
 pub(crate) const HOME_HEADER: &str = "asp-home-region";
 
-/// The homes of orgs. Without any, every org is at home here.
+/// Home regions of orgs. An org without an entry is at home here.
 #[derive(Default)]
 pub(crate) struct Homes {
-    exact: HashMap<Box<str>, Home>,
-    /// The longest first; `*` is the empty one.
-    prefixes: Vec<(Box<str>, Home)>,
+    exact: HashMap<Box<str>, OrgHome>,
+    /// Homes by prefix, longest first; the prefix of `*` is empty.
+    prefixes: Vec<(Box<str>, OrgHome)>,
 }
 
-/// Where an org is at home.
+/// Home of an org.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Home {
+pub(crate) enum OrgHome {
     Here,
     /// Another region, and Envoy's cluster that leads there.
     There {
         region: Box<str>,
         cluster: Box<str>,
     },
-    /// A region to which nobody here knows a way.
+    /// A region that cannot be reached from here.
     Unknown {
         region: Box<str>,
     },
@@ -52,9 +52,9 @@ impl Homes {
             }
             let region = message.region.as_str().into();
             let home = match message.cluster.as_str() {
-                _ if message.here => Home::Here,
-                "" => Home::Unknown { region },
-                cluster => Home::There { region, cluster: cluster.into() },
+                _ if message.here => OrgHome::Here,
+                "" => OrgHome::Unknown { region },
+                cluster => OrgHome::There { region, cluster: cluster.into() },
             };
             let is_new = match names::Pattern::read(&message.org) {
                 names::Pattern::Exact("") => return Err(refused("has no org")),
@@ -73,14 +73,14 @@ impl Homes {
         Ok(homes)
     }
 
-    /// Where `org` is at home, if not here. A caller without an org ("") is nobody's, and is served here.
-    pub(crate) fn elsewhere(&self, org: &str) -> Option<&Home> {
+    /// Returns the home of `org` if it is elsewhere. A caller without an org (`""`) is served here.
+    pub(crate) fn elsewhere(&self, org: &str) -> Option<&OrgHome> {
         if org.is_empty() || (self.exact.is_empty() && self.prefixes.is_empty()) {
             return None;
         }
         let by_prefix = || self.prefixes.iter().find(|(prefix, _)| org.starts_with(&**prefix));
         let home = self.exact.get(org).or_else(|| by_prefix().map(|(_, home)| home))?;
-        (*home != Home::Here).then_some(home)
+        (*home != OrgHome::Here).then_some(home)
     }
 }
 
@@ -101,12 +101,12 @@ mod tests {
             region("acme", "eu", "region-eu"),
         ])
         .unwrap();
-        let there = Some(&Home::There { region: "eu".into(), cluster: "region-eu".into() });
+        let there = Some(&OrgHome::There { region: "eu".into(), cluster: "region-eu".into() });
         assert_eq!(homes.elsewhere("eu-one"), there);
         assert_eq!(homes.elsewhere("acme"), there);
         assert_eq!(homes.elsewhere("acme2"), None);
         assert_eq!(homes.elsewhere("eu-own"), None);
-        assert_eq!(homes.elsewhere("eu-gov-x"), Some(&Home::Unknown { region: "gov".into() }));
+        assert_eq!(homes.elsewhere("eu-gov-x"), Some(&OrgHome::Unknown { region: "gov".into() }));
         assert_eq!(homes.elsewhere(""), None);
         let all = Homes::index(&[region("*", "eu", "region-eu"), region("acme", "us", "here")]).unwrap();
         assert_eq!((all.elsewhere("anybody"), all.elsewhere("acme")), (there, None));

@@ -1,7 +1,7 @@
 //! The bytes of every refusal: JSON-RPC on the MCP and A2A paths, a problem document elsewhere.
 //!
-//! Owns the two body shapes, the bearer challenge and `Retry-After`. Refuses to say anything that is not in
-//! [`Reason`]: no detail of a token, a policy or a parser reaches the client (I-11, I-10).
+//! Owns the two body shapes, the bearer challenge and `Retry-After`. Refuses to disclose anything beyond [`Reason`]: no
+//! detail of a token, a policy or a parser reaches the client (I-11, I-10).
 
 use serde_json::{Value, json};
 
@@ -13,21 +13,21 @@ use crate::trace::Trace;
 const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, location, preference-applied, \
     a2a-extensions, asp-home-region";
 
-/// A refusal, ready to send.
+/// Response that ends the evaluation, ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
     pub body: Vec<u8>,
-    /// `None` for answers that are no refusal (a CORS preflight).
+    /// Reason of a refusal; `None` for other answers (a CORS preflight).
     pub reason: Option<Reason>,
-    /// What is wrong with the token, for the log of whoever runs the edge; never sent.
+    /// Fault of the token, for the operator's log; never sent.
     pub cause: Option<Cause>,
-    /// `None` for a preflight, and for what Envoy refuses by itself.
+    /// Trace of the request; `None` for a preflight, and for Envoy's own refusals.
     pub trace: Option<Trace>,
 }
 
-/// A JSON-RPC refusal; `id` is JSON text, `None` leaves the member out. Only what Envoy refuses by itself has no trace.
+/// Builds a JSON-RPC refusal. `id` is JSON text; `None` leaves the member out. Only Envoy's own refusals have no trace.
 pub fn refuse(reason: Reason, era: Era, id: Option<&str>, trace: Option<Trace>) -> Reply {
     let mut error = json!({
         "code": reason.jsonrpc_code(),
@@ -46,14 +46,14 @@ pub fn refuse(reason: Reason, era: Era, id: Option<&str>, trace: Option<Trace>) 
     reply(reason, era, "application/json", body, trace)
 }
 
-/// A refusal as a problem document (RFC 9457), for REST, well-known and root paths.
+/// Builds a refusal as a problem document (RFC 9457), for REST, well-known and root paths.
 pub fn refuse_problem(reason: Reason, era: Era, trace: Option<Trace>) -> Reply {
     let mut body = problem(reason, reason.message(), reason.http_status(era));
     add(Some(&mut body), trace);
     reply(reason, era, "application/problem+json", body.to_string(), trace)
 }
 
-/// The members of every problem document.
+/// Builds the members that every problem document has.
 pub fn problem(reason: Reason, title: &str, status: u16) -> Value {
     json!({
         "type": format!("urn:asp:reason:{}", reason.as_str()),
@@ -65,7 +65,7 @@ pub fn problem(reason: Reason, title: &str, status: u16) -> Value {
     })
 }
 
-/// What a client shows to whoever reads the logs.
+/// Adds the trace id, which a client can quote to find its request in the logs.
 fn add(object: Option<&mut Value>, trace: Option<Trace>) {
     if let (Some(object), Some(trace)) = (object.and_then(Value::as_object_mut), trace) {
         object.insert("traceId".into(), trace.to_string().into());
@@ -84,9 +84,9 @@ fn reply(reason: Reason, era: Era, content_type: &str, body: String, trace: Opti
     }
 }
 
-/// The value of `WWW-Authenticate` (RFC 6750 section 3, RFC 9728 section 5.1).
+/// Returns the value of `WWW-Authenticate` (RFC 6750 section 3, RFC 9728 section 5.1).
 ///
-/// `server` names the protected resource `<public_url>/<server>/mcp`; `scopes` are those every caller needs.
+/// `server` names the protected resource `<public_url>/<server>/mcp`; `scopes` are those that every caller needs.
 pub fn challenge(reason: Reason, public_url: &str, server: &str, scopes: &[String]) -> String {
     let mut value = String::from("Bearer ");
     match reason {
@@ -107,17 +107,17 @@ pub fn challenge(reason: Reason, public_url: &str, server: &str, scopes: &[Strin
     value
 }
 
-/// How refusals of one request look: set up while its headers are read, used by every later stage.
+/// Error format for one request: set while its headers are read, used by every later stage.
 #[derive(Clone, Debug)]
-pub(crate) struct Voice {
+pub(crate) struct ErrorFormat {
     pub(crate) jsonrpc: bool,
     pub(crate) era: Era,
-    /// An allowed Origin, echoed so that a browser client can read why it was refused.
+    /// Allowed Origin, echoed so that a browser client can read the refusal.
     pub(crate) origin: Option<String>,
     pub(crate) trace: Trace,
 }
 
-impl Voice {
+impl ErrorFormat {
     pub(crate) fn refuse(&self, reason: Reason) -> Reply {
         let mut reply = match self.jsonrpc {
             true => refuse(reason, self.era, None, Some(self.trace)),
@@ -136,7 +136,8 @@ impl Voice {
     }
 }
 
-/// The headers of every response to a request with an allowed Origin; the gateway adds them to its own.
+/// Returns the headers of every response to a request with an allowed Origin; the gateway adds them to its own
+/// responses.
 pub fn response_headers(origin: &str) -> [(&'static str, String); 3] {
     [
         ("access-control-allow-origin", origin.to_owned()),

@@ -1,14 +1,15 @@
-//! What the path of a REST request says that it is about (docs/rest.md).
+//! Method and tool that the path of a REST request addresses (docs/rest.md).
 
 use crate::headers::Headers;
-use crate::path::{Face, Target};
+use crate::path::{Face, RequestTarget};
 
-/// What putting a call, looking at it and answering it are in JSON-RPC.
+/// JSON-RPC method that stands for creating, reading and answering a call.
 const CALL: &str = "tools/call";
 
-/// Method and tool of a request for the calls of a tool, `/<server>/rest/tools/<tool>/…`; nothing of any other one.
+/// Returns method and tool of a request for the calls of a tool, `/<server>/rest/tools/<tool>/…`; `None` for other
+/// requests.
 pub(crate) fn named<'a>(
-    target: &Target<'_>,
+    target: &RequestTarget<'_>,
     headers: &Headers<'a>,
 ) -> (Option<&'static str>, Option<&'a str>) {
     let tool = match target.face {

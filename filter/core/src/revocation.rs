@@ -1,8 +1,8 @@
-//! Which tokens are dead although they have not expired.
+//! Tokens that are revoked before they expire.
 //!
-//! Owns the base, which comes with the snapshot, and the recent revocations, which may come apart from it and are
-//! replaced alone; and the rule that holds the two together: where they come apart, no token is accepted unless the
-//! recent ones begin no later than the base ends. Entries are read in place: a snapshot may hold a hundred thousand.
+//! Owns the base list, which is part of the snapshot, and the recent revocations, which may arrive separately and are
+//! replaced on their own. Keeps true: if they arrive separately, no token is accepted unless the recent list begins no
+//! later than the base ends. Entries are read in place: a snapshot may hold a hundred thousand.
 
 use std::sync::Arc;
 
@@ -11,27 +11,27 @@ use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations, RevokedPart};
 use crate::caller::{Caller, Mark};
 use crate::error::SnapshotError;
 
-mod listed;
+mod list;
 mod recent;
 
-use listed::Listed;
-pub use recent::Recent;
+use list::RevocationList;
+pub use recent::RecentList;
 
-/// The revocations of a snapshot. Clones share the lists.
+/// Revocations of a snapshot. Clones share the lists.
 #[derive(Clone, Default)]
 pub(crate) struct Revocations {
-    base: Arc<Listed>,
-    /// Unix milliseconds: what was revoked before is in the base. `None`: the base has not come.
+    base: Arc<RevocationList>,
+    /// End of the base in Unix milliseconds: everything revoked earlier is in it. `None` until the base arrives.
     through: Option<u64>,
-    recent: Option<Arc<Recent>>,
-    /// Whether no token may be accepted without the recent ones.
+    recent: Option<Arc<RecentList>>,
+    /// Whether the recent list arrives separately, so that no token may be accepted without it.
     apart: bool,
 }
 
 impl Revocations {
-    /// Takes the entries out of the message, so that they are held once.
+    /// Moves the entries out of the message, so that they are held only once.
     pub(crate) fn take(message: &mut EdgeSnapshot) -> Result<Revocations, SnapshotError> {
-        let base = Listed::new(std::mem::take(&mut message.revoked), &message.revoked_before)?;
+        let base = RevocationList::new(std::mem::take(&mut message.revoked), &message.revoked_before)?;
         Ok(Revocations {
             base: Arc::new(base),
             through: Some(message.revoked_through),
@@ -40,7 +40,7 @@ impl Revocations {
         })
     }
 
-    /// The same, come apart, with what of them is new.
+    /// Returns a copy for separate arrival, with those lists replaced that are new.
     pub(crate) fn changed(
         &self,
         base: Option<RevokedPart>,
@@ -48,15 +48,15 @@ impl Revocations {
     ) -> Result<Revocations, SnapshotError> {
         let mut changed = Revocations { apart: true, ..self.clone() };
         if let Some(part) = base {
-            changed.base = Arc::new(Listed::new(part.revoked, &part.revoked_before)?);
+            changed.base = Arc::new(RevocationList::new(part.revoked, &part.revoked_before)?);
             changed.through = Some(part.through);
         }
-        let recent = recent.map(Recent::from_message).transpose()?;
+        let recent = recent.map(RecentList::from_message).transpose()?;
         Ok(recent.map(|recent| changed.with_recent(&Arc::new(recent))).unwrap_or(changed))
     }
 
-    /// The same with a newer list of recent revocations, or with the one held where `new` is older.
-    pub(crate) fn with_recent(&self, new: &Arc<Recent>) -> Revocations {
+    /// Returns a copy with a newer list of recent revocations; keeps the current one if `new` is older.
+    pub(crate) fn with_recent(&self, new: &Arc<RecentList>) -> Revocations {
         let recent = match &self.recent {
             Some(held) if new.revision() < held.revision() => Arc::clone(held),
             Some(held) => self.bridged(held, new).unwrap_or_else(|| Arc::clone(new)),
@@ -65,33 +65,33 @@ impl Revocations {
         Revocations { recent: Some(recent), ..self.clone() }
     }
 
-    /// A new list may leave out what its base holds, and come before it: until the base is there, the list held bridges
-    /// the two.
-    fn bridged(&self, held: &Recent, new: &Recent) -> Option<Arc<Recent>> {
+    /// Merges the current list with a new one that arrived before its base. The new list may omit entries of that base;
+    /// until the base arrives, the current list fills the gap.
+    fn bridged(&self, held: &RecentList, new: &RecentList) -> Option<Arc<RecentList>> {
         let through = self.through?;
         let needed = new.since() > through && held.since() <= through;
         needed.then(|| held.joined(new)).flatten().map(Arc::new)
     }
 
-    pub(crate) fn recent(&self) -> Option<&Arc<Recent>> {
+    pub(crate) fn recent(&self) -> Option<&Arc<RecentList>> {
         self.recent.as_ref()
     }
 
-    /// Whether everything that was revoked is known here, so that a token that is not listed is good.
+    /// Whether all revocations are known here, so that a token that is not listed may be accepted.
     pub(crate) fn complete(&self) -> bool {
-        let meet = |recent: &Arc<Recent>| self.through.is_some_and(|through| recent.since() <= through);
+        let meet = |recent: &Arc<RecentList>| self.through.is_some_and(|through| recent.since() <= through);
         !self.apart || self.recent.as_ref().is_some_and(meet)
     }
 
-    /// Whether a caller's token is dead: one of its `marks` is listed, or it was issued too early. Marks take four
-    /// hashes: nobody needs those of a token while nothing is listed.
+    /// Whether a caller's token is revoked: one of its `marks` is listed, or it was issued too early. Marks cost four
+    /// hashes, so they are not computed while nothing is listed.
     pub(crate) fn hit<M: AsRef<[Mark]>>(&self, marks: impl FnOnce() -> M, caller: &Caller) -> bool {
         let lists =
             || [Some(&*self.base), self.recent.as_ref().map(|recent| recent.listed())].into_iter().flatten();
         if lists().any(|listed| listed.before(&caller.org, &caller.user, caller.issued_at)) {
             return true;
         }
-        if lists().all(Listed::has_no_marks) {
+        if lists().all(RevocationList::has_no_marks) {
             return false;
         }
         let marks = marks();

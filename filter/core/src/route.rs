@@ -1,7 +1,7 @@
-//! Which gateway pool a kind of request goes to, so that risky or heavy primitives get their own.
+//! Gateway pools for kinds of requests, so that risky or heavy primitives get their own.
 //!
-//! Owns the match of the snapshot's routes, first match first. A route is a hint to Envoy, never a decision
-//! about access.
+//! Owns the match of the snapshot's routes: the first match wins. A route is a hint to Envoy, never a decision about
+//! access.
 
 use std::collections::HashMap;
 
@@ -10,20 +10,21 @@ use asp_proto::snapshot::Route;
 use crate::error::SnapshotError;
 use crate::pattern::{Pattern, exact_or_any};
 
-/// Header towards Envoy's router.
+/// Request header for Envoy's router.
 pub(crate) const HEADER: &str = "x-asp-route";
 
-/// Ordered rules. A request is compared with those of its own name, and with those that no one name is in.
+/// Ordered rules. A request is compared only with the rules that name its primitive, and with those that name no single
+/// one.
 #[derive(Default)]
 pub(crate) struct Routes {
-    rules: Vec<Rule>,
-    /// Positions of rules by the one primitive that they name, ascending.
+    rules: Vec<RouteRule>,
+    /// Positions of the rules that name a single primitive, by its name, ascending.
     named: HashMap<Box<str>, Vec<usize>>,
     /// Positions of the other rules, ascending.
     open: Vec<usize>,
 }
 
-struct Rule {
+struct RouteRule {
     server: Pattern,
     method: Pattern,
     primitive: Pattern,
@@ -44,7 +45,7 @@ impl Routes {
                 Pattern::Exact(name) => routes.named.entry(name.as_str().into()).or_default().push(position),
                 Pattern::Any | Pattern::Prefix(_) => routes.open.push(position),
             }
-            routes.rules.push(Rule {
+            routes.rules.push(RouteRule {
                 server: exact_or_any(&route.server),
                 method: exact_or_any(&route.method),
                 primitive,
@@ -54,7 +55,7 @@ impl Routes {
         Ok(routes)
     }
 
-    /// The cluster of the first rule that covers the request.
+    /// Returns the cluster of the first rule that covers the request.
     pub(crate) fn find(&self, server: &str, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
         if self.rules.is_empty() {
             return None;

@@ -1,7 +1,7 @@
-//! One server of a snapshot, indexed for judging requests.
+//! One server of a snapshot, indexed for the evaluation of requests.
 //!
-//! Owns the defaults of what a server leaves out and refuses a server that could not be judged: a bad name,
-//! an unknown issuer. Without any scheme a server wants a signed token; a scheme that is unknown here admits no caller.
+//! Owns the defaults of what a server leaves out and rejects a server that could not be evaluated: a bad name, an
+//! unknown issuer. A server without any scheme requires a signed token; a scheme that is unknown here admits no caller.
 
 use asp_proto::snapshot::{AuthScheme, EdgeServer, Protocol};
 
@@ -14,10 +14,11 @@ use crate::token::claims::canonical_audience;
 use crate::token::issuer::Issuers;
 
 const DEFAULT_MAX_BODY_BYTES: usize = 1 << 20;
-/// What Envoy buffers (`request_body_buffer_limit` in envoy/bootstrap.yaml): behind it and without it, the same answer.
+/// Envoy's buffer size (`request_body_buffer_limit` in envoy/bootstrap.yaml), so that the answer is the same with and
+/// without Envoy.
 const MAX_BODY_BYTES: usize = 4 << 20;
 
-/// What the edge knows of a server.
+/// Settings of a server that the edge needs.
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) default_allow: bool,
@@ -28,20 +29,20 @@ pub(crate) struct Server {
     pub(crate) audiences: Vec<String>,
     pub(crate) scopes: Vec<String>,
     pub(crate) max_body: usize,
-    pub(crate) accepts: Accepts,
+    pub(crate) accepts: AcceptedCredentials,
     protocols: Vec<i32>,
 }
 
-/// The credentials a server takes.
+/// Credentials that a server accepts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Accepts {
-    /// A signed token, judged at the edge.
+pub(crate) struct AcceptedCredentials {
+    /// Signed token, verified at the edge.
     pub(crate) jwt: bool,
-    /// A bearer token only the gateway can judge.
+    /// Bearer token that only the gateway can verify.
     pub(crate) opaque: bool,
-    /// A machine's key, as a bearer credential, which only the gateway can judge.
+    /// Machine key, sent as a bearer credential, which only the gateway can verify.
     pub(crate) psk: bool,
-    /// A credential elsewhere that only the gateway can judge: a client certificate.
+    /// Credential outside of `Authorization` that only the gateway can verify: a client certificate.
     pub(crate) elsewhere: bool,
     /// No credential at all.
     pub(crate) nothing: bool,
@@ -64,7 +65,7 @@ impl Server {
             return fault("issuers", &format!("names the unknown issuer {unknown:?}"));
         }
         if message.scopes.iter().any(|scope| !is_scope(scope)) {
-            return fault("scopes", "holds a character no scope has");
+            return fault("scopes", "has an entry that is not a valid scope");
         }
         let audiences = match message.audiences.as_slice() {
             [] => {
@@ -92,22 +93,22 @@ impl Server {
         })
     }
 
-    /// Whether it takes callers of this issuer.
+    /// Whether the server accepts callers of this issuer.
     pub(crate) fn takes_from(&self, issuer: &str) -> bool {
         match issuer {
-            // Which of the two it was the gateway has judged.
+            // The gateway has checked which of the two credentials it was.
             MACHINE_ISSUER => self.accepts.psk || self.accepts.elsewhere,
             issuer => self.issuers.iter().any(|known| known == issuer),
         }
     }
 
-    /// Whether the server has this face at all, whoever asks.
+    /// Whether the server is served over this protocol at all, for any caller.
     pub(crate) fn has(&self, face: Face) -> bool {
         protocol(face).is_none_or(|protocol| self.protocols.contains(&(protocol as i32)))
     }
 }
 
-/// The protocol whose exposure governs a face; `None` for public documents.
+/// Returns the protocol whose exposure setting applies to a face; `None` for public documents.
 pub(crate) fn protocol(face: Face) -> Option<Protocol> {
     match face {
         Face::Mcp => Some(Protocol::Mcp),
@@ -117,8 +118,8 @@ pub(crate) fn protocol(face: Face) -> Option<Protocol> {
     }
 }
 
-fn accepts(schemes: &[i32]) -> Accepts {
-    let mut accepts = Accepts::default();
+fn accepts(schemes: &[i32]) -> AcceptedCredentials {
+    let mut accepts = AcceptedCredentials::default();
     for scheme in schemes {
         match AuthScheme::try_from(*scheme) {
             Ok(AuthScheme::Opaque) => accepts.opaque = true,
@@ -126,7 +127,7 @@ fn accepts(schemes: &[i32]) -> Accepts {
             Ok(AuthScheme::Mtls) => accepts.elsewhere = true,
             Ok(AuthScheme::None) => accepts.nothing = true,
             Ok(AuthScheme::Jwt) => accepts.jwt = true,
-            // A scheme of a newer snapshot: admits no caller here.
+            // Scheme of a newer snapshot: admits no caller here.
             Ok(AuthScheme::Unspecified) | Err(_) => {}
         }
     }
@@ -134,7 +135,7 @@ fn accepts(schemes: &[i32]) -> Accepts {
     accepts
 }
 
-/// A scope-token of RFC 6749 section 3.3; it is quoted into a header.
+/// Whether `scope` is a scope-token of RFC 6749 section 3.3, which is safe to quote in a header.
 fn is_scope(scope: &str) -> bool {
     !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
 }

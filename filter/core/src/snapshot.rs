@@ -1,8 +1,8 @@
 //! The edge snapshot, decoded and indexed once, then only read.
 //!
-//! [`Snapshot::decode`] does the whole semantic check, so that a bad snapshot is refused (NACK) and the
-//! last good one stays (invariant I-5). No bytes at all is the boot snapshot: everything is denied. What a change leaves
-//! as it was is shared by the snapshots before and after it.
+//! [`Snapshot::decode`] does the whole semantic check, so that a bad snapshot is rejected (NACK) and the last good one
+//! stays (invariant I-5). Empty bytes are the boot snapshot, which denies everything. Successive snapshots share the
+//! parts that a change does not touch.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use asp_proto::snapshot::{EdgeSnapshot, Protocol};
 use serde_json::{Map, Value};
 
 use crate::caller::{Caller, marks};
-use crate::coarse::Limits;
+use crate::coarse::CoarseLimits;
 use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
 use crate::machine::MACHINE_ISSUER;
 use crate::origin::Hosts;
 use crate::region::Homes;
-use crate::revocation::{Recent, Revocations};
+use crate::revocation::{RecentList, Revocations};
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
-use crate::token::{self, Cause, Trust};
+use crate::token::{self, Cause, ServerTrust};
 
 mod changes;
 
@@ -37,14 +37,14 @@ pub struct Snapshot {
     servers: Arc<HashMap<Arc<str>, Arc<Server>>>,
     issuers: Arc<Issuers>,
     exceptions: Exceptions,
-    limits: Arc<Limits>,
+    limits: Arc<CoarseLimits>,
     routes: Arc<Routes>,
     homes: Arc<Homes>,
     revocations: Revocations,
 }
 
 impl Snapshot {
-    /// Denies everything: what an edge knows before its first push.
+    /// Returns the boot snapshot, in force before the first push; it denies everything.
     pub fn boot() -> Snapshot {
         Snapshot {
             boot: true,
@@ -70,11 +70,11 @@ impl Snapshot {
         Snapshot::from_message(message)
     }
 
-    /// Checks and indexes a decoded message (the gateway's copy comes inside its own snapshot).
+    /// Checks and indexes a decoded message (the gateway receives it inside its own snapshot).
     ///
-    /// Refused: a public URL that is no origin, server names outside `[a-z0-9-]{1,63}` or given twice, unknown
-    /// or repeated issuers, keys that do not fit their algorithm, exceptions of no org, about no server or given twice,
-    /// unsorted revocations, pools and regions that are no header values, two homes of one org.
+    /// Rejects a public URL that is not an origin, server names outside `[a-z0-9-]{1,63}` or repeated, unknown or
+    /// repeated issuers, keys that do not fit their algorithm, exceptions without an org, for a missing server or
+    /// repeated, unsorted revocations, pools and regions that are not valid header values, and two homes for one org.
     pub fn from_message(mut message: EdgeSnapshot) -> Result<Snapshot, SnapshotError> {
         check_public_url(&message.public_url)?;
         let revocations = Revocations::take(&mut message)?;
@@ -92,7 +92,7 @@ impl Snapshot {
             servers: Arc::new(servers),
             issuers: Arc::new(issuers),
             exceptions: Exceptions::index(&message)?,
-            limits: Arc::new(Limits::index(&message.coarse_limits, message.workers)),
+            limits: Arc::new(CoarseLimits::index(&message.coarse_limits, message.workers)),
             routes: Arc::new(Routes::index(&message.routes)?),
             homes: Arc::new(Homes::index(&message.regions)?),
             revocations,
@@ -101,25 +101,27 @@ impl Snapshot {
         })
     }
 
-    /// Host names of requests for root documents: any in production, where they are public; in development the public URL's
-    /// and loopback, so that a page on a rebound name reads none (DNS rebinding).
+    /// Returns the host names for root documents. In production these are public under any name; in development only
+    /// the public URL's host and loopback may be used, so that a page on a rebound name cannot read them (DNS
+    /// rebinding).
     pub(crate) fn root_hosts(&self) -> Hosts {
         if self.dev { Hosts::new(&[], &self.public_url, true) } else { Hosts::default() }
     }
 
-    /// The same with this list of recent revocations. An older one than the one held is left out; one that leaves out what
-    /// the base has yet to bring is joined with the one held, so that nothing revoked comes to life in between.
-    pub fn with_recent(&self, recent: &Arc<Recent>) -> Snapshot {
+    /// Returns a copy with this list of recent revocations. An older list than the current one is ignored. A list that
+    /// relies on a base that has not arrived yet is merged with the current one, so that no revoked token is accepted
+    /// in between.
+    pub fn with_recent(&self, recent: &Arc<RecentList>) -> Snapshot {
         Snapshot { revocations: self.revocations.with_recent(recent), ..self.clone() }
     }
 
-    /// The list of recent revocations that is held, joined ones included.
-    pub fn recent(&self) -> Option<&Arc<Recent>> {
+    /// Returns the current list of recent revocations, which may be a merged one.
+    pub fn recent(&self) -> Option<&Arc<RecentList>> {
         self.revocations.recent()
     }
 
-    /// Whether all revocations are known that must be: until then no token is accepted, and its caller is told to come
-    /// back ([`crate::Reason::UpstreamUnavailable`]).
+    /// Whether all required revocations are known. Until then no token is accepted, and its caller is asked to retry
+    /// ([`crate::Reason::UpstreamUnavailable`]).
     pub fn accepts_tokens(&self) -> bool {
         self.revocations.complete()
     }
@@ -129,20 +131,20 @@ impl Snapshot {
         self.boot
     }
 
-    /// The snapshot's revision; 0 at boot.
+    /// Returns the snapshot's revision; 0 at boot.
     pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Whether callers of `org` ("" for a caller without one) reach `server` over `protocol`. The edge asks
-    /// this for callers it judged; the gateway must ask it for those it judges itself.
+    /// Whether callers of `org` (empty for a caller without one) may reach `server` over `protocol`. The edge checks
+    /// this for callers that it verified; the gateway must check it for those that it verifies itself.
     pub fn exposed(&self, server: &str, org: &str, protocol: Protocol) -> bool {
         let Some(entry) = self.servers.get(server) else { return false };
         self.exceptions.of(org, server, protocol).unwrap_or(entry.default_allow)
     }
 
-    /// Whether the token this caller came with is dead by now: revoked, or its issuer is trusted no more or not for
-    /// this org. For what outlives its request. A caller without a token has nothing to revoke.
+    /// Whether the token that this caller came with is invalid by now: revoked, or its issuer is no longer trusted, or
+    /// not for this org. Used by work that outlives its request. A caller without a token has nothing to revoke.
     pub fn revoked(&self, caller: &Caller) -> bool {
         if caller.issuer.is_empty() {
             return false;
@@ -158,8 +160,9 @@ impl Snapshot {
         }
     }
 
-    /// The caller of an opaque token of which its issuer says that it is active (RFC 7662 section 2.2), by the rules for
-    /// claims of a token; the gateway asks. `accepted` are audiences beside the server's own, `*` any or none.
+    /// Returns the caller of an opaque token that its issuer reports as active (RFC 7662 section 2.2), by the rules for
+    /// the claims of a token; used by the gateway. `accepted` are audiences besides the server's own; `*` accepts any
+    /// or none.
     pub fn introspected(
         &self,
         (server, issuer): (&str, &str),
@@ -167,18 +170,18 @@ impl Snapshot {
         (digest, accepted): ([u8; 32], &[String]),
         now: u64,
     ) -> Result<Caller, Cause> {
-        let unknown = Cause { claim: "iss", fault: "is no issuer of this server" };
+        let unknown = Cause { claim: "iss", fault: "is not an issuer of this server" };
         let server = self.servers.get(server).ok_or(unknown)?;
         let issuer = self.issuers.by_name(issuer).ok_or(unknown)?;
         token::introspected(issuer, said, (digest, &server.audiences, accepted), now)
     }
 
-    /// The scopes every caller of `server` needs.
+    /// Returns the scopes that every caller of `server` needs.
     pub fn required_scopes(&self, server: &str) -> &[String] {
         self.servers.get(server).map(|server| server.scopes.as_slice()).unwrap_or_default()
     }
 
-    /// The origin clients use, without a trailing slash.
+    /// Returns the origin that clients use, without a trailing slash.
     pub fn public_url(&self) -> &str {
         &self.public_url
     }
@@ -187,9 +190,9 @@ impl Snapshot {
         self.servers.get(name).map(|server| &**server)
     }
 
-    /// Whose tokens are good at `server`.
-    pub(crate) fn trust<'a>(&'a self, server: &'a Server) -> Trust<'a> {
-        Trust {
+    /// Returns the issuers, revocations and audiences that decide whether a token is valid at `server`.
+    pub(crate) fn trust<'a>(&'a self, server: &'a Server) -> ServerTrust<'a> {
+        ServerTrust {
             issuers: &self.issuers,
             revocations: &self.revocations,
             of_server: &server.issuers,
@@ -197,7 +200,7 @@ impl Snapshot {
         }
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &CoarseLimits {
         &self.limits
     }
 
@@ -214,7 +217,8 @@ fn given_twice(server: &str) -> SnapshotError {
     SnapshotError::invalid(format!("servers[{server}]"), "is given twice")
 }
 
-/// An http(s) origin: it is the default audience, the default Origin and part of a header.
+/// Checks that the public URL is an http(s) origin: it is the default audience, the default Origin and part of a
+/// header.
 fn check_public_url(url: &str) -> Result<(), SnapshotError> {
     let authority = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);

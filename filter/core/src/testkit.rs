@@ -1,7 +1,7 @@
 //! Support for tests: throw-away keys, token recipes and the shared vectors of `tests/vectors/edge`.
 //!
-//! Behind the feature `testkit`, which no product binary turns on. A fault in a fixture stops the test at
-//! once, so this module may panic. No key is stored: each run makes its own.
+//! Enabled by the feature `testkit`, which no product binary turns on. A fault in a fixture stops the test at once, so
+//! this module may panic. No key is stored: each run makes its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod keys;

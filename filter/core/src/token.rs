@@ -1,8 +1,8 @@
-//! Bearer tokens: who the caller is, by the rules of RFC 8725 (best current practice), RFC 9068 and RFC 6750.
+//! Bearer tokens: identifies the caller by the rules of RFC 8725 (best current practice), RFC 9068 and RFC 6750.
 //!
-//! Owns the order of the checks: form, issuer, algorithm and key, signature; then, on every request, time,
-//! issuer and audience of the server, revocation. Refuses to say why a token is bad beyond the closed
-//! reasons. Never follows a header member of the token (`jku`, `x5u`, `jwk`, `x5c` are ignored, `crit` refused).
+//! Owns the order of the checks: form, issuer, algorithm and key, signature; then, on every request, time, issuer and
+//! audience of the server, revocation. Refuses to disclose why a token is bad beyond the closed set of reasons. Never
+//! follows a header member of the token (`jku`, `x5u`, `jwk`, `x5c` are ignored, `crit` is refused).
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -18,25 +18,25 @@ pub(crate) mod claims;
 mod compact;
 pub(crate) mod issuer;
 mod key;
-mod refused;
+mod refusal;
 mod verified;
 
-use cache::{Cache, Fingerprints, Known};
+use cache::{Cache, CacheEntry, Fingerprints};
 use claims::Claims;
 use issuer::{Issuer, Issuers};
-use verified::Verified;
+use verified::VerifiedToken;
 
 pub use claims::{MAX_LISTED, check_use};
-pub use refused::Cause;
-pub(crate) use refused::Refused;
+pub use refusal::Cause;
+pub(crate) use refusal::TokenRefusal;
 
-/// Accepted clock difference between issuer and edge. RFC 8725bis allows half a minute; hosts that keep time
-/// by NTP need far less, and every second of it prolongs a dead token's life.
+/// Accepted clock difference between issuer and edge. RFC 8725bis allows half a minute; hosts synchronised by NTP need
+/// far less, and every second prolongs the life of an expired token.
 pub const LEEWAY_SECONDS: u64 = 10;
 
-/// What an `Authorization` header offers.
+/// Credential in an `Authorization` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offered<'a> {
+pub(crate) enum RequestCredential<'a> {
     Nothing,
     /// A credential after `Bearer`.
     Bearer(&'a str),
@@ -44,41 +44,42 @@ pub(crate) enum Offered<'a> {
     Other,
 }
 
-/// Whose tokens are good where.
+/// Issuers, revocations and audiences that decide whether a token is valid at a server.
 #[derive(Clone, Copy)]
-pub(crate) struct Trust<'a> {
+pub(crate) struct ServerTrust<'a> {
     pub(crate) issuers: &'a Issuers,
     pub(crate) revocations: &'a Revocations,
-    /// The server's issuers, by name.
+    /// Names of the server's issuers.
     pub(crate) of_server: &'a [String],
-    /// What a token for the server may name.
+    /// Audiences that a token for the server may name.
     pub(crate) audiences: &'a [String],
 }
 
-/// When the hash of a token is taken, by which a list of revoked ones may name it.
+/// Time at which the hash of a token is computed, by which a revocation list may name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hashing {
-    /// With its first judgement: the caller carries it, for whoever asks when the token is there no more.
+    /// Hashes at the first evaluation: the caller keeps the hash for checks after the token is gone.
     Always,
-    /// When a list is there to look it up in. In wasm it takes longer than all else about a token but its signature.
+    /// Hashes only if there is a list to look it up in. In wasm, hashing takes longer than all other checks except the
+    /// signature.
     WhenAsked,
 }
 
-/// Judges tokens and remembers the good ones. Shared by threads.
+/// Verifies tokens and caches the valid ones. Threads may share it.
 pub(crate) struct Tokens {
     hashing: Hashing,
     fingerprints: Fingerprints,
     cache: Mutex<Cache>,
 }
 
-/// Reads an `Authorization` value; the scheme is case-insensitive (RFC 9110 section 11.1).
-pub(crate) fn offered(authorization: Option<&[u8]>) -> Offered<'_> {
-    let Some(value) = authorization else { return Offered::Nothing };
-    let Ok(value) = std::str::from_utf8(value) else { return Offered::Other };
+/// Parses an `Authorization` value; the scheme is case-insensitive (RFC 9110 section 11.1).
+pub(crate) fn credential(authorization: Option<&[u8]>) -> RequestCredential<'_> {
+    let Some(value) = authorization else { return RequestCredential::Nothing };
+    let Ok(value) = std::str::from_utf8(value) else { return RequestCredential::Other };
     let (scheme, credential) = value.split_once(' ').unwrap_or((value, ""));
     match scheme.eq_ignore_ascii_case("bearer") {
-        true => Offered::Bearer(credential.trim_start_matches(' ')),
-        false => Offered::Other,
+        true => RequestCredential::Bearer(credential.trim_start_matches(' ')),
+        false => RequestCredential::Other,
     }
 }
 
@@ -92,12 +93,17 @@ impl Tokens {
         Tokens { hashing, fingerprints: Fingerprints::default(), cache: Mutex::default() }
     }
 
-    /// Judges `token` for one server at `now` (Unix seconds).
-    pub(crate) fn judge(&self, trust: Trust<'_>, token: &str, now: u64) -> Result<Arc<Caller>, Refused> {
+    /// Evaluates `token` for one server at `now` (Unix seconds).
+    pub(crate) fn judge(
+        &self,
+        trust: ServerTrust<'_>,
+        token: &str,
+        now: u64,
+    ) -> Result<Arc<Caller>, TokenRefusal> {
         let verified = self.verified(trust.issuers, token)?;
         let caller = &verified.caller;
         if !trust.of_server.iter().any(|name| *name == caller.issuer) {
-            return Err(Cause { claim: "iss", fault: "is no issuer of this server" }.into());
+            return Err(Cause { claim: "iss", fault: "is not an issuer of this server" }.into());
         }
         let for_server = verified.audiences.iter().any(|audience| trust.audiences.contains(audience));
         if !for_server && !verified.issuer_audience {
@@ -112,56 +118,56 @@ impl Tokens {
         if trust.revocations.hit(|| verified.marks(token), caller) {
             return Err(Reason::TokenRevoked.into());
         }
-        // It may be revoked, and nobody here knows.
+        // It may be revoked without being known here.
         if !trust.revocations.complete() {
             return Err(Reason::UpstreamUnavailable.into());
         }
         Ok(Arc::clone(caller))
     }
 
-    /// The token's lasting facts, from the cache or by checking its signature.
-    fn verified(&self, issuers: &Issuers, token: &str) -> Result<Arc<Verified>, Refused> {
+    /// Returns the token's lasting facts, from the cache or by checking its signature.
+    fn verified(&self, issuers: &Issuers, token: &str) -> Result<Arc<VerifiedToken>, TokenRefusal> {
         if token.len() > compact::MAX_TOKEN_BYTES {
             return Err(Reason::TokenInvalid.into());
         }
         let key = (self.fingerprints.of(token), issuers.generation);
         match self.cache().get(&key) {
-            Some(Known::Good(verified)) => return Ok(verified),
-            Some(Known::Bad(cause)) => return Err(Refused::invalid(cause)),
+            Some(CacheEntry::Good(verified)) => return Ok(verified),
+            Some(CacheEntry::Bad(cause)) => return Err(TokenRefusal::invalid(cause)),
             None => {}
         }
-        // The lock is not held here: threads may check the same token twice, and never wait for each other.
+        // The lock is not held here: two threads may verify the same token, but never wait for each other.
         match self.verify(issuers, token) {
             Ok(verified) => {
                 let verified = Arc::new(verified);
                 self.cache().put_good(key, Arc::clone(&verified));
                 Ok(verified)
             }
-            Err(Fault::Cheap) => Err(Reason::TokenInvalid.into()),
-            Err(Fault::UnknownKey(issuer)) => Err(Refused::unknown_key(issuer)),
-            Err(Fault::Costly(cause)) => {
+            Err(VerifyError::Cheap) => Err(Reason::TokenInvalid.into()),
+            Err(VerifyError::UnknownKey(issuer)) => Err(TokenRefusal::unknown_key(issuer)),
+            Err(VerifyError::Costly(cause)) => {
                 self.cache().put_bad(key, cause);
-                Err(Refused::invalid(cause))
+                Err(TokenRefusal::invalid(cause))
             }
         }
     }
 
-    fn verify(&self, issuers: &Issuers, token: &str) -> Result<Verified, Fault> {
-        let parts = compact::parse(token).ok_or(Fault::Cheap)?;
-        let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(Fault::Cheap)?;
-        let issuer = issuers.by_iss(iss).ok_or(Fault::Cheap)?;
+    fn verify(&self, issuers: &Issuers, token: &str) -> Result<VerifiedToken, VerifyError> {
+        let parts = compact::parse(token).ok_or(VerifyError::Cheap)?;
+        let iss = parts.claims.get("iss").and_then(|iss| iss.as_str()).ok_or(VerifyError::Cheap)?;
+        let issuer = issuers.by_iss(iss).ok_or(VerifyError::Cheap)?;
         let key = header_key(&parts, issuer)?;
         let signed = parts.signed.as_bytes();
         let good = jsonwebtoken::crypto::verify(parts.signature, signed, &key.decoding, key.algorithm);
         if !good.unwrap_or(false) {
-            return Err(Fault::Costly(None));
+            return Err(VerifyError::Costly(None));
         }
-        let costly = |cause| Fault::Costly(Some(cause));
+        let costly = |cause| VerifyError::Costly(Some(cause));
         if !issuer::is_access_token(parts.header.get("typ").and_then(Value::as_str)) {
             claims::check_use(&parts.claims).map_err(costly)?;
         }
         let claims = claims::read(&parts.claims, issuer).map_err(costly)?;
-        // A token without an id is named by its hash.
+        // A token without an id is identified by its hash.
         let digest = match (self.hashing, &claims.jti) {
             (Hashing::WhenAsked, Some(_)) => [0; 32],
             (Hashing::WhenAsked, None) | (Hashing::Always, _) => Sha256::digest(token).into(),
@@ -170,49 +176,49 @@ impl Tokens {
     }
 
     fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
-        // A cache is right or absent in each entry; a panic elsewhere does not make it wrong.
+        // Each entry of the cache is either correct or absent; a panic elsewhere does not corrupt it.
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-enum Fault {
-    /// Found without cryptography; not worth remembering.
+enum VerifyError {
+    /// Found without cryptography; not worth caching.
     Cheap,
-    /// The issuer of this name may have made a new key since its keys were fetched.
+    /// The named issuer may have created a key since its keys were fetched.
     UnknownKey(String),
-    /// A bad signature, or claims under a good one that no time makes acceptable.
+    /// Bad signature, or claims under a good one that can never become acceptable.
     Costly(Option<Cause>),
 }
 
-/// The key the header points to, if everything else in the header is acceptable.
+/// Returns the key that the header refers to, if everything else in the header is acceptable.
 fn header_key<'a>(
     parts: &compact::Compact<'_>,
     issuer: &'a Issuer,
-) -> Result<&'a key::VerificationKey, Fault> {
+) -> Result<&'a key::VerificationKey, VerifyError> {
     let header = &parts.header;
-    // Absent is one thing, no text another.
+    // An absent member is valid, one that is not a string is not.
     let text = |name: &str| match header.get(name) {
         None => Ok(None),
-        Some(value) => value.as_str().map(Some).ok_or(Fault::Cheap),
+        Some(value) => value.as_str().map(Some).ok_or(VerifyError::Cheap),
     };
     if header.contains_key("crit") || !issuer.accepts_typ(text("typ")?) {
-        return Err(Fault::Cheap);
+        return Err(VerifyError::Cheap);
     }
-    let alg = text("alg")?.ok_or(Fault::Cheap)?;
+    let alg = text("alg")?.ok_or(VerifyError::Cheap)?;
     let kid = text("kid")?;
     if !kid.is_none_or(issuer::is_kid) {
-        return Err(Fault::Cheap);
+        return Err(VerifyError::Cheap);
     }
     match issuer.key(kid) {
         Some(key) if key.name == alg => Ok(key),
         None if issuer.keys_refreshed && kid.is_some() && key::is_alg(alg) => {
-            Err(Fault::UnknownKey(issuer.name.clone()))
+            Err(VerifyError::UnknownKey(issuer.name.clone()))
         }
-        _ => Err(Fault::Cheap),
+        _ => Err(VerifyError::Cheap),
     }
 }
 
-/// The caller whose token an issuer says is active, by the rules for claims.
+/// Returns the caller of a token that its issuer reports as active, by the rules for claims.
 pub(crate) fn introspected(
     issuer: &Issuer,
     said: &Map<String, Value>,
@@ -221,15 +227,16 @@ pub(crate) fn introspected(
 ) -> Result<Caller, Cause> {
     let mut said = said.clone();
     if said.get("iss").is_some_and(|iss| iss.as_str() != Some(issuer.iss.as_str())) {
-        return Err(Cause { claim: "iss", fault: "is another than the issuer that was asked" });
+        return Err(Cause { claim: "iss", fault: "differs from the issuer that was asked" });
     }
     claims::check_use(&said)?;
     let kind = said.get("token_type").map(|kind| kind.as_str().unwrap_or_default());
     if kind.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
         return Err(Cause { claim: "token_type", fault: "is not Bearer" });
     }
-    // Members are optional there. Without an end it lives as long as one may that begins now: its issuer is asked again
-    // soon. Without a beginning it is as old as it may be, so that no revocation of its user misses it.
+    // Members are optional in an introspection response. Without `exp`, the token is valid for the maximum lifetime
+    // from now, and its issuer is asked again soon. Without `iat`, it counts as the oldest possible, so that no
+    // revocation of its user misses it.
     let is_undated = !said.contains_key("iat");
     let begin = match said.get("exp").and_then(Value::as_u64) {
         Some(end) => end.saturating_sub(issuer.max_lifetime),
@@ -258,7 +265,7 @@ pub(crate) fn introspected(
     Ok(caller)
 }
 
-fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> Verified {
+fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> VerifiedToken {
     let issuer_audience = issuer.audiences.iter().any(|accepted| {
         let accepted = claims::canonical_audience(accepted);
         claims.audiences.contains(&accepted)
@@ -275,7 +282,7 @@ fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> Verified {
         issued_at: claims.issued_at,
         expires_at: claims.expires_at,
     };
-    Verified {
+    VerifiedToken {
         iss: issuer.iss.clone(),
         marks: OnceLock::new(),
         caller: Arc::new(caller),

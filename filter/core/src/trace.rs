@@ -1,30 +1,30 @@
-//! Which trace a request belongs to (W3C Trace Context), so that what its client is told, what is logged and what is
-//! audited can be found by one id.
+//! The trace of a request (W3C Trace Context), so that the client's error, the logs and the audit can be found by one
+//! id.
 //!
-//! Owns: reading `traceparent`, and the id where none came. Refuses: `tracestate`, and spans of its own: what comes is
-//! passed on as it came. Keeps true: a trace has an id that is not zero, and its text is built of hex digits alone,
-//! whatever the client sent; at most the first 56 bytes of a header are looked at.
+//! Owns: parsing `traceparent`, and the choice of an id if there is none. Refuses: `tracestate`, and spans of its own:
+//! the received values are passed on unchanged. Keeps true: a trace has an id that is not zero, and its text consists
+//! of hex digits only, whatever the client sent; at most the first 56 bytes of a header are read.
 
 use std::fmt;
 
-/// Bytes of a `traceparent` of version 00 (section 3.2).
+/// Length in bytes of a `traceparent` of version 00 (section 3.2).
 const LENGTH: usize = 55;
-/// What this version gives a meaning: sampled, and that the id is random (level 2, section 3.2.2.5).
+/// Flags defined by this version: sampled, and that the id is random (level 2, section 3.2.2.5).
 const KNOWN_FLAGS: u8 = 0b11;
 
-/// The trace of one request. Shown as its id: 32 hex digits.
+/// Trace of one request, displayed as its id: 32 hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trace {
     id: u128,
-    /// The span of whoever called.
+    /// Span of the caller.
     parent: u64,
     flags: u8,
 }
 
 impl Trace {
-    /// The trace of a request with these headers, their names in lower case: what `traceparent` says, if there is one
-    /// and it is well formed. Else the one that Envoy's `x-request-id` stands for, so that Envoy's access log has the
-    /// same id; else a new one, of random bytes.
+    /// Returns the trace of a request with these headers, whose names are in lower case: the one in `traceparent`, if
+    /// well formed; else the one derived from Envoy's `x-request-id`, so that Envoy's access log has the same id; else
+    /// a new one from random bytes.
     pub fn of<N: AsRef<str>, V: AsRef<[u8]>>(headers: &[(N, V)], random: [u8; 24]) -> Trace {
         let only = |name: &str| {
             let mut found = headers.iter().filter(|(known, _)| known.as_ref() == name);
@@ -34,13 +34,14 @@ impl Trace {
         sent.or_else(|| Trace::named(only("x-request-id")?, random)).unwrap_or_else(|| Trace::new(random))
     }
 
-    /// A new trace. Neither of its ids may be zero, which random bytes practically never are.
+    /// Creates a trace. Neither of its ids may be zero, which random bytes practically never are.
     pub fn new(random: [u8; 24]) -> Trace {
         let [id @ .., _, _, _, _, _, _, _, _] = random;
         Trace { id: u128::from_be_bytes(id).max(1), parent: span(random), flags: 0 }
     }
 
-    /// What is well formed (sections 3.2.2 and 4.3): of a later version, the part that every version begins with.
+    /// Parses a well-formed `traceparent` (sections 3.2.2 and 4.3); of a later version, only the part that all versions
+    /// begin with.
     pub fn parse(text: &[u8]) -> Option<Trace> {
         let (known, rest) = text.split_at_checked(LENGTH)?;
         let mut parts = known.split(|byte| *byte == b'-');
@@ -59,12 +60,12 @@ impl Trace {
         is_whole.then_some(Trace { id, parent, flags })
     }
 
-    /// The `traceparent` that says the same.
+    /// Returns the corresponding `traceparent`.
     pub fn traceparent(&self) -> String {
         format!("00-{:032x}-{:016x}-{:02x}", self.id, self.parent, self.flags)
     }
 
-    /// The trace whose id are the digits of a UUID.
+    /// Returns the trace whose id consists of the digits of a UUID.
     fn named(uuid: &[u8], random: [u8; 24]) -> Option<Trace> {
         let [a, b, c, d, e] =
             [(0, 8), (9, 13), (14, 18), (19, 23), (24, 36)].map(|(from, to)| uuid.get(from..to));
@@ -88,7 +89,7 @@ fn span(random: [u8; 24]) -> u64 {
     u64::from_be_bytes([a, b, c, d, e, f, g, h]).max(1)
 }
 
-/// Exactly so many lower-case hex digits, at most 32.
+/// Parses exactly `length` lower-case hex digits, at most 32.
 fn hex(digits: &[u8], length: usize) -> Option<u128> {
     let mut value = 0;
     for digit in digits {

@@ -1,4 +1,4 @@
-//! What goes into the judgement of one request, and what comes out of it.
+//! Inputs and outputs of the evaluation of one request.
 
 use std::sync::Arc;
 
@@ -6,23 +6,23 @@ use crate::caller::Caller;
 use crate::envelope::{Batches, Envelope};
 use crate::path::Face;
 use crate::reason::Era;
-use crate::reply::{Reply, Voice};
+use crate::reply::{ErrorFormat, Reply};
 use crate::trace::Trace;
 
-/// One header as the host gave it: lower-case name (pseudo-headers included: `:method`, `:path`,
-/// `:authority`) and the raw value, which need not be UTF-8.
+/// Header as the host provides it: lower-case name (including the pseudo-headers `:method`, `:path` and `:authority`)
+/// and the raw value, which need not be UTF-8.
 pub type Header = (String, Vec<u8>);
 
-/// Where the judgement runs.
+/// Process in which the evaluation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// In Envoy: coarse limits, affinity and routes; opaque schemes and modern bodies pass on unjudged.
+    /// Envoy: coarse limits, affinity and routes; opaque schemes and modern bodies are forwarded unverified.
     Filter,
-    /// In the gateway: every body is scanned; no coarse limits, no affinity.
+    /// Gateway: every body is scanned; no coarse limits, no affinity.
     Gateway,
 }
 
-/// What the host supplies for one request.
+/// Inputs from the host for one request.
 pub struct Env {
     /// Wall clock, Unix milliseconds.
     pub now_ms: u64,
@@ -31,21 +31,21 @@ pub struct Env {
     pub trace: Trace,
 }
 
-/// What to do after the headers.
+/// Next step after the headers.
 pub enum Step {
     Decided(Verdict),
-    /// Buffer the body, at most `Pending::max_body` bytes, then call [`crate::Edge::on_body`].
-    NeedBody(Box<Pending>),
+    /// The host buffers the body, at most `PendingBody::max_body` bytes, then calls [`crate::Edge::on_body`].
+    NeedBody(Box<PendingBody>),
 }
 
-/// A request whose body is still to be scanned.
-pub struct Pending {
-    /// Largest accepted body in bytes; a longer one is refused with [`crate::Edge::body_too_large`].
+/// Request whose body is still to be scanned.
+pub struct PendingBody {
+    /// Maximum body size in bytes; a longer one is refused with [`crate::Edge::body_too_large`].
     pub max_body: usize,
-    /// What the headers established.
+    /// Facts established from the headers.
     pub admitted: Admitted,
-    pub(crate) voice: Voice,
-    pub(crate) changes: Changes,
+    pub(crate) errors: ErrorFormat,
+    pub(crate) changes: HeaderChanges,
     pub(crate) batches: Batches,
 }
 
@@ -54,44 +54,44 @@ pub enum Verdict {
     Reply(Reply),
 }
 
-/// Let the request through with these header changes.
+/// Permission to forward the request with these header changes.
 pub struct Forward {
-    /// Headers to remove, lower case (every `x-asp-*` of the client among them).
+    /// Headers to remove, lower case, including every `x-asp-*` from the client.
     pub remove: Vec<String>,
     /// Headers to set after the removal.
     pub set: Vec<(&'static str, String)>,
-    /// Whether the route was chosen by a header in `set`, so that Envoy's route cache must be cleared.
+    /// Whether a header in `set` chooses the route, so that Envoy's route cache must be cleared.
     pub clear_route: bool,
     pub admitted: Admitted,
 }
 
-/// What the judgement established about a request it let through.
+/// Facts established about an admitted request.
 #[derive(Clone, Debug)]
 pub struct Admitted {
     pub face: Face,
-    /// The server's name; empty for root paths.
+    /// Name of the server; empty for root paths.
     pub server: String,
-    /// The caller, when a token was judged here; `None` for schemes the edge cannot judge and for `none`.
+    /// Caller, if a token was verified here; `None` for schemes that the edge cannot verify and for `none`.
     pub caller: Option<Arc<Caller>>,
-    /// The server wants a credential, and only the gateway can judge the one that came (opaque token,
-    /// pre-shared key, client certificate). Exposure, scopes and revocation of its owner are unjudged too.
-    pub unjudged: bool,
-    /// The issuer, by name, whose key the token names and nobody here has yet: the token is [`Admitted::unjudged`] until
-    /// its keys were asked for anew.
+    /// Whether the request carries a credential that only the gateway can verify (opaque token, pre-shared key, client
+    /// certificate). Exposure, scopes and revocation are not checked yet either.
+    pub unverified: bool,
+    /// Name of the issuer whose key the token names, if that key is not known here yet: the token stays
+    /// [`Admitted::unverified`] until the issuer's keys were fetched again.
     pub unknown_key_of: Option<String>,
     pub era: Era,
-    /// The scan of a JSON-RPC body, when it was read here.
+    /// Result of scanning a JSON-RPC body, if it was read here.
     pub envelope: Option<Envelope>,
-    /// The request's Origin, when it has one and it is allowed: the response needs [`crate::reply::response_headers`].
+    /// Origin of the request, if present and allowed: the response needs [`crate::reply::response_headers`].
     pub origin: Option<String>,
-    /// Largest accepted request body in bytes, for faces whose body is not read here.
+    /// Maximum request body size in bytes, for faces whose body is not read here.
     pub max_body: usize,
     pub trace: Trace,
 }
 
-/// Header changes collected on the way.
+/// Header changes collected during the evaluation.
 #[derive(Default)]
-pub(crate) struct Changes {
+pub(crate) struct HeaderChanges {
     pub(crate) remove: Vec<String>,
     pub(crate) set: Vec<(&'static str, String)>,
 }

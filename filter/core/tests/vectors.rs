@@ -24,7 +24,7 @@ fn every_vector_is_judged_as_written() {
     for role in [Role::Filter, Role::Gateway] {
         let edge = Edge::new(role);
         for case in &cases {
-            // Twice: the second time the token comes from the cache.
+            // Evaluates each case twice: the second time the token comes from the cache.
             for _ in 0..2 {
                 let verdict = judge(&edge, &snapshots[&case.snapshot], case, &setting);
                 if let Err(fault) = compare(case.expected(role), verdict) {

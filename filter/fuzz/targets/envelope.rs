@@ -1,5 +1,5 @@
-//! Any bytes as a JSON-RPC body: no panic, the syntax verdict is that of a decoder, and the text of a value that passes
-//! through is that which came.
+//! Any bytes as a JSON-RPC body: no panic, the scan accepts the same syntax as a decoder, and the text of a value
+//! passes through unchanged.
 #![no_main]
 
 use asp_edge::Reason;

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
-use asp_edge::{Recent, Snapshot};
+use asp_edge::{RecentList, Snapshot};
 use asp_proto::snapshot::Protocol;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let (snapshot, rest) = part(input);
     let (first, second) = part(rest);
-    let lists = [first, second].map(|bytes| Recent::decode(bytes).ok().map(Arc::new));
+    let lists = [first, second].map(|bytes| RecentList::decode(bytes).ok().map(Arc::new));
     let Ok(mut snapshot) = Snapshot::decode(snapshot) else { return };
     snapshot.exposed("s", "o", Protocol::Mcp);
     let mut highest = None;
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
         highest = highest.max(Some(list.revision()));
         snapshot = snapshot.with_recent(list);
         assert_eq!(snapshot.recent().map(|held| held.revision()), highest);
-        // Again changes nothing.
+        // Applying it again changes nothing.
         let again = snapshot.with_recent(list);
         assert_eq!(again.accepts_tokens(), snapshot.accepts_tokens());
     }

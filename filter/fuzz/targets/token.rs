@@ -1,6 +1,6 @@
-//! Any text as a bearer token: no panic, and nothing but a token_* refusal (nobody holds the private key).
+//! Any text as a bearer token: no panic, and no result other than a token_* refusal (the private key is unknown).
 //!
-//! Input: either a whole token, or `header NUL claims` which are encoded here so that the fuzzer gets past base64.
+//! Input: either a whole token, or `header NUL claims`, which are encoded here so that the fuzzer gets past base64.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use asp_edge::{Edge, Env, Role, Snapshot, Step, Verdict};
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Issuer, Key, Protocol};
 use libfuzzer_sys::fuzz_target;
 
-/// RFC 7515 appendix A.3.1.
+/// Public key from RFC 7515 appendix A.3.1.
 const JWK: &str = r#"{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#;
 
 fuzz_target!(|input: &[u8]| {
@@ -55,7 +55,7 @@ fn bench() -> (Snapshot, Edge) {
     (Snapshot::from_message(message).expect("a good snapshot"), Edge::new(Role::Gateway))
 }
 
-/// base64url without padding.
+/// Encodes base64url without padding.
 fn encode(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();

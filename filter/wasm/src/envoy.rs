@@ -1,11 +1,12 @@
 //! The host trait on top of Envoy, and the SDK's callbacks.
 //!
-//! Two roots share a VM: the edge itself, and `asp-revoked`, which brings the recent revocations and sees no request
-//! (its entry in the filter chain is disabled). The SDK makes them alike; Envoy says which one is configured. Both judge
-//! a configuration by its bytes alone: what fails in the canary VM fails in every worker's.
+//! Two roots share a VM: the edge itself, and `asp-revoked`, which receives the recent revocations and sees no request
+//! (its entry in the filter chain is disabled). The SDK creates both alike; Envoy's configuration tells them apart.
+//! Both check a configuration by its bytes alone, so that one that fails in a worker's VM already fails in the canary
+//! VM.
 //!
-//! Uses `*_bytes` getters only: the SDK's text getters panic on a header byte above 0x7f. Headers are read
-//! and written in the header callback or while headers are paused, the only times Envoy accepts it.
+//! Uses `*_bytes` getters only: the SDK's text getters panic on a header byte above 0x7f. Headers are read and written
+//! in the header callback or while headers are paused, the only times when Envoy accepts it.
 
 // The SDK's entry point is an exported C function.
 #![allow(unsafe_code)]
@@ -17,20 +18,20 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, LogLevel, MapType, MetricType, Status};
 
-use crate::host::{Counted, Host};
+use crate::host::{Host, VerdictLabel};
 use crate::request::{Flow, Request};
-use crate::shared::{self, Shared};
+use crate::shared::{self, SharedValue};
 use crate::signature;
-use crate::vm::{Applied, Vm};
+use crate::vm::{ConfigurationResult, Vm};
 
-/// The root id of the recent revocations; every other one is the edge's.
+/// Root id of the recent revocations; every other one is the edge's.
 const REVOKED_ROOT: &[u8] = b"asp-revoked";
-/// Where VMs keep them for those that begin anew.
+/// Shared-data key of the recent revocations, for VMs that restart.
 const REVOKED_KEY: &str = "asp-revoked";
 
 thread_local! {
     static VM: Vm = Vm::default();
-    static METRICS: Metrics = Metrics::define();
+    static METRICS: MetricIds = MetricIds::define();
 }
 
 proxy_wasm::main! {{
@@ -40,41 +41,42 @@ proxy_wasm::main! {{
 }}
 
 /// Metric ids, defined once per VM: Envoy never frees a metric.
-struct Metrics {
+struct MetricIds {
     forward: Option<u32>,
     answer: Option<u32>,
     refuse: Vec<(Reason, Option<u32>)>,
-    /// Gauge: the revision the worker that was configured last has in force.
+    /// Gauge of the revision in force in the worker that was configured last.
     revision: Option<u32>,
-    /// Gauge: the same of the recent revocations.
+    /// Gauge of the revision of the recent revocations, likewise.
     revocations: Option<u32>,
 }
 
-impl Metrics {
-    fn define() -> Metrics {
-        let define = |counted: Counted| hostcalls::define_metric(MetricType::Counter, &counted.metric()).ok();
+impl MetricIds {
+    fn define() -> MetricIds {
+        let define =
+            |counted: VerdictLabel| hostcalls::define_metric(MetricType::Counter, &counted.metric()).ok();
         let gauge = |name: &str| hostcalls::define_metric(MetricType::Gauge, name).ok();
-        Metrics {
-            forward: define(Counted::Forward),
-            answer: define(Counted::Answer),
-            refuse: Reason::ALL.map(|reason| (reason, define(Counted::Refuse(reason)))).to_vec(),
+        MetricIds {
+            forward: define(VerdictLabel::Forward),
+            answer: define(VerdictLabel::Answer),
+            refuse: Reason::ALL.map(|reason| (reason, define(VerdictLabel::Refuse(reason)))).to_vec(),
             revision: gauge("asp_edge_snapshot_revision"),
             revocations: gauge("asp_edge_revocations_revision"),
         }
     }
 
-    fn id(&self, counted: Counted) -> Option<u32> {
+    fn id(&self, counted: VerdictLabel) -> Option<u32> {
         match counted {
-            Counted::Forward => self.forward,
-            Counted::Answer => self.answer,
-            Counted::Refuse(reason) => self.refuse.iter().find(|(known, _)| *known == reason)?.1,
+            VerdictLabel::Forward => self.forward,
+            VerdictLabel::Answer => self.answer,
+            VerdictLabel::Refuse(reason) => self.refuse.iter().find(|(known, _)| *known == reason)?.1,
         }
     }
 }
 
 #[derive(Default)]
 struct Root {
-    /// Whether it brings the recent revocations; known once it is configured.
+    /// Whether this root receives the recent revocations; known once it is configured.
     revoked: bool,
 }
 
@@ -82,7 +84,7 @@ impl Context for Root {}
 
 impl RootContext for Root {
     fn on_configure(&mut self, size: usize) -> bool {
-        // Touched here so that the metrics exist before the first request.
+        // Initialised here so that the metrics exist before the first request.
         METRICS.with(|_| {});
         let id = hostcalls::get_property(vec!["plugin_root_id"]).ok().flatten();
         self.revoked = id.is_some_and(|id| id == REVOKED_ROOT);
@@ -94,7 +96,7 @@ impl RootContext for Root {
                 .unwrap_or_default(),
         };
         if bytes.len() != size {
-            let _ = hostcalls::log(LogLevel::Error, "configuration refused: it could not be read");
+            let _ = hostcalls::log(LogLevel::Error, "configuration rejected: it could not be read");
             return false;
         }
         VM.with(|vm| match self.revoked {
@@ -116,7 +118,7 @@ impl RootContext for Root {
 }
 
 fn put_snapshot(vm: &Vm, bytes: &[u8]) -> bool {
-    // A VM that began anew.
+    // A restarted VM takes over the stored list.
     if !vm.has_recent()
         && let Some(recent) = shared::held(&SharedData)
     {
@@ -129,26 +131,26 @@ fn put_snapshot(vm: &Vm, bytes: &[u8]) -> bool {
 
 fn put_revocations(vm: &Vm, bytes: &[u8]) -> bool {
     let applied = vm.configure_recent(bytes);
-    if let Ok(Applied::InForce(revision)) = applied {
+    if let Ok(ConfigurationResult::InForce(revision)) = applied {
         shared::keep(&SharedData, bytes, revision);
     }
     report("recent revocations", METRICS.with(|metrics| metrics.revocations), &applied)
 }
 
-/// Says what became of a configuration; false: Envoy refuses the push.
-fn report(what: &str, gauge: Option<u32>, applied: &Result<Applied, SnapshotError>) -> bool {
+/// Logs the result of a configuration; `false` makes Envoy reject the push.
+fn report(what: &str, gauge: Option<u32>, applied: &Result<ConfigurationResult, SnapshotError>) -> bool {
     let (level, text) = match applied {
-        Ok(Applied::InForce(revision)) => {
+        Ok(ConfigurationResult::InForce(revision)) => {
             if let Some(id) = gauge {
                 let _ = hostcalls::record_metric(id, *revision);
             }
             (LogLevel::Info, format!("{what} in force: revision {revision}"))
         }
-        Ok(Applied::Older(revision)) => (
+        Ok(ConfigurationResult::Older(revision)) => (
             LogLevel::Warn,
             format!("{what} not applied: revision {revision} is older than the one in force"),
         ),
-        Err(error) => (LogLevel::Error, format!("{what} refused: {error}")),
+        Err(error) => (LogLevel::Error, format!("{what} rejected: {error}")),
     };
     let _ = hostcalls::log(level, &text);
     applied.is_ok()
@@ -156,7 +158,7 @@ fn report(what: &str, gauge: Option<u32>, applied: &Result<Applied, SnapshotErro
 
 struct SharedData;
 
-impl Shared for SharedData {
+impl SharedValue for SharedData {
     fn get(&self) -> (Option<Vec<u8>>, Option<u32>) {
         hostcalls::get_shared_data(REVOKED_KEY).unwrap_or_default()
     }
@@ -166,7 +168,7 @@ impl Shared for SharedData {
     }
 }
 
-/// A request through the entry of the recent revocations, which somebody enabled: it is none of their business.
+/// Context of requests if the entry of the recent revocations is enabled by mistake: it passes them.
 struct Idle;
 
 impl Context for Idle {}
@@ -200,12 +202,12 @@ fn action(flow: Flow) -> Action {
     }
 }
 
-/// `None`: this Envoy has no such function.
-fn foreign_function(name: &str, arguments: &[u8]) -> signature::Foreign {
+/// Calls a function of the host.
+fn foreign_function(name: &str, arguments: &[u8]) -> signature::ForeignResult {
     match hostcalls::call_foreign_function(name, Some(arguments)) {
-        Ok(result) => signature::Foreign::Answer(result.unwrap_or_default()),
-        Err(Status::NotFound) => signature::Foreign::Absent,
-        Err(_) => signature::Foreign::Refused,
+        Ok(result) => signature::ForeignResult::Answer(result.unwrap_or_default()),
+        Err(Status::NotFound) => signature::ForeignResult::Absent,
+        Err(_) => signature::ForeignResult::Refused,
     }
 }
 
@@ -215,7 +217,7 @@ unsafe extern "C" {
     fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32;
 }
 
-/// The current stream's Envoy.
+/// Envoy, for the current stream.
 struct Envoy;
 
 impl Host for Envoy {
@@ -228,8 +230,8 @@ impl Host for Envoy {
         if status != Status::Ok as u32 || data.is_null() {
             return Vec::new();
         }
-        // SAFETY: Envoy filled `size` bytes that the SDK's `proxy_on_memory_allocate` gave it: a boxed slice of that
-        // length, which nobody else holds.
+        // SAFETY: Envoy filled `size` bytes that the SDK's `proxy_on_memory_allocate` allocated: a boxed slice of that
+        // length, to which there is no other reference.
         unsafe { Vec::from_raw_parts(data, size, size) }
     }
 
@@ -261,7 +263,7 @@ impl Host for Envoy {
 
     fn now_ms(&self) -> u64 {
         let now = hostcalls::get_current_time().unwrap_or(UNIX_EPOCH);
-        // An unreadable clock is the year 1970: every token is then from the future and refused.
+        // If the clock is unreadable, the year is 1970: every token is then from the future and refused.
         now.duration_since(UNIX_EPOCH).map(|elapsed| elapsed.as_millis() as u64).unwrap_or_default()
     }
 
@@ -270,7 +272,7 @@ impl Host for Envoy {
         String::from_utf8(address).ok()
     }
 
-    fn count(&self, counted: Counted) {
+    fn count(&self, counted: VerdictLabel) {
         if let Some(id) = METRICS.with(|metrics| metrics.id(counted)) {
             let _ = hostcalls::increment_metric(id, 1);
         }

@@ -1,11 +1,10 @@
-//! Envoy's header map as the ABI serializes it, read where it lies.
+//! Envoy's header map as the ABI serializes it, read in place.
 //!
 //! Owns the layout (proxy-wasm ABI 0.2.1, "serialized map"): the number of pairs, the two lengths of each, then the
 //! names and values, each followed by a zero byte; numbers are 32 bits, little endian. Copying each name and value
-//! out of it would cost more than all that is judged about them. Refuses a map that ends early and names that are
-//! not UTF-8; never panics.
+//! would cost more than the whole evaluation. Refuses a truncated map and names that are not UTF-8; never panics.
 
-/// The name and value of each header; empty when the map is not one, and no request without headers passes.
+/// Returns the name and value of each header; empty if the map is malformed, and no request without headers passes.
 pub fn pairs(map: &[u8]) -> Vec<(&str, &[u8])> {
     read(map).unwrap_or_default()
 }

@@ -1,34 +1,33 @@
-//! One request on its way through the filter: headers, then body or trailers, then nothing.
+//! One request in the filter: headers, then body or trailers.
 //!
-//! Owns the pause: headers are held back while a body is read, and the end of the body is judged by the same
-//! routine whether data or trailers bring it (an HTTP/2 request may end with either). The response is never
-//! touched.
+//! Owns the pause: headers are held back while a body is read, and the same routine evaluates the whole body whether
+//! data or trailers end it (an HTTP/2 request may end with either). The response is never touched.
 
 use std::rc::Rc;
 
-use asp_edge::{Env, Forward, PEER_HEADER, Pending, Reply, Snapshot, Step, Trace, Verdict};
+use asp_edge::{Env, Forward, PEER_HEADER, PendingBody, Reply, Snapshot, Step, Trace, Verdict};
 
-use crate::host::{Counted, Host};
+use crate::host::{Host, VerdictLabel};
 use crate::map;
 use crate::vm::Vm;
 
-/// What Envoy does next.
+/// Instruction to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Continue,
     Pause,
 }
 
-/// Where a request stands.
+/// State of a request.
 #[derive(Default)]
 pub enum Request {
     #[default]
     Headers,
-    /// Headers are held back; the last known size of the buffered body.
-    Body { snapshot: Rc<Snapshot>, pending: Box<Pending>, size: usize },
-    /// Let through: everything else passes.
+    /// Headers are held back; `size` is the last known size of the buffered body.
+    Body { snapshot: Rc<Snapshot>, pending: Box<PendingBody>, size: usize },
+    /// Forwarded: all further data passes.
     Passed,
-    /// Answered: nothing else passes.
+    /// Answered: no further data passes.
     Answered,
 }
 
@@ -48,7 +47,7 @@ impl Request {
         }
     }
 
-    /// `size` is the number of bytes buffered so far.
+    /// Handles body data; `size` is the number of bytes buffered so far.
     pub fn on_body(&mut self, vm: &Vm, host: &impl Host, size: usize, end_of_stream: bool) -> Flow {
         let Request::Body { pending, size: known, .. } = self else { return self.settled() };
         *known = size;
@@ -59,7 +58,7 @@ impl Request {
         if end_of_stream { self.finish(vm, host) } else { Flow::Pause }
     }
 
-    /// Trailers end the body as its last byte does.
+    /// Handles trailers, which end the body as its last byte does.
     pub fn on_trailers(&mut self, vm: &Vm, host: &impl Host) -> Flow {
         match self {
             Request::Body { .. } => self.finish(vm, host),
@@ -101,14 +100,14 @@ impl Request {
 }
 
 fn pass(host: &impl Host, forward: &Forward) {
-    host.count(Counted::Forward);
+    host.count(VerdictLabel::Forward);
     for name in &forward.remove {
         host.remove_header(name);
     }
     for (name, value) in &forward.set {
         host.set_header(name, value);
     }
-    // Known callers have limits of their own.
+    // Callers that are known have limits of their own.
     if forward.admitted.caller.is_none()
         && let Some(peer) = host.peer()
     {
@@ -120,9 +119,9 @@ fn pass(host: &impl Host, forward: &Forward) {
 }
 
 fn answer(host: &impl Host, reply: &Reply) {
-    host.count(reply.reason.map_or(Counted::Answer, Counted::Refuse));
+    host.count(reply.reason.map_or(VerdictLabel::Answer, VerdictLabel::Refuse));
     if let (Some(cause), Some(trace)) = (reply.cause, reply.trace) {
-        host.warn(&format!("a token of a trusted issuer is refused (trace {trace}): {cause}"));
+        host.warn(&format!("token of a trusted issuer refused (trace {trace}): {cause}"));
     }
     host.respond(reply);
 }

@@ -1,32 +1,32 @@
-//! The recent revocations where a VM finds them that begins anew.
+//! The recent revocations in Envoy's shared data, for VMs that restart.
 //!
-//! Envoy configures a VM that crashed, or whose module was replaced, only where a request passes: the root that brings
-//! the list is disabled in the filter chain, so it would come back with the next list alone. Each VM that takes a list
-//! puts its bytes into shared data, which outlives the VMs, and a VM without a list begins with those. Keeps the
-//! highest revision.
+//! Envoy configures a VM that crashed, or whose module was replaced, only through a root that requests pass. The root
+//! of the revocations is disabled in the filter chain, so a restarted VM would have no list until the next push.
+//! Therefore each VM stores an applied list in the shared data, which outlives the VMs, and a VM without a list starts
+//! with the stored one. Keeps the highest revision.
 
 use std::sync::Arc;
 
-use asp_edge::Recent;
+use asp_edge::RecentList;
 
-/// A list goes in when nobody else put one in since it was looked at. Those who do so at once are the workers, and the
-/// one whose list stays brings the same or a newer one.
+/// Maximum number of attempts. A list is stored if no other VM stored one since it was read. Only the workers of this
+/// Envoy compete, and the winner's list is the same or a newer one.
 const TRIES: u32 = 64;
 
-/// One value that all VMs of this Envoy share.
-pub trait Shared {
-    /// The value, and the mark of this state of it.
+/// Value that all VMs of this Envoy share.
+pub trait SharedValue {
+    /// Returns the value and the token of its current state.
     fn get(&self) -> (Option<Vec<u8>>, Option<u32>);
-    /// False: it is in another state than the one marked, and nothing was done.
+    /// Stores `value`; returns false, without effect, if the state is no longer `state`.
     fn set(&self, value: &[u8], state: Option<u32>) -> bool;
 }
 
-/// Puts an encoded list in, unless a newer one is there.
-pub fn keep(shared: &impl Shared, bytes: &[u8], revision: u64) {
+/// Stores an encoded list, unless a newer one is stored.
+pub fn keep(shared: &impl SharedValue, bytes: &[u8], revision: u64) {
     for _ in 0..TRIES {
         let (held, state) = shared.get();
         let stays = |held: &Vec<u8>| {
-            held == bytes || Recent::decode(held).is_ok_and(|held| held.revision() > revision)
+            held == bytes || RecentList::decode(held).is_ok_and(|held| held.revision() > revision)
         };
         if held.as_ref().is_some_and(stays) || shared.set(bytes, state) {
             return;
@@ -34,10 +34,10 @@ pub fn keep(shared: &impl Shared, bytes: &[u8], revision: u64) {
     }
 }
 
-/// The list that is there; one that this module cannot read counts as none, and tokens wait for the next.
-pub fn held(shared: &impl Shared) -> Option<Arc<Recent>> {
+/// Returns the stored list; one that this module cannot read counts as none, and tokens wait for the next push.
+pub fn held(shared: &impl SharedValue) -> Option<Arc<RecentList>> {
     let (held, _) = shared.get();
-    Recent::decode(&held?).ok().map(Arc::new)
+    RecentList::decode(&held?).ok().map(Arc::new)
 }
 
 #[cfg(test)]
@@ -47,7 +47,7 @@ mod tests {
     use prost::Message;
     use std::cell::{Cell, RefCell};
 
-    /// Shared data in which another VM writes `others` in the moment before each write.
+    /// Shared data in which another VM writes `others` just before each write.
     #[derive(Default)]
     struct Memory {
         value: RefCell<Option<Vec<u8>>>,
@@ -55,7 +55,7 @@ mod tests {
         others: RefCell<Vec<Vec<u8>>>,
     }
 
-    impl Shared for Memory {
+    impl SharedValue for Memory {
         fn get(&self) -> (Option<Vec<u8>>, Option<u32>) {
             (self.value.borrow().clone(), Some(self.state.get()))
         }

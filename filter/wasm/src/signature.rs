@@ -1,8 +1,8 @@
 //! The filter's provider of signature checks for `jsonwebtoken`.
 //!
-//! Owns the choice of the checker: Envoy's BoringSSL through the foreign function `verify_signature` where
-//! this Envoy has it (about fifteen times faster than wasm), else pure Rust; EdDSA is pure Rust always, as the
-//! foreign function does not know it. Never signs.
+//! Owns the choice of the implementation: Envoy's BoringSSL through the foreign function `verify_signature`, if this
+//! Envoy has it (about fifteen times faster than wasm), else pure Rust. EdDSA always uses pure Rust, because the
+//! foreign function does not support it. Never signs.
 
 use std::cell::Cell;
 
@@ -15,8 +15,8 @@ mod der;
 mod foreign;
 mod pure;
 
-/// What a call to a foreign function came to.
-pub enum Foreign {
+/// Result of calling a foreign function.
+pub enum ForeignResult {
     Answer(Vec<u8>),
     /// This Envoy has no such function.
     Absent,
@@ -25,10 +25,10 @@ pub enum Foreign {
 }
 
 /// Calls a foreign function of the host.
-pub type ForeignFunction = fn(name: &str, arguments: &[u8]) -> Foreign;
+pub type ForeignFunction = fn(name: &str, arguments: &[u8]) -> ForeignResult;
 
 thread_local! {
-    /// `None` once the host turned out not to have the function, and in native tests.
+    /// `None` if the host does not have the function, and in native tests.
     static FOREIGN: Cell<Option<ForeignFunction>> = const { Cell::new(None) };
 }
 
@@ -38,20 +38,20 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes this module the provider of the whole module; called once when the VM starts.
+/// Installs this provider for the whole module; called once when the VM starts.
 pub fn install(foreign: ForeignFunction) {
     FOREIGN.set(Some(foreign));
-    // A second installation, by a second root context, changes nothing.
+    // A second installation, by a second root context, has no effect.
     let _ = PROVIDER.install_default();
 }
 
-/// A public key in the form its algorithm wants.
+/// Public key in the form that its algorithm needs.
 pub(crate) enum PublicKey<'a> {
     Rsa {
         modulus: &'a [u8],
         exponent: &'a [u8],
     },
-    /// An uncompressed point (SEC 1 section 2.3.3).
+    /// Uncompressed point (SEC 1 section 2.3.3).
     Ec(&'a [u8]),
     Ed25519(&'a [u8]),
 }
@@ -76,14 +76,14 @@ impl Verifier<Vec<u8>> for Check {
     }
 }
 
-/// `None` when the host cannot judge.
+/// Verifies a signature with the host's function; `None` if the host cannot.
 fn by_host(algorithm: Algorithm, key: &PublicKey<'_>, message: &[u8], signature: &[u8]) -> Option<bool> {
     let call = FOREIGN.get()?;
     let arguments = foreign::arguments(algorithm, key, message, signature)?;
     match call(foreign::NAME, &arguments) {
-        Foreign::Answer(answer) => Some(foreign::is_good(&answer)),
-        Foreign::Refused => Some(false),
-        Foreign::Absent => {
+        ForeignResult::Answer(answer) => Some(foreign::is_good(&answer)),
+        ForeignResult::Refused => Some(false),
+        ForeignResult::Absent => {
             FOREIGN.set(None);
             None
         }

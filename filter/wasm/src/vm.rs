@@ -1,32 +1,32 @@
-//! What outlives a configuration push: the snapshot in force, verified tokens, coarse buckets.
+//! State that outlives a configuration push: the snapshot in force, verified tokens, coarse buckets.
 //!
-//! A push gives every VM a new root context, so this state belongs to the thread, not to the context: two roots put
-//! in here what they get, the snapshot and the recent revocations, in any order. One with a lower revision than the one
-//! in force is not applied (I-5).
+//! A push gives every VM a new root context, so this state belongs to the thread, not to the context. Two roots deliver
+//! the snapshot and the recent revocations into it, in any order. A lower revision than the one in force is not applied
+//! (I-5).
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use asp_edge::{Edge, Recent, Role, Snapshot, SnapshotError};
+use asp_edge::{Edge, RecentList, Role, Snapshot, SnapshotError};
 
-/// The state of one VM.
+/// State of one VM.
 pub struct Vm {
     pub edge: Edge,
     current: RefCell<Rc<Snapshot>>,
-    /// Keyed by the host's randomness once; gives affinity keys without a host call per request.
+    /// Seeded once from the host's randomness; yields affinity keys without a host call per request.
     seed: RandomState,
     drawn: std::cell::Cell<u64>,
 }
 
-/// What became of a configuration.
+/// Result of a configuration.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// In force from the next request on; the revision.
+pub enum ConfigurationResult {
+    /// Put in force from the next request on, with its revision.
     InForce(u64),
-    /// Older than what is in force and not applied. Envoy configures each worker by itself and takes one
-    /// worker's refusal for a broken VM, so this is no refusal to Envoy.
+    /// Older than the one in force, and not applied. Not an error for Envoy, which configures each worker by itself and
+    /// takes one worker's refusal for a broken VM.
     Older(u64),
 }
 
@@ -42,49 +42,49 @@ impl Default for Vm {
 }
 
 impl Vm {
-    /// Decodes and puts in force; an error leaves the old snapshot in force and makes Envoy refuse the push.
-    pub fn configure(&self, bytes: &[u8]) -> Result<Applied, SnapshotError> {
+    /// Decodes a snapshot and puts it in force; an error leaves the old one in force and makes Envoy reject the push.
+    pub fn configure(&self, bytes: &[u8]) -> Result<ConfigurationResult, SnapshotError> {
         let snapshot = Snapshot::decode(bytes)?;
         let revision = snapshot.revision();
         let mut current = self.current.borrow_mut();
         if revision < current.revision() {
-            return Ok(Applied::Older(revision));
+            return Ok(ConfigurationResult::Older(revision));
         }
         let snapshot = match current.recent() {
             Some(recent) => snapshot.with_recent(recent),
             None => snapshot,
         };
         *current = Rc::new(snapshot);
-        Ok(Applied::InForce(revision))
+        Ok(ConfigurationResult::InForce(revision))
     }
 
-    /// Decodes a list of recent revocations and puts it in force, beside any snapshot; an error leaves the old one.
-    pub fn configure_recent(&self, bytes: &[u8]) -> Result<Applied, SnapshotError> {
-        Ok(self.put_recent(&Arc::new(Recent::decode(bytes)?)))
+    /// Decodes a list of recent revocations and puts it in force with any snapshot; an error leaves the old list.
+    pub fn configure_recent(&self, bytes: &[u8]) -> Result<ConfigurationResult, SnapshotError> {
+        Ok(self.put_recent(&Arc::new(RecentList::decode(bytes)?)))
     }
 
-    /// Whether a list of recent revocations is here.
+    /// Whether a list of recent revocations is in force.
     pub fn has_recent(&self) -> bool {
         self.current.borrow().recent().is_some()
     }
 
-    /// Puts a list in force that was checked.
-    pub fn put_recent(&self, recent: &Arc<Recent>) -> Applied {
+    /// Puts a checked list in force.
+    pub fn put_recent(&self, recent: &Arc<RecentList>) -> ConfigurationResult {
         let revision = recent.revision();
         let mut current = self.current.borrow_mut();
         if current.recent().is_some_and(|held| revision < held.revision()) {
-            return Applied::Older(revision);
+            return ConfigurationResult::Older(revision);
         }
         *current = Rc::new(current.with_recent(recent));
-        Applied::InForce(revision)
+        ConfigurationResult::InForce(revision)
     }
 
-    /// The snapshot in force; a request keeps the one it began with.
+    /// Returns the snapshot in force; a request keeps the one it started with.
     pub fn current(&self) -> Rc<Snapshot> {
         Rc::clone(&self.current.borrow())
     }
 
-    /// Eight bytes nobody outside can predict.
+    /// Returns eight bytes that nobody outside can predict.
     pub fn random(&self) -> [u8; 8] {
         let number = self.drawn.get();
         self.drawn.set(number.wrapping_add(1));
@@ -106,11 +106,11 @@ mod tests {
     fn a_higher_or_equal_revision_is_put_in_force_and_a_lower_one_is_not() {
         let vm = Vm::default();
         assert!(vm.current().is_boot());
-        assert_eq!(vm.configure(&snapshot(5)).unwrap(), Applied::InForce(5));
-        assert_eq!(vm.configure(&snapshot(4)).unwrap(), Applied::Older(4));
-        assert_eq!(vm.configure(b"").unwrap(), Applied::Older(0));
+        assert_eq!(vm.configure(&snapshot(5)).unwrap(), ConfigurationResult::InForce(5));
+        assert_eq!(vm.configure(&snapshot(4)).unwrap(), ConfigurationResult::Older(4));
+        assert_eq!(vm.configure(b"").unwrap(), ConfigurationResult::Older(0));
         assert_eq!(vm.current().revision(), 5);
-        assert_eq!(vm.configure(&snapshot(6)).unwrap(), Applied::InForce(6));
+        assert_eq!(vm.configure(&snapshot(6)).unwrap(), ConfigurationResult::InForce(6));
     }
 
     fn apart(revision: u64) -> Vec<u8> {
@@ -133,14 +133,14 @@ mod tests {
         let (late, early) = (Vm::default(), Vm::default());
         late.configure(&apart(5)).unwrap();
         assert!(!late.current().accepts_tokens() && !late.has_recent());
-        assert_eq!(late.configure_recent(&list(3)).unwrap(), Applied::InForce(3));
-        assert_eq!(early.configure_recent(&list(3)).unwrap(), Applied::InForce(3));
+        assert_eq!(late.configure_recent(&list(3)).unwrap(), ConfigurationResult::InForce(3));
+        assert_eq!(early.configure_recent(&list(3)).unwrap(), ConfigurationResult::InForce(3));
         assert!(early.current().is_boot() && early.has_recent());
         early.configure(&apart(5)).unwrap();
         for vm in [&late, &early] {
             assert!(vm.current().accepts_tokens());
             vm.configure(&apart(6)).unwrap();
-            assert_eq!(vm.configure_recent(&list(4)).unwrap(), Applied::InForce(4));
+            assert_eq!(vm.configure_recent(&list(4)).unwrap(), ConfigurationResult::InForce(4));
             assert!(vm.current().accepts_tokens() && vm.current().revision() == 6);
         }
     }
@@ -150,7 +150,7 @@ mod tests {
         let vm = Vm::default();
         vm.configure(&apart(5)).unwrap();
         vm.configure_recent(&list(3)).unwrap();
-        assert_eq!(vm.configure_recent(&list(2)).unwrap(), Applied::Older(2));
+        assert_eq!(vm.configure_recent(&list(2)).unwrap(), ConfigurationResult::Older(2));
         assert!(vm.configure_recent(b"").is_err() && vm.configure_recent(b"\xff\xff").is_err());
         let snapshot = EdgeSnapshot { revision: 9, digest: vec![1; 32], ..EdgeSnapshot::default() };
         assert!(vm.configure_recent(&snapshot.encode_to_vec()).is_err());

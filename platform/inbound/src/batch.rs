@@ -1,8 +1,8 @@
-//! What one connection writes, batch by batch: all that a turn of its task wrote goes out at the end of that turn.
+//! Batched writes of one connection: everything that one turn of its task writes is sent at the end of that turn.
 //!
-//! An HTTP library writes each answer by itself, and each write wakes whoever reads. Owns: the bytes that wait for the
-//! end of a turn, and the turns of a connection that wakes itself. Keeps true: nothing waits beyond its turn but for a
-//! peer that does not read, and not for ever for that one; at most [`MOST`] bytes wait; bytes keep their order.
+//! An HTTP library writes each answer separately, and each write wakes the reader. Owns: the bytes that wait for the
+//! end of a turn, and the turns of a connection that wakes itself. Keeps true: bytes wait beyond their turn only for a
+//! peer that does not read, and for a bounded time; at most [`MOST`] bytes wait; bytes keep their order.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -19,40 +19,40 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::coop::{has_budget_remaining, unconstrained};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Most bytes that wait: then they go out whether the turn has ended or not.
+/// Maximum number of waiting bytes; when it is reached they are sent before the turn ends.
 const MOST: usize = 32 * 1024;
-/// What a connection without bytes keeps of their memory.
+/// Buffer capacity that a connection without waiting bytes keeps.
 const KEPT: usize = 4 * 1024;
-/// How often a connection that woke itself goes on before other tasks have their turn.
+/// Maximum number of consecutive turns of a connection that wakes itself, before other tasks run.
 const ROUNDS: usize = 4;
 
-/// A connection's stream as the HTTP library sees it, and what sends its batches.
+/// Splits a socket into the stream that the HTTP library uses and the sender of its batches.
 pub(super) fn batched(stream: TcpStream) -> (Stream<OwnedReadHalf, OwnedWriteHalf>, Batches<OwnedWriteHalf>) {
     let (read, write) = stream.into_split();
     batched_halves(read, write)
 }
 
-/// The same of a stream that was taken apart.
+/// Does the same for a stream that is already split.
 pub(super) fn batched_halves<R, W>(read: R, write: W) -> (Stream<R, W>, Batches<W>) {
-    let waiting = Waiting { write, bytes: Vec::new(), sent: 0, sent_in_all: 0, broken: None };
+    let waiting = WriteBuffer { write, bytes: Vec::new(), sent: 0, sent_in_all: 0, broken: None };
     let waiting = Arc::new(Mutex::new(waiting));
     (Stream { read, waiting: Arc::clone(&waiting) }, Batches(waiting))
 }
 
-/// The bytes that wait.
-struct Waiting<W> {
+/// Bytes that wait to be sent.
+struct WriteBuffer<W> {
     write: W,
     bytes: Vec<u8>,
-    /// How many of them were sent.
+    /// Number of leading bytes already sent.
     sent: usize,
-    /// Changes whenever the peer has made room.
+    /// Counter that changes whenever the peer accepts bytes.
     sent_in_all: usize,
-    /// Why no more can be.
+    /// Error that made further sending impossible.
     broken: Option<io::ErrorKind>,
 }
 
-impl<W: AsyncWrite + Unpin> Waiting<W> {
-    /// Sends what waits.
+impl<W: AsyncWrite + Unpin> WriteBuffer<W> {
+    /// Sends the waiting bytes.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {
             let written = match ready!(Pin::new(&mut self.write).poll_write(context, rest)) {
@@ -77,13 +77,13 @@ impl<W: AsyncWrite + Unpin> Waiting<W> {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
         self.sent = 0;
-        // TLS may hold what the socket has no room for.
+        // TLS may hold bytes that the socket had no space for.
         let flushed = ready!(Pin::new(&mut self.write).poll_flush(context));
         self.broken = flushed.as_ref().err().map(io::Error::kind);
         Poll::Ready(flushed)
     }
 
-    /// Makes room for more, and says for how much.
+    /// Makes room for more bytes and returns how many fit.
     fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.broken.is_some() || self.bytes.len() >= MOST {
             ready!(self.poll_send(context))?;
@@ -92,10 +92,10 @@ impl<W: AsyncWrite + Unpin> Waiting<W> {
     }
 }
 
-/// The stream: what is written waits for the end of the turn.
+/// Stream whose writes wait for the end of the turn.
 pub(super) struct Stream<R, W> {
     read: R,
-    waiting: Arc<Mutex<Waiting<W>>>,
+    waiting: Arc<Mutex<WriteBuffer<W>>>,
 }
 
 impl<R: AsyncRead + Unpin, W: Unpin> AsyncRead for Stream<R, W> {
@@ -137,7 +137,7 @@ impl<R: Unpin, W: AsyncWrite + Unpin> AsyncWrite for Stream<R, W> {
         true
     }
 
-    /// At the end of the turn.
+    /// Leaves the flush to the end of the turn.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.waiting.lock().broken.map_or(Ok(()), |kind| Err(kind.into())))
     }
@@ -149,24 +149,24 @@ impl<R: Unpin, W: AsyncWrite + Unpin> AsyncWrite for Stream<R, W> {
     }
 }
 
-/// Sends what a connection has written.
-pub(super) struct Batches<W>(Arc<Mutex<Waiting<W>>>);
+/// Sender of the bytes that a connection has written.
+pub(super) struct Batches<W>(Arc<Mutex<WriteBuffer<W>>>);
 
-/// The peer read nothing of what waits for it for as long as it may.
+/// Error: the peer read none of the waiting bytes within the time limit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unread;
+pub(super) struct ReadTimeout;
 
-/// A connection's socket.
+/// Socket of a connection.
 #[derive(Clone)]
-pub(super) struct Socket(Arc<Mutex<Waiting<OwnedWriteHalf>>>);
+pub(super) struct Socket(Arc<Mutex<WriteBuffer<OwnedWriteHalf>>>);
 
 impl Socket {
-    /// The kernel keeps no more than that for a peer that does not read, and tells of each part that one which reads
-    /// slowly has read. It doubles the number (socket(7)).
+    /// Limits the kernel's send buffer, so that little is kept for a peer that does not read, and progress of one that
+    /// reads slowly is visible early. The kernel doubles the number (socket(7)).
     pub(super) fn keep_at_most(&self, bytes: usize) {
         let waiting = self.0.lock();
         if let Err(error) = rustix::net::sockopt::set_socket_send_buffer_size(waiting.write.as_ref(), bytes) {
-            tracing::debug!(%error, "the size of a send buffer is not set");
+            tracing::debug!(%error, "send buffer size could not be set");
         }
     }
 }
@@ -178,17 +178,21 @@ impl Batches<OwnedWriteHalf> {
 }
 
 impl<W: AsyncWrite + Unpin> Batches<W> {
-    /// Runs `connection`, whose stream this belongs to, and sends what it wrote at the end of each of its turns; for as
-    /// long as the peer does not read nothing for `longest`.
-    pub(super) async fn of<C: Future>(self, connection: C, longest: Duration) -> Result<C::Output, Unread> {
+    /// Runs `connection`, which writes to this stream, and sends its bytes at the end of each turn. Fails if the peer
+    /// reads nothing for `longest` while bytes wait.
+    pub(super) async fn of<C: Future>(
+        self,
+        connection: C,
+        longest: Duration,
+    ) -> Result<C::Output, ReadTimeout> {
         let mut patience = Patience { longest, until: None, sent: 0 };
         let mut connection = pin!(connection);
-        let turn = Arc::new(Turn::default());
+        let turn = Arc::new(TaskTurn::default());
         let waker = Waker::from(Arc::clone(&turn));
         std::future::poll_fn(|context| {
             let polled = turn.poll(connection.as_mut(), context, &waker);
-            // Where the peer does not read, the task is woken when it does; a connection that has ended does not wait
-            // for that. A broken stream tells whoever writes next. A turn that took all of the task's budget sends too.
+            // If the peer does not read, the task is woken when it does; a finished connection does not wait for that.
+            // A broken stream reports its error at the next write. A turn that used up the task's budget sends too.
             let send = std::future::poll_fn(|context| self.0.lock().poll_send(context));
             let waits = pin!(unconstrained(send)).poll(context).is_pending();
             if let Poll::Ready(ended) = polled {
@@ -199,22 +203,22 @@ impl<W: AsyncWrite + Unpin> Batches<W> {
                 return Poll::Pending;
             }
             let sent = self.0.lock().sent_in_all;
-            patience.poll(sent, context).map(|()| Err(Unread))
+            patience.poll(sent, context).map(|()| Err(ReadTimeout))
         })
         .await
     }
 }
 
-/// How long a peer that reads nothing is waited for.
+/// Time limit for a peer that reads nothing.
 struct Patience {
     longest: Duration,
     until: Option<Pin<Box<Sleep>>>,
-    /// What it had read when that began.
+    /// Value of the counter when the wait began.
     sent: usize,
 }
 
 impl Patience {
-    /// Something waits for the peer, which has read so much.
+    /// Waits for the peer; `sent` is the current counter.
     fn poll(&mut self, sent: usize, context: &mut Context<'_>) -> Poll<()> {
         let is_new = std::mem::replace(&mut self.sent, sent) != sent;
         let until = Instant::now() + self.longest;
@@ -230,15 +234,15 @@ const IDLE: u8 = 0;
 const RUNS: u8 = 1;
 const WOKEN: u8 = 2;
 
-/// A turn of a connection's task, and its waker. The answers of requests that ran in their connection's turn wake it;
-/// it goes on by itself then, because the scheduler would wake another thread to take it.
+/// One turn of a connection's task, and its waker. Answers of requests that ran in their connection's turn wake it; it
+/// then continues by itself, because the scheduler would wake another thread to run it.
 #[derive(Default)]
-struct Turn {
+struct TaskTurn {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Turn {
+impl TaskTurn {
     fn poll<C: Future>(
         &self,
         mut connection: Pin<&mut C>,
@@ -263,7 +267,7 @@ impl Turn {
     }
 }
 
-impl Wake for Turn {
+impl Wake for TaskTurn {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -285,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// A hang guard.
+    /// Time limit against a hanging test.
     const LONG: Duration = Duration::from_secs(60);
 
     async fn pair() -> (TcpStream, TcpStream) {
@@ -325,7 +329,7 @@ mod tests {
         let (near, mut far) = pair().await;
         let (mut stream, batches) = batched(near);
         let waiting = Arc::clone(&stream.waiting);
-        // More than the buffers of any kernel.
+        // More than the buffers of any kernel hold.
         let all: Vec<u8> = (0..48 * 1024 * 1024_usize).map(|at| (at / 7) as u8).collect();
         let sent = all.clone();
         let writing = tokio::spawn(batches.of(
@@ -425,7 +429,7 @@ mod tests {
             }
         });
         let given_up = tokio::time::timeout(LONG, batches.of(endless(stream), longest)).await;
-        assert_eq!(given_up.unwrap(), Err::<(), _>(Unread));
+        assert_eq!(given_up.unwrap(), Err::<(), _>(ReadTimeout));
         assert!(futures::poll!(&mut kept).is_pending());
         kept.abort();
         reads.abort();

@@ -1,7 +1,7 @@
-//! The places of a listener's connections, and which of them are idle.
+//! The permits of a listener's connections, and their idle state.
 //!
-//! Owns: the bound on connections. Keeps true: a connection with an open request, its response's body included, is
-//! never taken from its peer; one without is, where its place is needed.
+//! Owns: the bound on connections. Keeps true: a connection with an open request, including its response's body, is
+//! never closed to make room; an idle one is closed if its permit is needed.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -19,24 +19,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::unread;
 
-/// While every place has an open request, how often it is looked whether one has become idle.
+/// Interval between checks for an idle connection while every connection has an open request.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// All connections of a listener.
 pub(crate) struct Connections {
-    places: Arc<Semaphore>,
-    table: Arc<Table>,
+    permits: Arc<Semaphore>,
+    table: Arc<ConnectionTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    /// Bounded by the number of places.
+struct ConnectionTable {
+    /// Bounded by the number of permits.
     all: Mutex<BTreeMap<u64, Arc<State>>>,
-    /// Numbers connections, and orders what happens on them.
+    /// Counter that numbers connections and orders their events.
     clock: AtomicU64,
 }
 
-impl Table {
+impl ConnectionTable {
     fn tick(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
@@ -49,26 +49,27 @@ struct State {
 
 struct Activity {
     open: usize,
-    /// Whether a request has come at all.
+    /// Whether any request has arrived.
     spoken: bool,
-    /// Of the table's clock: when it became idle.
+    /// Value of the table's clock when the connection became idle.
     since: u64,
 }
 
 impl Connections {
     pub(crate) fn new(bound: usize) -> Connections {
-        Connections { places: Arc::new(Semaphore::new(bound)), table: Arc::default() }
+        Connections { permits: Arc::new(Semaphore::new(bound)), table: Arc::default() }
     }
 
-    /// A place for one more connection; the longest idle one makes room where there is none.
-    pub(crate) async fn place(&self) -> Place {
+    /// Acquires a permit for one more connection; if there is none, the connection that has been idle longest is
+    /// closed.
+    pub(crate) async fn acquire(&self) -> ConnectionPermit {
         let permit = loop {
-            if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
+            if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
                 break permit;
             }
             self.close_the_longest_idle();
             // Err: none is idle yet. The semaphore is never closed.
-            if let Ok(Ok(permit)) = timeout(LOOK_AGAIN, Arc::clone(&self.places).acquire_owned()).await {
+            if let Ok(Ok(permit)) = timeout(LOOK_AGAIN, Arc::clone(&self.permits).acquire_owned()).await {
                 break permit;
             }
         };
@@ -76,14 +77,14 @@ impl Connections {
         let activity = Mutex::new(Activity { open: 0, spoken: false, since: number });
         let state = Arc::new(State { activity, wanted: CancellationToken::new() });
         self.table.all.lock().insert(number, Arc::clone(&state));
-        Place { number, state, table: Arc::clone(&self.table), _permit: permit }
+        ConnectionPermit { number, state, table: Arc::clone(&self.table), _permit: permit }
     }
 
     fn close_the_longest_idle(&self) {
         let all = self.table.all.lock();
         let idle = all.values().filter(|state| !state.wanted.is_cancelled()).filter_map(|state| {
             let activity = state.activity.lock();
-            // Those that have said nothing go before all others.
+            // Connections without any request go first.
             (activity.open == 0).then_some(((activity.spoken, activity.since), state))
         });
         if let Some((_, state)) = idle.min_by_key(|(order, _)| *order) {
@@ -92,20 +93,20 @@ impl Connections {
     }
 }
 
-/// One connection's place; dropping it frees it.
-pub(crate) struct Place {
+/// Permit of one connection; dropping it releases the permit.
+pub(crate) struct ConnectionPermit {
     number: u64,
     state: Arc<State>,
-    table: Arc<Table>,
+    table: Arc<ConnectionTable>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Place {
-    pub(crate) fn usage(&self) -> Usage {
-        Usage { state: Arc::clone(&self.state), table: Arc::clone(&self.table) }
+impl ConnectionPermit {
+    pub(crate) fn usage(&self) -> RequestCounter {
+        RequestCounter { state: Arc::clone(&self.state), table: Arc::clone(&self.table) }
     }
 
-    /// Ends when no request has come for `bound`; never, once one has.
+    /// Completes if no request arrives within `bound`; never completes once one has.
     pub(crate) async fn silent_for(&self, bound: Duration) {
         sleep(bound).await;
         if self.state.activity.lock().spoken {
@@ -113,46 +114,47 @@ impl Place {
         }
     }
 
-    /// Ends when the connection is idle and its place is needed.
+    /// Completes when the connection is idle and its permit is needed.
     pub(crate) async fn wanted(&self) {
         self.state.wanted.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.table.all.lock().remove(&self.number);
     }
 }
 
-/// Counts the requests of a connection.
+/// Counter of a connection's requests.
 #[derive(Clone)]
-pub(crate) struct Usage {
+pub(crate) struct RequestCounter {
     state: Arc<State>,
-    table: Arc<Table>,
+    table: Arc<ConnectionTable>,
 }
 
-impl Usage {
-    pub(crate) fn begin(&self) -> Open {
+impl RequestCounter {
+    pub(crate) fn begin(&self) -> OpenRequest {
         let mut activity = self.state.activity.lock();
         activity.open += 1;
         activity.spoken = true;
-        Open(self.clone())
+        OpenRequest(self.clone())
     }
 }
 
-/// An open request.
-pub(crate) struct Open(Usage);
+/// Open request.
+pub(crate) struct OpenRequest(RequestCounter);
 
-impl Open {
-    /// The request is open until its response has been sent, in parts of at most so many bytes: how much of it a client
-    /// has read shows when the next one is asked for, and one that reads a large part slowly reads all the same.
+impl OpenRequest {
+    /// Keeps the request open until its response has been sent, in parts of at most `largest` bytes. The request for
+    /// the next part shows how much the client has read, so a client that reads a large response slowly counts as
+    /// reading.
     pub(crate) fn until_the_end_of(self, body: Body, largest: usize) -> Body {
-        Body::new(Answer { body, largest, rest: Bytes::new(), _open: self })
+        Body::new(ResponseBody { body, largest, rest: Bytes::new(), _open: self })
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         let mut activity = self.0.state.activity.lock();
         activity.open = activity.open.saturating_sub(1);
@@ -160,15 +162,15 @@ impl Drop for Open {
     }
 }
 
-struct Answer {
+struct ResponseBody {
     body: Body,
     largest: usize,
-    /// Of the part that the body gave last.
+    /// Unsent rest of the last part from the body.
     rest: Bytes,
-    _open: Open,
+    _open: OpenRequest,
 }
 
-impl Answer {
+impl ResponseBody {
     fn next_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.rest.is_empty() {
             let frame = Pin::new(&mut self.body).poll_frame(context);
@@ -186,7 +188,7 @@ impl Answer {
     }
 }
 
-impl HttpBody for Answer {
+impl HttpBody for ResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 

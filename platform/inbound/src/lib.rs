@@ -1,10 +1,9 @@
 //! Binds listeners and serves HTTP/1.1 and HTTP/2 (prior knowledge) on them.
 //!
-//! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS of clients, which Envoy ends; there is
-//! mutual TLS with the platform's own processes, and TLS for people who administer it.
-//! Bounds: [`Limits`]. Keeps true: whoever connects and says nothing keeps nobody else out. A connection has to
-//! bring its first request in time, whichever HTTP version it is to be; where all places are taken, the one that
-//! has been idle for the longest time makes room.
+//! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS of clients, which Envoy terminates;
+//! offers mutual TLS to the platform's own processes, and TLS to administrators. Bounds: [`Limits`]. Keeps true: silent
+//! connections cannot keep others out. A connection must send its first request in time, whichever HTTP version it
+//! uses; if all permits are taken, the connection that has been idle longest is closed.
 
 mod batch;
 mod connections;
@@ -17,7 +16,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_peer::{Identity, Peer, Role, Shown, TlsStream, Watched};
+use asp_peer::{Identity, Peer, RevocableStream, Role, ServerCertificate, TlsStream};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -34,47 +33,48 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use batch::{Batches, Stream, Unread};
-use connections::{Connections, Place};
+use batch::{Batches, ReadTimeout, Stream};
+use connections::{ConnectionPermit, Connections};
 use in_place::InPlace;
 
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Envoy multiplexes all its requests over few connections.
+/// Maximum number of concurrent streams; Envoy multiplexes all its requests over few connections.
 const MAX_STREAMS_PER_CONNECTION: u32 = 10_000;
-/// Most bytes of one response that wait for a client that does not read: what is beyond is not asked for.
+/// Maximum number of bytes of one response that wait for a client that does not read; the rest is not requested from
+/// the body.
 const MAX_UNSENT: usize = 64 * 1024;
-/// The largest part of a response that is handed on at once, over HTTP/2 and over HTTP/1.1: the HTTP library takes sixteen
-/// parts of the latter before it waits for its client, whatever their size.
+/// Maximum size of the part of a response that is handed on at once, over HTTP/2 and over HTTP/1.1: for the latter the
+/// HTTP library takes sixteen parts before it waits for its client, whatever their size.
 const PART: usize = 16 * 1024;
 const PART_1: usize = MAX_UNSENT / 16;
-/// What is given to such a client waits for so long. Envoy stops reading where its own client does.
+/// Time limit for a client that reads nothing. Envoy stops reading if its own client does.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// After a failed accept (out of file descriptors): long enough for some to be closed.
+/// Pause after a failed accept (out of file descriptors): long enough for some to be closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// What HTTP/2 and HTTP/1.1 read of one request's headers. Above what Envoy lets through (60 KiB, and what it adds),
-/// so that a refusal is written by the router in the caller's protocol. Beyond this bound the HTTP library answers by
+/// Maximum size of one request's headers, over HTTP/2 and HTTP/1.1. It exceeds Envoy's limit (60 KiB, and what it
+/// adds), so that the router writes the refusal in the caller's protocol. Beyond this bound the HTTP library answers by
 /// itself: 431 (RFC 6585 section 5) with an empty body.
 const MAX_HEADER_BYTES: u32 = 256 * 1024;
 const MAX_HEADERS: usize = 512;
-/// File descriptors that are kept for everything but connections: stores, upstreams, workers.
+/// File descriptors reserved for everything but connections: stores, upstreams, workers.
 const SPARE_FILES: u64 = 512;
 
-/// How many connections a listener serves, and how long it waits for them.
+/// Bounds of a listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub connections: usize,
-    /// From accept to the headers of the first request.
+    /// Time from accept to the headers of the first request.
     pub first_request: Duration,
-    /// How long a client may take nothing of a response that is there for it.
+    /// Time for which a client may read nothing of an available response.
     pub unread: Duration,
 }
 
 impl Limits {
-    /// 10,000 connections, or as many as a quarter of the files this process may open.
+    /// Allows 10,000 connections, or a quarter of the files that this process may open.
     fn of_process() -> Limits {
-        // Four listeners may be in one process.
+        // One process may have four listeners.
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let share = files.map_or(u64::MAX, |files| files.saturating_sub(SPARE_FILES) / 4);
         let connections = usize::try_from(share.clamp(64, 10_000)).unwrap_or(10_000);
@@ -96,7 +96,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
     serve_within(listener, router, stop, grace, Limits::of_process()).await;
 }
 
-/// The same within other limits.
+/// Serves like [`serve`], within other limits.
 pub async fn serve_within(
     listener: TcpListener,
     router: Router,
@@ -104,13 +104,13 @@ pub async fn serve_within(
     grace: Duration,
     limits: Limits,
 ) {
-    let listening = Listening::new(router, limits);
+    let listening = ListenerState::new(router, limits);
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&listener) => accepted,
         };
-        let Some(connection) = listening.place(peer, &stop).await else { break };
+        let Some(connection) = listening.admit(peer, &stop).await else { break };
         let (stream, batches) = batch::batched(stream);
         let (socket, narrowed) = (batches.socket(), Arc::new(Once::new()));
         let narrow = move || narrowed.call_once(|| socket.keep_at_most(MAX_UNSENT));
@@ -120,7 +120,7 @@ pub async fn serve_within(
     listening.end(grace).await;
 }
 
-/// Serves `router` to processes of the platform that prove one of `roles` by a certificate; each request has the
+/// Serves `router` to processes of the platform whose certificate proves one of `roles`; each request has the
 /// [`Identity`] of its connection among its extensions.
 pub async fn serve_proved(
     listener: TcpListener,
@@ -133,27 +133,28 @@ pub async fn serve_proved(
     serve_secured(proved, router, |stream| identity(stream).map(Some), stop, grace).await;
 }
 
-/// Serves `router` over TLS to clients that show no certificate.
-pub async fn serve_shown(
+/// Serves `router` over TLS to clients without certificates.
+pub async fn serve_tls(
     listener: TcpListener,
     router: Router,
-    shown: Shown,
+    certificate: ServerCertificate,
     stop: CancellationToken,
     grace: Duration,
 ) {
-    let accepted = asp_peer::incoming_from_anybody(listener, shown);
+    let accepted = asp_peer::incoming_from_anybody(listener, certificate);
     serve_secured(accepted, router, |_| Some(None), stop, grace).await;
 }
 
-/// `who` says whose connection it is; without an answer it is closed.
+/// Serves accepted TLS connections. `who` returns the identity of a connection; if it returns nothing, the connection
+/// is closed.
 async fn serve_secured(
-    mut accepted: ReceiverStream<io::Result<TlsStream<Watched>>>,
+    mut accepted: ReceiverStream<io::Result<TlsStream<RevocableStream>>>,
     router: Router,
-    who: impl Fn(&TlsStream<Watched>) -> Option<Option<Identity>>,
+    who: impl Fn(&TlsStream<RevocableStream>) -> Option<Option<Identity>>,
     stop: CancellationToken,
     grace: Duration,
 ) {
-    let listening = Listening::new(router, Limits::of_process());
+    let listening = ListenerState::new(router, Limits::of_process());
     loop {
         let next = tokio::select! {
             () = stop.cancelled() => break,
@@ -162,9 +163,9 @@ async fn serve_secured(
         let Some(next) = next else { break };
         let Ok(stream) = next else { continue };
         let Some(identity) = who(&stream) else { continue };
-        // Err: it is gone already.
+        // Err: the peer is gone already.
         let Ok(address) = stream.get_ref().0.peer_addr() else { continue };
-        let Some(connection) = listening.place(address, &stop).await else { break };
+        let Some(connection) = listening.admit(address, &stop).await else { break };
         let (read, write) = tokio::io::split(stream);
         let (stream, batches) = batch::batched_halves(read, write);
         tokio::spawn(connection.run(stream, batches, || (), identity));
@@ -173,15 +174,15 @@ async fn serve_secured(
     listening.end(grace).await;
 }
 
-/// Whose connection it is, as its handshake has proved.
-fn identity(stream: &TlsStream<Watched>) -> Option<Identity> {
+/// Returns the identity that the handshake of a connection proved.
+fn identity(stream: &TlsStream<RevocableStream>) -> Option<Identity> {
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first())?;
     Identity::of(certificate).ok()
 }
 
-/// What the connections of one listener share.
-struct Listening {
+/// State that the connections of one listener share.
+struct ListenerState {
     router: Router,
     limits: Limits,
     connections: Connections,
@@ -189,42 +190,43 @@ struct Listening {
     graceful: GracefulShutdown,
 }
 
-impl Listening {
-    fn new(router: Router, limits: Limits) -> Listening {
+impl ListenerState {
+    fn new(router: Router, limits: Limits) -> ListenerState {
         let builder = Arc::new(builder(limits));
         let connections = Connections::new(limits.connections);
-        Listening { router, limits, connections, builder, graceful: GracefulShutdown::new() }
+        ListenerState { router, limits, connections, builder, graceful: GracefulShutdown::new() }
     }
 
-    /// A place for a connection that is there: an idle one goes only for such. `None`: the listener ends.
-    async fn place(&self, peer: SocketAddr, stop: &CancellationToken) -> Option<Served> {
-        let place = stop.run_until_cancelled(self.connections.place()).await?;
+    /// Acquires a permit for an accepted connection, so that an idle one is closed only for an actual connection.
+    /// `None` if the listener stops.
+    async fn admit(&self, peer: SocketAddr, stop: &CancellationToken) -> Option<ServerConnection> {
+        let permit = stop.run_until_cancelled(self.connections.acquire()).await?;
         let (router, builder) = (self.router.clone(), Arc::clone(&self.builder));
         let watcher = self.graceful.watcher();
-        Some(Served { peer, place, limits: self.limits, watcher, builder, router })
+        Some(ServerConnection { peer, permit, limits: self.limits, watcher, builder, router })
     }
 
     /// Lets open requests finish for at most `grace`.
     async fn end(self, grace: Duration) {
         tokio::select! {
             () = self.graceful.shutdown() => {}
-            () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after the grace period and are closed now"),
+            () = tokio::time::sleep(grace) => tracing::warn!("open connections closed after the grace period"),
         }
     }
 }
 
-/// One connection.
-struct Served {
+/// Accepted connection, ready to run.
+struct ServerConnection {
     peer: SocketAddr,
-    place: Place,
+    permit: ConnectionPermit,
     limits: Limits,
     watcher: Watcher,
     builder: Arc<Builder<InPlace>>,
     router: Router,
 }
 
-impl Served {
-    /// `narrow` tells the kernel to keep little for the client, `identity` is what the peer has proved.
+impl ServerConnection {
+    /// Runs the connection. `narrow` limits the kernel's send buffer; `identity` is the peer's proved one.
     async fn run<R, W>(
         self,
         stream: Stream<R, W>,
@@ -235,8 +237,8 @@ impl Served {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let Served { peer, place, limits, watcher, builder, router } = self;
-        let usage = place.usage();
+        let ServerConnection { peer, permit, limits, watcher, builder, router } = self;
+        let usage = permit.usage();
         let service = tower::service_fn(move |mut request: Request<_>| {
             request.extensions_mut().insert(ConnectInfo(peer));
             if let Some(identity) = &identity {
@@ -244,7 +246,7 @@ impl Served {
             }
             let largest = match request.version() {
                 Version::HTTP_2 => PART,
-                // A connection has one response at a time.
+                // HTTP/1.1 has one response at a time.
                 _ => {
                     narrow();
                     PART_1
@@ -264,17 +266,17 @@ impl Served {
             ended = batches.of(watcher.watch(connection), limits.unread) => match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "connection broke"),
-                Err(Unread) => tracing::info!(
+                Err(ReadTimeout) => tracing::info!(
                     %peer,
                     seconds = limits.unread.as_secs(),
-                    "a connection is closed: its client reads nothing of what is there for it"
+                    "connection closed because its client does not read"
                 ),
             },
-            () = place.silent_for(limits.first_request) => {
-                tracing::debug!(%peer, "connection closed: it brought no request in time");
+            () = permit.silent_for(limits.first_request) => {
+                tracing::debug!(%peer, "connection closed because no request arrived in time");
             }
-            () = place.wanted() => {
-                tracing::debug!(%peer, "connection closed: it was idle and its place was needed");
+            () = permit.wanted() => {
+                tracing::debug!(%peer, "idle connection closed to make room for another one");
             }
         }
     }
@@ -285,7 +287,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 if let Err(error) = stream.set_nodelay(true) {
-                    tracing::debug!(%error, "TCP_NODELAY is not set");
+                    tracing::debug!(%error, "TCP_NODELAY could not be set");
                 }
                 return (stream, peer);
             }
@@ -294,7 +296,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
             Err(error) => {
                 tracing::error!(
                     %error,
-                    "a connection could not be accepted, trying again; raise the limit on open files if it is reached"
+                    "connection could not be accepted, retrying; raise the limit on open files if it is reached"
                 );
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }

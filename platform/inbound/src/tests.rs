@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// A hang guard.
+/// Time limit against a hanging test.
 const GUARD: Duration = Duration::from_secs(30);
 
 struct Server {
@@ -105,7 +105,7 @@ async fn a_connection_that_has_asked_once_is_not_closed_for_being_slow_to_answer
 
 #[tokio::test]
 async fn silent_connections_make_room_when_all_places_are_taken() {
-    // They would be closed for their silence after the guard only.
+    // Their own silence would close them only after the time limit.
     let server = start(hello(), 8, GUARD * 10).await;
     let mut silent = Vec::new();
     for _ in 0..40 {
@@ -124,7 +124,7 @@ async fn an_open_answer_keeps_its_connection_and_an_idle_one_makes_room() {
     let server = start(hello().route("/stream", get(streamed)), 2, GUARD * 10).await;
     let [one, two] = both();
     let mut open = one.get(format!("http://{}/stream", server.address)).send().await.unwrap();
-    // The second place: asked once, idle since.
+    // The second permit: one request, idle since.
     assert_eq!(ask(&two, server.address).await, "hello");
     for client in both() {
         assert_eq!(ask(&client, server.address).await, "hello", "in the place of an idle one");
@@ -196,7 +196,7 @@ async fn more_requests_than_a_turn_has_time_for_are_all_answered() {
     assert!(futures::future::join_all(asked).await.iter().all(|answer| answer == "hello"));
 }
 
-/// Says on a channel that it was dropped.
+/// Signals on a channel that it was dropped.
 struct Held(tokio::sync::mpsc::UnboundedSender<()>);
 
 impl Drop for Held {
@@ -205,7 +205,7 @@ impl Drop for Held {
     }
 }
 
-/// One large part, and something after it.
+/// Body with one large part, and something after it.
 #[tokio::test]
 async fn a_large_part_that_is_read_slowly_arrives_whole() {
     let unread = Duration::from_secs(2);
@@ -226,7 +226,7 @@ async fn a_large_part_that_is_read_slowly_arrives_whole() {
     let (mut read, mut paused) = (0, 0);
     while let Some(part) = response.chunk().await.unwrap() {
         read += part.len();
-        // At no moment as slow as one that is given up, and longer in all.
+        // Never as slow as a client that is given up, but longer in total.
         if read >= paused + (64 << 10) {
             paused = read;
             tokio::time::sleep(unread / 8).await;
@@ -236,7 +236,7 @@ async fn a_large_part_that_is_read_slowly_arrives_whole() {
     assert!(began.elapsed() > unread);
 }
 
-/// A stream of 16 KiB parts without an end, with `pause` before each.
+/// Returns an endless stream of 16 KiB parts, with `pause` before each.
 fn endless(pause: Duration, dropped: tokio::sync::mpsc::UnboundedSender<()>) -> Body {
     Body::from_stream(futures::stream::unfold(Held(dropped), move |held| async move {
         tokio::time::sleep(pause).await;
@@ -244,7 +244,7 @@ fn endless(pause: Duration, dropped: tokio::sync::mpsc::UnboundedSender<()>) -> 
     }))
 }
 
-/// Streams of that kind without a pause at `/fast`, and how many bytes they gave.
+/// Serves such streams without a pause at `/fast`, and counts the bytes they gave.
 fn counted(dropped: tokio::sync::mpsc::UnboundedSender<()>) -> (Router, Arc<AtomicUsize>) {
     let given = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&given);
@@ -273,7 +273,8 @@ async fn of_a_response_over_http_1_that_nobody_reads_little_waits_and_its_connec
     silent.write_all(b"GET /fast HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     assert!(tokio::time::timeout(GUARD, drops.recv()).await.unwrap().is_some());
     assert!(began.elapsed() >= unread);
-    // In the library, in the batch, and twice the number in the kernel, which counts what it spends on each packet too.
+    // Bytes in the library, in the batch, and twice the number in the kernel, which also counts its overhead for each
+    // packet.
     let most = MAX_UNSENT + 32 * 1024 + 2 * MAX_UNSENT + 64 * 1024;
     let given = given.load(Ordering::Relaxed);
     assert!(given <= most, "{given} bytes wait for a client that reads nothing");
@@ -288,7 +289,7 @@ async fn of_a_response_that_nobody_reads_little_waits_and_it_is_reset_and_its_ne
     let (dropped, mut drops) = tokio::sync::mpsc::unbounded_channel();
     let (kept, mut kept_drops) = tokio::sync::mpsc::unbounded_channel();
     let (router, given) = counted(dropped);
-    // Says nothing for longer than a client may read nothing.
+    // Silent for longer than a client may go without reading.
     let quiet = {
         let kept = kept.clone();
         move || {
@@ -316,7 +317,7 @@ async fn of_a_response_that_nobody_reads_little_waits_and_it_is_reset_and_its_ne
     let given_up = tokio::time::timeout(GUARD, drops.recv());
     let reads = async {
         loop {
-            // Slowly, but more often than a client has to.
+            // Slow, but more often than required of a client.
             tokio::time::sleep(unread / 100).await;
             slow.chunk().await.unwrap().unwrap();
         }
@@ -326,7 +327,7 @@ async fn of_a_response_that_nobody_reads_little_waits_and_it_is_reset_and_its_ne
         () = reads => unreachable!(),
     }
     assert!(began.elapsed() >= unread);
-    // What was on its way comes, then the reset instead of an end.
+    // Data in flight arrives, then the reset instead of an end.
     let mut read = 0;
     let error = loop {
         match silent.chunk().await {

@@ -1,9 +1,9 @@
-//! Ends the responses that nobody reads.
+//! Ends responses whose client does not read them.
 //!
-//! The HTTP library asks a body for nothing while what it gave before waits for the client, and it tells nobody; but a
-//! client that has stopped reading keeps what its stream holds, up to its call. Keeps true: a response whose last part
-//! was not taken for as long as a listener says is reset, and what it held is dropped; one that is quiet, and one that is
-//! read slowly, are not.
+//! The HTTP library requests nothing from a body while earlier parts wait for the client, and does not report it; but a
+//! client that stopped reading holds the resources of its stream, up to its call. Keeps true: a response whose last
+//! part is not taken within the listener's time limit is reset, and its resources are dropped; responses that are quiet
+//! or read slowly are not.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -13,21 +13,22 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 thread_local! {
-    /// Whether the body that was asked last on this thread gave a part that others follow; `None` since none was asked.
+    /// Whether the body that was polled last on this thread returned a part that others follow; `None` if none was
+    /// polled.
     static GAVE: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// A body was asked: it gave a part that is not its last, or it did not.
+/// Records that a body was polled, and whether it returned a part that is not its last.
 pub(super) fn asked(gave: bool) {
     GAVE.set(Some(gave));
 }
 
-/// The answering of one HTTP/2 request, which ends when nothing of the response is read for `longest`. Dropped, it
+/// Future that answers one HTTP/2 request and completes if nothing of the response is read for `longest`. Dropping it
 /// resets its stream.
 pub(super) struct WhileRead<F> {
     answering: Pin<Box<F>>,
     longest: Duration,
-    /// Until when the part that was given last has to be taken.
+    /// Deadline for taking the last returned part.
     until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -53,9 +54,9 @@ impl<F: Future<Output = ()>> Future for WhileRead<F> {
                     None => self.until = Some(Box::pin(sleep_until(until))),
                 }
             }
-            // It has nothing to say: all was taken.
+            // The body has nothing to send: everything was taken.
             Some(false) => self.until = None,
-            // It was not asked: as before.
+            // The body was not polled: no change.
             None => {}
         }
         let is_over = self.until.as_mut().is_some_and(|until| until.as_mut().poll(context).is_ready());
@@ -64,7 +65,7 @@ impl<F: Future<Output = ()>> Future for WhileRead<F> {
         }
         tracing::info!(
             seconds = self.longest.as_secs(),
-            "a response is reset: its client reads nothing of it"
+            "response reset because its client does not read it"
         );
         Poll::Ready(())
     }

@@ -1,9 +1,9 @@
-//! A bounded JSON reader (RFC 8259) that builds nothing.
+//! A bounded JSON reader (RFC 8259) that builds no tree.
 //!
-//! Owns syntax: one pass over the text, no recursion on input, depth at most [`MAX_DEPTH`], which is where
-//! `serde_json` stops too, so that edge and gateway accept the same texts. Refuses invalid UTF-8, byte order
-//! marks and control characters in strings. Accepts what the grammar accepts: lone surrogates in escapes
-//! (section 8.2), repeated keys (section 4) and numbers of any size (section 6); it reports the last two.
+//! Owns syntax: one pass over the text, no recursion on input, depth at most [`MAX_DEPTH`], the limit of `serde_json`,
+//! so that edge and gateway accept the same texts. Refuses invalid UTF-8, byte order marks and control characters in
+//! strings. Accepts everything that the grammar does: lone surrogates in escapes (section 8.2), repeated keys (section
+//! 4) and numbers of any size (section 6); it reports the last two.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,23 +12,23 @@ pub(crate) mod decode;
 
 pub use decode::decode;
 
-/// Deepest nesting accepted; one more level is a syntax error.
+/// Maximum nesting depth; one more level is a syntax error.
 pub const MAX_DEPTH: usize = 127;
-/// Most members of an object whose keys are compared; the envelope's objects have a handful.
+/// Maximum number of an object's keys that are compared; the envelope's objects have a handful.
 const MAX_MEMBERS: usize = 1024;
-/// Most members of an object whose keys are compared by sorting them.
+/// Maximum number of keys that are compared by sorting them.
 const SORTED_MEMBERS: usize = 32;
-/// A number this short without an exponent cannot exceed a double.
+/// Maximum length of a number without an exponent that is known to fit a double.
 const SURELY_FINITE_DIGITS: usize = 300;
 
-/// The text is not JSON.
+/// Error: the text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Syntax;
 
-/// A value that was read to its end.
+/// Value that was read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A string literal with its quotes.
+    /// String literal with its quotes.
     String(Text<'a>),
     Number(&'a str),
     Bool,
@@ -37,16 +37,16 @@ pub enum Value<'a> {
     Object,
 }
 
-/// A checked string literal.
+/// Checked string literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Text<'a> {
-    /// With the quotes.
+    /// Text of the literal with its quotes.
     pub literal: &'a str,
     escaped: bool,
 }
 
 impl<'a> Text<'a> {
-    /// The value without quotes and escapes; U+FFFD in place of a lone surrogate.
+    /// Returns the value without quotes and escapes; U+FFFD replaces a lone surrogate.
     pub fn unescape(self) -> Cow<'a, str> {
         if self.escaped {
             return Cow::Owned(decode::string(self.literal));
@@ -56,19 +56,20 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A position in a text.
+/// Position in a text.
 pub struct Cursor<'a> {
     text: &'a str,
     position: usize,
-    /// Open objects and arrays around the position.
+    /// Number of open objects and arrays around the position.
     depth: usize,
     /// Whether an object read by [`Cursor::object`] repeated a key or had too many.
     pub repeated_key: bool,
-    /// Whether a number was beyond a double.
+    /// Whether a number exceeded the range of a double.
     pub beyond_double: bool,
 }
 
-/// Few keys are sorted, which is cheaper; a sort of many reads long ones again and again, a hash each once.
+/// Whether a key occurs twice. Few keys are sorted, which is cheaper; many are hashed, because sorting would read long
+/// keys repeatedly.
 pub(crate) fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
     if keys.len() > SORTED_MEMBERS {
         let mut seen = HashSet::with_capacity(keys.len());
@@ -79,13 +80,13 @@ pub(crate) fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the beginning of `body`, which must be UTF-8.
+    /// Creates a cursor at the beginning of `body`, which must be UTF-8.
     pub fn new(body: &'a [u8]) -> Result<Cursor<'a>, Syntax> {
         let text = std::str::from_utf8(body).map_err(|_| Syntax)?;
         Ok(Cursor { text, position: 0, depth: 0, repeated_key: false, beyond_double: false })
     }
 
-    /// The next byte that is not white space.
+    /// Returns the next byte that is not white space.
     pub fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
             self.position += 1;
@@ -93,7 +94,7 @@ impl<'a> Cursor<'a> {
         self.byte()
     }
 
-    /// Refuses anything but white space up to the end.
+    /// Accepts only white space up to the end.
     pub fn end(&mut self) -> Result<(), Syntax> {
         self.peek().map_or(Ok(()), |_| Err(Syntax))
     }
@@ -118,7 +119,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads an object whose keys are not compared; `member` must read the value of the key it is given.
+    /// Reads an object without comparing its keys; `member` must read the value of the key it is given.
     pub fn object_with_keys(
         &mut self,
         mut member: impl FnMut(&mut Cursor<'a>, Text<'a>) -> Result<(), Syntax>,
@@ -145,20 +146,20 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// The text of the value that is read to its end.
+    /// Reads the next value to its end and returns its text.
     pub fn text(&mut self) -> Result<&'a str, Syntax> {
         let start = self.start();
         self.value()?;
         self.text_since(start)
     }
 
-    /// The position of the next value.
+    /// Returns the position of the next value.
     pub(crate) fn start(&mut self) -> usize {
         self.peek();
         self.position
     }
 
-    /// The text from a position that was passed to here.
+    /// Returns the text from `start` to the current position.
     pub(crate) fn text_since(&self, start: usize) -> Result<&'a str, Syntax> {
         self.text.get(start..self.position).ok_or(Syntax)
     }
@@ -179,7 +180,7 @@ impl<'a> Cursor<'a> {
         let mut objects: u128 = 0;
         let mut first = false;
         loop {
-            // At a value.
+            // A value follows.
             match self.peek().ok_or(Syntax)? {
                 open @ (b'{' | b'[') => {
                     self.open(open)?;
@@ -190,7 +191,7 @@ impl<'a> Cursor<'a> {
                     self.scalar()?;
                 }
             }
-            // After a value, or just inside a bracket: close what ends here.
+            // A value ended or a bracket was opened: close the brackets that end here.
             loop {
                 if self.depth == floor {
                     return Ok(());
@@ -214,7 +215,7 @@ impl<'a> Cursor<'a> {
         if self.depth > MAX_DEPTH { Err(Syntax) } else { Ok(()) }
     }
 
-    /// Moves to the next member or element of the innermost bracket; false when it was closed.
+    /// Moves to the next member or element of the innermost bracket; false if the bracket was closed.
     fn item(&mut self, close: u8, first: &mut bool) -> Result<bool, Syntax> {
         if self.peek() == Some(close) {
             self.position += 1;
@@ -274,7 +275,7 @@ impl<'a> Cursor<'a> {
         Ok(Text { literal, escaped })
     }
 
-    /// After a backslash.
+    /// Reads the rest of an escape, after its backslash.
     fn escape(&mut self) -> Result<(), Syntax> {
         let kind = self.byte().ok_or(Syntax)?;
         self.position += 1;
@@ -285,7 +286,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Four hex digits.
+    /// Reads four hex digits.
     fn unit(&mut self) -> Result<(), Syntax> {
         let digits = self.text.get(self.position..self.position + 4).ok_or(Syntax)?;
         if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -354,8 +355,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// How many bytes come before the next one that ends a string, escapes or is refused, as far as words of eight reach.
-/// Arguments are mostly text, and looking at each byte of it was most of what a scan cost.
+/// Returns the number of bytes before the next one that ends a string, escapes or is refused, as far as whole words of
+/// eight bytes go. Arguments are mostly text, and checking each byte of it took most of the time of a scan.
 fn plain_bytes(text: &[u8]) -> usize {
     let (words, _) = text.as_chunks::<8>();
     let mut plain = 0;
@@ -368,11 +369,12 @@ fn plain_bytes(text: &[u8]) -> usize {
     plain
 }
 
-/// The lowest bit set is the top bit of the first byte that is a quote, a backslash or below 0x20; 0 for none.
+/// Marks special bytes: the lowest bit set is the top bit of the first byte that is a quote, a backslash or below 0x20;
+/// 0 for none.
 fn special(word: u64) -> u64 {
     const ONES: u64 = u64::MAX / 0xff;
-    // A byte below `limit` borrows and so gets its top bit set (Mycroft's test); what it borrows can only mislead
-    // about the bytes after it.
+    // A byte below `limit` borrows and so gets its top bit set (Mycroft's test); the borrow can only corrupt the bytes
+    // after it.
     let below = |bytes: u64, limit: u64| bytes.wrapping_sub(ONES * limit) & !bytes;
     let quote = below(word ^ (ONES * u64::from(b'"')), 1);
     let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);

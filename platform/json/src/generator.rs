@@ -1,6 +1,6 @@
-//! Deterministic random JSON texts for tests of what reads JSON.
+//! Deterministic random JSON texts for tests of code that reads JSON.
 
-/// A xorshift generator; the same seed gives the same texts.
+/// Xorshift generator; the same seed yields the same texts.
 pub struct Generator {
     state: u64,
 }
@@ -64,12 +64,12 @@ const NUMBERS: [&str; 13] = [
 ];
 
 impl Generator {
-    /// A generator that begins with this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Generator {
         Generator { state: seed | 1 }
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -77,7 +77,7 @@ impl Generator {
         (self.state >> 11) as usize % bound
     }
 
-    /// One of the list.
+    /// Returns an element of the list.
     pub fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
         list.get(self.below(list.len())).copied().unwrap_or_default()
     }
@@ -86,7 +86,7 @@ impl Generator {
         self.pick(&["", "", "", " ", "\n\t"])
     }
 
-    /// A well-formed value with at most `depth` levels.
+    /// Returns a well-formed value with at most `depth` levels.
     pub fn value(&mut self, depth: usize) -> String {
         let kinds = if depth == 0 { 4 } else { 8 };
         let text = match self.below(kinds) {
@@ -112,7 +112,7 @@ impl Generator {
         format!("{space}\"{key}\"{space}:{}", self.value(depth))
     }
 
-    /// Leaves about half of the texts alone; else swaps, drops, doubles or inserts something.
+    /// Leaves about half of the texts unchanged; otherwise replaces, removes, truncates, doubles or inserts something.
     pub fn mutate(&mut self, text: &mut Vec<u8>) {
         for _ in 0..self.below(4).saturating_sub(1) {
             let at = self.below(text.len() + 1);

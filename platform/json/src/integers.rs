@@ -2,11 +2,11 @@
 
 use serde_json::{Number, Value};
 
-/// Largest integer whose neighbours a double still tells apart (RFC 7493 section 2.2).
+/// Largest integer that a double distinguishes from its neighbours (RFC 7493 section 2.2).
 const EXACT: f64 = 9_007_199_254_740_991.0;
 
-/// Makes integers of numbers without a fraction (`2.0`, `1e2`), as JSON Schema 2020-12 counts them (section 4.2.3), at
-/// every depth. Numbers that a double does not hold exactly stay as they are.
+/// Converts numbers without a fraction (`2.0`, `1e2`) to integers at every depth, as JSON Schema 2020-12 counts them
+/// (section 4.2.3). Numbers that a double does not represent exactly stay as they are.
 pub fn integers(value: &mut Value) {
     match value {
         Value::Number(number) => {

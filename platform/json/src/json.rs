@@ -1,4 +1,4 @@
-//! A JSON text with its view.
+//! A JSON text with its decoded view.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,10 +18,10 @@ mod patch;
 pub use members::{Members, elements, first_elements, members, named};
 use patch::patched;
 
-/// A JSON value that passes through. Its text is what is passed on; reading it as a [`Value`] reads its view, which is
-/// decoded when it is first read.
+/// JSON value that is passed on unchanged. Its text is passed on; reading it as a [`Value`] reads its view, which is
+/// decoded on first use.
 ///
-/// It is written by [`Json::raw`] alone: `serde_json::to_value` and `json!` cannot hold what a text holds.
+/// Only [`Json::raw`] writes it: `serde_json::to_value` and `json!` cannot represent every text.
 #[derive(Clone)]
 pub struct Json(Arc<Inner>);
 
@@ -31,7 +31,7 @@ struct Inner {
 }
 
 impl Json {
-    /// Reads a whole text.
+    /// Parses a whole text.
     pub fn parse(text: &[u8]) -> Result<Json, Syntax> {
         let mut cursor = Cursor::new(text)?;
         cursor.value()?;
@@ -39,7 +39,7 @@ impl Json {
         raw(std::str::from_utf8(text).map_err(|_| Syntax)?.trim()).map(Json::of)
     }
 
-    /// A part of a text that was read; null for what is no JSON.
+    /// Wraps a part of a text that was read; null if it is not JSON.
     pub fn part(text: &str) -> Json {
         raw(text).map_or_else(|Syntax| Json::from(Value::Null), Json::of)
     }
@@ -48,12 +48,12 @@ impl Json {
         Json(Arc::new(Inner { raw, view: OnceLock::new() }))
     }
 
-    /// The same text with another view: what it means with the defaults of a schema, for one.
+    /// Returns the same text with another view, for example with the defaults of a schema filled in.
     pub fn viewed_as(&self, view: Value) -> Json {
         Json(Arc::new(Inner { raw: self.0.raw.clone(), view: OnceLock::from(view) }))
     }
 
-    /// The text for a value that was made of this one's view: every part that is the same has its text as it was.
+    /// Returns the text for a value derived from this one's view: every unchanged part keeps its text.
     pub fn changed_to(&self, value: Value) -> Json {
         if value == *self.view() {
             return self.viewed_as(value);
@@ -63,7 +63,7 @@ impl Json {
             .map_or_else(|Syntax| Json::from(value.clone()), |raw| Json::of(raw).viewed_as(value.clone()))
     }
 
-    /// The same value without white space between its tokens.
+    /// Returns the same value without white space between its tokens.
     pub fn compact(&self) -> Json {
         let (mut in_string, mut is_escaped) = (false, false);
         let mut text = self.text().to_owned();
@@ -80,38 +80,38 @@ impl Json {
         Json::part(&text)
     }
 
-    /// The text, on one line.
+    /// Returns the text, on one line.
     pub fn text(&self) -> &str {
         self.0.raw.get()
     }
 
-    /// The text, to be written by serde_json.
+    /// Returns the text in the form that serde_json writes.
     pub fn raw(&self) -> &RawValue {
         &self.0.raw
     }
 
-    /// The decoded view.
+    /// Returns the decoded view.
     pub fn view(&self) -> &Value {
         self.0.view.get_or_init(|| decode(self.text()).unwrap_or_default())
     }
 
-    /// The view, where it was read by now.
+    /// Returns the view if it has been decoded.
     pub fn read_view(&self) -> Option<&Value> {
         self.0.view.get()
     }
 
-    /// A member of an object with its text; of equal keys the last.
+    /// Returns a member of an object with its text; the last of equal keys.
     pub fn member(&self, name: &str) -> Option<Json> {
         let [found] = named(self.text(), [name])?;
         found.map(Json::part)
     }
 
-    /// The elements of an array with their texts.
+    /// Returns the elements of an array with their texts.
     pub fn elements(&self) -> Option<Vec<Json>> {
         Some(elements(self.text())?.into_iter().map(Json::part).collect())
     }
 
-    /// The value at a JSON Pointer (RFC 6901), with its text.
+    /// Returns the value at a JSON Pointer (RFC 6901), with its text.
     pub fn pointed(&self, pointer: &str) -> Option<Json> {
         if pointer.is_empty() {
             return Some(self.clone());
@@ -128,13 +128,13 @@ impl Json {
     }
 }
 
-/// An array index as RFC 6901 writes it.
+/// Parses an array index in the form of RFC 6901.
 fn index(token: &str) -> Option<usize> {
     let is_plain = token == "0" || !token.starts_with(['0', '+']);
     token.parse().ok().filter(|_| is_plain)
 }
 
-/// The text on one line: outside of strings a line break is white space, and in strings there is none.
+/// Puts the text on one line: line breaks occur only outside of strings, where they are white space.
 fn raw(text: &str) -> Result<Box<RawValue>, Syntax> {
     let line = match text.contains(['\n', '\r']) {
         true => Cow::Owned(text.replace(['\n', '\r'], " ")),
@@ -143,8 +143,8 @@ fn raw(text: &str) -> Result<Box<RawValue>, Syntax> {
     RawValue::from_string(line.into_owned()).map_err(|_| Syntax)
 }
 
-/// A text without the byte order mark that some servers put before their JSON: a reader may ignore it (RFC 8259 section
-/// 8.1), and [`Json::parse`] does not.
+/// Strips the byte order mark that some servers put before their JSON: a reader may ignore it (RFC 8259 section 8.1),
+/// and [`Json::parse`] does not.
 pub fn unmarked(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
@@ -163,7 +163,7 @@ pub fn raw_values<S: Serializer>(values: &[Json], serializer: S) -> Result<S::Ok
     array.end()
 }
 
-/// Writes a value as its text, and none as null.
+/// Writes a value as its text, and `None` as null.
 pub fn raw_option<S: Serializer>(value: &Option<Json>, serializer: S) -> Result<S::Ok, S::Error> {
     value.as_ref().map(Json::raw).serialize(serializer)
 }
@@ -178,16 +178,16 @@ impl Deref for Json {
 
 impl From<Value> for Json {
     fn from(value: Value) -> Json {
-        // A value has a text.
+        // Every value has a text.
         let raw = to_raw_value(&value).unwrap_or_else(|_| RawValue::NULL.to_owned());
         Json(Arc::new(Inner { raw, view: OnceLock::from(value) }))
     }
 }
 
-/// Without a view, which would hold the text again.
+/// Creates no view, which would hold the text a second time.
 impl From<&str> for Json {
     fn from(text: &str) -> Json {
-        // A text has its JSON.
+        // Every text can be written as JSON.
         Json::of(to_raw_value(text).unwrap_or_else(|_| RawValue::NULL.to_owned()))
     }
 }
@@ -213,11 +213,11 @@ impl From<u64> for Json {
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
-        Json::parse(raw.get().as_bytes()).map_err(|Syntax| D::Error::custom("no JSON, or too deep"))
+        Json::parse(raw.get().as_bytes()).map_err(|Syntax| D::Error::custom("not JSON, or nested too deep"))
     }
 }
 
-/// Compares by value, as the view has it.
+/// Compares by value, as decoded in the view.
 impl PartialEq for Json {
     fn eq(&self, other: &Json) -> bool {
         self.text() == other.text() || self.view() == other.view()

@@ -1,7 +1,7 @@
-//! JSON values that a decoder of doubles and Unicode strings changes or refuses: one table for the tests of all that passes
-//! JSON on (I-14).
+//! JSON values that a decoder with doubles and Unicode strings changes or rejects: one table for the tests of all code
+//! that passes JSON on (I-14).
 
-/// A kind of value, with one value of it.
+/// Kind of value, with an example.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub name: &'static str,
@@ -9,7 +9,7 @@ pub struct Kind {
     pub text: &'static str,
 }
 
-/// Kinds that RFC 8259 allows and that a decoder with doubles, Unicode strings and unique keys does not write again as they were.
+/// Kinds that RFC 8259 allows and that a decoder with doubles, Unicode strings and unique keys does not reproduce.
 pub const KINDS: [Kind; 12] = [
     Kind { name: "a 128-bit integer", text: "340282366920938463463374607431768211455" },
     Kind { name: "a negative 128-bit integer", text: "-170141183460469231731687303715884105728" },
@@ -26,7 +26,7 @@ pub const KINDS: [Kind; 12] = [
 ];
 
 impl Kind {
-    /// An object with the value: the value itself where it is one.
+    /// Returns an object with the value, or the value itself if it is an object.
     pub fn object(&self) -> String {
         match self.text.starts_with('{') {
             true => self.text.to_owned(),
@@ -35,13 +35,13 @@ impl Kind {
     }
 }
 
-/// One object with a value of each kind, and with equal keys of its own.
+/// Returns one object with a value of each kind, and with equal keys of its own.
 pub fn all() -> String {
     let members: Vec<String> = KINDS.iter().map(|kind| format!(r#""{}":{}"#, kind.name, kind.text)).collect();
     format!(r#"{{"a":1,{},"\u0061":2}}"#, members.join(","))
 }
 
-/// An object with one string of so many ASCII letters and a lone surrogate.
+/// Returns an object with one string of so many ASCII letters and a lone surrogate.
 pub fn long(letters: usize) -> String {
     format!(r#"{{"value":"{}\ud800"}}"#, "y".repeat(letters))
 }

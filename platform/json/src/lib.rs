@@ -1,12 +1,12 @@
-//! JSON that passes through: its text as it was written, and a decoded view for whoever has to judge it.
+//! JSON that is passed on unchanged: its original text, and a decoded view for code that evaluates it.
 //!
-//! A `serde_json::Value` holds integers of 64 bits, doubles and Unicode strings, and each key once. A JSON text
-//! holds more (RFC 8259 sections 4, 6 and 8.2). What the platform passes on is therefore the text ([`Json`]); schemas,
-//! policy and code that runs here read the view, in which numbers are rounded, a lone surrogate is U+FFFD and the last
-//! of equal keys counts.
+//! A `serde_json::Value` holds integers of 64 bits, doubles and Unicode strings, and each key once. A JSON text can
+//! hold more (RFC 8259 sections 4, 6 and 8.2). The platform therefore passes on the text ([`Json`]); schemas, policy
+//! and code that runs here read the view, in which numbers are rounded, a lone surrogate is U+FFFD and the last of
+//! equal keys counts.
 //!
 //! Keeps true: a text is on one line, so that it fits an event stream and a line protocol; no text nests deeper than
-//! [`MAX_DEPTH`]; what changes one part of a view leaves the text of every other part as it was.
+//! [`MAX_DEPTH`]; changing one part of a view leaves the text of every other part as it was.
 
 mod cursor;
 #[cfg(feature = "testkit")]

@@ -1,12 +1,12 @@
-//! The parts of a text that its view does not hold.
+//! The parts of a text that its view does not represent.
 
 use std::borrow::Cow;
 
 use crate::cursor::decode::{escape_length, is_lone_surrogate};
 use crate::cursor::{Cursor, Syntax, Value, has_repeated};
 
-/// The parts of a text that its view holds otherwise, as they are written and in their order: numbers that are rounded,
-/// strings with a lone surrogate, objects with equal keys. None for most texts. Reads the text once.
+/// Returns the parts of a text that its view represents differently, as written and in order: rounded numbers, strings
+/// with a lone surrogate, objects with equal keys. Empty for most texts. Reads the text once.
 pub fn losses(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut read = || {
@@ -18,7 +18,7 @@ pub fn losses(text: &str) -> Vec<&str> {
     read.map_or_else(|Syntax| Vec::new(), |()| found)
 }
 
-/// Adds the losses of the next value. A cursor nests no deeper than its bound, so this does not either.
+/// Adds the losses of the next value. The recursion is bounded by the cursor's depth limit.
 fn of_value<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<(), Syntax> {
     match cursor.peek() {
         Some(b'{') => of_object(cursor, found),
@@ -39,7 +39,7 @@ fn of_object<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<()
         of_value(cursor, found)
     })?;
     if are_other_in_view(keys) {
-        // The whole object counts, with the losses in it.
+        // The whole object counts, including the losses in it.
         found.truncate(before);
         found.push(cursor.text_since(start)?);
     }
@@ -47,11 +47,11 @@ fn of_object<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<()
 }
 
 fn are_other_in_view(keys: Vec<Cow<'_, str>>) -> bool {
-    // A key with a lone surrogate is another key in the view.
+    // A key with a lone surrogate is a different key in the view.
     keys.iter().any(|key| key.contains('\u{fffd}')) || has_repeated(keys)
 }
 
-/// A scalar that its view holds otherwise.
+/// Returns a scalar that the view represents differently.
 fn lost(scalar: Value<'_>) -> Option<&str> {
     match scalar {
         Value::Number(number) => is_rounded(number).then_some(number),
@@ -66,7 +66,8 @@ fn is_rounded(number: &str) -> bool {
     }
     let mantissa = number.split(['e', 'E']).next().unwrap_or_default();
     let digits = mantissa.trim_start_matches(['-', '0', '.']).bytes().filter(u8::is_ascii_digit).count();
-    // Every decimal of so many digits comes back from a double (IEEE 754 binary64), unless it is beyond one.
+    // Every decimal with so many digits survives a conversion to a double and back (IEEE 754 binary64), unless it is
+    // out of range.
     digits > 15 || !number.parse::<f64>().is_ok_and(f64::is_normal) && digits > 0
 }
 

@@ -5,30 +5,30 @@ use std::collections::HashSet;
 
 use crate::cursor::{Cursor, Syntax};
 
-/// The JSON Pointer (RFC 6901) of the first key that its object has already, at any depth. Keys are equal as the view has
-/// them: without escapes, and with U+FFFD in place of a lone surrogate. Reads the text once.
+/// Returns the JSON Pointer (RFC 6901) of the first repeated key, at any depth. Keys are compared as in the view:
+/// without escapes, and with U+FFFD in place of a lone surrogate. Reads the text once.
 pub fn repeated(text: &str) -> Option<String> {
     let mut search = Search { path: Vec::new(), found: None };
     let mut cursor = Cursor::new(text.as_bytes()).ok()?;
-    // The search stops by an error.
+    // An error stops the search.
     search.value(&mut cursor).err()?;
     search.found
 }
 
-/// A step from a value to one in it.
-enum Step<'a> {
+/// Step from a value to one of its parts.
+enum PointerStep<'a> {
     Key(Cow<'a, str>),
     Index(usize),
 }
 
 struct Search<'a> {
-    /// The way to the value that is read.
-    path: Vec<Step<'a>>,
+    /// Path to the value being read.
+    path: Vec<PointerStep<'a>>,
     found: Option<String>,
 }
 
 impl<'a> Search<'a> {
-    /// Reads the next value. A cursor nests no deeper than its bound, so this does not either.
+    /// Reads the next value. The recursion is bounded by the cursor's depth limit.
     fn value(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Syntax> {
         match cursor.peek() {
             Some(b'{') => self.object(cursor),
@@ -41,7 +41,7 @@ impl<'a> Search<'a> {
         let mut keys: HashSet<Cow<'a, str>> = HashSet::new();
         cursor.object_with_keys(|cursor, key| {
             let key = key.unescape();
-            self.path.push(Step::Key(key.clone()));
+            self.path.push(PointerStep::Key(key.clone()));
             if !keys.insert(key) {
                 self.found = Some(self.pointer());
                 return Err(Syntax);
@@ -55,7 +55,7 @@ impl<'a> Search<'a> {
     fn array(&mut self, cursor: &mut Cursor<'a>) -> Result<(), Syntax> {
         let mut index = 0;
         cursor.array(|cursor| {
-            self.path.push(Step::Index(index));
+            self.path.push(PointerStep::Index(index));
             index += 1;
             self.value(cursor)?;
             self.path.pop();
@@ -64,9 +64,9 @@ impl<'a> Search<'a> {
     }
 
     fn pointer(&self) -> String {
-        let token = |step: &Step<'a>| match step {
-            Step::Key(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
-            Step::Index(index) => format!("/{index}"),
+        let token = |step: &PointerStep<'a>| match step {
+            PointerStep::Key(key) => format!("/{}", key.replace('~', "~0").replace('/', "~1")),
+            PointerStep::Index(index) => format!("/{index}"),
         };
         self.path.iter().map(token).collect()
     }

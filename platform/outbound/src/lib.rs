@@ -1,9 +1,10 @@
 //! Outgoing HTTP: two clients, one that reaches public addresses only and one for allow-listed upstreams.
 //!
-//! An allow-list entry `{name, url, primitives}` lets the specs that it serves write `http(s)://name/…`: the request goes to
-//! the entry's scheme, host and port, with the spec's path, which stays at or below the entry's. Keeps true: a listed name
-//! serves the primitives that its entry names and is never looked up as a public one; no redirects, no proxies of the
-//! environment, no cookies, no compressed answers; a name is resolved once per connection and every address is checked.
+//! An allow-list entry `{name, url, primitives}` lets specs of these primitives use `http(s)://name/…`: the request
+//! goes to the entry's scheme, host and port, with the spec's path, which stays at or below the entry's. Keeps true: a
+//! listed name serves only the primitives that its entry names and is never looked up as a public one; no redirects, no
+//! proxies from the environment, no cookies, no compressed responses; a name is resolved once per connection and every
+//! address is checked.
 
 mod path;
 
@@ -18,11 +19,11 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, Url, redirect};
 
-/// A dead host must not hold a call for longer.
+/// Connection timeout: a dead host must not hold a call for longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest silence of an upstream.
+/// Maximum silence of an upstream.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
-/// Idle connections kept per host.
+/// Maximum number of idle connections kept per host.
 const IDLE_PER_HOST: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
@@ -40,20 +41,20 @@ pub enum OutboundError {
     Path,
 }
 
-/// The primitive a request is sent for.
+/// Primitive that a request is sent for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedBy<'a> {
     pub server: &'a str,
     pub primitive: &'a str,
 }
 
-/// The two clients.
+/// The two HTTP clients.
 pub struct Outbound {
     public: Client,
     listed: Client,
 }
 
-/// Where a request goes and with which client.
+/// Target of a request and the client to use.
 pub struct Destination<'a> {
     pub client: &'a Client,
     pub url: Url,
@@ -64,15 +65,16 @@ impl Outbound {
         Outbound::with_silence(READ_TIMEOUT)
     }
 
-    /// Bears a longer silence of upstreams.
+    /// Creates clients that tolerate a longer silence of upstreams.
     pub fn with_silence(silence: Duration) -> Result<Outbound, OutboundError> {
-        // Without a word of it a service may compress its answers (RFC 9110 section 12.5.3), and nothing here undoes that.
+        // Without this header a service may compress its responses (RFC 9110 section 12.5.3), which are not decompressed.
         let plain = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
         let builder = || {
             Client::builder()
                 .default_headers(plain.clone())
                 .redirect(redirect::Policy::none())
-                // A proxy would resolve the names itself: addresses would go unchecked, and keys to whoever runs it.
+                // A proxy would resolve the names itself: addresses would go unchecked, and its operator would see
+                // keys.
                 .no_proxy()
                 .connect_timeout(CONNECT_TIMEOUT)
                 .read_timeout(silence)
@@ -80,17 +82,20 @@ impl Outbound {
                 .user_agent(concat!("asp/", env!("CARGO_PKG_VERSION")))
         };
         Ok(Outbound {
-            public: builder().dns_resolver(Arc::new(PublicOnly)).build().map_err(OutboundError::Client)?,
+            public: builder()
+                .dns_resolver(Arc::new(PublicResolver))
+                .build()
+                .map_err(OutboundError::Client)?,
             listed: builder().build().map_err(OutboundError::Client)?,
         })
     }
 
-    /// Where the operator's own settings say; never for what a spec or a caller wrote.
+    /// Returns the destination for a URL from the operator's own settings; never for one from a spec or a caller.
     pub fn trusted(&self, url: &str) -> Result<Destination<'_>, OutboundError> {
         Ok(Destination { client: &self.listed, url: Url::parse(url).map_err(|_| OutboundError::Url)? })
     }
 
-    /// Checks `url`, or sends it to the allow-list entry that its host names, if that serves the primitive.
+    /// Checks `url`, or resolves it to the allow-list entry that its host names, if that entry serves the primitive.
     pub fn destination(
         &self,
         url: &str,
@@ -134,8 +139,8 @@ impl Outbound {
         Err(denied)
     }
 
-    /// A public https URL, or one below an origin that the operator lists (`scheme://host[:port]`), which may be plain
-    /// http or private.
+    /// Returns the destination for a public https URL, or for one at an origin that the operator lists
+    /// (`scheme://host[:port]`), which may be plain http or private.
     pub fn of_origins(&self, url: &str, origins: &[String]) -> Result<Destination<'_>, OutboundError> {
         let url = Url::parse(url).map_err(|_| OutboundError::Url)?;
         let origin = url.origin();
@@ -153,7 +158,7 @@ impl Outbound {
         if url.scheme() != "https" || has_credentials || matches!(url.port(), Some(0 | 25)) {
             return Err(OutboundError::Denied);
         }
-        // A literal address never meets the resolver.
+        // A literal address never reaches the resolver.
         let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
         if literal.is_ok_and(|address| !is_public(address)) {
             return Err(OutboundError::Denied);
@@ -162,7 +167,7 @@ impl Outbound {
     }
 }
 
-/// Reads a response's body of at most `most` bytes; `Err` says what went wrong, without addresses.
+/// Reads a response body of at most `most` bytes; `Err` says what went wrong, without addresses.
 pub async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, &'static str> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|_| "the service broke off its answer")? {
@@ -174,10 +179,10 @@ pub async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, &'stat
     Ok(body)
 }
 
-/// Resolves names, and refuses a name with any address that is not public.
-struct PublicOnly;
+/// Resolver that refuses a name with any address that is not public.
+struct PublicResolver;
 
-impl Resolve for PublicOnly {
+impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
@@ -274,7 +279,7 @@ mod tests {
             (&["crm/fi*"][..], true),
             (&["*"][..], true),
             (&["other/*", "crm/find-all"][..], false),
-            // Nobody, and as little as ever by its address or over TLS as a public name.
+            // No primitive, and still no access by its address or over TLS as a public name.
             (&[][..], false),
         ] {
             let upstreams = [upstream("http://127.0.0.1:3001", patterns)];
@@ -313,7 +318,7 @@ mod tests {
         assert!(denied, "{error:?}");
     }
 
-    /// The test runs itself again with an environment that names a proxy: a process's own is not to be changed.
+    /// The test runs itself again with an environment that names a proxy, because a process must not change its own.
     #[tokio::test]
     async fn a_proxy_that_the_environment_names_is_not_used() {
         const TARGET: &str = "ASP_TEST_OUTBOUND_TARGET";
@@ -339,7 +344,7 @@ mod tests {
         assert!(done.status.success() && said.contains("1 passed"), "{said}");
     }
 
-    /// A server that answers every connection with `status`; its URL.
+    /// Starts a server that answers every connection with `status`; returns its URL.
     async fn answering(status: u16) -> String {
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,13 +1,13 @@
-//! Whether the path of a request stays at or below the path that an operator opened.
+//! Whether the path of a request stays at or below a path that the operator allows.
 //!
-//! Keeps true: whatever a service decodes on its way to a file or a route, it stays below: percent-encoding is undone as
-//! often as it is found, `\\` counts as `/`, parameters of a segment (`..;x`) are cut off, and what is still a dot segment
-//! then is refused.
+//! Keeps true: however often a service decodes a path on its way to a file or a route, the result stays below:
+//! percent-encoding is undone as long as there is any, `\\` counts as `/`, parameters of a segment (`..;x`) are cut
+//! off, and any remaining dot segment is refused.
 
-/// Most times that a path is decoded; one that is still encoded then is refused.
+/// Maximum number of times that a path is decoded; one that is still encoded after that is refused.
 const MAX_ROUNDS: usize = 4;
 
-/// Whether `path`, as a URL has it, is `prefix` or lies below it.
+/// Whether `path`, in the form of a URL, is `prefix` or lies below it.
 pub(super) fn is_below(path: &str, prefix: &str) -> bool {
     let prefix = prefix.trim_end_matches('/');
     if prefix.is_empty() {
@@ -22,7 +22,7 @@ pub(super) fn is_below(path: &str, prefix: &str) -> bool {
         && starts_with(&slashed, prefix.as_bytes())
 }
 
-/// Whether `path` begins with `prefix`, which ends where a segment ends.
+/// Whether `path` begins with `prefix`, which must end at the end of a segment.
 fn starts_with(path: &[u8], prefix: &[u8]) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }

@@ -1,7 +1,7 @@
-//! The server's side: connections whose peer has proved a role that is taken here, or of anybody where people come.
+//! The server's side: connections whose peer proved an accepted role, or of any client where people connect.
 //!
-//! Bounds: `MAX_HANDSHAKES` at once, each for at most `HANDSHAKE`. A peer that says nothing, or that is not
-//! taken, costs its own connection only.
+//! Bounds: `MAX_HANDSHAKES` at once, each for at most `HANDSHAKE`. A peer that is silent or refused costs only its own
+//! connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,49 +16,55 @@ use tokio_rustls::rustls::{CertificateError, Error, ServerConfig};
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::{Peer, Role, Shown, Watched};
+use crate::{Peer, RevocableStream, Role, ServerCertificate};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const MAX_HANDSHAKES: usize = 4_096;
-/// Connections that have proved themselves and wait for the server to take them.
+/// Maximum number of connections that completed the handshake and wait for the server.
 const WAITING: usize = 16;
-/// After a failed accept (out of file descriptors): long enough for some to be closed.
+/// Pause after a failed accept (out of file descriptors): long enough for some to be closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is let in.
+/// Remedy for a certificate whose role is not accepted.
+const WRONG_ROLE: &str =
+    "its certificate is not for this; give that process one whose role may connect here, or stop it";
+
+/// Admission rule of a listener.
 #[derive(Clone)]
 enum Door {
     Proved(Peer, &'static [Role]),
-    Anybody(Shown),
+    Anybody(ServerCertificate),
 }
 
 impl Door {
     fn settings(&self) -> Arc<ServerConfig> {
         match self {
             Door::Proved(peer, _) => peer.server(),
-            Door::Anybody(shown) => shown.server(),
+            Door::Anybody(certificate) => certificate.server(),
         }
     }
 }
 
-/// The connections of `listener` whose peers may act as one of `roles`, until the stream is dropped.
+/// Returns the connections of `listener` whose peers may act as one of `roles`; the listener closes when the stream is
+/// dropped.
 pub fn incoming(
     listener: TcpListener,
     peer: Peer,
     roles: &'static [Role],
-) -> ReceiverStream<io::Result<TlsStream<Watched>>> {
+) -> ReceiverStream<io::Result<TlsStream<RevocableStream>>> {
     connections(listener, Door::Proved(peer, roles))
 }
 
-/// The connections of `listener`, whose peers show no certificate, until the stream is dropped.
+/// Returns the connections of `listener`, whose peers have no certificate; the listener closes when the stream is
+/// dropped.
 pub fn incoming_from_anybody(
     listener: TcpListener,
-    shown: Shown,
-) -> ReceiverStream<io::Result<TlsStream<Watched>>> {
-    connections(listener, Door::Anybody(shown))
+    certificate: ServerCertificate,
+) -> ReceiverStream<io::Result<TlsStream<RevocableStream>>> {
+    connections(listener, Door::Anybody(certificate))
 }
 
-fn connections(listener: TcpListener, door: Door) -> ReceiverStream<io::Result<TlsStream<Watched>>> {
+fn connections(listener: TcpListener, door: Door) -> ReceiverStream<io::Result<TlsStream<RevocableStream>>> {
     let (proved, receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         tokio::select! {
@@ -69,9 +75,9 @@ fn connections(listener: TcpListener, door: Door) -> ReceiverStream<io::Result<T
     ReceiverStream::new(receiver)
 }
 
-type Proved = mpsc::Sender<io::Result<TlsStream<Watched>>>;
+type StreamSender = mpsc::Sender<io::Result<TlsStream<RevocableStream>>>;
 
-async fn accept(listener: TcpListener, door: &Door, proved: &Proved) {
+async fn accept(listener: TcpListener, door: &Door, proved: &StreamSender) {
     let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
     loop {
         // Err: the semaphore is never closed.
@@ -81,7 +87,7 @@ async fn accept(listener: TcpListener, door: &Door, proved: &Proved) {
             // The peer's fault: it is gone already.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                tracing::error!(%error, "a connection could not be accepted and the next try comes after a pause: if the limit on open files is reached, raise it");
+                tracing::error!(%error, "connection could not be accepted, retrying; raise the limit on open files if it is reached");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
@@ -98,21 +104,20 @@ async fn accept(listener: TcpListener, door: &Door, proved: &Proved) {
     }
 }
 
-async fn prove(stream: TcpStream, address: SocketAddr, door: &Door) -> Option<TlsStream<Watched>> {
+async fn prove(stream: TcpStream, address: SocketAddr, door: &Door) -> Option<TlsStream<RevocableStream>> {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "TCP_NODELAY is not set");
+        tracing::debug!(%error, "TCP_NODELAY could not be set");
     }
-    let (stream, end) = Watched::new(stream);
+    let (stream, end) = RevocableStream::new(stream);
     let stream = match timeout(HANDSHAKE, TlsAcceptor::from(door.settings()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        // Probes of whoever looks only whether the port is open do so every few seconds.
+        // Port probes do this every few seconds.
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
             tracing::debug!(peer = %address, "connection closed before its TLS handshake");
             return None;
         }
         Ok(Err(error)) => {
-            let way_out = way_out(&error);
-            tracing::info!(peer = %address, %error, "connection refused: {way_out}");
+            tracing::info!(peer = %address, %error, remedy = remedy(&error), "connection refused");
             return None;
         }
         Err(_) => {
@@ -128,14 +133,14 @@ async fn prove(stream: TcpStream, address: SocketAddr, door: &Door) -> Option<Tl
             Some(stream)
         }
         Err(reason) => {
-            tracing::warn!(peer = %address, %reason, "connection refused: its certificate is not for this; give that process one whose role may connect here, or stop it");
+            tracing::warn!(peer = %address, %reason, remedy = WRONG_ROLE, "connection refused");
             None
         }
     }
 }
 
-/// What to do about a handshake that failed, if the other side is the platform's.
-fn way_out(error: &io::Error) -> &'static str {
+/// Returns the remedy for a failed handshake, if the other side belongs to the platform.
+fn remedy(error: &io::Error) -> &'static str {
     let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
     match error {
         Some(Error::InvalidCertificate(CertificateError::Revoked)) => {
@@ -145,14 +150,14 @@ fn way_out(error: &io::Error) -> &'static str {
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         )) => "its certificate has expired; renew it",
         Some(Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)) => {
-            "its authority has no list in the file of revoked certificates; add that, or give that process a certificate of \
+            "its authority has no list in the file of revoked certificates; add one, or give that process a certificate of \
              another authority"
         }
         Some(Error::InvalidCertificate(_) | Error::NoCertificatesPresented) => {
-            "no certificate of the platform's authority; give that process one, if it is the platform's"
+            "it has no certificate of the platform's authority; give it one if it belongs to the platform"
         }
         _ => {
-            "the TLS handshake failed; the other side may not take this process's certificate, or speak no TLS"
+            "the TLS handshake failed; the other side may not accept this process's certificate, or not use TLS"
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Accounts of this machine whose processes are taken without a certificate.
+//! Accounts of this machine whose processes are accepted without a certificate.
 //!
-//! The kernel says whose a socket is (proc_pid_net(5), `tcp` and `tcp6`), whatever its process says of itself. Keeps true: only a
-//! connection that is open at both ends on this machine is somebody's; one that nobody is found for is nobody's.
+//! The kernel reports the owner of a socket (proc_pid_net(5), `tcp` and `tcp6`), whatever its process claims. Keeps
+//! true: only a connection with both ends open on this machine has an owner; a connection without an owner is not
+//! accepted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,42 +12,42 @@ use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 
 const ROOT: u32 = 0;
 
-/// The account of this process, root, and those that the operator lists.
+/// Accepted accounts: that of this process, root, and those that the operator lists.
 #[derive(Clone, Debug)]
 pub struct Accounts(Arc<[u32]>);
 
 impl Accounts {
-    /// `listed`: user ids.
+    /// Accepts the `listed` user ids in addition.
     pub fn new(listed: &[u32]) -> Accounts {
         let own = rustix::process::geteuid().as_raw();
         Accounts([own, ROOT].iter().chain(listed).copied().collect())
     }
 
-    /// Whether the process that opened this connection is one of theirs; the error says whose it is. Reads the kernel's table of
-    /// sockets whole.
+    /// Checks that the process that opened this connection belongs to one of the accounts; the error names the owner.
+    /// Reads the kernel's whole table of sockets.
     pub fn admit(&self, opened_by: SocketAddr, own: SocketAddr) -> Result<(), String> {
         match owner(opened_by, own) {
             Ok(Some(user)) if self.0.contains(&user) => Ok(()),
             Ok(Some(user)) => Err(format!("{opened_by} is a socket of the account with user id {user}")),
             Ok(None) => Err(format!(
-                "{opened_by} is no open socket of this machine, but of another one, of a container or behind a proxy"
+                "{opened_by} is not an open socket of this machine; it belongs to another machine or a container, or is behind a proxy"
             )),
-            Err(error) => Err(format!("the kernel does not say whose socket {opened_by} is: {error}")),
+            Err(error) => Err(format!("the owner of socket {opened_by} could not be read: {error}")),
         }
     }
 }
 
-/// The user id of whoever holds the other end of a connection that came from `remote` to `own`.
+/// Returns the user id of the process at the other end of a connection from `remote` to `own`.
 fn owner(remote: SocketAddr, own: SocketAddr) -> procfs::ProcResult<Option<u32>> {
     let (remote, own) = (canonical(remote), canonical(own));
-    // A socket that is closing counts as root's, whoever had it.
+    // A closing socket counts as root's, whoever owned it.
     let is_it = |entry: &TcpNetEntry| {
         entry.state == TcpState::Established
             && canonical(entry.local_address) == remote
             && canonical(entry.remote_address) == own
     };
     let found = tcp()?.into_iter().find(is_it);
-    // A socket of IPv6 may be connected to an address of IPv4; a kernel without IPv6 has no such table.
+    // An IPv6 socket may be connected to an IPv4 address; a kernel without IPv6 has no such table.
     let found = match found {
         None => match tcp6() {
             Err(ProcError::NotFound(_)) => None,
@@ -90,7 +91,7 @@ mod tests {
         drop(client);
     }
 
-    /// Only root can take the part of somebody else.
+    /// Only root can act as another account.
     #[test]
     fn another_account_is_refused_unless_it_is_listed() {
         const NOBODY: u32 = 65_534;
@@ -131,7 +132,7 @@ mod tests {
         let (client, server) = connected("127.0.0.1:0", |port| format!("127.0.0.1:{port}"));
         let addresses = (server.peer_addr().unwrap(), server.local_addr().unwrap());
         drop(client);
-        // The end of the stream says that the other side is closed.
+        // The end of the stream shows that the other side is closed.
         let mut rest = Vec::new();
         std::io::Read::read_to_end(&mut &server, &mut rest).unwrap();
         assert_eq!(owner(addresses.0, addresses.1).unwrap(), None);

@@ -1,4 +1,4 @@
-//! The client's side: connections to a server that has proved the wanted role.
+//! The client's side: connections to a server that proved the wanted role.
 
 use std::io;
 
@@ -11,14 +11,14 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower::Service;
 
-use crate::{IdentityError, Peer, Role, Watched};
+use crate::{IdentityError, Peer, RevocableStream, Role};
 
 const HTTPS: u16 = 443;
 
-/// Why there is no connection.
+/// Failure to establish a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("{0} names no host")]
+    #[error("{0} has no host")]
     Host(Uri),
     #[error("connect to {address}: {source}")]
     Connect {
@@ -26,27 +26,27 @@ pub enum ConnectError {
         #[source]
         source: io::Error,
     },
-    #[error("{address} is not who it should be: {source}")]
+    #[error("{address} has an unexpected identity: {source}")]
     Identity {
         address: String,
         #[source]
         source: IdentityError,
     },
-    #[error("{0} showed no certificate")]
+    #[error("{0} presented no certificate")]
     Nobody(String),
 }
 
-/// A connector for a gRPC channel that ends TLS itself: give the channel [`endpoint_uri`]. `name` is the DNS name
-/// or address in the server's certificate; the URL's host by default.
+/// Returns a connector for a gRPC channel that does TLS itself: give the channel [`endpoint_uri`]. `name` is the DNS
+/// name or address in the server's certificate; the URL's host by default.
 pub fn connector(
     peer: Peer,
     server: Role,
     name: Option<String>,
 ) -> impl Service<
     Uri,
-    Response = TokioIo<TlsStream<Watched>>,
+    Response = TokioIo<TlsStream<RevocableStream>>,
     Error = ConnectError,
-    Future = impl Future<Output = Result<TokioIo<TlsStream<Watched>>, ConnectError>> + Send,
+    Future = impl Future<Output = Result<TokioIo<TlsStream<RevocableStream>>, ConnectError>> + Send,
 > + Clone
 + Send
 + 'static {
@@ -57,7 +57,7 @@ pub fn connector(
     })
 }
 
-/// The URL as the channel is given it: with the scheme `https` it would want to do TLS a second time.
+/// Returns the URL for the channel: with the scheme `https` the channel would do TLS a second time.
 pub fn endpoint_uri(uri: &Uri) -> Uri {
     let mut parts = Parts::default();
     parts.scheme = Some(Scheme::HTTP);
@@ -74,7 +74,7 @@ async fn connect(
     server: Role,
     name: Option<&str>,
     uri: &Uri,
-) -> Result<TlsStream<Watched>, ConnectError> {
+) -> Result<TlsStream<RevocableStream>, ConnectError> {
     let host = uri.host().ok_or_else(|| ConnectError::Host(uri.clone()))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(HTTPS);
@@ -84,7 +84,7 @@ async fn connect(
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
     let stream = TcpStream::connect((host, port)).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
-    let (stream, end) = Watched::new(stream);
+    let (stream, end) = RevocableStream::new(stream);
     let stream = TlsConnector::from(peer.client()).connect(wanted, stream).await.map_err(failed)?;
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = chain.first().ok_or_else(|| ConnectError::Nobody(address.clone()))?;

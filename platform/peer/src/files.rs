@@ -1,7 +1,7 @@
-//! Values that are read from PEM files and read again when one of the files has changed.
+//! Values that are read from PEM files, and read again when one of the files changes.
 //!
-//! Keeps true: files that cannot be used (half written, of somebody else, gone) leave what was read before in use,
-//! and are told of once.
+//! Keeps true: files that cannot be used (half written, belonging to another process, missing) leave the previous value
+//! in use, and are reported once.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::IdentityError;
 
-/// The files cannot be used.
+/// Error for files that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
     #[error("{path}: {fault}")]
@@ -24,12 +24,12 @@ pub enum PeerError {
         #[source]
         source: IdentityError,
     },
-    #[error("certificate, key and authority do not fit together: {0}")]
+    #[error("certificate, key and authority do not match: {0}")]
     Tls(String),
 }
 
-/// What was read last, from which files.
-pub(crate) struct Renewed<T> {
+/// Value read last, and the files it comes from.
+pub(crate) struct FileCache<T> {
     files: Vec<PathBuf>,
     current: Mutex<Current<T>>,
 }
@@ -39,9 +39,9 @@ struct Current<T> {
     value: T,
 }
 
-/// What changes when a file is written or another takes its place, also behind a symbolic link: a mounted secret
-/// is exchanged by exchanging the link to its directory. Two writes within one tick of the clock leave the same
-/// time, so size and number of the file count too.
+/// Attributes that change when a file is written or replaced, also behind a symbolic link: a mounted secret is replaced
+/// by replacing the link to its directory. Two writes within one tick of the clock leave the same time, so size and
+/// inode of the file count too.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -51,35 +51,34 @@ struct Stamp {
     changed: (i64, i64),
 }
 
-impl<T: Clone> Renewed<T> {
+impl<T: Clone> FileCache<T> {
     pub(crate) fn open(
         files: Vec<PathBuf>,
         load: impl FnOnce() -> Result<T, PeerError>,
-    ) -> Result<Renewed<T>, PeerError> {
-        // Before they are read: what is written meanwhile shows as a change.
+    ) -> Result<FileCache<T>, PeerError> {
+        // Taken before the files are read, so that a concurrent write shows as a change.
         let stamps = stamps(&files);
         let current = Mutex::new(Current { stamps, value: load()? });
-        Ok(Renewed { files, current })
+        Ok(FileCache { files, current })
     }
 
-    /// The value, loaded again if a file has changed since.
+    /// Returns the value, loaded again if a file has changed since.
     pub(crate) fn fresh(&self, load: impl FnOnce() -> Result<T, PeerError>) -> T {
         let mut current = self.current.lock();
         let stamps = stamps(&self.files);
         if stamps != current.stamps {
-            // Files that are unusable are told once and looked at again when they change again.
+            // Unusable files are reported once and read again when they change again.
             current.stamps = stamps;
             let certificate = self.files.first().map(|path| path.display().to_string());
             match load() {
                 Ok(value) => {
                     current.value = value;
-                    tracing::info!(certificate, "the renewed files of this certificate are in use");
+                    tracing::info!(certificate, "renewed certificate files are in use");
                 }
                 Err(error) => tracing::warn!(
                     certificate,
                     %error,
-                    "the renewed files of a certificate cannot be used and the previous ones stay in use until they expire: \
-                     mend them"
+                    "renewed certificate files cannot be used; fix them before the previous ones expire, which stay in use"
                 ),
             }
         }
@@ -101,12 +100,12 @@ fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
     files.iter().map(stamp).collect()
 }
 
-/// The certificates of a file, at least one.
+/// Reads the certificates of a file, at least one.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PeerError> {
     let read = CertificateDer::pem_file_iter(path).map_err(|error| fault(path, error))?;
     let found = read.collect::<Result<Vec<_>, _>>().map_err(|error| fault(path, error))?;
     if found.is_empty() {
-        return Err(fault(path, "no certificate in it"));
+        return Err(fault(path, "it has no certificate"));
     }
     Ok(found)
 }

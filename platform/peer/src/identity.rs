@@ -1,7 +1,7 @@
-//! What a certificate says of its holder: one URI `spiffe://<trust domain>/asp/<role>/<name>`, and the addresses
-//! and DNS names at which it may be reached (RFC 5280 section 4.2.1.6; SPIFFE X.509-SVID section 2).
+//! The holder that a certificate names: one URI `spiffe://<trust domain>/asp/<role>/<name>`, and the addresses and DNS
+//! names at which it may be reached (RFC 5280 section 4.2.1.6; SPIFFE X.509-SVID section 2).
 //!
-//! Keeps true: a certificate with no such URI, with two URIs or with a URI that is read in two ways is refused.
+//! Keeps true: a certificate without such a URI, with two URIs or with an ambiguous one is refused.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,15 +10,15 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// Longest trust domain and longest name (SPIFFE-ID section 2.1; the length of a DNS name).
+/// Maximum length of a trust domain and of a name (SPIFFE-ID section 2.1; the length of a DNS name).
 const MAX_PART: usize = 255;
 
-/// What a process of the platform is to the others.
+/// Role of a process in the platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Serves snapshots. One process may be control plane and gateway at once: it may do what a gateway may.
+    /// Serves snapshots. One process may be control plane and gateway at once, so this role includes that of a gateway.
     Control,
-    /// Subscribes to gateway snapshots, is sent clients' requests, calls plugins.
+    /// Subscribes to gateway snapshots, receives clients' requests, calls plugins.
     Gateway,
     /// Runs plugins.
     Runtime,
@@ -29,7 +29,7 @@ pub enum Role {
 impl Role {
     const ALL: [Role; 4] = [Role::Control, Role::Gateway, Role::Runtime, Role::Envoy];
 
-    /// As it stands in the certificate.
+    /// Returns the role as written in the certificate.
     pub const fn as_str(self) -> &'static str {
         match self {
             Role::Control => "control",
@@ -39,7 +39,7 @@ impl Role {
         }
     }
 
-    /// Whether a process of this role may do what one of `wanted` may.
+    /// Whether a process of this role has the rights of `wanted`.
     pub fn may_act_as(self, wanted: Role) -> bool {
         self == wanted || (self == Role::Control && wanted == Role::Gateway)
     }
@@ -51,7 +51,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Why a certificate names nobody whom the platform knows.
+/// Reason why a certificate does not identify a process of the platform.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     #[error("the certificate cannot be read: {0}")]
@@ -65,13 +65,13 @@ pub enum IdentityError {
         "the certificate's URI `{0}` is not spiffe://<trust domain>/asp/<control|gateway|runtime|envoy>/<name>"
     )]
     Malformed(String),
-    #[error("the certificate `{uri}` is of another trust domain than this process, which is of `{own}`")]
+    #[error("the certificate `{uri}` belongs to another trust domain than this process (`{own}`)")]
     Domain { uri: String, own: String },
     #[error("the certificate `{uri}` names the role {found}; {wanted} is needed here")]
     Role { uri: String, found: Role, wanted: String },
 }
 
-/// Who holds a certificate.
+/// Holder of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub domain: String,
@@ -82,12 +82,12 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Reads a certificate in DER. Whether its authority is trusted has been judged by the handshake.
+    /// Reads a certificate in DER. The handshake has already verified its authority.
     pub fn of(der: &[u8]) -> Result<Identity, IdentityError> {
         let unreadable = |error: &dyn fmt::Display| IdentityError::Unreadable(error.to_string());
         let (rest, certificate) = X509Certificate::from_der(der).map_err(|error| unreadable(&error))?;
         if !rest.is_empty() {
-            return Err(IdentityError::Unreadable("bytes follow it".to_owned()));
+            return Err(IdentityError::Unreadable("it is followed by further bytes".to_owned()));
         }
         let names = certificate.subject_alternative_name().map_err(|error| unreadable(&error))?;
         let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
@@ -112,17 +112,17 @@ impl Identity {
         Ok(Identity { domain: domain.to_owned(), role, name: name.to_owned(), addresses, dns_names })
     }
 
-    /// Whether the certificate names this address itself.
+    /// Whether the certificate names this address.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.addresses.contains(&address.to_canonical())
     }
 
-    /// The DNS names of the certificate; wildcards are none.
+    /// Returns the DNS names of the certificate, without wildcards.
     pub fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.dns_names.iter().map(String::as_str).filter(|name| !name.contains('*'))
     }
 
-    /// The holder, if it is of `domain` and may act as one of `roles`.
+    /// Returns the holder if it belongs to `domain` and may act as one of `roles`.
     pub fn admit(self, domain: &str, roles: &[Role]) -> Result<Identity, IdentityError> {
         if self.domain != domain {
             return Err(IdentityError::Domain { uri: self.to_string(), own: domain.to_owned() });
@@ -135,15 +135,15 @@ impl Identity {
     }
 }
 
-/// The URI of the certificate.
+/// Formats the certificate's URI.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "spiffe://{}/asp/{}/{}", self.domain, self.role, self.name)
     }
 }
 
-/// Trust domain, role and name. The characters are those of a SPIFFE ID: no percent encoding, port, query or
-/// fragment, so that there is one way to read it.
+/// Splits a URI into trust domain, role and name. Only the characters of a SPIFFE ID are allowed: no percent encoding,
+/// port, query or fragment, so that it can be read in one way only.
 fn parts(uri: &str) -> Option<(&str, Role, &str)> {
     let mut segments = uri.strip_prefix("spiffe://")?.split('/');
     let domain = segments.next()?;
@@ -163,7 +163,7 @@ fn parts(uri: &str) -> Option<(&str, Role, &str)> {
     Some((domain, role, name))
 }
 
-/// For a message: bounded, without control characters.
+/// Returns the URI for a message: bounded, without control characters.
 fn shown(uri: &str) -> String {
     uri.chars().filter(|character| !character.is_control()).take(MAX_PART).collect()
 }

@@ -1,8 +1,9 @@
-//! Open connections, each of which ends when the certificate that its other side has shown is revoked.
+//! Open connections, each of which ends when the other side's certificate is revoked.
 //!
-//! Subscriptions and tunnels last for days: to refuse new connections alone would leave a stolen certificate what it
-//! has. Keeps true: files are looked at every [`LOOK`] while connections are open, so that renewed ones which cannot be
-//! used are told of before somebody comes. Bound: one entry for each connection, gone at the next look after its end.
+//! Subscriptions and tunnels last for days: refusing new connections alone would leave a stolen certificate its
+//! existing ones. Keeps true: files are checked every [`LOOK`] while connections are open, so that unusable renewed
+//! files are reported before the next connection. Bound: one entry per connection, removed at the next check after its
+//! end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,27 +21,27 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{CertificateError, Error};
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Between two looks at the files.
+/// Interval between checks of the files.
 pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
-/// A socket that can be ended from elsewhere.
-pub struct Watched {
+/// Socket that can be closed from elsewhere.
+pub struct RevocableStream {
     stream: TcpStream,
-    /// `None`: nobody will end it.
+    /// `None` if nothing can close it.
     ended: Option<oneshot::Receiver<()>>,
     revoked: bool,
 }
 
-/// Ends a [`Watched`].
-pub(crate) struct End(oneshot::Sender<()>);
+/// Handle that closes a [`RevocableStream`].
+pub(crate) struct CloseHandle(oneshot::Sender<()>);
 
-impl Watched {
-    pub(crate) fn new(stream: TcpStream) -> (Watched, End) {
+impl RevocableStream {
+    pub(crate) fn new(stream: TcpStream) -> (RevocableStream, CloseHandle) {
         let (end, ended) = oneshot::channel();
-        (Watched { stream, ended: Some(ended), revoked: false }, End(end))
+        (RevocableStream { stream, ended: Some(ended), revoked: false }, CloseHandle(end))
     }
 
-    /// Where the other side is; an error once it is gone.
+    /// Returns the address of the other side; fails once it is gone.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
     }
@@ -49,7 +50,7 @@ impl Watched {
         if let Some(ended) = &mut self.ended
             && let Poll::Ready(told) = Pin::new(ended).poll(context)
         {
-            // Err: nobody will. It must not be polled again.
+            // Err: the sender was dropped. The receiver must not be polled again.
             self.ended = None;
             self.revoked = told.is_ok();
         }
@@ -57,13 +58,13 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for RevocableStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        // A connection always waits for what comes, so this is where it hears of its end.
+        // A connection always waits for incoming data, so it learns of its end here.
         if self.is_ended(context) {
             let error =
                 io::Error::new(io::ErrorKind::ConnectionAborted, "the other side's certificate is revoked");
@@ -73,7 +74,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for RevocableStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -103,7 +104,7 @@ impl AsyncWrite for Watched {
     }
 }
 
-impl Connected for Watched {
+impl Connected for RevocableStream {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -111,24 +112,24 @@ impl Connected for Watched {
     }
 }
 
-/// The open connections of a process.
+/// Open connections of a process.
 #[derive(Default)]
-pub(crate) struct Open {
-    all: Mutex<Vec<(Vec<CertificateDer<'static>>, End)>>,
+pub(crate) struct OpenConnections {
+    all: Mutex<Vec<(Vec<CertificateDer<'static>>, CloseHandle)>>,
 }
 
-impl Open {
-    /// `chain` is what the other side has shown.
-    pub(crate) fn add(&self, chain: Vec<CertificateDer<'static>>, end: End) {
+impl OpenConnections {
+    /// Adds a connection; `chain` is the other side's certificate chain.
+    pub(crate) fn add(&self, chain: Vec<CertificateDer<'static>>, end: CloseHandle) {
         self.all.lock().push((chain, end));
     }
 
-    /// Forgets those that are over.
+    /// Removes connections that have ended.
     pub(crate) fn tidy(&self) {
-        self.all.lock().retain(|(_, End(end))| !end.is_closed());
+        self.all.lock().retain(|(_, CloseHandle(end))| !end.is_closed());
     }
 
-    /// Ends those whose certificate is revoked, as `verifier` knows it.
+    /// Closes the connections whose certificate `verifier` reports as revoked.
     pub(crate) fn end_revoked(&self, verifier: &Arc<dyn ClientCertVerifier>) {
         let mut all = self.all.lock();
         let (revoked, good): (Vec<_>, Vec<_>) =
@@ -136,15 +137,15 @@ impl Open {
         *all = good;
         drop(all);
         let connections = revoked.len();
-        // Whoever carries one hears of it next.
-        for (_, End(end)) in revoked {
-            // Err: it is over already.
+        // The owner of the connection sees this at its next read.
+        for (_, CloseHandle(end)) in revoked {
+            // Err: the connection has already ended.
             let _ = end.send(());
         }
         if connections > 0 {
             tracing::warn!(
                 connections,
-                "open connections are ended: the certificates of their other sides are revoked"
+                "open connections are ended because their peers' certificates are revoked"
             );
         }
     }
@@ -152,7 +153,7 @@ impl Open {
 
 fn is_revoked(verifier: &Arc<dyn ClientCertVerifier>, chain: &[CertificateDer<'static>]) -> bool {
     let Some((own, between)) = chain.split_first() else { return false };
-    // What has expired since, or is of an authority that was exchanged, stays until it ends by itself.
+    // A certificate that expired since, or whose authority was replaced, stays until its connection ends.
     let judged = verifier.verify_client_cert(own, between, UnixTime::now());
     matches!(judged, Err(Error::InvalidCertificate(CertificateError::Revoked)))
 }

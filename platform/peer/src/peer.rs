@@ -1,8 +1,8 @@
 //! This process's own certificate and the authority it trusts, read from files and read again when they change.
 //!
-//! Owns: the TLS settings of both sides. Keeps true: files that were renewed are used from the next connection
-//! on; files that are broken, half written or of somebody else leave the previous ones in use; the private key is
-//! never shown; every connection's certificates are judged anew.
+//! Owns: the TLS settings of both sides. Keeps true: renewed files are used from the next connection on; files that are
+//! broken, half written or belong to another process leave the previous ones in use; the private key is never
+//! disclosed; the certificates of every connection are verified in full.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Once, Weak};
@@ -16,26 +16,26 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::files::{PeerError, Renewed, certificates, fault, key};
-use crate::open::{End, LOOK, Open};
-use crate::revoked::{self, Lists};
+use crate::files::{FileCache, PeerError, certificates, fault, key};
+use crate::open::{CloseHandle, LOOK, OpenConnections};
+use crate::revoked::{self, RevocationLists};
 use crate::{Identity, IdentityError, Role};
 
-/// HTTP/2 is all that is spoken between the platform's processes.
+/// ALPN protocol: the platform's processes speak only HTTP/2 with each other.
 const ALPN: &[u8] = b"h2";
 
-/// How many looks judge the open connections after a change: a handshake that began before it may end this much later.
+/// Number of checks of the open connections after a change: a handshake that began before it may end this much later.
 const JUDGED: u32 = 4;
 
 /// PEM files of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFiles {
-    /// The certificate, then those of the authorities between it and `authority`.
+    /// Certificate of the process, followed by those of intermediate authorities up to `authority`.
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// The authority that signs every process's certificate.
+    /// Authority that signs every process's certificate.
     pub authority: PathBuf,
-    /// The authority's list of certificates that it has taken back; `None`: there is none, and none is revoked.
+    /// The authority's certificate revocation list; `None` if nothing is revoked.
     pub revoked: Option<PathBuf>,
 }
 
@@ -46,7 +46,7 @@ impl PeerFiles {
     }
 }
 
-/// This process, as the others know it. Clones share what was read.
+/// This process, as the others know it. Clones share the loaded settings.
 #[derive(Clone)]
 pub struct Peer {
     inner: Arc<Inner>,
@@ -56,10 +56,10 @@ struct Inner {
     files: PeerFiles,
     role: Role,
     domain: String,
-    current: Renewed<Settings>,
-    /// Of the list that was told to be late, when it was due.
+    current: FileCache<Settings>,
+    /// Due time of the overdue list that was reported last.
     told_late: Mutex<Option<SystemTime>>,
-    open: Open,
+    open: OpenConnections,
     looking: Once,
 }
 
@@ -67,16 +67,16 @@ struct Inner {
 struct Settings {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
-    /// When the list of revoked certificates should have a successor.
+    /// Time at which the list of revoked certificates is due for replacement.
     due: Option<SystemTime>,
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl Peer {
-    /// Reads the files. The certificate must name `role`; its trust domain is this process's.
+    /// Reads the files. The certificate must name `role`; its trust domain becomes this process's.
     pub fn open(files: PeerFiles, role: Role) -> Result<Peer, PeerError> {
         let mut domain = String::new();
-        let current = Renewed::open(files.all(), || {
+        let current = FileCache::open(files.all(), || {
             let (identity, settings) = load(&files)?;
             domain.clone_from(&identity.domain);
             admitted(identity, &domain, role, &files)?;
@@ -89,7 +89,7 @@ impl Peer {
                 domain,
                 current,
                 told_late: Mutex::default(),
-                open: Open::default(),
+                open: OpenConnections::default(),
                 looking: Once::new(),
             }),
         };
@@ -97,7 +97,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Judges the other side's certificate.
+    /// Checks the other side's certificate.
     pub fn admit(&self, der: &[u8], roles: &[Role]) -> Result<Identity, IdentityError> {
         Identity::of(der)?.admit(&self.inner.domain, roles)
     }
@@ -110,7 +110,7 @@ impl Peer {
         self.fresh().client
     }
 
-    /// The settings, read again if a file has changed since.
+    /// Returns the settings, read again if a file has changed since.
     fn fresh(&self) -> Settings {
         let Inner { files, role, domain, current, .. } = self.inner.as_ref();
         let settings = current.fresh(|| {
@@ -122,8 +122,8 @@ impl Peer {
         settings
     }
 
-    /// Ends the connection of `end` when one of `chain`, which its other side has shown, is revoked.
-    pub(crate) fn watch(&self, chain: &[CertificateDer<'_>], end: End) {
+    /// Closes the connection of `end` when a certificate of `chain`, shown by its other side, is revoked.
+    pub(crate) fn watch(&self, chain: &[CertificateDer<'_>], end: CloseHandle) {
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         self.inner.open.add(chain, end);
         self.inner.looking.call_once(|| {
@@ -131,7 +131,7 @@ impl Peer {
         });
     }
 
-    /// Tells once of each list whose successor is late.
+    /// Reports each overdue list once.
     fn tell_late(&self, due: Option<SystemTime>) {
         let (Some(due), Some(list)) = (due, &self.inner.files.revoked) else { return };
         if due > SystemTime::now() || self.inner.told_late.lock().replace(due) == Some(due) {
@@ -139,8 +139,8 @@ impl Peer {
         }
         tracing::warn!(
             list = %list.display(),
-            "the list of revoked certificates is older than it says it may be; it stays in force, and what was revoked since is not \
-             known here: bring the authority's newest one"
+            "the list of revoked certificates is older than it says it may be; it stays in force without later revocations: \
+             install the authority's newest one"
         );
     }
 }
@@ -156,7 +156,7 @@ impl std::fmt::Debug for Peer {
     }
 }
 
-/// Looks at the files as long as there is a process.
+/// Checks the files as long as the process has a `Peer`.
 async fn look(inner: Weak<Inner>) {
     let mut before: Option<Settings> = None;
     let mut judging = 0;
@@ -166,7 +166,7 @@ async fn look(inner: Weak<Inner>) {
         let peer = Peer { inner };
         let settings = peer.fresh();
         peer.inner.open.tidy();
-        // The first time too: a list may be newer than the connection that began all this.
+        // Also the first time: a list may be newer than the connection that started this task.
         if before.is_none_or(|before| !Arc::ptr_eq(&before.verifier, &settings.verifier)) {
             judging = JUDGED;
         }
@@ -187,14 +187,14 @@ fn admitted(identity: Identity, domain: &str, role: Role, files: &PeerFiles) -> 
 
 fn load(files: &PeerFiles) -> Result<(Identity, Settings), PeerError> {
     let chain = certificates(&files.certificate)?;
-    let own = chain.first().ok_or_else(|| fault(&files.certificate, "no certificate in it"))?;
+    let own = chain.first().ok_or_else(|| fault(&files.certificate, "it has no certificate"))?;
     let identity = Identity::of(own)
         .map_err(|source| PeerError::Identity { path: files.certificate.display().to_string(), source })?;
     let key = key(&files.key)?;
     let authorities = certificates(&files.authority)?;
     let lists = match &files.revoked {
         Some(path) => revoked::read(path, &authorities)?,
-        None => Lists { der: Vec::new(), due: None },
+        None => RevocationLists { der: Vec::new(), due: None },
     };
     let mut roots = RootCertStore::empty();
     for authority in authorities {
@@ -221,7 +221,7 @@ fn load(files: &PeerFiles) -> Result<(Identity, Settings), PeerError> {
         .with_single_cert(chain.clone(), key.clone_key())
         .map_err(unfit)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
-    // A resumed session brings the certificate that was judged when it began: it may have expired since.
+    // A resumed session would reuse the certificate that was verified when it began, which may have expired since.
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
     let mut client = ClientConfig::builder_with_provider(provider)

@@ -1,7 +1,8 @@
-//! Proof that somebody holds the private key of a certificate: a signature over a statement that says what for.
+//! Proof of possession of a certificate's private key: a signature over a statement of its purpose.
 //!
-//! Keeps true: the statement is no message of TLS, which begins otherwise, so that no handshake makes such a signature; it
-//! names one org, one machine, one certificate and one moment, so that nobody else gains by it.
+//! Keeps true: the statement cannot be mistaken for a message of TLS, which begins differently, so that no handshake
+//! produces such a signature; it names one org, one machine, one certificate and one time, so that it is useless for
+//! any other purpose.
 
 use tokio_rustls::rustls::SignatureScheme;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
@@ -11,9 +12,9 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-/// Seconds that the clocks of both sides may differ, with the time on the way.
+/// Accepted clock difference between both sides, including transit time, in seconds.
 pub const PROOF_LEEWAY: u64 = 300;
-/// The signatures that are made, for each kind of key one.
+/// Supported signatures, one for each kind of key.
 const SCHEMES: [SignatureScheme; 5] = [
     SignatureScheme::ECDSA_NISTP256_SHA256,
     SignatureScheme::ECDSA_NISTP384_SHA384,
@@ -22,7 +23,8 @@ const SCHEMES: [SignatureScheme; 5] = [
     SignatureScheme::RSA_PKCS1_SHA256,
 ];
 
-/// The text that the holder of the key signs. `fingerprint` is SHA-256 of the certificate's DER in lower-case hex, `at` Unix seconds.
+/// Returns the text that the holder of the key signs. `fingerprint` is SHA-256 of the certificate's DER in lower-case
+/// hex, `at` Unix seconds.
 pub fn statement(org: &str, machine: &str, fingerprint: &str, at: u64) -> String {
     format!("asp machine certificate\norg={org}\nmachine={machine}\nsha256={fingerprint}\nat={at}\n")
 }
@@ -35,23 +37,23 @@ pub fn sign(key_pem: &[u8], statement: &str) -> Result<Vec<u8>, String> {
     signer.sign(statement.as_bytes()).map_err(|error| error.to_string())
 }
 
-/// A machine's certificate as somebody sends it.
+/// Certificate of a machine, as received.
 #[derive(Clone, Debug)]
 pub struct SentCertificate {
-    /// DER.
+    /// The certificate in DER.
     pub der: Vec<u8>,
-    /// The URIs among its subject alternative names.
+    /// URIs among its subject alternative names.
     pub uris: Vec<String>,
     key: Vec<u8>,
 }
 
 impl SentCertificate {
-    /// Reads the first certificate of a PEM text. Who signed it is not asked.
+    /// Reads the first certificate of a PEM text. Its issuer is not verified.
     pub fn from_pem(text: &str) -> Result<SentCertificate, String> {
         let der = CertificateDer::from_pem_slice(text.as_bytes()).map_err(|error| error.to_string())?;
         let (rest, certificate) = X509Certificate::from_der(&der).map_err(|error| error.to_string())?;
         if !rest.is_empty() {
-            return Err("bytes follow the certificate".to_owned());
+            return Err("the certificate is followed by further bytes".to_owned());
         }
         let names = certificate.subject_alternative_name().map_err(|error| error.to_string())?;
         let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
@@ -64,7 +66,7 @@ impl SentCertificate {
         Ok(SentCertificate { der: der.to_vec(), uris, key })
     }
 
-    /// Whether the certificate's key made the signature: by any algorithm that fits it.
+    /// Whether the certificate's key made the signature, by any algorithm that fits it.
     pub fn has_signed(&self, statement: &str, signature: &[u8]) -> bool {
         let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
         let is_good = |algorithm: &&dyn tokio_rustls::rustls::pki_types::SignatureVerificationAlgorithm| {

@@ -1,8 +1,8 @@
-//! Certificates that their authority has taken back: its lists (RFC 5280 section 5), in one PEM file.
+//! Certificate revocation lists (RFC 5280 section 5) of the authorities, in one PEM file.
 //!
-//! Keeps true: with a list in use, a certificate of which no list tells anything is refused, so every authority has
-//! one. A list that is older than it says it may be stays in force and is told of: what is on it stays refused, and
-//! the platform does not stop because a new one is late.
+//! Keeps true: if lists are in use, a certificate that no list covers is refused, so every authority needs one. An
+//! overdue list stays in force and is reported: its entries stay refused, and the platform does not stop because a new
+//! list is late.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -17,15 +17,18 @@ use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::files::{PeerError, fault};
 
-/// What is revoked.
-pub(crate) struct Lists {
+/// Revocation lists of all authorities.
+pub(crate) struct RevocationLists {
     pub(crate) der: Vec<CertificateRevocationListDer<'static>>,
-    /// When the first of them should have a successor.
+    /// Earliest time at which one of them is due for replacement.
     pub(crate) due: Option<SystemTime>,
 }
 
-/// Reads the lists of all of `authorities`.
-pub(crate) fn read(path: &Path, authorities: &[CertificateDer<'static>]) -> Result<Lists, PeerError> {
+/// Reads the lists; each of `authorities` must have one.
+pub(crate) fn read(
+    path: &Path,
+    authorities: &[CertificateDer<'static>],
+) -> Result<RevocationLists, PeerError> {
     let read = CertificateRevocationListDer::pem_file_iter(path).map_err(|error| fault(path, error))?;
     let der = read.collect::<Result<Vec<_>, _>>().map_err(|error| fault(path, error))?;
     let mut issuers = Vec::new();
@@ -41,14 +44,14 @@ pub(crate) fn read(path: &Path, authorities: &[CertificateDer<'static>]) -> Resu
         let (_, authority) = X509Certificate::from_der(authority).map_err(|error| fault(path, error))?;
         if !issuers.iter().any(|issuer| issuer == authority.subject().as_raw()) {
             let name = authority.subject();
-            return Err(fault(path, format_args!("no list (X509 CRL) of the authority {name} in it")));
+            return Err(fault(path, format_args!("it has no list (X509 CRL) of the authority {name}")));
         }
     }
-    Ok(Lists { der, due })
+    Ok(RevocationLists { der, due })
 }
 
-/// Whether the lists can judge this process's own `chain`: ones that are signed by another key, or leave out an
-/// authority between, would refuse everybody.
+/// Checks that the lists can verify this process's own `chain`: lists signed by another key, or without an intermediate
+/// authority, would refuse everybody.
 pub(crate) fn judge(
     path: &Path,
     verifier: &dyn ClientCertVerifier,
@@ -59,17 +62,17 @@ pub(crate) fn judge(
         Err(Error::InvalidCertificate(CertificateError::Revoked)) => {
             tracing::warn!(
                 list = %path.display(),
-                "this process's own certificate is revoked and the others refuse it: give it a new one"
+                "this process's own certificate is revoked and other processes refuse it; replace it"
             );
             Ok(())
         }
         Err(Error::InvalidCertRevocationList(error)) => {
-            Err(fault(path, format_args!("it cannot be judged by: {error:?}")))
+            Err(fault(path, format_args!("certificates cannot be verified with it: {error:?}")))
         }
         Err(Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)) => {
-            Err(fault(path, "no list in it of the authority that has signed this process's certificate"))
+            Err(fault(path, "it has no list of the authority that signed this process's certificate"))
         }
-        // Others judge this process by themselves.
+        // Other processes verify this process themselves.
         _ => Ok(()),
     }
 }

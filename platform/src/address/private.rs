@@ -1,16 +1,16 @@
-//! The private networks that an operator lets requests reach: internal services that somebody lists by name.
+//! Private networks that an operator lets requests reach, for internal services.
 //!
-//! Keeps true: the list is empty by default, and holds nothing but networks for private use. What leads to the
-//! machine's surroundings cannot be listed: link-local addresses, and the metadata services that clouds keep within
-//! networks for private use, which no listed network holds.
-//! Sources: RFC 1918, RFC 4193, RFC 6598 section 7, RFC 1122 section 3.2.1.3 (g).
+//! Keeps true: the list is empty by default, and holds only networks for private use. Addresses of the machine's own
+//! surroundings cannot be reached: link-local addresses cannot be listed, and no listed network includes the metadata
+//! services that clouds keep within private networks. Sources: RFC 1918, RFC 4193, RFC 6598 section 7, RFC 1122 section
+//! 3.2.1.3 (g).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::plain;
 
-/// What a listed network must lie in.
+/// Networks for private use; a listed network must lie within one of them.
 const PRIVATE: [Network; 7] = [
     Network::v4([10, 0, 0, 0], 8),
     Network::v4([172, 16, 0, 0], 12),
@@ -21,7 +21,7 @@ const PRIVATE: [Network; 7] = [
     Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
 ];
 
-/// Where clouds keep their metadata besides link-local addresses, by their own documentation: AWS and Google over
+/// Addresses of cloud metadata services besides link-local ones, by the clouds' documentation: AWS and Google over
 /// IPv6, Alibaba.
 const METADATA: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
@@ -29,7 +29,7 @@ const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
 ];
 
-/// `address/prefix`; a bare address is itself alone.
+/// Network `address/prefix`; a bare address is a network of one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -38,7 +38,7 @@ pub struct Network {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
-    #[error("is no address/prefix")]
+    #[error("is not of the form address/prefix")]
     Malformed,
     #[error("has bits beyond its prefix")]
     Loose,
@@ -53,7 +53,8 @@ impl Network {
         Network { address: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix }
     }
 
-    /// An address that carries an IPv4 address is that address. Never one of a metadata service.
+    /// Whether `address`, or the IPv4 address embedded in it, is in this network. False for the address of a metadata
+    /// service.
     pub fn contains(self, address: IpAddr) -> bool {
         let address = plain(address);
         !METADATA.contains(&address)
@@ -61,7 +62,7 @@ impl Network {
             && self.first(address) == self.first(self.address)
     }
 
-    /// The first address of the network of this size in which `address` lies, as a number.
+    /// Returns the first address, as a number, of the network of this size that contains `address`.
     fn first(self, address: IpAddr) -> u128 {
         let (number, width) = match address {
             IpAddr::V4(address) => (u128::from(address.to_bits()), Ipv4Addr::BITS),
@@ -97,7 +98,7 @@ impl FromStr for Network {
         if network.first(address) != network.number() {
             return Err(NetworkError::Loose);
         }
-        // An address that carries another is of no network: the network of the other is to be listed.
+        // An IPv6 address with an embedded IPv4 address is never accepted: the operator must list the IPv4 network.
         let within =
             |wide: &Network| plain(address) == address && wide.prefix <= prefix && wide.contains(address);
         if PRIVATE.iter().any(within) { Ok(network) } else { Err(NetworkError::NotPrivate) }

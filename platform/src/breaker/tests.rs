@@ -4,9 +4,9 @@ use rand::{Rng, SeedableRng};
 use super::Outcome::{Abandoned, Failure, Success};
 use super::*;
 
-/// One step of a table: what is done `at` milliseconds, and what must be seen.
+/// One step of a table: the action at `at` milliseconds, and the expected result.
 enum Step {
-    /// Asks for so many requests, of which so many are admitted. Numbered on from 1 throughout a row.
+    /// Sends so many requests, of which so many are admitted. Numbered from 1 throughout a row.
     Ask {
         at: u64,
         requests: u64,
@@ -74,7 +74,7 @@ fn half_of_at_least_ten_requests_must_fail() {
 }
 
 #[test]
-// A table: each row is a story of its own.
+// Each row of the table is independent.
 #[allow(clippy::too_many_lines)]
 fn what_happens_after_it_has_opened() {
     let end = |at, number, outcome| End { at, number, outcome };
@@ -172,7 +172,7 @@ fn what_happens_after_it_has_opened() {
     }
 }
 
-/// Whatever came before: successes, failures, drops, ends that never come, requests that are refused, and time.
+/// Applies any history: successes, failures, drops, results that are never reported, refused requests, and time.
 #[test]
 fn whoever_asks_again_and_again_is_admitted_within_the_rest() {
     let start = Instant::now();
@@ -182,7 +182,7 @@ fn whoever_asks_again_and_again_is_admitted_within_the_rest() {
         let mut now = start;
         let mut running = Vec::new();
         let mut number = 0;
-        // A service that fails now and then, always, or never answers.
+        // A service that fails sometimes, always, or never answers.
         let weights: [u32; 3] =
             [chance.random_range(0..5), chance.random_range(0..5), chance.random_range(0..5)];
         for step in 0..300 {

@@ -1,27 +1,27 @@
-//! Text for a terminal that whoever is named in it cannot command.
+//! Terminal output that is safe from control characters in logged values.
 //!
-//! Keeps true: a line of the log is one line, and nothing in it but its end is a control character: what others say
-//! (an error's text, a plugin's name) neither forges a line nor sends the terminal an escape sequence (ECMA-48).
+//! Keeps true: a line of the log is one line, and its only control character is at its end: foreign text (an error's
+//! text, a plugin's name) can neither forge a line nor send the terminal an escape sequence (ECMA-48).
 
 use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Writers whose lines are made printable.
+/// Factory of writers whose lines are made printable.
 pub(super) struct Printable<M>(pub(super) M);
 
-/// One of them. What is written at once is one line.
-pub(super) struct Line<W>(W);
+/// One such writer. Each write is one line.
+pub(super) struct LineWriter<W>(W);
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Printable<M> {
-    type Writer = Line<M::Writer>;
+    type Writer = LineWriter<M::Writer>;
 
-    fn make_writer(&'a self) -> Line<M::Writer> {
-        Line(self.0.make_writer())
+    fn make_writer(&'a self) -> LineWriter<M::Writer> {
+        LineWriter(self.0.make_writer())
     }
 }
 
-impl<W: Write> Write for Line<W> {
+impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         let mut line = String::with_capacity(text.len());

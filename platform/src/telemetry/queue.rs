@@ -1,8 +1,8 @@
-//! Log lines on their way to standard error: a bounded queue and the thread that empties it.
+//! Log lines on their way to standard error: a bounded queue and the thread that drains it.
 //!
-//! Keeps true: whoever logs waits for no reader of standard error; at most `MAX_BYTES` wait, and what finds no room
-//! is counted and said once there is room again; what was logged before the end is written, if anybody reads it
-//! within `FLUSH_WITHIN`.
+//! Keeps true: logging never waits for the reader of standard error; at most `MAX_BYTES` wait, and dropped lines are
+//! counted and reported once there is room again; lines logged before the end are written if they are read within
+//! `FLUSH_WITHIN`.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Of lines that nobody has read: some seconds of a busy process.
+/// Maximum size of unread lines: some seconds of a busy process.
 const MAX_BYTES: usize = 4 << 20;
-/// How long the end of the process waits for a reader of standard error.
+/// Maximum time that the end of the process waits for a reader of standard error.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
-pub(super) struct Queue(Arc<Inner>);
+pub(super) struct LogQueue(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -29,31 +29,31 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<u8>,
-    /// Lines without room, since it was said last.
+    /// Number of lines dropped since the last report.
     dropped: u64,
-    /// No more lines come.
+    /// Whether no more lines will be added.
     closed: bool,
-    /// Everything is written.
+    /// Whether everything is written.
     done: bool,
 }
 
-/// Writes what is still queued when it is dropped. Lines after that are lost.
+/// Guard that writes the queued lines when it is dropped. Later lines are lost.
 #[derive(Debug)]
 #[must_use = "the log ends when this is dropped"]
-pub struct Flush(Queue);
+pub struct Flush(LogQueue);
 
-/// A queue whose thread writes to `out`.
-pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<(Queue, Flush)> {
-    let queue = Queue(Arc::default());
+/// Creates a queue whose thread writes to `out`.
+pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<(LogQueue, Flush)> {
+    let queue = LogQueue(Arc::default());
     let own = queue.clone();
     thread::Builder::new().name("log".to_owned()).spawn(move || own.write_to(out))?;
     let flush = Flush(queue.clone());
     Ok((queue, flush))
 }
 
-impl Queue {
+impl LogQueue {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held; if something did, the lines are still whole.
+        // Nothing panics while the lock is held; even if something did, the lines would still be whole.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,19 +84,19 @@ impl Queue {
             let lines = std::mem::take(&mut state.waiting);
             let dropped = std::mem::take(&mut state.dropped);
             drop(state);
-            // Err: nobody reads the log any more, and there is nowhere to say so.
+            // Err: nobody reads the log any more, and there is nowhere to report it.
             let _ = out.write_all(&lines);
             if dropped > 0 {
                 tracing::warn!(
                     dropped,
-                    "log lines were dropped because standard error is read too slowly: read it faster or log less"
+                    "log lines were dropped because standard error is read too slowly; read it faster or log less"
                 );
             }
         }
     }
 }
 
-impl Write for Queue {
+impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.push(line);
         Ok(line.len())
@@ -107,10 +107,10 @@ impl Write for Queue {
     }
 }
 
-impl MakeWriter<'_> for Queue {
-    type Writer = Queue;
+impl MakeWriter<'_> for LogQueue {
+    type Writer = LogQueue;
 
-    fn make_writer(&self) -> Queue {
+    fn make_writer(&self) -> LogQueue {
         self.clone()
     }
 }
@@ -121,7 +121,7 @@ impl Drop for Flush {
         state.closed = true;
         self.0.0.news.notify_one();
         let done = &self.0.0.done;
-        // Err or time-out: the lines are lost, and the end of the process comes first.
+        // Err or time-out: the lines are lost; the process must not wait longer.
         let _ = done.wait_timeout_while(state, FLUSH_WITHIN, |state| !state.done);
     }
 }
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes lines only when somebody reads them.
+    /// Writer that accepts lines only when they are read.
     struct Pipe(SyncSender<Vec<u8>>);
 
     impl Write for Pipe {
@@ -156,13 +156,13 @@ mod tests {
         let (pipe, reader) = pipe();
         let (queue, flush) = start(pipe).unwrap();
         let line = vec![b'x'; 1 << 10];
-        // The thread counts anew with each batch that it takes: it holds its first one, which nobody reads, before
-        // the queue is filled.
+        // The thread starts a new count with each batch that it takes: it holds the first one, which is not read,
+        // before the queue is filled.
         queue.push(&line);
         while !queue.state().waiting.is_empty() {
             thread::yield_now();
         }
-        // More than there is room for: returns although nobody reads.
+        // More than fits: returns although nothing is read.
         for _ in 0..2 * MAX_BYTES / line.len() {
             queue.push(&line);
         }

@@ -1,4 +1,4 @@
-//! `probe WORKER-INIT SCRATCH`: prints what this machine gives to who runs it.
+//! `probe WORKER-INIT SCRATCH`: prints what the sandbox can use on this machine, for the user who runs it.
 
 use std::path::PathBuf;
 

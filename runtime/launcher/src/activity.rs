@@ -1,8 +1,8 @@
-//! What runs below a process and what it uses, read from /proc: for workers without a control group.
+//! The processes below a process and their resource usage, read from /proc: for workers without a control group.
 //!
-//! `worker-init` adopts what its worker abandons (watch.rs), so nothing below it gets out of sight. What cannot be
-//! read has ended. Parents are asked for, not children: `/proc/<pid>/task/<tid>/children` leaves some out while others
-//! end (proc_pid_tid_children(5)).
+//! `worker-init` adopts the orphans of its worker (watch.rs), so nothing below it gets out of sight. A process that
+//! cannot be read has ended. The tree is built from each process's parent, not from its children:
+//! `/proc/<pid>/task/<tid>/children` omits some while others end (proc_pid_tid_children(5)).
 
 mod lookout;
 
@@ -16,14 +16,14 @@ use crate::Activity;
 
 /// USER_HZ: 100 on every Linux whose programs this runs (proc_pid_stat(5)).
 const TICKS_PER_SECOND: u64 = 100;
-/// Processes of the machine that are looked at: as many as it can number by default.
+/// Maximum number of the machine's processes to read: as many ids as it has by default.
 const MAX_PROCESSES: usize = 32_768;
 const KIBIBYTE: u64 = 1024;
 
-/// The processes of this machine, all looked at once.
+/// The processes of this machine, all read at once.
 #[derive(Debug, Default)]
 pub struct Processes {
-    seen: HashMap<u32, Seen>,
+    seen: HashMap<u32, ProcessStat>,
     children: HashMap<u32, Vec<u32>>,
 }
 
@@ -31,7 +31,7 @@ pub struct Processes {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tree {
     pub activity: Activity,
-    /// Of each process, those too that have ended and were not waited for. Empty: not even the outermost was seen.
+    /// Times of each process, including zombies. Empty if not even the outermost process was found.
     pub times: Vec<ProcessTime>,
     pids: Vec<u32>,
 }
@@ -40,25 +40,25 @@ pub struct Tree {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessTime {
     pub pid: u32,
-    /// In clock ticks since the machine's start; with `pid` it is no other process's.
+    /// Start time in clock ticks since boot; unique together with `pid`.
     pub started: u64,
     pub own: Duration,
-    /// Of those that it has waited for, and that those have.
+    /// Time of the children that it has waited for, and of theirs.
     pub of_children: Duration,
 }
 
-/// A process, as its /proc/<pid>/stat shows it.
+/// One process, as its /proc/<pid>/stat shows it.
 #[derive(Debug)]
-struct Seen {
+struct ProcessStat {
     parent: u32,
-    /// Has ended with all its threads, and nobody has waited for it.
+    /// Whether it is a zombie: it has ended with all its threads, but was not waited for.
     ended: bool,
     threads: u32,
     time: ProcessTime,
 }
 
 impl Activity {
-    /// The process `root` and everything below it.
+    /// Returns the activity of the process `root` and everything below it.
     #[must_use]
     pub fn below(root: u32) -> Activity {
         Processes::now().take(root).activity
@@ -84,12 +84,12 @@ impl Processes {
         found
     }
 
-    /// Takes out the process `root` and everything below it; nothing, when it is gone.
+    /// Removes and returns the process `root` and everything below it; an empty tree if it is gone.
     pub fn take(&mut self, root: u32) -> Tree {
         let mut tree = Tree::default();
         let mut open = vec![root];
         while let Some(pid) = open.pop() {
-            // Taken out: whatever the numbers say, nothing is counted twice.
+            // Removed, so that nothing is counted twice whatever the numbers say.
             let Some(seen) = self.seen.remove(&pid) else { continue };
             tree.times.push(seen.time);
             if !seen.ended {
@@ -107,8 +107,8 @@ impl Processes {
 // === impl Tree ===
 
 impl Tree {
-    /// Memory that its processes have of their own, bytes, in swap too, with what the kernel needs to map it. What
-    /// several share after a fork counts for each.
+    /// Returns the private memory of its processes in bytes, including swap and page tables. Pages shared after a fork
+    /// count for each process.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let own = |pid: &u32| {
@@ -118,8 +118,8 @@ impl Tree {
         self.pids.iter().map(own).sum::<u64>() * KIBIBYTE
     }
 
-    /// The same with what is shared counted once; it costs the kernel a walk through all of it. A process that may
-    /// not be looked into so closely, as those of the launcher, counts in full.
+    /// Returns the same with shared pages counted once; this makes the kernel walk through all of them. A process that
+    /// may not be inspected so closely, such as those of the launcher, counts in full.
     #[must_use]
     pub fn memory_bytes_shared(&self) -> u64 {
         let own = |pid: &u32| {
@@ -132,14 +132,14 @@ impl Tree {
         self.pids.iter().map(own).sum::<u64>() * KIBIBYTE
     }
 
-    /// Its processes that have not ended.
+    /// Returns its processes that have not ended.
     #[must_use]
     pub fn pids(&self) -> &[u32] {
         &self.pids
     }
 }
 
-/// Memory of files that the one of these processes with the most of it has mapped, bytes: its program and libraries.
+/// Returns the largest amount of mapped file memory of any of these processes, in bytes: its program and libraries.
 #[must_use]
 pub fn mapped_bytes(pids: &[u32]) -> u64 {
     let mapped = |pid: &u32| {
@@ -149,7 +149,7 @@ pub fn mapped_bytes(pids: &[u32]) -> u64 {
     pids.iter().map(mapped).max().unwrap_or(0) * KIBIBYTE
 }
 
-/// Memory of its own, as /proc/<pid>/status says it, KiB.
+/// Returns the private memory in /proc/<pid>/status, in KiB.
 fn held(status: &str) -> u64 {
     ["RssAnon:", "VmSwap:"].iter().filter_map(|name| kibibytes(status, name)).sum()
 }
@@ -158,7 +158,8 @@ fn page_tables(status: &str) -> u64 {
     kibibytes(status, "VmPTE:").unwrap_or(0)
 }
 
-/// /proc/<pid>/status; of a process whose first thread has ended that of another thread: the first has no memory then.
+/// Reads /proc/<pid>/status. If the first thread has ended, reads that of another thread, because the first one then
+/// shows no memory.
 fn status(pid: u32) -> String {
     let first = read(&format!("/proc/{pid}/status")).unwrap_or_default();
     if kibibytes(&first, "RssAnon:").is_some() {
@@ -169,26 +170,26 @@ fn status(pid: u32) -> String {
     others.find(|status| kibibytes(status, "RssAnon:").is_some()).unwrap_or_default()
 }
 
-/// The value of `name` in lines of `name value kB`.
+/// Returns the value of `name` in lines of `name value kB`.
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
 }
 
-/// A process's name is bytes that it chooses, and is in there.
+/// Reads a file that contains the process's name, which may be any bytes.
 fn read(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
 }
 
-fn look(pid: u32) -> Option<Seen> {
+fn look(pid: u32) -> Option<ProcessStat> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     // The name is in parentheses and may hold anything; the state follows it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
     let time = |at: usize| Some(Duration::from_millis(number(at)? * 1000 / TICKS_PER_SECOND));
     let threads = u32::try_from(number(17)?).ok()?;
-    Some(Seen {
+    Some(ProcessStat {
         parent: u32::try_from(number(1)?).ok()?,
-        // Of a process whose first thread has ended the others go on, with its memory.
+        // If only the first thread has ended, the others still run, with the process's memory.
         ended: matches!(fields.first(), Some(&"Z" | &"X")) && threads <= 1,
         threads,
         time: ProcessTime {

@@ -1,9 +1,9 @@
 //! Control groups of workers: one group each, below our own, with bounds on memory, processor and processes.
 //!
-//! Owns the layout `<own group>/asp-<pid>-<n>/<worker>` in every hierarchy used, version 2 where it has the
-//! controller and version 1 where only that has. Refuses to work without any of the three controllers. A group
-//! is removed with its value; what a killed supervisor left behind is removed by the next one.
-//! Sources: Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/{memory,pids,cpuacct}.rst.
+//! Owns the layout `<own group>/asp-<pid>-<n>/<worker>` in every hierarchy used: version 2 if it has the controller,
+//! else version 1. Refuses to work without any of the three controllers. A group is removed with its value; groups of a
+//! killed supervisor are removed by the next one. Sources: Linux Documentation/admin-guide/cgroup-v2.rst and
+//! cgroup-v1/{memory,pids,cpuacct}.rst.
 
 mod dirs;
 mod hierarchy;
@@ -15,25 +15,26 @@ use std::{fs, io, process};
 
 use serde::{Deserialize, Serialize};
 
-use self::dirs::{Dirs, Place, remove_empty};
+use self::dirs::{Dirs, VersionedDir, remove_empty};
 use self::hierarchy::Hierarchies;
 use crate::sandbox::Limits;
 
-/// `worker-init` itself: the first process inside. Whoever asks for an egress forwarder allows it one more.
+/// `worker-init` itself, the first process inside. Callers that request an egress forwarder allow it one more.
 const OWN_PIDS: u32 = 1;
-/// Period of the processor quota, microseconds: the kernel's default.
+/// Period of the processor quota, in microseconds: the kernel's default.
 const CPU_PERIOD_US: u64 = 100_000;
-/// Where the processes of our own group go when it must hand controllers down (version 2 allows processes
-/// only in leaves).
+/// Group for the processes of our own group if it must delegate controllers (version 2 allows processes only in
+/// leaves).
 const MAIN: &str = "asp-main";
-/// A group is busy until its last process is reaped, which the kernel does soon after a kill.
+/// Time to wait for an empty group: it is busy until its last process is reaped, which the kernel does soon after a
+/// kill.
 const REMOVE_WITHIN: Duration = Duration::from_secs(3);
 const DROP_WITHIN: Duration = Duration::from_millis(50);
 const MAX_NAME_BYTES: usize = 64;
-/// More processes than these are not killed at once.
+/// Maximum number of processes that are killed at once.
 const MANY_PROCESSES: usize = 8;
 
-/// Tells apart the groups of several [`Cgroups`] in one process.
+/// Counter that distinguishes the groups of several [`Cgroups`] in one process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug, thiserror::Error)]
@@ -46,69 +47,69 @@ pub enum CgroupError {
     Io { step: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// The parent of all workers' groups of this process. Dropping it removes it when no worker is left.
+/// Parent of the groups of all workers of this process. Dropping it removes it if no worker is left.
 #[derive(Debug)]
 pub struct Cgroups(Dirs);
 
-/// The bounds and the accounting of one worker. Dropping it kills what is left in it and removes it.
+/// Bounds and accounting of one worker. Dropping it kills its remaining processes and removes it.
 #[derive(Debug)]
 pub struct Cgroup {
     dirs: Dirs,
     removed: bool,
 }
 
-/// How to enter the worker's control group: two ways that spare the kernel the lock it takes for a write to
-/// `cgroup.procs`, which costs 15 ms a start.
+/// Two ways to enter the worker's control group that avoid the kernel's lock on writes to `cgroup.procs`, which costs
+/// 15 ms per start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GroupFiles {
-    /// Directory in the unified hierarchy, for a process to be made in.
+    /// Directory in the unified hierarchy, in which a process can be created.
     pub unified: Option<PathBuf>,
-    /// The `tasks` files of version 1, for a process of one thread to write `0` to.
+    /// The `tasks` files of version 1, to which a single-threaded process writes `0`.
     pub tasks: Vec<PathBuf>,
 }
 
-/// The frozen processes of a worker, to be killed by and by; see [`Cgroup::freeze_if_many`].
+/// Frozen processes of a worker, to be killed gradually; see [`Cgroup::freeze_if_many`].
 #[derive(Debug)]
 pub struct FrozenGroup(Dirs);
 
-/// What a worker used so far.
+/// Resource usage of a worker so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     pub cpu_ms: u64,
-    /// Anonymous memory, bytes: what `ps` would call resident, without shared files.
+    /// Anonymous memory in bytes: what `ps` calls resident, without shared files.
     pub rss_bytes: u64,
-    /// All memory it is charged for, with `work_dir` and page cache.
+    /// All memory charged to it, including `work_dir` and page cache.
     pub memory_bytes: u64,
-    /// The most `memory_bytes` ever was; 0 where the kernel does not tell (version 2 before Linux 5.19).
+    /// Peak of `memory_bytes`; 0 if the kernel does not report it (version 2 before Linux 5.19).
     pub memory_peak_bytes: u64,
-    /// Processes and threads, with the one or two of `worker-init`.
+    /// Processes and threads, including the one or two of `worker-init`.
     pub pids: u32,
     /// Processes killed because the memory bound was reached.
     pub oom_kills: u64,
 }
 
-/// What a worker runs at this moment; with a control group it costs three small files to read.
+/// Current activity of a worker; with a control group this costs reading three small files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
-    /// With those of `worker-init`.
+    /// Processes, including those of `worker-init`.
     pub processes: u32,
-    /// Processes and threads, and what has ended and nobody has waited for.
+    /// Processes and threads, including zombies.
     pub tasks: u32,
-    /// Used since the group was made.
+    /// Processor time used since the group was created.
     pub cpu: Duration,
 }
 
 // === impl Cgroups ===
 
 impl Cgroups {
-    /// Makes the parent group below our own. `Err` means that level 3 is not to be had here.
+    /// Creates the parent group below our own. Fails if control groups are not available to this process.
     pub fn open() -> Result<Cgroups, CgroupError> {
         let own = own_groups()?;
         let v2 = own.unified.as_deref().map(read_controllers).unwrap_or_default();
         let place = |controller: &'static str| match (&own.unified, own.legacy(controller)) {
-            (Some(dir), _) if v2.iter().any(|name| name == controller) => Ok(Place::V2(dir.clone())),
-            (_, Some(dir)) => Ok(Place::V1(dir.to_path_buf())),
+            (Some(dir), _) if v2.iter().any(|name| name == controller) => Ok(VersionedDir::V2(dir.clone())),
+            (_, Some(dir)) => Ok(VersionedDir::V1(dir.to_path_buf())),
             _ => Err(CgroupError::Missing(controller)),
         };
         let base = Dirs {
@@ -132,7 +133,7 @@ impl Cgroups {
         Ok(parent)
     }
 
-    /// Makes the group of one worker. `name` is unique among the living workers: letters, digits, `-`, `_`.
+    /// Creates the group of one worker. `name` is unique among the living workers: letters, digits, `-`, `_`.
     pub fn create(&self, name: &str, limits: &Limits) -> Result<Cgroup, CgroupError> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
         if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(plain) {
@@ -149,7 +150,7 @@ impl Cgroups {
 impl Drop for Cgroups {
     fn drop(&mut self) {
         for dir in self.0.all() {
-            // Fails while a worker is left: then the next supervisor sweeps it.
+            // Fails while a worker is left; the next supervisor then removes it.
             let _ = fs::remove_dir(dir);
         }
     }
@@ -172,36 +173,36 @@ impl Cgroup {
         let memory = limits.memory_bytes.to_string();
         write(&self.dirs.pids.dir().join("pids.max"), &pids)?;
         match &self.dirs.cpu {
-            Place::V2(dir) => write(&dir.join("cpu.max"), &format!("{quota} {CPU_PERIOD_US}"))?,
-            Place::V1(dir) => {
+            VersionedDir::V2(dir) => write(&dir.join("cpu.max"), &format!("{quota} {CPU_PERIOD_US}"))?,
+            VersionedDir::V1(dir) => {
                 write(&dir.join("cpu.cfs_period_us"), &CPU_PERIOD_US.to_string())?;
                 write(&dir.join("cpu.cfs_quota_us"), &quota.to_string())?;
             }
         }
         match &self.dirs.memory {
-            Place::V2(dir) => {
+            VersionedDir::V2(dir) => {
                 write(&dir.join("memory.max"), &memory)?;
-                // A worker whose helper is gone is of no use: all or none.
+                // A worker whose helper process was killed is of no use: the kernel kills all or none.
                 write(&dir.join("memory.oom.group"), "1")?;
                 write_if_there(&dir.join("memory.swap.max"), "0")
             }
-            Place::V1(dir) => {
+            VersionedDir::V1(dir) => {
                 write(&dir.join("memory.limit_in_bytes"), &memory)?;
                 write_if_there(&dir.join("memory.memsw.limit_in_bytes"), &memory)
             }
         }
     }
 
-    /// What the worker used so far; what cannot be read counts as 0.
+    /// Returns the resource usage so far; values that cannot be read count as 0.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let cpu_ms = u64::try_from(self.cpu().as_millis()).unwrap_or(u64::MAX);
         let (rss_bytes, memory_bytes, memory_peak_bytes) = match &self.dirs.memory {
-            Place::V2(dir) => {
+            VersionedDir::V2(dir) => {
                 let anonymous = keyed(&text(dir, "memory.stat"), "anon");
                 (anonymous, number(dir, "memory.current"), number(dir, "memory.peak"))
             }
-            Place::V1(dir) => {
+            VersionedDir::V1(dir) => {
                 let anonymous = keyed(&text(dir, "memory.stat"), "rss");
                 (anonymous, number(dir, "memory.usage_in_bytes"), number(dir, "memory.max_usage_in_bytes"))
             }
@@ -211,16 +212,16 @@ impl Cgroup {
         Stats { cpu_ms, rss_bytes, memory_bytes, memory_peak_bytes, pids, oom_kills }
     }
 
-    /// What runs in the group now; what cannot be read counts as 0.
+    /// Returns the current activity; values that cannot be read count as 0.
     #[must_use]
     pub fn activity(&self) -> Activity {
-        // Threads are not listed, nor is a process that has ended and waits for its parent.
+        // Threads and zombies are not listed.
         let listed = text(self.dirs.pids.dir(), "cgroup.procs");
         let processes = u32::try_from(listed.lines().count()).unwrap_or(u32::MAX);
         Activity { processes, tasks: self.tasks(), cpu: self.cpu() }
     }
 
-    /// The processes in the group now, by their numbers.
+    /// Returns the ids of the processes in the group.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         let listed = text(self.dirs.pids.dir(), "cgroup.procs");
@@ -233,38 +234,38 @@ impl Cgroup {
 
     fn cpu(&self) -> Duration {
         match (&self.dirs.cpu, &self.dirs.cpu_time) {
-            (Place::V2(dir), _) => Duration::from_micros(keyed(&text(dir, "cpu.stat"), "usage_usec")),
-            (Place::V1(_), Some(dir)) => Duration::from_nanos(number(dir, "cpuacct.usage")),
-            (Place::V1(_), None) => Duration::ZERO,
+            (VersionedDir::V2(dir), _) => Duration::from_micros(keyed(&text(dir, "cpu.stat"), "usage_usec")),
+            (VersionedDir::V1(_), Some(dir)) => Duration::from_nanos(number(dir, "cpuacct.usage")),
+            (VersionedDir::V1(_), None) => Duration::ZERO,
         }
     }
 
-    /// Processes killed so far because the memory bound was reached.
+    /// Returns the number of processes killed so far because the memory bound was reached.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
         let file = match &self.dirs.memory {
-            Place::V2(dir) => dir.join("memory.events"),
-            Place::V1(dir) => dir.join("memory.oom_control"),
+            VersionedDir::V2(dir) => dir.join("memory.events"),
+            VersionedDir::V1(dir) => dir.join("memory.oom_control"),
         };
         keyed(&fs::read_to_string(file).unwrap_or_default(), "oom_kill")
     }
 
-    /// Sends SIGKILL to every process of the worker; `worker-init` outside then ends by the same signal. Returns
-    /// before they are gone.
+    /// Sends SIGKILL to every process of the worker; `worker-init` outside then ends by the same signal. Returns before
+    /// they are gone.
     pub fn kill(&self) -> Result<(), CgroupError> {
         self.dirs.kill()
     }
 
-    /// Freezes so many processes that their end at once would keep the machine's processors from everybody else for
-    /// tens of milliseconds; what is frozen is to be killed. `None` for the few that a worker mostly is, and where
-    /// nothing can be frozen.
+    /// Freezes the group if it has so many processes that killing them at once would occupy the machine's processors
+    /// for tens of milliseconds; a frozen group must then be killed. `None` for the few processes that a worker usually
+    /// has, and if freezing is not supported.
     #[must_use]
     pub fn freeze_if_many(&self) -> Option<FrozenGroup> {
         (self.dirs.has_more_than(MANY_PROCESSES) && self.dirs.freeze())
             .then(|| FrozenGroup(self.dirs.clone()))
     }
 
-    /// Kills what is left and removes the group. Blocks up to three seconds for the kernel.
+    /// Kills the remaining processes and removes the group. Blocks up to three seconds for the kernel.
     pub fn remove(mut self) -> Result<(), CgroupError> {
         self.kill()?;
         self.removed = true;
@@ -275,7 +276,7 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         if !self.removed {
-            // What is still busy after the short wait is swept by the next supervisor.
+            // If it is still busy after the short wait, the next supervisor removes it.
             let _ = self.kill();
             let _ = self.dirs.remove_within(DROP_WITHIN);
         }
@@ -285,14 +286,14 @@ impl Drop for Cgroup {
 // === impl FrozenGroup ===
 
 impl FrozenGroup {
-    /// Does what [`Cgroup::kill`] does, one process after another. Blocks for 0.6 s at most.
+    /// Kills like [`Cgroup::kill`], but one process after another. Blocks for 0.6 s at most.
     pub fn kill(self) -> Result<(), CgroupError> {
         self.0.kill_by_and_by()
     }
 }
 
 fn v2_controllers(dirs: &Dirs) -> Vec<&'static str> {
-    let of = |name, place: &Place| matches!(place, Place::V2(_)).then_some(name);
+    let of = |name, place: &VersionedDir| matches!(place, VersionedDir::V2(_)).then_some(name);
     [of("memory", &dirs.memory), of("pids", &dirs.pids), of("cpu", &dirs.cpu)].into_iter().flatten().collect()
 }
 
@@ -300,7 +301,7 @@ fn own_groups() -> Result<Hierarchies, CgroupError> {
     let read =
         |path: &str| fs::read_to_string(path).map_err(|source| failed("read", Path::new(path), source));
     let mut own = Hierarchies::parse(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?);
-    // An earlier `hand_down` moved us one down.
+    // An earlier `hand_down` moved us one level down.
     if let Some(dir) = own.unified.take() {
         let moved = dir.file_name().is_some_and(|name| name == MAIN);
         own.unified = Some(if moved { dir.parent().unwrap_or(&dir).to_path_buf() } else { dir });
@@ -313,7 +314,7 @@ fn read_controllers(dir: &Path) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Gives our own group's controllers to its children, which needs it to have no processes of its own.
+/// Delegates our own group's controllers to its children, which requires that it has no processes of its own.
 fn hand_down(own: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
     let enabled = enable(own, controllers);
     let busy = |error: &CgroupError| matches!(error, CgroupError::Io { source, .. } if is_busy(source));
@@ -325,7 +326,7 @@ fn hand_down(own: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
     fs::create_dir_all(&main).map_err(|source| failed("make the group", &main, source))?;
     let listed = fs::read_to_string(own.join("cgroup.procs")).unwrap_or_default();
     for pid in listed.lines() {
-        // One that has just ended needs no moving.
+        // A process that has just ended need not be moved.
         let _ = fs::write(main.join("cgroup.procs"), pid);
     }
     enable(own, controllers)
@@ -340,8 +341,8 @@ fn is_busy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
 
-/// Removes groups of supervisors that are no more. Their workers ended with them; one that is alive in another
-/// process namespace looks the same by its number, so nothing is killed and a group in use stays.
+/// Removes groups of supervisors that no longer exist. Their workers ended with them; a supervisor in another process
+/// namespace cannot be distinguished by its number, so nothing is killed and a group in use stays.
 fn sweep(own: &Path) {
     let Ok(entries) = fs::read_dir(own) else { return };
     for entry in entries.flatten() {
@@ -354,7 +355,7 @@ fn sweep(own: &Path) {
     }
 }
 
-/// The process id in a name made by [`Cgroups::open`].
+/// Returns the process id in a name made by [`Cgroups::open`].
 fn supervisor_of(name: &str) -> Option<u32> {
     let (pid, count) = name.strip_prefix("asp-")?.split_once('-')?;
     count.parse::<u32>().ok()?;
@@ -381,7 +382,7 @@ fn number(dir: &Path, file: &str) -> u64 {
     text(dir, file).trim().parse().unwrap_or(0)
 }
 
-/// The value of `key` in lines of `key value`.
+/// Returns the value of `key` in lines of `key value`.
 fn keyed(text: &str, key: &str) -> u64 {
     let value = |line: &str| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok();
     text.lines().find_map(value).unwrap_or(0)

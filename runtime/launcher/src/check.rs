@@ -1,9 +1,9 @@
-//! `worker-init --check=<level> --hidden=<file> [--keeps-user]`: run as a worker, says whether the sandbox around it
+//! `worker-init --check=<level> --hidden=<file> [--keeps-user]`: run as a worker, checks whether the sandbox around it
 //! is what its level promises.
 //!
-//! The probe of levels runs it: that a sandbox was built without an error is not yet that it holds. Keeps true: what is
-//! private is judged by what is found, not by names. The way to what a worker may see passes through directories of
-//! any name (`/root`, `/sys`), which are there then and hold nothing else.
+//! The probe of levels runs it: a sandbox that was built without an error does not necessarily hold. Keeps true:
+//! whether something is private is decided by what is found, not by names. The path to a permitted file may pass
+//! through directories of any name (`/root`, `/sys`), which then exist but hold nothing else.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -14,24 +14,24 @@ use nix::sys::signal::kill;
 use nix::unistd::{getppid, getuid};
 use rustix::net::{AddressFamily, SocketType, socket};
 
-use crate::failure::Failure;
+use crate::failure::SetupFailure;
 use crate::system;
 
-/// Exit code 0 when everything holds; else the first thing that does not, on standard error. `hidden` is a file of the
-/// machine that everybody may read and no description lists, beside the directories that this sandbox has.
-/// `keeps_user` is the description's.
+/// Exits with 0 if every check passes; otherwise prints the first failure to standard error. `hidden` is a
+/// world-readable file of the machine next to this sandbox's directories, which no description lists. `keeps_user` is
+/// the description's.
 pub(crate) fn run(level: u32, hidden: &Path, keeps_user: bool) -> ExitCode {
     let found = privileges(keeps_user).and_then(|()| if level < 3 { neighbours() } else { Ok(()) });
     let found = found.and_then(|()| if level >= 2 { fences(hidden) } else { Ok(()) });
     match found.and_then(|()| if level >= 3 { namespaces(hidden) } else { Ok(()) }) {
         Ok(()) => until_looked_at(),
-        Err(broken) => Failure::new("check", broken).report(),
+        Err(broken) => SetupFailure::new("check", broken).report(),
     }
 }
 
-/// Says by a byte on standard output that all is built, and stays to be seen until standard input ends.
+/// Writes a byte to standard output when everything is built, and stays observable until standard input ends.
 fn until_looked_at() -> ExitCode {
-    // Err: nobody asks.
+    // Err: nobody waits for it.
     let _ = std::io::stdout().write_all(b"!").and_then(|()| std::io::stdout().flush());
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     ExitCode::SUCCESS
@@ -43,13 +43,13 @@ fn privileges(keeps_user: bool) -> Result<(), String> {
     let empty = |name: &str| field(name).is_some_and(|mask| mask.bytes().all(|digit| digit == b'0'));
     holds(!getuid().is_root(), "it is the superuser")?;
     holds(field("NoNewPrivs:") == Some("1"), "a program could give it privileges (no_new_privs is not set)")?;
-    // What bounds the capabilities that a program gives says nothing where none does.
+    // The bounding set limits capabilities gained from a program; it does not matter if there are none to gain.
     let none = ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"].into_iter().all(empty);
     holds(none, "it has capabilities")?;
     holds(keeps_user || empty("CapBnd:"), "its bounding set has capabilities")
 }
 
-/// Below level 3 there are others, and the outermost process is one of them.
+/// Checks signals: below level 3 other processes are visible, among them the outermost process.
 fn neighbours() -> Result<(), String> {
     holds(kill(getppid(), None).is_err(), "it may signal processes that are not its own")
 }
@@ -84,7 +84,7 @@ fn holds(held: bool, broken: &str) -> Result<(), String> {
     if held { Ok(()) } else { Err(broken.to_owned()) }
 }
 
-/// What may be mounted: the sandbox's own root is an empty file system but for these.
+/// Returns the mounts that may exist; the sandbox's own root is an empty file system otherwise.
 fn described(hidden: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = system::PROGRAMS.iter().map(PathBuf::from).collect();
     paths.extend(system::DEVICES.into_iter().chain([system::ZERO]).map(|name| Path::new("/dev").join(name)));
@@ -95,8 +95,8 @@ fn described(hidden: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The first mount that is neither the root in memory nor one of `described` or below it. A line of mountinfo is
-/// `id parent major:minor root mountpoint options [tags] - type source superoptions` (proc_pid_mountinfo(5)).
+/// Returns the first mount that is neither the root in memory nor one of `described` or below it. A line of mountinfo
+/// is `id parent major:minor root mountpoint options [tags] - type source superoptions` (proc_pid_mountinfo(5)).
 fn foreign_mount(mountinfo: &str, described: &[PathBuf]) -> Option<PathBuf> {
     for line in mountinfo.lines() {
         let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next());
@@ -109,7 +109,7 @@ fn foreign_mount(mountinfo: &str, described: &[PathBuf]) -> Option<PathBuf> {
     None
 }
 
-/// The kernel writes blanks and backslashes of a path as `\` and three octal digits.
+/// Decodes a path in which the kernel wrote blanks and backslashes as `\` and three octal digits.
 fn unescape(text: &str) -> String {
     let mut parts = text.split('\\');
     let mut path = parts.next().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
 //! The command that starts `worker-init` with a description.
 //!
-//! The description travels in memory on an inherited file descriptor: arguments and environment of a process can
-//! be read by others. Standard input, output and error stay the caller's to set.
+//! The description is passed in memory on an inherited file descriptor, because other processes can read a process's
+//! arguments and environment. The caller sets standard input, output and error.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,14 +19,14 @@ use crate::cgroup::{Cgroup, GroupFiles};
 use crate::report::Report;
 use crate::sandbox::{Bounds, Sandbox, SandboxError};
 
-/// What `worker-init` reads: the sandbox, and what only the supervisor knows.
+/// Input of `worker-init`: the sandbox, and facts that only the supervisor knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Description {
     pub sandbox: Sandbox,
-    /// Absent where the bounds are sampled.
+    /// Control group; absent if the bounds are sampled.
     pub group: Option<GroupFiles>,
-    /// The supervisor: when it ends, so does everything here.
+    /// Process id of the supervisor; when it ends, everything here ends too.
     pub supervisor: u32,
 }
 
@@ -44,15 +44,15 @@ pub enum CommandError {
     Io(#[from] io::Error),
 }
 
-/// What starts a worker.
+/// Command that starts a worker, and the report about the start.
 #[derive(Debug)]
 pub struct Launch {
     pub command: Command,
-    /// What `worker-init` tells of the start.
+    /// Report of `worker-init` about the start.
     pub report: Report,
 }
 
-/// As [`launch`], for a caller to whom the exit code says enough.
+/// Does the same as [`launch`], for a caller that only needs the exit code.
 pub fn command(
     worker_init: &Path,
     sandbox: &Sandbox,
@@ -61,10 +61,10 @@ pub fn command(
     Ok(launch(worker_init, sandbox, cgroup)?.command)
 }
 
-/// Returns the command that becomes the worker: its arguments and (empty) environment are set, its standard
-/// streams are the caller's to set. It ends as the worker ends: with the same exit code, or by the same signal.
+/// Returns the command that becomes the worker: its arguments and (empty) environment are set; the caller sets its
+/// standard streams. It ends as the worker ends: with the same exit code, or by the same signal.
 ///
-/// Every process it makes dies when the calling process does.
+/// Every process it creates dies when the calling process does.
 pub fn launch(
     worker_init: &Path,
     sandbox: &Sandbox,
@@ -89,8 +89,8 @@ pub fn launch(
         fcntl_setfd(file.as_fd(), FdFlags::empty())?;
         fcntl_setfd(reporter.as_fd(), FdFlags::empty()).map_err(io::Error::from)
     };
-    // SAFETY: the closure makes two system calls and allocates nothing, which is all that may be done between
-    // fork and exec of a process with threads.
+    // SAFETY: the closure makes two system calls and allocates nothing, as required between fork and exec in a process
+    // with threads.
     #[allow(unsafe_code, reason = "the only way to pass descriptors to one child")]
     unsafe {
         command.pre_exec(inherit);
@@ -101,7 +101,7 @@ pub fn launch(
 // === impl Description ===
 
 impl Description {
-    /// Reads and checks what [`command`] wrote.
+    /// Reads and checks the output of [`command`].
     pub fn parse(text: &[u8]) -> Result<Description, CommandError> {
         if text.len() > MAX_DESCRIPTION_BYTES {
             return Err(CommandError::TooLong(text.len()));

@@ -1,4 +1,4 @@
-//! A step of building the sandbox that did not work.
+//! Failure of a step in building the sandbox.
 
 use std::fmt::Display;
 use std::os::fd::BorrowedFd;
@@ -8,38 +8,38 @@ use std::sync::OnceLock;
 use asp_launcher::{EXIT_SETUP, Fault, Reporter};
 use serde::Serialize;
 
-/// Where the supervisor hears of it; set once, before anything is built.
+/// Destination of reports to the supervisor; set once, before anything is built.
 static REPORTER: OnceLock<Reporter> = OnceLock::new();
 
-/// Names the step and says what the system said.
+/// Failed step with the system's error.
 #[derive(Debug, Serialize)]
-pub(crate) struct Failure {
+pub(crate) struct SetupFailure {
     #[serde(rename = "workerInit")]
     outcome: &'static str,
     #[serde(flatten)]
     fault: Fault,
 }
 
-/// Turns an error into the [`Failure`] of a step.
-pub(crate) trait During<T> {
-    fn during(self, step: &'static str) -> Result<T, Failure>;
+/// Conversion of an error into the [`SetupFailure`] of a step.
+pub(crate) trait StepContext<T> {
+    fn during(self, step: &'static str) -> Result<T, SetupFailure>;
 }
 
-impl Failure {
-    /// One that the machine is to blame for: whatever else is described can be built where there is room for it.
-    pub(crate) fn new(step: &'static str, error: impl Display) -> Failure {
+impl SetupFailure {
+    /// Creates a failure caused by the machine: a sandbox with other settings may still be possible.
+    pub(crate) fn new(step: &'static str, error: impl Display) -> SetupFailure {
         let fault = Fault { step: step.to_owned(), error: error.to_string(), host: true };
-        Failure { outcome: "failed", fault }
+        SetupFailure { outcome: "failed", fault }
     }
 
-    /// One of what was described.
-    pub(crate) fn of_description(step: &'static str, error: impl Display) -> Failure {
-        let mut failure = Failure::new(step, error);
+    /// Creates a failure caused by the description.
+    pub(crate) fn of_description(step: &'static str, error: impl Display) -> SetupFailure {
+        let mut failure = SetupFailure::new(step, error);
         failure.fault.host = false;
         failure
     }
 
-    /// One line on standard error for people, and a message for the supervisor.
+    /// Prints one line to standard error for people, and sends a message to the supervisor.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(reporter) = REPORTER.get() {
             reporter.tell(&self.fault);
@@ -47,35 +47,35 @@ impl Failure {
         self.print()
     }
 
-    /// The line alone: the worker runs, so this says nothing of its start.
+    /// Prints the line only: the worker is running, so this does not concern its start.
     pub(crate) fn print(&self) -> ExitCode {
         eprintln!("{}", serde_json::to_string(self).unwrap_or_default());
         ExitCode::from(u8::try_from(EXIT_SETUP).unwrap_or(u8::MAX))
     }
 }
 
-/// Lets the supervisor reach the directories where the worker listens and works.
+/// Passes handles of the run and the work directory to the supervisor.
 pub(crate) fn hand_over(run_dir: BorrowedFd<'_>, work_dir: BorrowedFd<'_>) {
     if let Some(reporter) = REPORTER.get() {
         reporter.hand_over(run_dir, work_dir);
     }
 }
 
-/// Tells the supervisor the most resident memory that one process of the worker had, bytes.
+/// Reports the peak resident memory of any one process of the worker, in bytes, to the supervisor.
 pub(crate) fn tell_peak(resident_bytes: u64) {
     if let Some(reporter) = REPORTER.get() {
         reporter.tell_peak(resident_bytes);
     }
 }
 
-/// Reports from now on go to `reporter`.
+/// Directs further reports to `reporter`.
 pub(crate) fn report_to(reporter: Reporter) {
-    // Err: it is set, which it is once.
+    // Err: already set; it is only set once.
     let _ = REPORTER.set(reporter);
 }
 
-impl<T, E: Display> During<T> for Result<T, E> {
-    fn during(self, step: &'static str) -> Result<T, Failure> {
-        self.map_err(|error| Failure::new(step, error))
+impl<T, E: Display> StepContext<T> for Result<T, E> {
+    fn during(self, step: &'static str) -> Result<T, SetupFailure> {
+        self.map_err(|error| SetupFailure::new(step, error))
     }
 }

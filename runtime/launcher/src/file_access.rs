@@ -1,8 +1,8 @@
-//! Landlock: which files the worker may touch, whatever the mounts say.
+//! Landlock: the files that the worker may access, whatever is mounted.
 //!
-//! At level 2 it is the only fence around files; at level 3 the second. It also ends signals and abstract sockets
-//! at the sandbox's border, and TCP anywhere but to the egress port, where the kernel has those rules.
-//! Source: Linux Documentation/userspace-api/landlock.rst.
+//! At level 2 it is the only fence around files; at level 3 the second. It also stops signals and abstract sockets at
+//! the sandbox's border, and TCP except to the egress port, if the kernel supports those rules. Source: Linux
+//! Documentation/userspace-api/landlock.rst.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,15 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use crate::failure::{During, Failure};
+use crate::failure::{SetupFailure, StepContext};
 use crate::system;
 
-/// The newest rules we know; an older kernel gets the part it has, and every kernel since 5.13 has the files'.
+/// Newest supported rules; an older kernel applies those it knows, and every kernel since 5.13 has the rules for files.
 const NEWEST: ABI = ABI::V9;
 const STEP: &str = "landlock";
 
-/// Restricts this process and all it becomes. A kernel without Landlock is a failure.
-pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), Failure> {
+/// Restricts this process and its future children. Fails on a kernel without Landlock.
+pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), SetupFailure> {
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))
         .and_then(|rules| rules.handle_access(AccessNet::from_all(NEWEST)))
@@ -35,12 +35,12 @@ pub(crate) fn restrict(sandbox: &Sandbox) -> Result<(), Failure> {
     }
     let status = rules.restrict_self().during(STEP)?;
     if status.ruleset == RulesetStatus::NotEnforced || !status.no_new_privs {
-        return Err(Failure::new(STEP, "this kernel does not enforce it"));
+        return Err(SetupFailure::new(STEP, "this kernel does not enforce it"));
     }
     Ok(())
 }
 
-/// Whether this kernel ends signals at the sandbox's border.
+/// Whether this kernel stops signals at the sandbox's border.
 pub(crate) fn ends_signals() -> bool {
     Ruleset::default().set_compatibility(CompatLevel::HardRequirement).scope(Scope::Signal).is_ok()
 }
@@ -75,9 +75,8 @@ fn allow(
     rules: RulesetCreated,
     path: &PathBuf,
     access: BitFlags<AccessFs>,
-) -> Result<RulesetCreated, Failure> {
-    // What a machine does not have needs no rule; what the worker must have was found by the mounts or is
-    // missed by the worker.
+) -> Result<RulesetCreated, SetupFailure> {
+    // Files that the machine does not have need no rule. If the worker needs one, the mounts or the worker report it.
     let Ok(metadata) = path.metadata() else { return Ok(rules) };
     let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(NEWEST) };
     rules.add_rule(PathBeneath::new(PathFd::new(path).during(STEP)?, access)).during(STEP)

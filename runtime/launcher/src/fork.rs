@@ -1,4 +1,4 @@
-//! Making a second process, in the same control group or in the worker's.
+//! Creation of a child process, in the same control group or in the worker's.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -7,20 +7,20 @@ use asp_launcher::GroupFiles;
 use nix::libc;
 use nix::unistd::{ForkResult, Pid};
 
-use crate::failure::{During, Failure};
+use crate::failure::{SetupFailure, StepContext};
 
-/// linux/sched.h; the constant of the crate is too narrow for it.
+/// Flag from linux/sched.h; the constant of the crate is too narrow for it.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Makes a second process. Nothing is shared with it but open files.
-pub(crate) fn fork() -> Result<ForkResult, Failure> {
+/// Forks. The child shares nothing with this process but open files.
+pub(crate) fn fork() -> Result<ForkResult, SetupFailure> {
     // SAFETY: this program never starts a thread.
     #[allow(unsafe_code, reason = "fork has no safe form; a single-threaded process keeps its rules")]
     unsafe { nix::unistd::fork() }.during("fork")
 }
 
-/// Makes a second process that is in the control group before it does anything else.
-pub(crate) fn fork_into(group: Option<&GroupFiles>) -> Result<ForkResult, Failure> {
+/// Forks a child that is in the control group before it does anything else.
+pub(crate) fn fork_into(group: Option<&GroupFiles>) -> Result<ForkResult, SetupFailure> {
     let Some(group) = group else { return fork() };
     let forked = match &group.unified {
         Some(dir) => {
@@ -37,7 +37,7 @@ pub(crate) fn fork_into(group: Option<&GroupFiles>) -> Result<ForkResult, Failur
     Ok(forked)
 }
 
-/// A fork whose child begins in the control group `dir` (clone3(2), CLONE_INTO_CGROUP).
+/// Forks a child that starts in the control group `dir` (clone3(2), CLONE_INTO_CGROUP).
 fn clone_into(dir: &File) -> nix::Result<ForkResult> {
     let none = 0;
     let arguments = libc::clone_args {
@@ -62,6 +62,6 @@ fn clone_into(dir: &File) -> nix::Result<ForkResult> {
     }
 }
 
-fn failed(path: &std::path::Path, error: std::io::Error) -> Failure {
-    Failure::new("cgroup", format_args!("{}: {error}", path.display()))
+fn failed(path: &std::path::Path, error: std::io::Error) -> SetupFailure {
+    SetupFailure::new("cgroup", format_args!("{}: {error}", path.display()))
 }

@@ -1,7 +1,7 @@
-//! The way out of a worker that has one: connections to a port on its loopback go to the egress proxy's socket.
+//! The egress forwarder of a worker: connections to a port on its loopback go to the egress proxy's socket.
 //!
-//! A process beside the worker, with the worker's user and no more rights; it dies with the first process inside.
-//! It reads nothing of what passes: whom a worker may reach is the proxy's to say.
+//! It is a separate process with the worker's user and no more rights, and dies with the first process inside. It does
+//! not inspect the forwarded bytes: the proxy decides which hosts a worker may reach.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,22 +11,22 @@ use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::failure::{During, Failure};
+use crate::failure::{SetupFailure, StepContext};
 
-/// As many as a browser opens to one proxy, twice. More wait in the listener's backlog.
+/// Maximum number of connections: twice as many as a browser opens to one proxy. More wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 64;
-/// Of each direction of each connection: 2 MiB in all.
+/// Buffer size for each direction of each connection: 2 MiB in all.
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// Serves until it is killed.
-pub(crate) fn run(listener: &TcpListener, proxy: &OwnedFd) -> Result<ExitCode, Failure> {
+pub(crate) fn run(listener: &TcpListener, proxy: &OwnedFd) -> Result<ExitCode, SetupFailure> {
     listener.set_nonblocking(true).during("egress")?;
     let mut connections: Vec<Connection> = Vec::new();
     loop {
         wait(listener, &connections).during("egress")?;
         if connections.len() < MAX_CONNECTIONS
             && let Ok((client, _)) = listener.accept()
-            // Without a proxy the client sees its connection closed.
+            // Without a proxy the client's connection is closed.
             && let Ok(connection) = Connection::open(client, proxy)
         {
             connections.push(connection);
@@ -40,7 +40,7 @@ fn wait(listener: &TcpListener, connections: &[Connection]) -> io::Result<()> {
     let mut wakers = vec![PollFd::from_borrowed_fd(listener.as_fd(), accept)];
     for connection in connections {
         let (client, proxy) = connection.interest();
-        // One without interest is left out: its hang-up would wake us for nothing.
+        // A side without interest is left out: its hang-up would wake us for nothing.
         if !client.is_empty() {
             wakers.push(PollFd::from_borrowed_fd(connection.client.as_fd(), client));
         }
@@ -57,17 +57,17 @@ fn wait(listener: &TcpListener, connections: &[Connection]) -> io::Result<()> {
 struct Connection {
     client: TcpStream,
     proxy: UnixStream,
-    out: Direction,
-    back: Direction,
+    out: HalfConnection,
+    back: HalfConnection,
 }
 
-/// Bytes read on one side and not yet written on the other.
-struct Direction {
+/// One direction: bytes read on one side and not yet written on the other.
+struct HalfConnection {
     buffer: Vec<u8>,
     written: usize,
-    /// The reading side has said its last.
+    /// Whether the reading side has reached its end.
     ended: bool,
-    /// And the writing side was told so.
+    /// Whether the writing side has been shut down after that.
     closed: bool,
 }
 
@@ -78,7 +78,7 @@ impl Connection {
         let proxy = UnixStream::connect(format!("/proc/self/fd/{}", proxy.as_raw_fd()))?;
         client.set_nonblocking(true)?;
         proxy.set_nonblocking(true)?;
-        Ok(Connection { client, proxy, out: Direction::new(), back: Direction::new() })
+        Ok(Connection { client, proxy, out: HalfConnection::new(), back: HalfConnection::new() })
     }
 
     fn interest(&self) -> (PollFlags, PollFlags) {
@@ -91,8 +91,8 @@ impl Connection {
         (client, proxy)
     }
 
-    /// Moves what can be moved; false when both directions are done. A direction that fails is over, and leaves
-    /// the other be: an answer may come from a proxy that reads no more.
+    /// Moves the available bytes; false when both directions are done. A direction that fails is over, but does not
+    /// affect the other one: a proxy that no longer reads may still send an answer.
     fn advance(&mut self) -> bool {
         if self.out.advance(&mut self.client, &mut self.proxy).is_err() {
             self.out.abandon();
@@ -115,9 +115,9 @@ impl Connection {
 
 // === impl Direction ===
 
-impl Direction {
-    fn new() -> Direction {
-        Direction { buffer: Vec::new(), written: 0, ended: false, closed: false }
+impl HalfConnection {
+    fn new() -> HalfConnection {
+        HalfConnection { buffer: Vec::new(), written: 0, ended: false, closed: false }
     }
 
     fn has_more(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The first process inside the namespaces (pid 1 there): finishes the sandbox, starts the worker, reaps.
 //!
-//! It has the worker's user and no privileges by the time the worker starts; when it ends, the kernel kills
-//! everything that is left in the namespace. It ends with the outermost process.
+//! It has the worker's user and no privileges by the time the worker starts; when it ends, the kernel kills everything
+//! that is left in the namespace. It ends with the outermost process.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,20 +14,24 @@ use nix::unistd::{ForkResult, Pid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 
-use crate::end::{End, serve_signals};
-use crate::failure::{During, Failure};
+use crate::end::{WorkerEnd, serve_signals};
+use crate::failure::{SetupFailure, StepContext};
 use crate::fork::fork;
 use crate::syscalls::User;
 use crate::{forward, mounts, namespaces, privileges, syscalls, worker};
 
-/// The two ends of the way out: where the worker connects, and the proxy that answers.
-struct WayOut {
+/// Both ends of the egress: the listener for the worker, and the proxy's socket.
+struct EgressSockets {
     listener: TcpListener,
     proxy: OwnedFd,
 }
 
-/// Builds what is built from inside and runs the worker to its end, which is written to `reporter`.
-pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> Result<ExitCode, Failure> {
+/// Builds the inner part of the sandbox and runs the worker to its end, which is written to `reporter`.
+pub(crate) fn run(
+    sandbox: &Sandbox,
+    reporter: OwnedFd,
+    signals: &SignalFd,
+) -> Result<ExitCode, SetupFailure> {
     die_with_watcher(&reporter)?;
     namespaces::hide_groups();
     namespaces::name_host(&sandbox.hostname)?;
@@ -35,7 +39,7 @@ pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> R
     mounts::build(sandbox)?;
     let counted = namespaces::count_apart(sandbox)?;
     privileges::drop_all(sandbox)?;
-    // A change of user takes the death signal away.
+    // A change of user clears the death signal.
     die_with_watcher(&reporter)?;
     syscalls::restrict(sandbox, User::Own)?;
     if let Some(way_out) = way_out {
@@ -58,32 +62,33 @@ pub(crate) fn run(sandbox: &Sandbox, reporter: OwnedFd, signals: &SignalFd) -> R
     }
 }
 
-fn die_with_watcher(reporter: &OwnedFd) -> Result<(), Failure> {
+fn die_with_watcher(reporter: &OwnedFd) -> Result<(), SetupFailure> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during("supervisor")?;
-    // It may have died just before; then nobody holds the other end.
+    // It may have died just before; the other end of the pipe is then closed.
     let mut gone = [PollFd::from_borrowed_fd(reporter.as_fd(), PollFlags::empty())];
     poll(&mut gone, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).during("supervisor")?;
     if gone.iter().any(|pipe| pipe.revents().contains(PollFlags::ERR)) {
-        return Err(Failure::new("supervisor", "gone"));
+        return Err(SetupFailure::new("supervisor", "gone"));
     }
     Ok(())
 }
 
-/// Before the old file system goes out of sight: the proxy is reached by a handle, not by its path.
-fn open_way_out(sandbox: &Sandbox) -> Result<Option<WayOut>, Failure> {
+/// Opens both ends of the egress. Runs before the old file system is hidden: the proxy is reached by a handle, not by
+/// its path.
+fn open_way_out(sandbox: &Sandbox) -> Result<Option<EgressSockets>, SetupFailure> {
     let Some(egress) = &sandbox.egress else { return Ok(None) };
     namespaces::raise_loopback()?;
     let listener = TcpListener::bind(("127.0.0.1", egress.port)).during("egress")?;
     let proxy = open(&egress.proxy_socket, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).during("egress")?;
-    Ok(Some(WayOut { listener, proxy }))
+    Ok(Some(EgressSockets { listener, proxy }))
 }
 
-fn reap_until(worker: Pid, signals: &SignalFd) -> Result<End, Failure> {
+fn reap_until(worker: Pid, signals: &SignalFd) -> Result<WorkerEnd, SetupFailure> {
     loop {
         let mut waker = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
         match poll(&mut waker, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Failure::new("wait", error)),
+            Err(error) => return Err(SetupFailure::new("wait", error)),
         }
         if let Some(end) = serve_signals(signals, worker)? {
             return Ok(end);

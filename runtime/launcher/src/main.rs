@@ -1,7 +1,7 @@
 //! `worker-init`: builds the sandbox around itself and becomes the worker.
 //!
-//! Single-threaded from start to end, so that fork is safe and no thread is left outside a restriction. Started
-//! by the supervisor only, with a description on a file descriptor (`asp_launcher::command`).
+//! Single-threaded from start to end, so that fork is safe and no thread is left outside a restriction. Only the
+//! supervisor starts it, with a description on a file descriptor (`asp_launcher::command`).
 
 mod check;
 mod end;
@@ -23,7 +23,7 @@ use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// `EX_USAGE`.
+/// `EX_USAGE` of sysexits.h.
 const EXIT_USAGE: u8 = 64;
 
 fn main() -> ExitCode {

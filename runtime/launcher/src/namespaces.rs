@@ -1,7 +1,7 @@
-//! Namespaces: what the worker's processes see of the machine's users, processes, network and names.
+//! Namespaces: the users, processes, network and names of the machine that the worker's processes can see.
 //!
-//! As root the worker gets a real user of its own. Without root the one user that may be mapped is our own, so
-//! workers differ from each other and from the supervisor by their namespaces only.
+//! If the supervisor is root, the worker gets a real user of its own. Otherwise the only user that can be mapped is our
+//! own, so workers are separated from each other and from the supervisor by their namespaces only.
 
 use std::fs;
 
@@ -13,19 +13,19 @@ use nix::unistd::{Gid, Uid, getegid, geteuid, seteuid, setgroups, sethostname, s
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use rustix::thread::{capabilities, set_capabilities};
 
-use crate::failure::{During, Failure};
+use crate::failure::{SetupFailure, StepContext};
 
-/// Whose processes `RLIMIT_NPROC` counts.
+/// Processes that `RLIMIT_NPROC` counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counted {
-    /// This worker's alone.
+pub(crate) enum ProcessScope {
+    /// Only those of this worker.
     Apart,
-    /// Those of every process on the machine that has the worker's user.
+    /// All processes on the machine that have the worker's user.
     WithOthers,
 }
 
-/// Enters new namespaces; the process namespace begins with the next child.
-pub(crate) fn enter(sandbox: &Sandbox) -> Result<(), Failure> {
+/// Enters new namespaces; the process namespace takes effect for the next child.
+pub(crate) fn enter(sandbox: &Sandbox) -> Result<(), SetupFailure> {
     map_user_unless_root(sandbox)?;
     unshare(
         CloneFlags::CLONE_NEWNS
@@ -37,14 +37,15 @@ pub(crate) fn enter(sandbox: &Sandbox) -> Result<(), Failure> {
     .during("namespaces")
 }
 
-/// Makes the worker's control group the root of what it sees; done inside the group.
+/// Makes the worker's control group the visible root; must run inside the group.
 pub(crate) fn hide_groups() {
-    // Only hides the group's name, and is not in every kernel.
+    // This only hides the group's name, and not every kernel supports it.
     let _ = unshare(CloneFlags::CLONE_NEWCGROUP);
 }
 
-/// Without root: a user namespace in which our own user has the worker's number, unless that is its own.
-pub(crate) fn map_user_unless_root(sandbox: &Sandbox) -> Result<(), Failure> {
+/// If not root, enters a user namespace in which our own user has the worker's user id, unless the worker keeps our
+/// user.
+pub(crate) fn map_user_unless_root(sandbox: &Sandbox) -> Result<(), SetupFailure> {
     if geteuid().is_root() || sandbox.keeps_user {
         return Ok(());
     }
@@ -53,25 +54,25 @@ pub(crate) fn map_user_unless_root(sandbox: &Sandbox) -> Result<(), Failure> {
     map_user(sandbox, outside)
 }
 
-/// Enters a user namespace of the worker's user alone, as which this process goes on, with every privilege in there
-/// and none outside. In it `RLIMIT_NPROC` counts this worker's processes and nobody else's: a fork above it is
-/// refused before anything is copied, which a control group does only after. Where the kernel gives no such
-/// namespace (`user.max_user_namespaces`, a security module), the control group alone counts.
-pub(crate) fn count_apart(sandbox: &Sandbox) -> Result<Counted, Failure> {
+/// Enters a user namespace with only the worker's user; this process continues as that user, with every privilege
+/// inside and none outside. In it `RLIMIT_NPROC` counts only this worker's processes: a fork above the limit is refused
+/// before anything is copied, whereas a control group refuses it only afterwards. If the kernel does not permit such a
+/// namespace (`user.max_user_namespaces`, a security module), only the control group counts.
+pub(crate) fn count_apart(sandbox: &Sandbox) -> Result<ProcessScope, SetupFailure> {
     if geteuid().is_root() {
         take_user(sandbox)?;
     }
     let outside = (geteuid(), getegid());
     match unshare(CloneFlags::CLONE_NEWUSER) {
-        Ok(()) => map_user(sandbox, outside).map(|()| Counted::Apart),
-        // Nothing was entered.
-        Err(_) => Ok(Counted::WithOthers),
+        Ok(()) => map_user(sandbox, outside).map(|()| ProcessScope::Apart),
+        // No namespace was entered.
+        Err(_) => Ok(ProcessScope::WithOthers),
     }
 }
 
-/// The namespace belongs to who makes it: the worker's user, who may map himself, with the privilege of root to make
-/// one where others may not.
-fn take_user(sandbox: &Sandbox) -> Result<(), Failure> {
+/// Becomes the worker's user, keeping root's privileges. The namespace belongs to its creator, who may map himself;
+/// root's privileges allow creating one even if ordinary users may not.
+fn take_user(sandbox: &Sandbox) -> Result<(), SetupFailure> {
     let uid = Uid::from_raw(sandbox.uid);
     let gid = Gid::from_raw(sandbox.gid);
     setgroups(&[]).during("user")?;
@@ -82,9 +83,9 @@ fn take_user(sandbox: &Sandbox) -> Result<(), Failure> {
     set_capabilities(None, sets).during("capabilities")
 }
 
-/// Gives the worker's numbers to the one user and group that are `outside` the namespace just entered.
-fn map_user(sandbox: &Sandbox, (user, group): (Uid, Gid)) -> Result<(), Failure> {
-    // The files below belong to root while this process may not be looked into.
+/// Maps the user and group `outside` the namespace just entered to the worker's ids.
+fn map_user(sandbox: &Sandbox, (user, group): (Uid, Gid)) -> Result<(), SetupFailure> {
+    // The files below belong to root while this process is not dumpable.
     nix::sys::prctl::set_dumpable(true).during("user namespace")?;
     fs::write("/proc/self/setgroups", "deny").during("user namespace")?;
     fs::write("/proc/self/uid_map", format!("{} {user} 1", sandbox.uid)).during("user namespace")?;
@@ -92,12 +93,12 @@ fn map_user(sandbox: &Sandbox, (user, group): (Uid, Gid)) -> Result<(), Failure>
     nix::sys::prctl::set_dumpable(false).during("user namespace")
 }
 
-pub(crate) fn name_host(name: &str) -> Result<(), Failure> {
+pub(crate) fn name_host(name: &str) -> Result<(), SetupFailure> {
     sethostname(name).during("hostname")
 }
 
 /// Brings `lo` up in the (otherwise empty) network namespace.
-pub(crate) fn raise_loopback() -> Result<(), Failure> {
+pub(crate) fn raise_loopback() -> Result<(), SetupFailure> {
     let socket =
         socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).during("loopback")?;
     let up = libc::c_short::try_from(libc::IFF_UP).during("loopback")?;

@@ -1,8 +1,9 @@
-//! Where a process that connects to one of our sockets comes from: out of a sandbox, or not.
+//! Origin of a process that connects to one of our sockets: a sandbox, or not.
 //!
-//! Without root a worker has our own user, so the user says nothing. Its user namespace does: `worker-init` enters one
-//! of its own before it forks, nothing that a worker starts can leave it (user_namespaces(7)), and no parent has to be
-//! alive to tell. Keeps true: who has gone, or cannot be looked at, is an error, never "not from a sandbox".
+//! Without root a worker has our own user, so the user does not tell. Its user namespace does: `worker-init` enters one
+//! of its own before it forks, no process that a worker starts can leave it (user_namespaces(7)), and the check does
+//! not depend on a living parent. Keeps true: a process that has ended or cannot be inspected is an error, never "not
+//! from a sandbox".
 
 use std::fs;
 use std::io;
@@ -13,17 +14,17 @@ use nix::errno::Errno;
 use nix::libc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Whether the process that connected `socket` is in another user namespace than this one. `pid` is the peer's of
-/// `SO_PEERCRED`. Before Linux 6.5 a number that was given out anew since then is not told from the first.
+/// Whether the process that connected `socket` is in another user namespace than this one. `pid` is the peer's from
+/// `SO_PEERCRED`. Before Linux 6.5 a reused process id is not detected.
 pub fn is_from_sandbox(socket: BorrowedFd<'_>, pid: i32) -> io::Result<bool> {
     if pid == 0 {
-        // It has no number in our process namespace, where everything that we started has one.
+        // It has no id in our process namespace, in which every process that we started has one.
         return Ok(false);
     }
     let process = handle_of_peer(socket)?;
     let theirs = user_namespace(&pid.to_string())?;
     if let Some(process) = process {
-        // The number is its own as long as it lives, so what was read is of it.
+        // The id belongs to the process as long as it lives, so the namespace read above is the right one.
         let mut ended = [PollFd::new(&process, PollFlags::IN)];
         poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
         if ended.iter().any(|handle| !handle.revents().is_empty()) {
@@ -33,13 +34,13 @@ pub fn is_from_sandbox(socket: BorrowedFd<'_>, pid: i32) -> io::Result<bool> {
     Ok(theirs != user_namespace("self")?)
 }
 
-/// Device and number of a namespace are those of no other.
+/// Returns device and inode of a process's user namespace, which identify it.
 fn user_namespace(process: &str) -> io::Result<(u64, u64)> {
     let metadata = fs::metadata(format!("/proc/{process}/ns/user"))?;
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// A handle on the process that connected; `None` where the kernel gives none (before Linux 6.5).
+/// Returns a handle of the process that connected; `None` if the kernel does not support it (before Linux 6.5).
 fn handle_of_peer(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let mut handle: libc::c_int = -1;
     let mut length = libc::socklen_t::try_from(size_of::<libc::c_int>()).map_err(io::Error::other)?;
@@ -55,7 +56,7 @@ fn handle_of_peer(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
         )
     };
     match Errno::result(done) {
-        // SAFETY: the kernel has just made it for us.
+        // SAFETY: the kernel has just created it for us.
         #[allow(unsafe_code, reason = "a new descriptor is a bare number")]
         Ok(_) => Ok(Some(unsafe { OwnedFd::from_raw_fd(handle) })),
         Err(Errno::ENOPROTOOPT) => Ok(None),
@@ -75,7 +76,7 @@ mod tests {
 
     const CONNECT: &str = "import socket,sys\ns=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n";
 
-    /// Accepts the connection of a Python that `wrapper` starts and `then` goes on.
+    /// Accepts the connection of a Python that `wrapper` starts and `then` continues.
     fn accept_from(wrapper: &[&str], then: &str) -> (UnixStream, Child, i32) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
@@ -104,7 +105,7 @@ mod tests {
         let (stream, mut child, pid) = accept_from(&["env"], "");
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
-        // It is not reaped, so its number is nobody else's yet.
+        // It is not reaped, so its process id is not reused yet.
         is_from_sandbox(stream.as_fd(), pid).unwrap_err();
         child.wait().unwrap();
         is_from_sandbox(stream.as_fd(), pid).unwrap_err();

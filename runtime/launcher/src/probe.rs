@@ -1,7 +1,7 @@
-//! What a machine gives: every level is tried in a child, and the child judges the sandbox from inside.
+//! The sandbox levels that a machine supports: every level is tried in a child, which checks the sandbox from inside.
 //!
-//! Confinement and bounds are told apart: a machine without control groups for us still has level 3. Keeps true: each
-//! reason names what could not be done, on which path, and where a setting forbids it that setting.
+//! Confinement and bounds are separate: a machine without usable control groups still has level 3. Keeps true: each
+//! reason names the step that failed, the path, and the machine's setting that forbids it, if any.
 
 mod hindrance;
 
@@ -19,32 +19,32 @@ use crate::command::launch;
 use crate::report::Fault;
 use crate::sandbox::{Bounds, Level, Limits, Sandbox, own_group};
 
-/// `nobody` on the systems we know; any user that owns nothing would do.
+/// `nobody` on common systems; any user that owns nothing would do.
 const PROBE_UID: u32 = 65534;
-/// What is kept of a child's complaint, bytes.
+/// Maximum number of characters kept of a child's error.
 const MAX_REASON_BYTES: usize = 500;
-/// Beside the directories of the attempt, and described nowhere.
+/// File next to the attempt's directories that no description lists.
 const HIDDEN: &str = "hidden";
 
-/// What a machine gives: confinement, and bounds.
+/// Support for confinement and bounds on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// The highest that works; absent: workers cannot run here.
+    /// Highest level that works; absent if workers cannot run here.
     pub level: Option<Level>,
-    /// Each worker has a user of its own. Without root they all have the supervisor's, whatever number they see.
+    /// Whether each worker has a user of its own. Without root they all have the supervisor's, whatever id they see.
     pub own_user: bool,
-    /// There is no user namespace to be had, so that workers keep the supervisor's user ([`Sandbox::keeps_user`]).
+    /// Whether workers keep the supervisor's user ([`Sandbox::keeps_user`]), because user namespaces are not available.
     pub keeps_user: bool,
-    /// Every level that was tried and does not work, highest first, and why.
+    /// Every level that was tried and does not work, highest first, with the reason.
     pub missing: Vec<(Level, String)>,
     pub bounds: Bounds,
-    /// The processes of a worker are to be seen in /proc, without which there are no sampled bounds.
+    /// Whether the processes of a worker are visible in /proc, which sampled bounds require.
     pub sees_workers: bool,
-    /// Why there is no control group; `None` where there is one.
+    /// Reason why control groups are not available; `None` if they are.
     pub no_cgroup: Option<String>,
 }
 
-/// A sandbox that is tried.
+/// One sandbox to try.
 struct Attempt<'p> {
     worker_init: &'p Path,
     scratch: &'p Path,
@@ -52,14 +52,14 @@ struct Attempt<'p> {
     keeps_user: bool,
 }
 
-/// Builds a sandbox of each level, from the highest, until one holds. `scratch` is an existing directory for
-/// the attempt's own directories; blocks for some milliseconds a level.
+/// Builds a sandbox of each level, from the highest, until one holds. `scratch` is an existing directory for the
+/// attempt's own directories; blocks for some milliseconds per level.
 #[must_use]
 pub fn probe(worker_init: &Path, scratch: &Path) -> Probe {
     let own_user = geteuid().is_root();
     let mut missing = Vec::new();
     for level in [Level::L3, Level::L2, Level::L1] {
-        // Root needs no namespace to give a worker a user; level 3 is made of them.
+        // Root needs no user namespace for a worker's user; level 3 consists of namespaces.
         let ways: &[bool] = if own_user || level == Level::L3 { &[false] } else { &[false, true] };
         for keeps_user in ways.iter().copied() {
             let attempt = Attempt { worker_init, scratch, level, keeps_user };
@@ -73,7 +73,7 @@ pub fn probe(worker_init: &Path, scratch: &Path) -> Probe {
                 Err(reason) => missing.push((level, reason)),
             }
         }
-        // What the last way lacks says least.
+        // Of several reasons the first one says most.
         missing.dedup_by_key(|(level, _)| *level);
     }
     let no_cgroup = Some("no sandbox works that could be in one".to_owned());
@@ -83,7 +83,7 @@ pub fn probe(worker_init: &Path, scratch: &Path) -> Probe {
 
 /// Tries the same in a control group.
 fn in_a_group(attempt: &Attempt<'_>) -> Result<(), String> {
-    // The worker's group goes before its parent.
+    // The worker's group must be removed before its parent.
     let cgroups = Cgroups::open().map_err(|error| error.to_string())?;
     let cgroup = cgroups.create("probe", &LIMITS).map_err(|error| error.to_string())?;
     attempt.make(Some(&cgroup)).map(drop)
@@ -102,7 +102,7 @@ const LIMITS: Limits = Limits {
 // === impl Attempt ===
 
 impl Attempt<'_> {
-    /// Whether its processes were seen from here.
+    /// Runs the attempt; returns whether its processes were visible from here.
     fn make(&self, cgroup: Option<&Cgroup>) -> Result<bool, String> {
         let find = |what: &str, path: &Path| {
             fs::canonicalize(path).map_err(|error| format!("find {what} {}: {error}", path.display()))
@@ -116,7 +116,7 @@ impl Attempt<'_> {
         let sandbox = self.describe(&worker_init, &home, cgroup);
         let made = make_dirs(&home, &sandbox).map_err(|error| format!("make {}: {error}", home.display()));
         let tried = made.and_then(|()| run(&worker_init, &sandbox, cgroup));
-        // Only empty directories and a file are left, and a next probe of this process uses them again.
+        // Only empty directories and a file are left, and the next probe of this process reuses them.
         let _ = fs::remove_dir_all(&home);
         tried
     }
@@ -147,7 +147,8 @@ impl Attempt<'_> {
     }
 }
 
-/// As the supervisor makes a worker's: everybody may pass, and each directory is the worker's alone.
+/// Creates the directories like the supervisor does for a worker: everybody may pass, and each directory belongs to the
+/// worker alone.
 fn make_dirs(home: &Path, sandbox: &Sandbox) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).create(home)?;
     // Not subject to the umask.
@@ -157,7 +158,7 @@ fn make_dirs(home: &Path, sandbox: &Sandbox) -> io::Result<()> {
     fs::set_permissions(&hidden, fs::Permissions::from_mode(0o644))?;
     for dir in [&sandbox.work_dir, &sandbox.run_dir] {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        // Without the right to, the worker runs under our own user on the outside, and the owner is right.
+        // Without the right to change it, the worker runs under our own user, and the owner is correct.
         if geteuid().is_root() {
             chown(dir, Some(sandbox.uid), Some(sandbox.gid))?;
         }
@@ -180,15 +181,15 @@ fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result
         let hindrance = hindrance::of(&step).map(|setting| format!(" ({setting})"));
         return Err(format!("{step}: {error}{}", hindrance.unwrap_or_default()));
     }
-    // Not of the building, but of the check.
+    // The check failed, not the construction.
     let said: String =
         String::from_utf8_lossy(&output.stderr).trim().chars().take(MAX_REASON_BYTES).collect();
     let told = serde_json::from_str::<Fault>(&said).map(|fault| format!("{}: {}", fault.step, fault.error));
     Err(told.unwrap_or_else(|_| if said.is_empty() { output.status.to_string() } else { said }))
 }
 
-/// Whether `child` and what is below it are seen, once all is built: before that it may be looked into by its user, which
-/// is what `hidepid` of /proc asks (proc(5)).
+/// Whether `child` and its descendants are visible, once everything is built: before that, its user may inspect it,
+/// which is the criterion of `hidepid` of /proc (proc(5)).
 fn is_seen(child: &mut Child) -> io::Result<bool> {
     let mut built = [0];
     let said = child.stdout.as_mut().map(|stdout| stdout.read(&mut built)).transpose()?;

@@ -1,8 +1,8 @@
-//! What `worker-init` tells the supervisor: the directories where the worker listens and works, the step at which it
-//! failed, and the most memory that a process of the worker had.
+//! Reports from `worker-init` to the supervisor: handles of the run and the work directory, the step that failed, and
+//! the peak memory of a process of the worker.
 //!
-//! Travels on a socket of its own that the worker's program does not have. Keeps true: a worker cannot forge it;
-//! an exit code and the standard streams it can.
+//! They use a socket of their own, which the worker's program does not have. Keeps true: a worker cannot forge a
+//! report, unlike an exit code and the standard streams.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,28 +15,28 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-/// The longest text that the system and our own words make has a tenth of it.
+/// Maximum size of a report; the longest error text of the system and of this program has a tenth of it.
 const MAX_REPORT_BYTES: usize = 8 * 1024;
-/// What a message says that carries the two directories; one without a byte would look like the end.
+/// Text of the message that carries the two directories; an empty message would look like the end.
 const DIRECTORIES: &[u8] = b"directories";
 
-/// A step of building the sandbox that did not work.
+/// Failure of a step in building the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     pub step: String,
     pub error: String,
-    /// The machine could not do it; else what was described cannot be done.
+    /// Whether the machine caused it; otherwise the description cannot be fulfilled.
     pub host: bool,
 }
 
-/// The most memory that one of its processes had.
+/// Peak memory of any one process.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Peak {
     resident_bytes: u64,
 }
 
-/// The supervisor's end.
+/// The supervisor's end of the socket.
 #[derive(Debug)]
 pub struct Report {
     socket: OwnedFd,
@@ -46,12 +46,12 @@ pub struct Report {
     peak: OnceLock<u64>,
 }
 
-/// The end of `worker-init`.
+/// The end of the socket in `worker-init`.
 #[derive(Debug)]
 pub struct Reporter(OwnedFd);
 
 impl Report {
-    /// Both ends of a new report.
+    /// Creates both ends of a report.
     pub fn open() -> io::Result<(Report, Reporter)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -64,14 +64,13 @@ impl Report {
         Ok((report, Reporter(theirs)))
     }
 
-    /// At level 3, once it is there: the run directory as the worker has it, in a file system that no path outside
-    /// leads to. Never waits.
+    /// Returns the worker's run directory at level 3, once it exists; no path outside leads to it. Never blocks.
     #[must_use]
     pub fn run_dir(&self) -> Option<BorrowedFd<'_>> {
         self.directories().map(|[run_dir, _]| run_dir.as_fd())
     }
 
-    /// At level 3, once it is there: the file system that holds the worker's files. Never waits.
+    /// Returns the worker's work directory at level 3, once it exists. Never blocks.
     #[must_use]
     pub fn work_dir(&self) -> Option<BorrowedFd<'_>> {
         self.directories().map(|[_, work_dir]| work_dir.as_fd())
@@ -84,22 +83,22 @@ impl Report {
         self.directories.get()
     }
 
-    /// What went wrong before the worker's first instruction; `None`: nothing so far. Never waits.
+    /// Returns the failure before the worker's first instruction; `None` if there was none so far. Never blocks.
     #[must_use]
     pub fn fault(&self) -> Option<Fault> {
         self.listen();
         self.fault.get().cloned()
     }
 
-    /// The most resident memory that one process of the worker ever had, bytes, as the kernel counted it; `None`: the
-    /// worker has not ended, or not by itself. Never waits.
+    /// Returns the peak resident memory of any one process of the worker, in bytes, as counted by the kernel; `None` if
+    /// the worker has not ended, or not by itself. Never blocks.
     #[must_use]
     pub fn peak_bytes(&self) -> Option<u64> {
         self.listen();
         self.peak.get().copied()
     }
 
-    /// Takes what was said since; of each kind the first counts.
+    /// Reads new reports; the first of each kind counts.
     fn listen(&self) {
         let mut text = [0; MAX_REPORT_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -107,17 +106,17 @@ impl Report {
             let mut came_along = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let told = recvmsg(&self.socket, &mut [IoSliceMut::new(&mut text)], &mut came_along, flags);
-            // Err: nothing was said, which is how nearly every start goes on; no byte: nothing more will be.
+            // Err: there is no message, as in nearly every start. No byte: there will be no more messages.
             let Some(length) = told.ok().map(|told| told.bytes).filter(|length| *length > 0) else { return };
             for message in came_along.drain() {
                 if let RecvAncillaryMessage::ScmRights(handles) = message {
-                    // Err of the first: it is none of ours that has not both.
+                    // Err: the message is not ours unless it has both handles.
                     let both = <[OwnedFd; 2]>::try_from(handles.collect::<Vec<_>>());
                     let _ = both.map(|both| self.directories.set(both));
                 }
             }
             let text = text.get(..length).unwrap_or_default();
-            // Err of each: one is known.
+            // Err: one is known already.
             if let Ok(fault) = serde_json::from_slice(text) {
                 let _ = self.fault.set(fault);
             } else if let Ok(Peak { resident_bytes }) = serde_json::from_slice(text) {
@@ -134,7 +133,7 @@ impl Reporter {
         Reporter(descriptor)
     }
 
-    /// Hands over the two directories. Never waits.
+    /// Sends handles of the two directories. Never blocks.
     pub fn hand_over(&self, run_dir: BorrowedFd<'_>, work_dir: BorrowedFd<'_>) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut goes_along = SendAncillaryBuffer::new(&mut space);
@@ -146,19 +145,19 @@ impl Reporter {
         let _ = sendmsg(&self.0, &[IoSlice::new(DIRECTORIES)], &mut goes_along, flags);
     }
 
-    /// Tells what went wrong. Never waits.
+    /// Reports a failure. Never blocks.
     pub fn tell(&self, fault: &Fault) {
         self.say(fault);
     }
 
-    /// Tells the most resident memory that one process of the worker had, bytes. Never waits.
+    /// Reports the peak resident memory of any one process of the worker, in bytes. Never blocks.
     pub fn tell_peak(&self, resident_bytes: u64) {
         self.say(&Peak { resident_bytes });
     }
 
     fn say(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
-        // Err: the supervisor is gone, and so is this process in a moment.
+        // Err: the supervisor is gone, and this process will end in a moment.
         let _ = send(&self.0, &text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }

@@ -1,7 +1,7 @@
-//! The description of one worker's sandbox, and the rules a description must keep.
+//! The description of one worker's sandbox, and the rules that a description must obey.
 //!
-//! Owns the types that travel as JSON from the supervisor to `worker-init`. Refuses what could widen a sandbox:
-//! relative paths, `..`, the root directory, the superuser, absent bounds. Both sides call [`Sandbox::check`].
+//! Owns the types that are passed as JSON from the supervisor to `worker-init`. Refuses values that could widen a
+//! sandbox: relative paths, `..`, the root directory, the superuser, absent bounds. Both sides call [`Sandbox::check`].
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -12,43 +12,44 @@ use serde::{Deserialize, Serialize};
 const MAX_ARGUMENTS: usize = 256;
 const MAX_VARIABLES: usize = 128;
 const MAX_READ_ONLY: usize = 64;
-/// Linux's own bound on one argument is 128 KiB; the whole description has half of that.
+/// Maximum length of one text: Linux's own bound on an argument is 128 KiB; the whole description has half of that.
 const MAX_TEXT_BYTES: usize = 32 * 1024;
-/// `PATH_MAX`.
+/// Maximum length of a path: `PATH_MAX`.
 const MAX_PATH_BYTES: usize = 4096;
-/// Linux: `__NEW_UTS_LEN`.
+/// Maximum length of a host name: Linux's `__NEW_UTS_LEN`.
 const MAX_HOSTNAME_BYTES: usize = 64;
-/// `sun_path` has 108 bytes with its final NUL.
+/// Maximum length of a socket path: `sun_path` has 108 bytes with its final NUL.
 const MAX_SOCKET_PATH_BYTES: usize = 107;
-/// Directories a description may not give to a worker or hide: the sandbox makes them itself.
+/// Directories that a description must not give to a worker or hide: the sandbox creates them itself.
 const SYSTEM_DIRS: [&str; 10] =
     ["/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/tmp", "/usr"];
 
-/// How much stands between a worker and the machine. A higher level has everything the lower ones have.
+/// Strength of the separation between a worker and the machine. A higher level includes the lower ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Resource limits, no privileges, and a user id of its own where the supervisor is root.
+    /// Resource limits, no privileges, and a user id of its own if the supervisor is root.
     L1,
-    /// And Landlock and seccomp: no network, no files but its own.
+    /// Landlock and seccomp in addition: no network, no files except its own.
     L2,
-    /// And namespaces, and a private file system.
+    /// Namespaces in addition, and a private file system.
     L3,
 }
 
-/// What holds a worker to its [`Limits`], whatever its level.
+/// Mechanism that enforces a worker's [`Limits`], whatever its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bounds {
-    /// A control group: the kernel counts what all its processes use together.
+    /// Control group: the kernel counts the usage of all processes together.
     Cgroup,
-    /// Each process is held by resource limits, and what no limit counts (shared anonymous memory) is refused. What
-    /// all its processes use together is for the supervisor to look at: it is no defence against one that is faster.
+    /// Resource limits on each process; memory that no limit counts (shared anonymous memory) is refused. The
+    /// supervisor samples the usage of all processes together, which is no defence against a worker that is faster than
+    /// the samples.
     Sampled,
 }
 
 impl Bounds {
-    /// The word of the settings and of the supervisor's API.
+    /// Returns the name in the settings and in the supervisor's API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -59,13 +60,13 @@ impl Bounds {
 }
 
 impl Level {
-    /// The level of that number.
+    /// Returns the level with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Level> {
         [Level::L1, Level::L2, Level::L3].into_iter().find(|level| level.number() == number)
     }
 
-    /// The number used in manifests and in the supervisor's API: 1, 2 or 3.
+    /// Returns the number used in manifests and in the supervisor's API: 1, 2 or 3.
     #[must_use]
     pub fn number(self) -> u32 {
         match self {
@@ -76,75 +77,75 @@ impl Level {
     }
 }
 
-/// Everything `worker-init` needs to know to build the sandbox and start the worker.
+/// Input of `worker-init` for building the sandbox and starting the worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Sandbox {
     pub level: Level,
     pub bounds: Bounds,
-    /// The worker stays the supervisor's user, whose numbers `uid` and `gid` are: for a supervisor that is not root
-    /// on a machine without user namespaces. Below level 3 only.
+    /// Whether the worker keeps the supervisor's user, with its ids in `uid` and `gid`: for a supervisor that is not
+    /// root, on a machine without user namespaces. Below level 3 only.
     pub keeps_user: bool,
-    /// The worker's command; the first is an absolute path, seen from inside the sandbox.
+    /// Command of the worker; its first element is an absolute path, seen from inside the sandbox.
     pub argv: Vec<String>,
-    /// The worker's whole environment.
+    /// Complete environment of the worker.
     pub env: BTreeMap<String, String>,
-    /// Current directory and only place for files, owned by the worker. At level 3 it is an empty file system
-    /// in memory of `limits.disk_bytes`, mounted over this existing directory: what the directory holds stays
-    /// untouched and unseen. Below level 3 it is the directory itself.
+    /// Current directory and only place for files, owned by the worker. At level 3 it is an empty file system in memory
+    /// of `limits.disk_bytes`, mounted over this existing directory, whose contents stay untouched and hidden. Below
+    /// level 3 it is the directory itself.
     pub work_dir: PathBuf,
-    /// Existing directory, owned by the worker, where it makes its socket. From level 2 on it can make sockets
-    /// there and nothing else. At level 3 it is a file system of its own with room for a few, which the supervisor
-    /// reaches by [`crate::Report::run_dir`] alone; below, nothing bounds how many it makes.
+    /// Existing directory, owned by the worker, for its socket. From level 2 on it can create sockets there and nothing
+    /// else. At level 3 it is a file system of its own with room for a few, which the supervisor reaches only by
+    /// [`crate::Report::run_dir`]; below level 3 their number is not bounded.
     pub run_dir: PathBuf,
-    /// What the worker may read and execute besides the system's own directories: interpreter, shim, plugin.
-    /// The same path inside as outside.
+    /// Paths that the worker may read and execute besides the system's own directories: interpreter, shim, plugin. They
+    /// are the same inside and outside.
     pub read_only: Vec<PathBuf>,
-    /// The worker's own user and group; not 0, but for a group that is kept ([`own_group`]).
+    /// User and group of the worker; not 0, except for a group that is kept ([`own_group`]).
     pub uid: u32,
     pub gid: u32,
     pub limits: Limits,
-    /// Absent: the worker has no network at all. Needs level 3.
+    /// Egress to the network, which needs level 3; without it the worker has no network at all.
     pub egress: Option<Egress>,
     pub hostname: String,
 }
 
-/// Bounds of one worker. How they hold is said by [`Bounds`]; below level 3 that of the disk does not.
+/// Bounds of one worker. [`Bounds`] says how they are enforced; below level 3 the disk is not bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limits {
-    /// Resident memory of all its processes together, with what it keeps in `work_dir`.
+    /// Resident memory of all its processes together, including its files in `work_dir`.
     pub memory_bytes: u64,
     /// Thousandths of a processor.
     pub cpu_millis: u32,
     /// Processes and threads.
     pub pids: u32,
-    /// Open files of a process.
+    /// Open files of one process.
     pub files: u64,
     /// Size of `work_dir`.
     pub disk_bytes: u64,
     /// Size of one file.
     pub file_bytes: u64,
-    /// Processor time of one process, seconds; for workers that serve one call.
+    /// Processor time of one process in seconds; for workers that serve one call.
     pub cpu_seconds: Option<u64>,
 }
 
-/// The only way out of a worker that has one.
+/// Only connection of a worker to the outside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Egress {
-    /// The supervisor's proxy, outside the sandbox; the worker's user must be allowed to connect.
+    /// Socket of the supervisor's proxy, outside the sandbox; the worker's user must be allowed to connect.
     pub proxy_socket: PathBuf,
     /// Port on 127.0.0.1 inside the sandbox whose connections reach the proxy.
     pub port: u16,
 }
 
-/// Why a description is refused.
+/// Reason for refusing a description.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxError {
     #[error("{field} is not a plain absolute path: {path:?}")]
     Path { field: &'static str, path: PathBuf },
-    #[error("{field} and {other} lie in one another: {path:?}")]
+    #[error("{field} and {other} overlap: {path:?}")]
     Overlap { field: &'static str, other: &'static str, path: PathBuf },
     #[error("{field} has {count} entries, allowed are 1 to {most}")]
     Count { field: &'static str, count: usize, most: usize },
@@ -161,7 +162,7 @@ pub enum SandboxError {
 // === impl Sandbox ===
 
 impl Sandbox {
-    /// Refuses a description that could not be meant.
+    /// Refuses an invalid description.
     pub fn check(&self) -> Result<(), SandboxError> {
         self.check_command()?;
         self.check_paths()?;
@@ -219,7 +220,7 @@ impl Sandbox {
 
     fn check_limits(&self) -> Result<(), SandboxError> {
         let limits = &self.limits;
-        // The lower bounds are what an interpreter cannot start without, the upper ones those of the kernel.
+        // The lower bounds are the minimum for an interpreter to start, the upper ones those of the kernel.
         check_range("memoryBytes", limits.memory_bytes, 1 << 20, 1 << 50)?;
         check_range("cpuMillis", u64::from(limits.cpu_millis), 10, 1_000_000)?;
         check_range("pids", u64::from(limits.pids), 1, 1 << 22)?;
@@ -243,8 +244,8 @@ impl Sandbox {
     }
 }
 
-/// The number that a worker's group gets of a supervisor which is not root. An ordinary account may have the group of the
-/// superuser; in a namespace it has another number, and where none is to be had it stays.
+/// Returns the worker's group id under a supervisor that is not root. An ordinary account may have the superuser's
+/// group: in a namespace it gets another id, and without a namespace it stays.
 #[must_use]
 pub fn own_group(keeps_user: bool) -> u32 {
     match getegid().as_raw() {
@@ -262,13 +263,13 @@ fn check_writable(field: &'static str, path: &Path) -> Result<(), SandboxError> 
     Ok(())
 }
 
-/// Absolute, without `.` and `..`, not the root, without a trailing slash or doubled one.
+/// Requires an absolute path without `.` and `..`, other than the root, without trailing or doubled slashes.
 fn check_path(field: &'static str, path: &Path) -> Result<(), SandboxError> {
     let bytes = path.as_os_str().as_encoded_bytes();
     let mut parts = path.components();
     let rooted = parts.next() == Some(Component::RootDir);
     let named = path.components().count() > 1 && parts.all(|part| matches!(part, Component::Normal(_)));
-    // `components` forgives doubled slashes and inner dots; putting the path together again shows them.
+    // `components` ignores doubled slashes and inner dots; reassembling the path reveals them.
     let same = path.components().collect::<PathBuf>().as_os_str().as_encoded_bytes() == bytes;
     if !rooted || !named || !same || bytes.contains(&0) || bytes.len() > MAX_PATH_BYTES {
         return Err(SandboxError::Path { field, path: path.to_path_buf() });

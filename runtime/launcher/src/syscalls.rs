@@ -1,9 +1,9 @@
-//! seccomp: which system calls the worker may make.
+//! seccomp: the system calls that the worker may make.
 //!
-//! Everything is allowed that is not listed, up to the newest call that was looked at; what a kernel has beyond
-//! does not exist. Sockets are local ones, and with egress those of TCP and UDP besides. A refusal is the errno a program
-//! has code for; only a foreign instruction set kills.
-//! Source: seccomp(2); the list follows the default profiles of systemd and the container engines.
+//! All calls are allowed that are not listed, up to the newest call that was reviewed; newer ones do not exist for the
+//! worker. Sockets are local, and with egress also TCP and UDP. A refusal is an errno that programs handle; only a
+//! foreign instruction set kills. Source: seccomp(2); the list follows the default profiles of systemd and the
+//! container engines.
 
 mod neighbours;
 
@@ -17,13 +17,13 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter, sock_filter,
 };
 
-use crate::failure::{During, Failure};
+use crate::failure::{SetupFailure, StepContext};
 use crate::file_access;
 
 const STEP: &str = "seccomp";
 
-/// `mseal` of Linux 6.10. All numbers since 424 are the same on every architecture. Those of x86's other
-/// instruction sets begin far above.
+/// `mseal` of Linux 6.10. All numbers since 424 are the same on every architecture. Those of x86's other instruction
+/// sets begin far above.
 const NEWEST_CALL: u32 = 462;
 
 /// Calls that reach into other processes or the kernel, or change the machine.
@@ -88,18 +88,18 @@ const REFUSED_HERE: [libc::c_long; 5] =
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: [libc::c_long; 0] = [];
 
-/// A ring makes system calls that no filter sees.
+/// Calls for rings, which make system calls that no filter sees.
 const IO_URING: [libc::c_long; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// Calls that give memory which no resource limit counts, and which nobody sees as some process's.
+/// Calls that allocate memory which no resource limit counts, and which is not attributed to a process.
 const UNCOUNTED: [libc::c_long; 6] = [
     libc::SYS_memfd_create,
     libc::SYS_memfd_secret,
     libc::SYS_shmget,
     libc::SYS_msgget,
     libc::SYS_semget,
-    // A pipe keeps the pages when the process has let go of them.
+    // A pipe keeps the pages after the process has released them.
     libc::SYS_vmsplice,
 ];
 
@@ -113,25 +113,25 @@ const NEW_NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// Of IP sockets: every type but streams (1) and datagrams (2).
+/// Socket types refused for IP: all but streams (1) and datagrams (2).
 const OTHER_IP_TYPES: [u64; 14] = [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-/// Of IP sockets: the type's own, TCP and UDP. The others (SCTP, MPTCP, SMC, L2TP, ICMP..) are much kernel code that no
-/// Landlock rule looks at, and nothing that the proxy speaks.
+/// Protocols allowed for IP sockets: the type's default, TCP and UDP. The others (SCTP, MPTCP, SMC, L2TP, ICMP..)
+/// expose much kernel code that no Landlock rule covers, and the proxy does not support them.
 const IP_PROTOCOLS: [u64; 3] = [0, 6, 17];
-/// The type without SOCK_NONBLOCK and SOCK_CLOEXEC.
+/// Mask of the type without SOCK_NONBLOCK and SOCK_CLOEXEC.
 const TYPE_MASK: u64 = 0xf;
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type FilterRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Whose user a worker has: below level 3 it has its user's rights over other processes.
+/// User of a worker: below level 3 the worker has this user's rights over other processes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum User {
     Own,
     Supervisors,
 }
 
-/// Restricts this process and all it becomes. Below level 3 it is the worker itself.
-pub(crate) fn restrict(sandbox: &Sandbox, user: User) -> Result<(), Failure> {
+/// Restricts this process and its future children. Below level 3 this process becomes the worker itself.
+pub(crate) fn restrict(sandbox: &Sandbox, user: User) -> Result<(), SetupFailure> {
     for program in programs(sandbox, user).during(STEP)? {
         apply_filter(&program).during(STEP)?;
     }
@@ -139,11 +139,11 @@ pub(crate) fn restrict(sandbox: &Sandbox, user: User) -> Result<(), Failure> {
 }
 
 fn programs(sandbox: &Sandbox, user: User) -> Result<Vec<BpfProgram>, BackendError> {
-    // What the others say of calls by their numbers is passed by other numbers for the same (x32).
+    // The other filters compare calls by number, which could be evaded by alternative numbers for the same calls (x32).
     let mut programs = vec![unknown_calls()];
     if sandbox.level >= Level::L2 {
         programs.extend([
-            // `clone3` keeps its flags out of a filter's sight; its callers fall back to `clone`, which does not.
+            // A filter cannot see the flags of `clone3`; its callers fall back to `clone`, whose flags it can see.
             compile(every(&[libc::SYS_clone3]), libc::ENOSYS)?,
             compile(every(&IO_URING), libc::ENOSYS)?,
             compile(sockets(sandbox.egress.is_some())?, libc::EAFNOSUPPORT)?,
@@ -153,9 +153,9 @@ fn programs(sandbox: &Sandbox, user: User) -> Result<Vec<BpfProgram>, BackendErr
     }
     if sandbox.level < Level::L3 {
         programs.extend(neighbours::unreachable()?);
-        // A user of its own may be that of a worker of another runtime.
+        // A dedicated user may also be that of a worker of another runtime.
         programs.push(neighbours::unchanged(process::id())?);
-        // The fence around signals that tells a worker's own children from others.
+        // Landlock's fence around signals distinguishes a worker's own children from other processes.
         if user == User::Supervisors && (sandbox.level < Level::L2 || !file_access::ends_signals()) {
             programs.extend(neighbours::unsignalled(process::id())?);
         }
@@ -167,17 +167,17 @@ fn programs(sandbox: &Sandbox, user: User) -> Result<Vec<BpfProgram>, BackendErr
     Ok(programs)
 }
 
-fn compile(rules: Rules, errno: libc::c_int) -> Result<BpfProgram, BackendError> {
+fn compile(rules: FilterRules, errno: libc::c_int) -> Result<BpfProgram, BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let refuse = SeccompAction::Errno(errno.unsigned_abs());
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()
 }
 
-fn every(calls: &[libc::c_long]) -> Rules {
+fn every(calls: &[libc::c_long]) -> FilterRules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-fn refused() -> Result<Rules, BackendError> {
+fn refused() -> Result<FilterRules, BackendError> {
     let mut rules = every(&REFUSED);
     rules.extend(every(&REFUSED_HERE));
     let bit = |flag: libc::c_int| {
@@ -185,7 +185,7 @@ fn refused() -> Result<Rules, BackendError> {
         rule([condition(0, SeccompCmpOp::MaskedEq(flag), flag)?])
     };
     rules.insert(libc::SYS_clone, NEW_NAMESPACES.into_iter().map(bit).collect::<Result<_, _>>()?);
-    // Sockets are made by bind, which needs a descriptor each; device files by nobody.
+    // `bind` creates sockets, and needs a descriptor for each; nobody may create device files.
     let others = [libc::S_IFCHR, libc::S_IFBLK, libc::S_IFSOCK, libc::S_IFREG, 0];
     let kinds = |argument: u8| {
         let kind = move |kind: libc::mode_t| {
@@ -196,14 +196,14 @@ fn refused() -> Result<Rules, BackendError> {
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_mknod, kinds(1)?);
     rules.insert(libc::SYS_mknodat, kinds(2)?);
-    // Typing into a terminal one was given.
+    // Input injection into an inherited terminal.
     let typing = [libc::TIOCSTI, libc::TIOCLINUX];
     let typing = typing.into_iter().map(|request| rule([condition(1, SeccompCmpOp::Eq, request)?]));
     rules.insert(libc::SYS_ioctl, typing.collect::<Result<_, _>>()?);
     Ok(rules)
 }
 
-fn sockets(egress: bool) -> Result<Rules, BackendError> {
+fn sockets(egress: bool) -> Result<FilterRules, BackendError> {
     let families: &[libc::c_int] =
         if egress { &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6] } else { &[libc::AF_UNIX] };
     let not = |family: &libc::c_int| condition(0, SeccompCmpOp::Ne, u64::from(family.unsigned_abs()));
@@ -221,8 +221,8 @@ fn sockets(egress: bool) -> Result<Rules, BackendError> {
     Ok(BTreeMap::from([(libc::SYS_socket, refused), (libc::SYS_socketpair, pairs)]))
 }
 
-/// By the errno at which programs fall back to plain TCP.
-fn protocols() -> Result<Rules, BackendError> {
+/// Refuses other IP protocols, with the errno at which programs fall back to plain TCP.
+fn protocols() -> Result<FilterRules, BackendError> {
     let mut refused = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let mut conditions = vec![condition(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()))?];
@@ -234,8 +234,9 @@ fn protocols() -> Result<Rules, BackendError> {
     Ok(BTreeMap::from([(libc::SYS_socket, refused)]))
 }
 
-/// Shared anonymous memory, and stacks that grow: neither counts as a process's data (is_data_mapping in mm/vma.h).
-fn uncounted_maps() -> Result<Rules, BackendError> {
+/// Refuses shared anonymous memory and growing stacks: neither counts as a process's data (is_data_mapping in
+/// mm/vma.h).
+fn uncounted_maps() -> Result<FilterRules, BackendError> {
     let flags = |flags: libc::c_int| {
         let flags = u64::from(flags.unsigned_abs());
         rule([condition(3, SeccompCmpOp::MaskedEq(flags), flags)?])
@@ -248,12 +249,12 @@ fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule
     SeccompRule::new(conditions.into())
 }
 
-/// The low half of an argument: the kernel reads no more of a domain, a type, a mode or a request.
+/// Compares the low half of an argument: the kernel reads no more of a domain, a type, a mode or a request.
 fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> Result<SeccompCondition, BackendError> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
 }
 
-/// Refuses, as not existing, every call above [`NEWEST_CALL`]: the crate compares numbers for equality only.
+/// Refuses every call above [`NEWEST_CALL`] as not existing: the crate compares numbers for equality only.
 fn unknown_calls() -> BpfProgram {
     // Classic BPF over `struct seccomp_data`, whose first word is the call's number (linux/bpf_common.h).
     let load_number = sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };

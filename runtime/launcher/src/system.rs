@@ -1,6 +1,6 @@
-//! The part of the machine's own files a worker sees: programs, libraries, and the few settings they need.
+//! The part of the machine's own files that a worker can see: programs, libraries, and the few settings they need.
 //!
-//! Owns the list, for the mounts of level 3 and the Landlock rules of levels 2 and 3. Nothing here tells of users,
+//! Owns the list, for the mounts of level 3 and the Landlock rules of levels 2 and 3. Nothing here reveals users,
 //! services or secrets of the machine.
 
 use std::fs;
@@ -8,23 +8,24 @@ use std::path::{Path, PathBuf};
 
 use asp_launcher::{Bounds, Sandbox};
 
-/// Read and execute. Symbolic links on merged systems (`/lib -> usr/lib`).
+/// Directories to read and execute from. Symbolic links on merged systems (`/lib -> usr/lib`).
 pub(crate) const PROGRAMS: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 
-/// Device files without which interpreters do not start, or lose their random numbers.
+/// Device files without which interpreters do not start, or lack random numbers.
 pub(crate) const DEVICES: [&str; 4] = ["null", "full", "random", "urandom"];
 
-/// A shared mapping of it is memory that no resource limit counts (mmap_zero in drivers/char/mem.c).
+/// Device that is withheld with sampled bounds: a shared mapping of it is memory that no resource limit counts
+/// (mmap_zero in drivers/char/mem.c).
 pub(crate) const ZERO: &str = "zero";
 
-/// The devices that a sandbox shows.
+/// Returns the devices that a sandbox shows.
 pub(crate) fn devices(sandbox: &Sandbox) -> impl Iterator<Item = &'static str> {
     let zero = (sandbox.bounds == Bounds::Cgroup).then_some(ZERO);
     DEVICES.into_iter().chain(zero)
 }
 
-/// Settings: the dynamic linker's cache, certificates, OpenSSL (Node does not start without), the links that
-/// Debian's alternatives are, the time zone. Those of Debian first, then those of Red Hat.
+/// Settings: the dynamic linker's cache, certificates, OpenSSL (which Node needs to start), the links of Debian's
+/// alternatives, the time zone. Those of Debian first, then those of Red Hat.
 const SETTINGS: [&str; 10] = [
     "/etc/ld.so.cache",
     "/etc/ssl/certs",
@@ -38,16 +39,17 @@ const SETTINGS: [&str; 10] = [
     "/etc/crypto-policies",
 ];
 
-/// Debian keeps a Java's `conf` and `lib/security` in `/etc/java-<version>-openjdk`, and Java fails without.
+/// Prefix of Java's settings: Debian keeps its `conf` and `lib/security` in `/etc/java-<version>-openjdk`, and Java
+/// fails without them.
 const JAVA_SETTINGS: &str = "java-";
 
-/// Whether a sandbox may show `path` of the settings; in one, `/etc` cannot be listed.
+/// Whether a sandbox may show `path` as a setting; inside a sandbox, `/etc` cannot be listed.
 pub(crate) fn is_setting(path: &Path) -> bool {
     let of_java = |below: &Path| below.as_os_str().as_encoded_bytes().starts_with(JAVA_SETTINGS.as_bytes());
     SETTINGS.iter().any(|setting| path.starts_with(setting)) || path.strip_prefix("/etc").is_ok_and(of_java)
 }
 
-/// The settings that exist on this machine.
+/// Returns the settings that exist on this machine.
 pub(crate) fn settings() -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = SETTINGS.iter().map(PathBuf::from).collect();
     for entry in fs::read_dir("/etc").into_iter().flatten().flatten() {
@@ -59,7 +61,7 @@ pub(crate) fn settings() -> Vec<PathBuf> {
     found
 }
 
-/// Files of `/etc` that are written for the worker: it is the only user, and knows no host but itself.
+/// Returns the files of `/etc` that are written for the worker: it is the only user, and knows no host but itself.
 pub(crate) fn written_settings(sandbox: &Sandbox) -> [(&'static str, String); 5] {
     let Sandbox { uid, gid, hostname, work_dir, .. } = sandbox;
     let home = work_dir.display();

@@ -1,9 +1,9 @@
 //! The outermost process: the supervisor's child, outside the sandbox.
 //!
-//! It makes the namespaces, starts what lives in them and in the control group, and then only waits: for the
-//! worker's end, which it repeats as its own (same exit code, same signal), and for the supervisor's, after
-//! which nothing here goes on. The supervisor is watched by a handle on its process rather than by
-//! `PR_SET_PDEATHSIG`, which follows the one thread that forked and would kill workers when that thread ends.
+//! It creates the namespaces, starts the processes in them and in the control group, and then only waits: for the
+//! worker's end, which it repeats as its own (same exit code, same signal), and for the supervisor's, after which
+//! nothing here continues. It watches the supervisor by a handle on its process rather than by `PR_SET_PDEATHSIG`,
+//! which follows the one thread that forked and would kill workers when that thread ends.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -19,26 +19,26 @@ use nix::unistd::{ForkResult, Pid, geteuid, getpid, getppid, setsid};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use crate::end::{End, end_of, serve_signals};
-use crate::failure::{self, During, Failure};
+use crate::end::{WorkerEnd, end_of, serve_signals};
+use crate::failure::{self, SetupFailure, StepContext};
 use crate::fork::fork_into;
-use crate::namespaces::Counted;
+use crate::namespaces::ProcessScope;
 use crate::syscalls::User;
 use crate::{init, limits, namespaces, privileges, syscalls, worker};
 
-/// Starts the worker that the description on `descriptor` describes and returns when it has ended.
-/// What goes wrong is told on `report`, where the caller gave one.
-pub(crate) fn run(descriptor: u32, report: Option<u32>) -> Result<ExitCode, Failure> {
+/// Starts the worker that the description on `descriptor` describes and returns when it has ended. Failures are also
+/// sent to `report`, if the caller gave one.
+pub(crate) fn run(descriptor: u32, report: Option<u32>) -> Result<ExitCode, SetupFailure> {
     if let Some(report) = report {
         failure::report_to(Reporter::from_descriptor(take(report)?));
     }
     let description = read_description(descriptor, report)?;
     let supervisor = follow(description.supervisor)?;
-    // Ctrl-C on the supervisor's terminal is the supervisor's business.
+    // Ctrl-C on the supervisor's terminal is for the supervisor only.
     setsid().during("session")?;
     nix::sys::prctl::set_dumpable(false).during("session")?;
     limits::no_core_dumps()?;
-    // Were it ignored by inheritance, children would go without a word.
+    // If SIGCHLD were ignored by inheritance, the ends of children would go unnoticed.
     worker::default_action(Signal::SIGCHLD);
     let signals = SignalFd::with_flags(&block_signals()?, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         .during("signals")?;
@@ -67,10 +67,10 @@ pub(crate) fn run(descriptor: u32, report: Option<u32>) -> Result<ExitCode, Fail
     }
 }
 
-fn read_description(descriptor: u32, report: Option<u32>) -> Result<Description, Failure> {
+fn read_description(descriptor: u32, report: Option<u32>) -> Result<Description, SetupFailure> {
     let file = File::from(take(descriptor)?);
-    // One byte more than allowed, so that too long is seen. Read by position: a command started twice shares
-    // the file.
+    // One byte more than allowed, so that an oversized description is detected. Read by position: a command started
+    // twice shares the file.
     let mut text = vec![0; MAX_DESCRIPTION_BYTES + 1];
     let mut length = 0;
     while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
@@ -82,25 +82,25 @@ fn read_description(descriptor: u32, report: Option<u32>) -> Result<Description,
     drop(file);
     close_others(report);
     let described = Description::parse(text.get(..length).unwrap_or_default());
-    described.map_err(|error| Failure::of_description("description", error))
+    described.map_err(|error| SetupFailure::of_description("description", error))
 }
 
-/// Takes over a descriptor that came along, which no program started from here inherits.
-fn take(descriptor: u32) -> Result<OwnedFd, Failure> {
+/// Takes over an inherited descriptor and keeps programs started from here from inheriting it.
+fn take(descriptor: u32) -> Result<OwnedFd, SetupFailure> {
     let descriptor = RawFd::try_from(descriptor).during("description")?;
     if descriptor <= 2 {
-        return Err(Failure::new("description", "a standard stream cannot carry it"));
+        return Err(SetupFailure::new("description", "a standard stream cannot carry it"));
     }
-    // SAFETY: only asks whether it is open, and then marks it.
+    // SAFETY: only checks whether it is open, and then marks it.
     #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).during("description")?;
-    // SAFETY: it is open, and nothing in this process has taken it: it is the first thing done with any.
+    // SAFETY: it is open, and nothing in this process owns it: this is the first use of any descriptor.
     #[allow(unsafe_code, reason = "an inherited descriptor is a bare number")]
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Whatever else came along is none of ours.
+/// Closes all other inherited descriptors.
 fn close_others(but: Option<u32>) {
     let last = nix::libc::c_uint::MAX;
     let ranges = match but {
@@ -108,7 +108,7 @@ fn close_others(but: Option<u32>) {
         None => [(3, last), (last, last)],
     };
     for (from, to) in ranges.into_iter().filter(|(from, to)| from <= to) {
-        // SAFETY: no descriptor above the standard streams but that one is owned by anything in this process.
+        // SAFETY: nothing in this process owns a descriptor above the standard streams except that one.
         #[allow(unsafe_code, reason = "close_range has no safe form")]
         unsafe {
             nix::libc::close_range(from, to, 0);
@@ -116,16 +116,16 @@ fn close_others(but: Option<u32>) {
     }
 }
 
-fn follow(supervisor: u32) -> Result<OwnedFd, Failure> {
+fn follow(supervisor: u32) -> Result<OwnedFd, SetupFailure> {
     let pid = i32::try_from(supervisor).during("supervisor")?;
     let handle = rustix::process::Pid::from_raw(pid)
-        .ok_or_else(|| Failure::new("supervisor", "no process id"))
+        .ok_or_else(|| SetupFailure::new("supervisor", "no process id"))
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).during("supervisor"))?;
-    // Taken while it is our parent, the handle is the supervisor's and no later process's of the same id.
-    if getppid() == Pid::from_raw(pid) { Ok(handle) } else { Err(Failure::new("supervisor", "gone")) }
+    // The handle was taken while the process is our parent, so it cannot refer to a later process with the same id.
+    if getppid() == Pid::from_raw(pid) { Ok(handle) } else { Err(SetupFailure::new("supervisor", "gone")) }
 }
 
-fn block_signals() -> Result<SigSet, Failure> {
+fn block_signals() -> Result<SigSet, SetupFailure> {
     let mut set = SigSet::empty();
     for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         set.add(signal);
@@ -134,17 +134,17 @@ fn block_signals() -> Result<SigSet, Failure> {
     Ok(set)
 }
 
-/// Levels 1 and 2: the child is the worker.
-fn become_without_namespaces(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
+/// Becomes the worker at levels 1 and 2, where the child is the worker itself.
+fn become_without_namespaces(sandbox: &Sandbox) -> Result<ExitCode, SetupFailure> {
     let user = if geteuid().is_root() { User::Own } else { User::Supervisors };
     privileges::drop_all(sandbox)?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during("supervisor")?;
     syscalls::restrict(sandbox, user)?;
-    worker::become_it(sandbox, Counted::WithOthers)
+    worker::become_it(sandbox, ProcessScope::WithOthers)
 }
 
-/// Waits for the child's end, passing on what asks it to go; kills it when the supervisor is gone.
-fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<End, Failure> {
+/// Waits for the child's end and passes signals on to it; kills it when the supervisor is gone.
+fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<WorkerEnd, SetupFailure> {
     loop {
         let mut wakers = [
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
@@ -152,12 +152,12 @@ fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<End,
         ];
         match poll(&mut wakers, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(Failure::new("wait", error)),
+            Err(error) => return Err(SetupFailure::new("wait", error)),
         }
         if wakers.get(1).is_some_and(|waker| !waker.revents().is_empty()) {
             let _ = kill(child, Signal::SIGKILL);
             let status = waitpid(child, None).during("wait")?;
-            return Ok(end_of(status).unwrap_or(End::Signal(Signal::SIGKILL)));
+            return Ok(end_of(status).unwrap_or(WorkerEnd::Signal(Signal::SIGKILL)));
         }
         if let Some(end) = serve_signals(signals, child)? {
             return Ok(end);
@@ -165,7 +165,7 @@ fn wait_for(child: Pid, signals: &SignalFd, supervisor: &OwnedFd) -> Result<End,
     }
 }
 
-/// Kills what the worker left behind: without a process namespace it comes to us, the subreaper.
+/// Kills orphans of the worker: without a process namespace they become children of this process, the subreaper.
 fn kill_children() {
     let list = format!("/proc/self/task/{}/children", getpid());
     while waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG).is_ok() {
@@ -179,34 +179,34 @@ fn kill_children() {
     }
 }
 
-/// Who looks now and then does not see the most that a worker had; the kernel keeps it of each process that was waited
-/// for, in KiB, and of those that it had waited for (getrusage(2)).
+/// Reports the worker's peak memory, which sampling would miss; the kernel records it for each process that was waited
+/// for, in KiB, and for those that it had waited for (getrusage(2)).
 fn tell_peak() {
-    // Err: the arguments are wrong, which they are not.
+    // Err: the arguments would be invalid, which they are not.
     let kibibytes = getrusage(UsageWho::RUSAGE_CHILDREN).map(|usage| usage.max_rss());
     if let Ok(kibibytes) = u64::try_from(kibibytes.unwrap_or(0)) {
         failure::tell_peak(kibibytes.saturating_mul(1024));
     }
 }
 
-fn read_end(report: &OwnedFd) -> Option<End> {
+fn read_end(report: &OwnedFd) -> Option<WorkerEnd> {
     let mut bytes = [0; 2];
     let fd: BorrowedFd<'_> = report.as_fd();
-    // All writers are gone with the first process inside, so this does not wait.
-    (rustix::io::read(fd, &mut bytes) == Ok(2)).then_some(bytes).and_then(End::from_bytes)
+    // All writers are gone with the first process inside, so this does not block.
+    (rustix::io::read(fd, &mut bytes) == Ok(2)).then_some(bytes).and_then(WorkerEnd::from_bytes)
 }
 
-/// Ends this process as the worker ended.
-fn end_as(end: End) -> ExitCode {
+/// Ends this process in the same way as the worker.
+fn end_as(end: WorkerEnd) -> ExitCode {
     match end {
-        End::Code(code) => ExitCode::from(code),
-        End::Signal(signal) => {
+        WorkerEnd::Code(code) => ExitCode::from(code),
+        WorkerEnd::Signal(signal) => {
             let mut all = SigSet::all();
             all.remove(signal);
             let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&all), None);
             worker::default_action(signal);
             let _ = raise(signal);
-            // Only a signal that ends nothing by default gets here, and none such ended the worker.
+            // Only a signal that ends nothing by default gets here, and no such signal ended the worker.
             ExitCode::from(u8::try_from(128 + signal as i32).unwrap_or(u8::MAX))
         }
     }

@@ -8,16 +8,17 @@ use nix::errno::Errno;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
 use nix::sys::stat::{Mode, umask};
 
-use crate::failure::{During, Failure};
-use crate::namespaces::Counted;
+use crate::failure::{SetupFailure, StepContext};
+use crate::namespaces::ProcessScope;
 use crate::{file_access, limits};
 
-/// Becomes the worker's program; returns only when that fails.
-pub(crate) fn become_it(sandbox: &Sandbox, counted: Counted) -> Result<ExitCode, Failure> {
+/// Becomes the worker's program; returns only if that fails.
+pub(crate) fn become_it(sandbox: &Sandbox, counted: ProcessScope) -> Result<ExitCode, SetupFailure> {
     umask(Mode::from_bits_truncate(0o077));
     nix::unistd::chdir(&sandbox.work_dir).map_err(|error| cannot_enter(sandbox, error))?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).during("signals")?;
-    // What is ignored stays so over exec: SIGPIPE by Rust's runtime, others by whoever started the supervisor.
+    // Ignored signals stay ignored after exec: SIGPIPE because of Rust's runtime, others because of the process that
+    // started the supervisor.
     Signal::iterator().for_each(default_action);
     limits::apply(sandbox, counted)?;
     if sandbox.level >= Level::L2 {
@@ -26,8 +27,8 @@ pub(crate) fn become_it(sandbox: &Sandbox, counted: Counted) -> Result<ExitCode,
     exec(sandbox)
 }
 
-/// At level 3 there is nothing above it that it may not pass.
-fn cannot_enter(sandbox: &Sandbox, error: Errno) -> Failure {
+/// Describes why the work directory cannot be entered. At level 3 every directory above it is accessible.
+fn cannot_enter(sandbox: &Sandbox, error: Errno) -> SetupFailure {
     let dir = sandbox.work_dir.display();
     let user = sandbox.uid;
     let text = match error {
@@ -37,34 +38,34 @@ fn cannot_enter(sandbox: &Sandbox, error: Errno) -> Failure {
         ),
         _ => format!("{dir}: {error}"),
     };
-    Failure::new("work directory", text)
+    SetupFailure::new("work directory", text)
 }
 
-/// Gives a signal its default action back.
+/// Restores a signal's default action.
 pub(crate) fn default_action(signal: Signal) {
     let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: the default action runs no code of this program.
     #[allow(unsafe_code, reason = "sigaction can install handlers and so has no safe form")]
-    // Fails for SIGKILL and SIGSTOP alone, which have no other.
+    // Fails only for SIGKILL and SIGSTOP, which have no other action.
     let _ = unsafe { sigaction(signal, &action) };
 }
 
-fn exec(sandbox: &Sandbox) -> Result<ExitCode, Failure> {
+fn exec(sandbox: &Sandbox) -> Result<ExitCode, SetupFailure> {
     let text = |text: &str| CString::new(text).during("exec");
     let argv = sandbox.argv.iter().map(|argument| text(argument)).collect::<Result<Vec<_>, _>>()?;
     let variable = |(name, value): (&String, &String)| text(&format!("{name}={value}"));
     let env = sandbox.env.iter().map(variable).collect::<Result<Vec<_>, _>>()?;
-    let program = argv.first().ok_or_else(|| Failure::new("exec", "no program"))?;
+    let program = argv.first().ok_or_else(|| SetupFailure::new("exec", "no program"))?;
     // Every descriptor opened here closes on exec.
     match nix::unistd::execve(program, &argv, &env) {
         Ok(never) => match never {},
         Err(error) => {
             let text = format!("{}: {error}", program.to_string_lossy());
-            // The machine's: no memory, no files, no processes. The rest is of the program.
+            // Errors of the machine: no memory, no files, no processes. All others concern the program.
             let scarce = [Errno::ENOMEM, Errno::EAGAIN, Errno::EMFILE, Errno::ENFILE, Errno::EIO];
             Err(match scarce.contains(&error) {
-                true => Failure::new("exec", text),
-                false => Failure::of_description("exec", text),
+                true => SetupFailure::new("exec", text),
+                false => SetupFailure::of_description("exec", text),
             })
         }
     }

@@ -1,6 +1,6 @@
 //! The certificates of this process: what it is to the platform's others, and what the admin API shows to people.
 
-use asp_peer::{Peer, PeerFiles, Role, Shown};
+use asp_peer::{Peer, PeerFiles, Role, ServerCertificate};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -11,7 +11,7 @@ pub(super) struct Certificates {
     /// How the platform's processes prove themselves to each other.
     pub(super) peer: Option<Peer>,
     /// The admin API's; `None`: it speaks plain HTTP.
-    pub(super) admin: Option<Shown>,
+    pub(super) admin: Option<ServerCertificate>,
 }
 
 impl Certificates {
@@ -38,11 +38,11 @@ fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
     })
 }
 
-fn admin(settings: &Settings) -> Result<Option<Shown>, Failure> {
+fn admin(settings: &Settings) -> Result<Option<ServerCertificate>, Failure> {
     let Some(files) = settings.admin_tls.clone().filter(|_| settings.roles.control) else {
         return Ok(None);
     };
-    Shown::open(files.certificate, files.key).map(Some).map_err(|error| {
+    ServerCertificate::open(files.certificate, files.key).map(Some).map_err(|error| {
         Failure::bad(ENV_ADMIN_TLS_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
     })
 }

@@ -212,7 +212,7 @@ fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drai
     let router = admin::router(Arc::new(state));
     let (stop, grace) = (process.stop.clone(), process.grace());
     match process.certificates.admin.clone() {
-        Some(shown) => drains.spawn(asp_inbound::serve_shown(listener, router, shown, stop, grace)),
+        Some(certificate) => drains.spawn(asp_inbound::serve_tls(listener, router, certificate, stop, grace)),
         None => drains.spawn(asp_inbound::serve(listener, router, stop, grace)),
     };
 }

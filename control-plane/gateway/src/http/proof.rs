@@ -64,7 +64,7 @@ fn admitted(step: &Step) -> Option<&Admitted> {
 
 /// What is known of a request that goes on, and of whose caller nothing is known.
 pub(super) fn unjudged(step: &Step) -> Option<&Admitted> {
-    admitted(step).filter(|admitted| admitted.unjudged)
+    admitted(step).filter(|admitted| admitted.unverified)
 }
 
 /// The issuer whose key a request's token names and this snapshot has not.

@@ -47,7 +47,7 @@ pub fn identify(admitted: &Admitted, server: &VirtualServer) -> Result<Arc<Calle
     if let Some(caller) = &admitted.caller {
         return Ok(caller.clone());
     }
-    if !admitted.unjudged && server.accepts(AuthScheme::None) {
+    if !admitted.unverified && server.accepts(AuthScheme::None) {
         return Ok(Arc::new(anonymous()));
     }
     // Nobody was found by an opaque token, or a machine's key or certificate (`http::proof`).

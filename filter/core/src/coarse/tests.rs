@@ -15,15 +15,15 @@ fn limit(org: &str, user: &str, primitive: &str, rate_per_second: f64, burst: u3
     }
 }
 
-fn subject<'a>(org: &'a str, user: &'a str, primitive: Option<&'a str>) -> Subject<'a> {
-    Subject { server: "demo", org, issuer: "dev", user, wcit: "w", primitive }
+fn subject<'a>(org: &'a str, user: &'a str, primitive: Option<&'a str>) -> LimitSubject<'a> {
+    LimitSubject { server: "demo", org, issuer: "dev", user, wcit: "w", primitive }
 }
 
-/// How many of `tries` requests at one moment pass.
+/// Returns how many of `tries` simultaneous requests pass.
 fn passed(
     buckets: &Buckets,
-    limits: &Limits,
-    subject: &Subject<'_>,
+    limits: &CoarseLimits,
+    subject: &LimitSubject<'_>,
     stage: Stage,
     now_ms: u64,
     tries: usize,
@@ -33,7 +33,7 @@ fn passed(
 
 #[test]
 fn a_burst_passes_and_then_the_rate() {
-    let limits = Limits::index(&[limit("*", "*", "*", 10.0, 5)], 1);
+    let limits = CoarseLimits::index(&[limit("*", "*", "*", 10.0, 5)], 1);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_000, 20), 5);
@@ -48,7 +48,7 @@ fn a_burst_passes_and_then_the_rate() {
 
 #[test]
 fn each_worker_grants_its_share() {
-    let limits = Limits::index(&[limit("*", "*", "*", 100.0, 8)], 4);
+    let limits = CoarseLimits::index(&[limit("*", "*", "*", 100.0, 8)], 4);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_000_000, 50), 2);
@@ -57,7 +57,7 @@ fn each_worker_grants_its_share() {
 
 #[test]
 fn orgs_have_buckets_of_their_own_and_other_callers_are_not_counted() {
-    let limits = Limits::index(&[limit("*", "alice", "*", 1.0, 1)], 1);
+    let limits = CoarseLimits::index(&[limit("*", "alice", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     for org in ["acme", "beta"] {
         assert_eq!(passed(&buckets, &limits, &subject(org, "alice", None), Stage::Every, 1, 3), 1);
@@ -67,7 +67,7 @@ fn orgs_have_buckets_of_their_own_and_other_callers_are_not_counted() {
 
 #[test]
 fn a_limit_over_a_name_is_asked_when_the_name_is_known() {
-    let limits = Limits::index(&[limit("*", "*", "heavy.*", 1.0, 1)], 1);
+    let limits = CoarseLimits::index(&[limit("*", "*", "heavy.*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     let heavy = subject("acme", "alice", Some("heavy.x"));
     assert_eq!(passed(&buckets, &limits, &heavy, Stage::Every, 1, 3), 3);
@@ -77,7 +77,7 @@ fn a_limit_over_a_name_is_asked_when_the_name_is_known() {
 
 #[test]
 fn a_refusal_by_one_limit_takes_nothing_from_another() {
-    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 10), limit("*", "alice", "*", 1.0, 1)], 1);
+    let limits = CoarseLimits::index(&[limit("*", "*", "*", 1.0, 10), limit("*", "alice", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     assert_eq!(passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 50), 1);
     assert_eq!(passed(&buckets, &limits, &subject("acme", "bob", None), Stage::Every, 1, 50), 9);
@@ -85,7 +85,7 @@ fn a_refusal_by_one_limit_takes_nothing_from_another() {
 
 #[test]
 fn the_wait_is_told_in_whole_seconds() {
-    let limits = Limits::index(&[limit("*", "*", "*", 0.1, 1)], 1);
+    let limits = CoarseLimits::index(&[limit("*", "*", "*", 0.1, 1)], 1);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(buckets.take(&limits, &alice, Stage::Every, 0), Ok(()));
@@ -96,7 +96,7 @@ fn the_wait_is_told_in_whole_seconds() {
 
 #[test]
 fn a_clock_that_goes_back_does_not_open_the_bucket() {
-    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1);
+    let limits = CoarseLimits::index(&[limit("*", "*", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     let alice = subject("acme", "alice", None);
     assert_eq!(buckets.take(&limits, &alice, Stage::Every, 100_000), Ok(()));
@@ -105,7 +105,7 @@ fn a_clock_that_goes_back_does_not_open_the_bucket() {
 
 #[test]
 fn a_million_orgs_take_no_more_memory_than_the_table() {
-    let limits = Limits::index(&[limit("*", "*", "*", 1.0, 1)], 1);
+    let limits = CoarseLimits::index(&[limit("*", "*", "*", 1.0, 1)], 1);
     let buckets = Buckets::default();
     for number in 0..1_000_000 {
         let org = number.to_string();
@@ -121,7 +121,7 @@ fn a_million_orgs_take_no_more_memory_than_the_table() {
 #[test]
 fn a_rate_that_is_none_limits_nothing_and_leaves_the_others_in_force() {
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let limits = Limits::index(&[limit("*", "*", "*", rate, 1), limit("*", "bob", "*", 1.0, 1)], 1);
+        let limits = CoarseLimits::index(&[limit("*", "*", "*", rate, 1), limit("*", "bob", "*", 1.0, 1)], 1);
         let buckets = Buckets::default();
         assert_eq!(
             passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 3),
@@ -135,7 +135,7 @@ fn a_rate_that_is_none_limits_nothing_and_leaves_the_others_in_force() {
 #[test]
 fn the_slowest_rate_still_lets_its_burst_through() {
     for rate in [f64::MIN_POSITIVE, 0.001 / 3_600.0, 0.000_01] {
-        let limits = Limits::index(&[limit("*", "*", "*", rate, 2)], 1);
+        let limits = CoarseLimits::index(&[limit("*", "*", "*", rate, 2)], 1);
         let buckets = Buckets::default();
         assert_eq!(
             passed(&buckets, &limits, &subject("acme", "alice", None), Stage::Every, 1, 5),
@@ -165,7 +165,7 @@ fn a_budget_holds_for_each_key_by_itself_and_refills() {
 #[test]
 fn each_user_and_each_token_has_a_bucket_of_its_own() {
     let each = limit("acme", "each", "*", 1.0, 2);
-    let limits = Limits::index(std::slice::from_ref(&each), 1);
+    let limits = CoarseLimits::index(std::slice::from_ref(&each), 1);
     let buckets = Buckets::default();
     for user in ["alice", "bob", "each"] {
         assert_eq!(
@@ -174,18 +174,18 @@ fn each_user_and_each_token_has_a_bucket_of_its_own() {
             "{user}"
         );
     }
-    let other_issuer = Subject { issuer: "other", ..subject("acme", "alice", None) };
+    let other_issuer = LimitSubject { issuer: "other", ..subject("acme", "alice", None) };
     assert_eq!(passed(&buckets, &limits, &other_issuer, Stage::Every, 1_000, 5), 2, "another alice");
     assert_eq!(passed(&buckets, &limits, &subject("globex", "alice", None), Stage::Every, 1_000, 5), 5);
 
-    let limits = Limits::index(&[CoarseLimit { user: "*".into(), wcit: "each".into(), ..each }], 1);
+    let limits = CoarseLimits::index(&[CoarseLimit { user: "*".into(), wcit: "each".into(), ..each }], 1);
     for wcit in ["t1", "t2"] {
-        let token = Subject { wcit, ..subject("acme", "alice", None) };
+        let token = LimitSubject { wcit, ..subject("acme", "alice", None) };
         assert_eq!(passed(&buckets, &limits, &token, Stage::Every, 1_000, 5), 2, "{wcit}");
     }
 }
 
-/// The rows that the gateway's exact limits are held to as well.
+/// Cases that the gateway's exact limits are tested against too.
 #[test]
 fn who_is_counted_and_in_which_bucket_is_as_the_shared_vectors_have_it() {
     let rows: Vec<serde_json::Value> =
@@ -201,13 +201,13 @@ fn who_is_counted_and_in_which_bucket_is_as_the_shared_vectors_have_it() {
             issuer: text(selector, "issuer", ""),
             ..limit("acme", "*", "*", 1.0, 1)
         };
-        let limits = Limits::index(&[limit], 1);
+        let limits = CoarseLimits::index(&[limit], 1);
         let rule = &limits.rules[0];
         let buckets = Buckets::default();
         let mut known = std::collections::HashMap::new();
         for caller in row["callers"].as_array().unwrap() {
             let [issuer, user, wcit] = ["issuer", "user", "wcit"].map(|name| text(caller, name, "t"));
-            let subject = Subject { issuer: &issuer, wcit: &wcit, ..subject("acme", &user, None) };
+            let subject = LimitSubject { issuer: &issuer, wcit: &wcit, ..subject("acme", &user, None) };
             let bucket = rule.covers(&subject, Stage::Every).then(|| buckets.key(rule.bucket_of(&subject)));
             assert_eq!(bucket.is_some(), caller["bucket"].is_string(), "{row}: {caller}");
             if let Some(bucket) = bucket {

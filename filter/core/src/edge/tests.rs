@@ -1,4 +1,4 @@
-//! The order of the judgement and what it hands on; single rules are tested beside their modules and by the
+//! The order of the evaluation and its results; single rules are tested beside their modules and by the
 //! shared vectors.
 
 use asp_proto::snapshot::{CoarseLimit, EdgeSnapshot};
@@ -36,7 +36,7 @@ impl Bench {
         mint(&Recipe::default(), self.keys, NOW, PUBLIC_URL)
     }
 
-    /// A good POST; `changes` replace headers of the same name and are appended otherwise.
+    /// Builds a valid POST; `changes` replace headers of the same name and are appended otherwise.
     fn post(&self, path: &str, changes: &[(&str, &str)]) -> Vec<Header> {
         let authorization = format!("Bearer {}", self.token());
         let mut headers = vec![
@@ -145,14 +145,14 @@ fn what_was_established_is_handed_on() {
     assert_eq!(admitted.caller.unwrap().org, "acme");
     assert_eq!(admitted.origin.as_deref(), Some(PUBLIC_URL));
     assert_eq!(admitted.envelope.unwrap().id.as_deref(), Some("1"));
-    assert_eq!((admitted.max_body, admitted.unjudged), (1 << 20, false));
+    assert_eq!((admitted.max_body, admitted.unverified), (1 << 20, false));
 }
 
 #[test]
 fn credentials_only_the_gateway_can_judge_are_marked() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
-    for (path, authorization, unjudged) in [
+    for (path, authorization, unverified) in [
         ("/opaque/mcp", "Bearer secret", true),
         ("/shared/mcp", "Bearer asp_psk_0123456789abcdef_secret", true),
         ("/certs/mcp", "", true),
@@ -160,7 +160,7 @@ fn credentials_only_the_gateway_can_judge_are_marked() {
     ] {
         let headers = bench.post(path, &[("authorization", authorization)]);
         let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, LIST)).admitted;
-        assert_eq!((admitted.unjudged, admitted.caller), (unjudged, None), "{path}");
+        assert_eq!((admitted.unverified, admitted.caller), (unverified, None), "{path}");
     }
 }
 
@@ -197,7 +197,7 @@ fn a_declared_length_over_the_limit_is_refused_before_the_body() {
         ("/demo/mcp", "1048576", false),
         ("/demo/mcp", "1048577", true),
         ("/demo/mcp", "99999999999999999999999", true),
-        // What needs no caller reads forms at most.
+        // Public documents accept forms at most.
         ("/demo/oauth/token", "65536", false),
         ("/demo/oauth/token", "65537", true),
     ] {

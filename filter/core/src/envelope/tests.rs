@@ -1,4 +1,4 @@
-//! The envelope rules as tables, and the extracted facts against `serde_json` over generated messages.
+//! The envelope rules as tables, and the extracted facts compared with `serde_json` over generated messages.
 
 use std::collections::HashSet;
 
@@ -178,7 +178,7 @@ fn a_batch_is_accepted_where_its_revision_is_spoken() {
     }
 }
 
-/// What the scan should say, worked out from a DOM. Texts with repeated keys are left out by the caller.
+/// Computes the expected result of a scan from a DOM. The caller leaves out texts with repeated keys.
 fn expected(message: &Json) -> Option<(EnvelopeKind, String, Option<String>)> {
     let object = message.as_object()?;
     let id = match object.get("id") {
@@ -218,7 +218,7 @@ fn expected(message: &Json) -> Option<(EnvelopeKind, String, Option<String>)> {
     Some((kind, method.unwrap_or_default(), name))
 }
 
-/// The members of an object in order, repeated ones included.
+/// Returns the members of an object in order, including repeated ones.
 struct Members(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Members {
@@ -255,7 +255,7 @@ fn repeats(text: &[u8]) -> bool {
     })
 }
 
-/// A message that is often nearly right.
+/// Generates a message that is often nearly valid.
 fn message(generator: &mut Generator) -> String {
     let mut members = Vec::new();
     let mut add = |generator: &mut Generator, odds: usize, key: &str, choices: &[&str]| {

@@ -1,4 +1,4 @@
-//! Both forms of exceptions, what is refused of them, and what a change leaves alone.
+//! Both forms of exceptions, their rejection, and the parts that a change leaves alone.
 
 use super::*;
 use asp_proto::snapshot::EdgeServer;
@@ -11,7 +11,7 @@ fn code(position: u32, protocol: Protocol, enabled: bool) -> u32 {
     position << 3 | (protocol as u32) << 1 | u32::from(enabled)
 }
 
-/// Servers "s0", "s1" and "s2".
+/// Returns the servers "s0", "s1" and "s2".
 fn message(exposure: &[(&str, &[u32])], exceptions: &[ExposureException]) -> EdgeSnapshot {
     let servers = (0..3).map(|number| EdgeServer { name: format!("s{number}"), ..EdgeServer::default() });
     let exposure =
@@ -143,7 +143,7 @@ fn a_change_of_one_org_leaves_what_ten_thousand_others_have_where_it_is() {
     assert!(Arc::ptr_eq(&after.with(&[]).unwrap().orgs, &after.orgs));
 }
 
-/// Invariant I-4: names of servers that come and go.
+/// Invariant I-4: names of servers that are added and removed.
 #[test]
 fn names_that_nobody_excepts_any_more_are_forgotten() {
     let kept = [exception("kept", "kept", Protocol::Mcp, true)];

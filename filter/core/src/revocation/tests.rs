@@ -1,4 +1,4 @@
-//! Lists, when they are complete together, and how one follows another.
+//! Lists of revocations, the condition for completeness, and their succession.
 
 use super::*;
 use asp_proto::snapshot::RevokedBefore;
@@ -15,7 +15,7 @@ fn before(org: &str, user: &str, not_after_iat: u64) -> RevokedBefore {
     RevokedBefore { org: org.into(), user: user.into(), not_after_iat }
 }
 
-/// A base through this moment, with these marks, of a message that says that the recent ones come apart.
+/// Returns a base up to this time, with these marks, from a message with separate recent revocations.
 fn apart(through: u64, numbers: &[u128]) -> Revocations {
     let mut message = EdgeSnapshot {
         revoked: marks(numbers),
@@ -30,8 +30,8 @@ fn list(revision: u64, since: u64, until: u64, numbers: &[u128]) -> RecentRevoca
     RecentRevocations { revision, since, until, revoked: marks(numbers), revoked_before: Vec::new() }
 }
 
-fn recent(revision: u64, since: u64, until: u64, numbers: &[u128]) -> Arc<Recent> {
-    Arc::new(Recent::from_message(list(revision, since, until, numbers)).unwrap())
+fn recent(revision: u64, since: u64, until: u64, numbers: &[u128]) -> Arc<RecentList> {
+    Arc::new(RecentList::from_message(list(revision, since, until, numbers)).unwrap())
 }
 
 fn caller(org: &str, user: &str, issued_at: u64) -> Caller {
@@ -92,10 +92,10 @@ fn the_latest_moment_counts_for_the_user_and_for_the_whole_org() {
 
 #[test]
 fn no_bytes_are_no_list_of_recent_revocations() {
-    assert!(Recent::decode(b"").is_err());
-    assert!(Recent::decode(b"\x08").is_err());
+    assert!(RecentList::decode(b"").is_err());
+    assert!(RecentList::decode(b"\x08").is_err());
     let bytes = prost::Message::encode_to_vec(&list(3, 5, 7, &[1]));
-    assert_eq!(Recent::decode(&bytes).unwrap().revision(), 3);
+    assert_eq!(RecentList::decode(&bytes).unwrap().revision(), 3);
 }
 
 /// Invariant I-4.
@@ -103,12 +103,12 @@ fn no_bytes_are_no_list_of_recent_revocations() {
 fn a_list_of_too_many_entries_of_either_kind_is_refused() {
     let numbers: Vec<u128> = (0..262_144).collect();
     let full = list(1, 0, 1, &numbers);
-    assert!(Recent::from_message(full.clone()).is_ok());
+    assert!(RecentList::from_message(full.clone()).is_ok());
     let more = RecentRevocations { revoked_before: vec![before("o", "u", 1)], ..full };
-    assert!(Recent::from_message(more).is_err());
+    assert!(RecentList::from_message(more).is_err());
     let repeated =
         RecentRevocations { revoked_before: vec![before("o", "u", 1); 262_145], ..list(1, 0, 1, &[]) };
-    assert!(Recent::from_message(repeated).is_err());
+    assert!(RecentList::from_message(repeated).is_err());
 }
 
 #[test]
@@ -141,19 +141,19 @@ fn a_list_that_comes_before_its_base_is_joined_with_the_one_held() {
     let joined = held.with_recent(&recent(6, 150, 210, &[3]));
     assert!(joined.complete());
     assert!([1, 2, 3].iter().all(|number| lists(&joined, *number)) && !lists(&joined, 4));
-    // Again, as after a reconnection, and further ones before the base is there.
+    // Again, as after a reconnection, and further lists before the base arrives.
     let joined = joined.with_recent(&recent(6, 150, 210, &[3])).with_recent(&recent(7, 210, 220, &[4]));
     assert!(joined.complete());
     assert!([1, 2, 3, 4].iter().all(|number| lists(&joined, *number)));
     assert_eq!(joined.recent().unwrap().revision(), 7);
-    // The base is there: the next list stands alone.
+    // The base has arrived: the next list stands alone.
     let folded = Revocations { base: apart(210, &[1, 2, 3]).base, through: Some(210), ..joined };
     let next = folded.with_recent(&recent(8, 210, 230, &[]));
     assert!(next.complete());
     assert!(lists(&next, 3) && !lists(&next, 4));
 }
 
-/// Clocks of two control planes differ: the newer list may end before the one held.
+/// Clocks of two control planes differ: the newer list may end before the current one.
 #[test]
 fn a_joined_list_ends_with_the_later_of_the_two() {
     let held = apart(100, &[]).with_recent(&recent(5, 100, 200, &[2]));
@@ -188,7 +188,7 @@ fn the_later_moment_of_two_joined_lists_counts() {
             revoked_before: vec![before("o", "", moment)],
             ..list(revision, since, 200, &[])
         };
-        Arc::new(Recent::from_message(list).unwrap())
+        Arc::new(RecentList::from_message(list).unwrap())
     };
     let joined = apart(100, &[]).with_recent(&of(1, 100, 50)).with_recent(&of(2, 150, 20));
     assert!(joined.hit(|| [mark(0)], &caller("o", "u", 50)));

@@ -1,6 +1,7 @@
-//! A snapshot made from another one and what changed since, for those that get it in parts (gateways).
+//! Derives a snapshot from another one and the changes since, for processes that receive it in parts (gateways).
 //!
-//! Owns the same checks as for a whole message. Costs what changed, and a copy of each map of references it is in.
+//! Owns the same checks as for a whole message. The cost grows with the changes, plus a copy of each map of references
+//! that they touch.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,31 +15,32 @@ use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
 
-/// What changed since another snapshot. By default: nothing, at revision 0.
+/// Changes since another snapshot. The default is no change, at revision 0.
 #[derive(Default)]
 pub struct Changes<'a> {
-    /// Of the snapshot that comes of it. Whether it may follow the other one is for the caller to know.
+    /// Revision of the resulting snapshot. The caller must know whether it may follow the other one.
     pub revision: u64,
-    /// What all servers are indexed by: it comes with all of them.
+    /// Settings that all servers are indexed by; if present, `servers` must hold all servers.
     pub base: Option<&'a BasePart>,
-    /// New or changed; all of them where `base` is there.
+    /// New or changed servers; all of them if `base` is present.
     pub servers: Vec<&'a EdgeServer>,
-    /// Names. One that is not there is no fault, and one that is among `servers` stays.
+    /// Names of removed servers. An unknown name is ignored, and a server that is also in `servers` stays.
     pub servers_gone: Vec<&'a str>,
-    /// An org and all of its exceptions; none: it has none any more. The servers they name need not be there.
+    /// All exceptions of each listed org; an empty list removes them. The servers they name need not exist.
     pub exposure: Vec<(&'a str, &'a [ExposureException])>,
-    /// The base of the revocations.
+    /// Base list of the revocations.
     pub revoked: Option<RevokedPart>,
-    /// An older list than the one held is left out, as in [`Snapshot::with_recent`].
+    /// Recent revocations; a list older than the current one is ignored, as in [`Snapshot::with_recent`].
     pub recent: Option<RecentRevocations>,
 }
 
 impl Snapshot {
-    /// This snapshot with `changes`; without coarse limits, and with revocations that come apart: no token is accepted
-    /// before both their base and the recent ones are there. Begins at [`Snapshot::boot`].
+    /// Returns this snapshot with `changes` applied, without coarse limits, and with revocations that arrive
+    /// separately: no token is accepted before both the base and the recent list are there. Starts from
+    /// [`Snapshot::boot`].
     ///
-    /// Refused: what [`Snapshot::from_message`] refuses, a recent list that [`crate::Recent::from_message`] refuses, a
-    /// server or org given twice, and changes without a base where none came before.
+    /// Rejects everything that [`Snapshot::from_message`] rejects, a recent list that [`crate::RecentList::from_message`]
+    /// rejects, a server or org given twice, and changes without a base if none came before.
     pub fn changed(&self, changes: Changes<'_>) -> Result<Snapshot, SnapshotError> {
         let mut changed = Snapshot {
             boot: false,
@@ -51,7 +53,7 @@ impl Snapshot {
         match changes.base {
             Some(base) => changed.set_base(base)?,
             None if self.boot => {
-                return Err(SnapshotError::invalid("base".to_owned(), "has not come"));
+                return Err(SnapshotError::invalid("base".to_owned(), "is missing"));
             }
             None => {}
         }
@@ -59,7 +61,7 @@ impl Snapshot {
         Ok(changed)
     }
 
-    /// Without the servers that were indexed by another base.
+    /// Replaces the base and drops all servers, which were indexed by the previous base.
     fn set_base(&mut self, base: &BasePart) -> Result<(), SnapshotError> {
         check_public_url(&base.public_url)?;
         self.public_url = base.public_url.as_str().into();

@@ -1,4 +1,4 @@
-//! What a snapshot must be, and what is refused.
+//! Rules for snapshots, and their rejection.
 
 use super::*;
 use asp_proto::snapshot::{EdgeServer, Issuer, Key, Route};
@@ -40,7 +40,7 @@ fn unknown_fields_are_ignored() {
     assert!(Snapshot::decode(&bytes).is_ok());
 }
 
-/// A name for a fault and what brings it into a good snapshot.
+/// Name of a fault, and the change that brings it into a valid snapshot.
 type Fault = (&'static str, fn(&mut EdgeSnapshot));
 
 #[test]

@@ -19,13 +19,13 @@ enum Key {
     Ed25519(Ed25519KeyPair),
 }
 
-/// A set of keys made for one test run.
+/// Set of keys generated for one test run.
 pub struct Keys {
     keys: HashMap<&'static str, (&'static str, Key)>,
 }
 
 impl Keys {
-    /// The keys of this test process; making RSA keys takes seconds.
+    /// Returns the keys of this test process; generating RSA keys takes seconds.
     pub fn shared() -> &'static Keys {
         static KEYS: OnceLock<Keys> = OnceLock::new();
         KEYS.get_or_init(Keys::generate)
@@ -47,12 +47,12 @@ impl Keys {
         Keys { keys }
     }
 
-    /// The JOSE name of the key's algorithm.
+    /// Returns the JOSE name of the key's algorithm.
     pub fn alg(&self, name: &str) -> &'static str {
         self.find(name).0
     }
 
-    /// The public key as JWK JSON.
+    /// Returns the public key as JWK JSON.
     pub fn jwk(&self, name: &str) -> Value {
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         match &self.find(name).1 {
@@ -74,7 +74,7 @@ impl Keys {
         }
     }
 
-    /// The JOSE signature over `message`, raw bytes.
+    /// Returns the JOSE signature over `message`, raw bytes.
     pub fn sign(&self, name: &str, message: &[u8]) -> Vec<u8> {
         match &self.find(name).1 {
             Key::Ecdsa(pair) => pair.sign(&SystemRandom::new(), message).expect("sign").as_ref().to_vec(),

@@ -1,4 +1,4 @@
-//! Tokens from recipes, so that no vector holds one that has expired.
+//! Tokens from recipes, so that no vector holds an expired one.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,21 +7,21 @@ use serde_json::{Map, Value, json};
 
 use super::Keys;
 
-/// How to make a token. Defaults: a good token of org `acme`, user `alice`, signed by `dev`.
+/// Recipe for a token. Defaults: a valid token of org `acme`, user `alice`, signed by `dev`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Recipe {
-    /// Claims over the default ones; `null` removes. Strings `now`, `now+N`, `now-N` become numbers, and
+    /// Claims that override the defaults; `null` removes one. Strings `now`, `now+N`, `now-N` become numbers, and
     /// `${public_url}` the public URL.
     pub claims: Map<String, Value>,
-    /// Header members over the default ones; `null` removes.
+    /// Header members that override the defaults; `null` removes one.
     pub header: Map<String, Value>,
     /// Name of the key that signs; `none` for an empty signature.
     pub sign: Option<String>,
-    /// What happens to the finished token: `""`, `flip_signature`, `flip_claims`, `zero_signature`, `pad`,
-    /// `trailing_bits`, `two_segments`, `four_segments`, `json`, `duplicate_claim`, `duplicate_header`.
+    /// Damage to the finished token: `""`, `flip_signature`, `flip_claims`, `zero_signature`, `pad`, `trailing_bits`,
+    /// `two_segments`, `four_segments`, `json`, `duplicate_claim`, `duplicate_header`.
     pub spoil: String,
-    /// Bytes of filler claim, to make the token long.
+    /// Length in bytes of a filler claim, to make the token long.
     pub filler: usize,
 }
 
@@ -74,7 +74,7 @@ fn fill_in(value: &Value, now: u64, public_url: &str) -> Value {
     }
 }
 
-/// The object's text with one member written twice.
+/// Returns the object's text with one member written twice.
 fn doubled(object: &Value, member: &str) -> String {
     let text = object.to_string();
     let inner = text.strip_prefix('{').unwrap_or_default();

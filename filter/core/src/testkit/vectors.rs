@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{Keys, Recipe, mint};
 
-/// What surrounds a replay.
+/// Environment of a replay.
 pub struct Setting<'a> {
     pub keys: &'a Keys,
     /// Unix seconds.
@@ -18,7 +18,7 @@ pub struct Setting<'a> {
     pub public_url: &'a str,
 }
 
-/// One request and what must become of it.
+/// One request and its expected result.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -26,14 +26,14 @@ pub struct Case {
     /// Name of a file in `snapshots`, without the ending.
     #[serde(default = "plain_snapshot")]
     pub snapshot: String,
-    /// No HTTP server takes such a request, so only the code can be asked.
+    /// Whether only the library can be tested, because no HTTP server accepts such a request.
     #[serde(default)]
     pub native_only: bool,
     pub request: Request,
     #[serde(default)]
     pub token: Option<Recipe>,
     pub expect: Expect,
-    /// What the filter does, where the roles differ.
+    /// Expected result in the filter, if the roles differ.
     #[serde(default)]
     pub expect_filter: Option<Expect>,
 }
@@ -65,19 +65,19 @@ struct Repeat {
     suffix: String,
 }
 
-/// Either `forward` or `status` with `reason`.
+/// Expected result: either `forward`, or `status` with `reason`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Expect {
-    /// Let through by the judgement.
+    /// Whether the request is admitted.
     pub forward: bool,
     pub status: u16,
     pub reason: Option<String>,
-    /// `code` of the JSON-RPC error; absent: the body is a problem document, or empty.
+    /// `code` of the JSON-RPC error; if absent, the body is a problem document, or empty.
     pub jsonrpc: Option<i64>,
     /// Response headers, whole values; `${public_url}` is filled in.
     pub headers: Map<String, Value>,
-    /// Headers set towards the gateway; a value of `*` stands for any.
+    /// Headers set on the request to the gateway; `*` stands for any value.
     pub set: Map<String, Value>,
     /// Headers removed from the request.
     pub remove: Vec<String>,
@@ -92,12 +92,12 @@ fn plain_snapshot() -> String {
     "dev".to_owned()
 }
 
-/// `tests/vectors/edge` of this repository.
+/// Returns `tests/vectors/edge` of this repository.
 pub fn vector_dir() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors/edge")
 }
 
-/// Every case of every file, with the file's name in front of the case's.
+/// Loads every case of every file, with the file's name prefixed to the case's.
 pub fn load_cases() -> Vec<Case> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(vector_dir()).expect("list vectors").map(|entry| entry.expect("entry").path()).collect();
@@ -115,7 +115,7 @@ pub fn load_cases() -> Vec<Case> {
 }
 
 impl Case {
-    /// What `role` must do.
+    /// Returns the expected result for `role`.
     pub fn expected(&self, role: crate::Role) -> &Expect {
         match role {
             crate::Role::Filter => self.expect_filter.as_ref().unwrap_or(&self.expect),
@@ -125,7 +125,7 @@ impl Case {
 }
 
 impl Request {
-    /// The headers without pseudo-headers, with token and public URL filled in.
+    /// Returns the headers without pseudo-headers, with token and public URL filled in.
     pub fn headers(&self, recipe: Option<&Recipe>, setting: &Setting<'_>) -> Vec<(String, Vec<u8>)> {
         let token = recipe.map(|recipe| mint(recipe, setting.keys, setting.now, setting.public_url));
         let value = |value: &Value| match value {
@@ -171,7 +171,7 @@ struct SnapshotFile {
     routes: Vec<(String, String, String, String)>,
     /// Org, region, cluster, and whether it is here.
     regions: Vec<(String, String, String, bool)>,
-    /// `[kind, part, …]`, hashed as snapshot.proto says.
+    /// Entries `[kind, part, …]`, hashed as snapshot.proto defines.
     revoked: Vec<Vec<String>>,
     revoked_before: Vec<(String, String, String)>,
 }
@@ -255,7 +255,7 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
     }
 }
 
-/// Written out here and not taken from the code under test: the entry's definition is part of the contract.
+/// Hashes an entry. Written out here instead of using the code under test: the definition is part of the contract.
 fn mark(parts: &[String]) -> [u8; 16] {
     use sha2::Digest;
     let digest = sha2::Sha256::digest(parts.join("\0"));

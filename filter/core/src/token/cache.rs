@@ -1,10 +1,10 @@
-//! Verified tokens, so that a signature is checked once and not on every request.
+//! Cache of verified tokens, so that a signature is checked once and not on every request.
 //!
-//! Owns a bounded map with two generations: when the young one is full it becomes the old one, so that what
-//! was used lately stays. Keys hold the key generation of the snapshot: after a key change nothing old is
-//! found any more. Only the signature's verdict is remembered; time, audience and revocation are judged again.
-//! A token is known by a keyed fingerprint: it is taken on every request, and in wasm SHA-256 of a token costs
-//! several times as much as everything else about a known one.
+//! Owns a bounded map with two generations: when the young one is full it becomes the old one, so that recently used
+//! entries stay. Cache keys include the key generation of the snapshot: after a key change, older entries are no longer
+//! found. Only the result of the signature check is cached; time, audience and revocation are checked on each request.
+//! A token is identified by a keyed fingerprint: it is computed on every request, and in wasm the SHA-256 of a token
+//! costs several times as much as all other work on a cached one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,19 +12,19 @@ use std::sync::Arc;
 
 use siphasher::sip128::SipHasher24;
 
-use super::refused::Cause;
-use super::verified::Verified;
+use super::refusal::Cause;
+use super::verified::VerifiedToken;
 
-/// Of one generation: 8192 verified tokens or 8 MiB in all, whichever comes first.
-const GOOD: Bound = Bound { entries: 4096, bytes: 4 << 20 };
-/// Bad signatures only save the cost of checking the same one again.
-const BAD: Bound = Bound { entries: 512, bytes: usize::MAX };
+/// Bound of one generation of verified tokens; the two together hold 8192 tokens or 8 MiB, whichever comes first.
+const GOOD: CacheBound = CacheBound { entries: 4096, bytes: 4 << 20 };
+/// Bound of one generation of bad signatures, which only save the cost of checking the same one again.
+const BAD: CacheBound = CacheBound { entries: 512, bytes: usize::MAX };
 
-/// The fingerprint of the compact token, and the generation of the issuers it was judged by.
+/// Fingerprint of the compact token, and the generation of the issuers that it was verified against.
 pub(super) type Key = (u128, u64);
 
-/// Takes fingerprints: SipHash-2-4-128, a pseudo-random function, under a key that this process drew and nobody
-/// else learns, so that no one can make two tokens with one fingerprint.
+/// Computes fingerprints with SipHash-2-4-128, a pseudo-random function, under a secret key drawn by this process, so
+/// that nobody can construct two tokens with the same fingerprint.
 pub(super) struct Fingerprints {
     key: (u64, u64),
 }
@@ -44,22 +44,22 @@ impl Fingerprints {
 
 #[derive(Default)]
 pub(super) struct Cache {
-    good: Generations<Arc<Verified>>,
+    good: Generations<Arc<VerifiedToken>>,
     bad: Generations<Option<Cause>>,
 }
 
-pub(super) enum Known {
-    Good(Arc<Verified>),
+pub(super) enum CacheEntry {
+    Good(Arc<VerifiedToken>),
     Bad(Option<Cause>),
 }
 
 impl Cache {
-    pub(super) fn get(&mut self, key: &Key) -> Option<Known> {
-        let good = self.good.get(key, GOOD).map(Known::Good);
-        good.or_else(|| self.bad.get(key, BAD).map(Known::Bad))
+    pub(super) fn get(&mut self, key: &Key) -> Option<CacheEntry> {
+        let good = self.good.get(key, GOOD).map(CacheEntry::Good);
+        good.or_else(|| self.bad.get(key, BAD).map(CacheEntry::Bad))
     }
 
-    pub(super) fn put_good(&mut self, key: Key, verified: Arc<Verified>) {
+    pub(super) fn put_good(&mut self, key: Key, verified: Arc<VerifiedToken>) {
         let bytes = verified.size();
         self.good.put(key, verified, bytes, GOOD);
     }
@@ -70,7 +70,7 @@ impl Cache {
 }
 
 #[derive(Clone, Copy)]
-struct Bound {
+struct CacheBound {
     entries: usize,
     bytes: usize,
 }
@@ -89,7 +89,7 @@ impl<V> Default for Generations<V> {
 }
 
 impl<V: Clone> Generations<V> {
-    fn get(&mut self, key: &Key, bound: Bound) -> Option<V> {
+    fn get(&mut self, key: &Key, bound: CacheBound) -> Option<V> {
         if let Some((value, _)) = self.young.get(key) {
             return Some(value.clone());
         }
@@ -98,7 +98,7 @@ impl<V: Clone> Generations<V> {
         Some(value)
     }
 
-    fn put(&mut self, key: Key, value: V, bytes: usize, bound: Bound) {
+    fn put(&mut self, key: Key, value: V, bytes: usize, bound: CacheBound) {
         if self.young.len() >= bound.entries || self.young_bytes >= bound.bytes {
             self.old = std::mem::take(&mut self.young);
             self.young_bytes = 0;
@@ -129,7 +129,7 @@ mod tests {
     /// Invariant I-4: caches.
     #[test]
     fn it_stays_bounded_and_keeps_what_is_used() {
-        let bound = Bound { entries: 100, bytes: 1000 };
+        let bound = CacheBound { entries: 100, bytes: 1000 };
         for (bytes, most) in [(1, 200), (100, 20)] {
             let mut generations = Generations::default();
             for number in 0..10_000 {
@@ -145,7 +145,7 @@ mod tests {
     fn another_key_generation_finds_nothing() {
         let mut cache = Cache::default();
         cache.put_bad(key(1), None);
-        assert!(matches!(cache.get(&key(1)), Some(Known::Bad(_))));
+        assert!(matches!(cache.get(&key(1)), Some(CacheEntry::Bad(_))));
         assert!(cache.get(&(key(1).0, 2)).is_none());
     }
 }

@@ -1,7 +1,7 @@
-//! The compact form of a token (RFC 7515 section 7.1), taken apart without trusting it.
+//! The compact form of a token (RFC 7515 section 7.1), parsed without trusting it.
 //!
-//! Owns size, shape and encoding: exactly three segments of canonical base64url, JSON objects without
-//! duplicate members. Refuses JSON serialisation, JWE (five segments), padding and non-zero trailing bits.
+//! Owns size, shape and encoding: exactly three segments of canonical base64url, JSON objects without duplicate
+//! members. Refuses JSON serialisation, JWE (five segments), padding and non-zero trailing bits.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Longest accepted token in bytes.
+/// Maximum length of a token in bytes.
 pub(crate) const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
-/// The parts of a token whose signature is still to be checked.
+/// Parts of a token whose signature is not checked yet.
 pub(crate) struct Compact<'a> {
     pub(crate) header: Map<String, Value>,
     pub(crate) claims: Map<String, Value>,
@@ -44,16 +44,16 @@ pub(crate) fn looks_like_jwt(token: &str) -> bool {
 fn object(segment: &str) -> Option<Map<String, Value>> {
     let bytes = URL_SAFE_NO_PAD.decode(segment).ok()?;
     match serde_json::from_slice(&bytes).ok()? {
-        Strict(Value::Object(map)) => Some(map),
-        Strict(_) => None,
+        StrictValue(Value::Object(map)) => Some(map),
+        StrictValue(_) => None,
     }
 }
 
-/// A JSON value in which no object repeats a member (RFC 7519 section 4 leaves that open; we do not).
-struct Strict(Value);
+/// JSON value in which no object repeats a member (RFC 7519 section 4 permits duplicates; this parser does not).
+struct StrictValue(Value);
 
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Strict, D::Error> {
+impl<'de> Deserialize<'de> for StrictValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StrictValue, D::Error> {
         deserializer.deserialize_any(StrictVisitor)
     }
 }
@@ -61,54 +61,54 @@ impl<'de> Deserialize<'de> for Strict {
 struct StrictVisitor;
 
 impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Strict;
+    type Value = StrictValue;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("JSON without repeated members")
     }
 
-    fn visit_unit<E>(self) -> Result<Strict, E> {
-        Ok(Strict(Value::Null))
+    fn visit_unit<E>(self) -> Result<StrictValue, E> {
+        Ok(StrictValue(Value::Null))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Strict, E> {
-        Ok(Strict(Value::Bool(value)))
+    fn visit_bool<E>(self, value: bool) -> Result<StrictValue, E> {
+        Ok(StrictValue(Value::Bool(value)))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Strict, E> {
-        Ok(Strict(Value::Number(value.into())))
+    fn visit_i64<E>(self, value: i64) -> Result<StrictValue, E> {
+        Ok(StrictValue(Value::Number(value.into())))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Strict, E> {
-        Ok(Strict(Value::Number(value.into())))
+    fn visit_u64<E>(self, value: u64) -> Result<StrictValue, E> {
+        Ok(StrictValue(Value::Number(value.into())))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Strict, E> {
+    fn visit_f64<E: Error>(self, value: f64) -> Result<StrictValue, E> {
         let number = Number::from_f64(value).ok_or_else(|| E::custom("not finite"))?;
-        Ok(Strict(Value::Number(number)))
+        Ok(StrictValue(Value::Number(number)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Strict, E> {
-        Ok(Strict(Value::String(value.to_owned())))
+    fn visit_str<E>(self, value: &str) -> Result<StrictValue, E> {
+        Ok(StrictValue(Value::String(value.to_owned())))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Strict, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<StrictValue, A::Error> {
         let mut array = Vec::new();
-        while let Some(Strict(element)) = elements.next_element()? {
+        while let Some(StrictValue(element)) = elements.next_element()? {
             array.push(element);
         }
-        Ok(Strict(Value::Array(array)))
+        Ok(StrictValue(Value::Array(array)))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Strict, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<StrictValue, A::Error> {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            let Strict(value) = members.next_value()?;
+            let StrictValue(value) = members.next_value()?;
             if map.insert(key, value).is_some() {
                 return Err(A::Error::custom("repeated member"));
             }
         }
-        Ok(Strict(Value::Object(map)))
+        Ok(StrictValue(Value::Object(map)))
     }
 }
 

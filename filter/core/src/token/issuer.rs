@@ -1,8 +1,8 @@
-//! The issuers of a snapshot: which keys, token types and claims belong to whom.
+//! The issuers of a snapshot, with the keys, token types and claims of each.
 //!
-//! Owns the index from the `iss` claim to an issuer and from `kid` to a key. A key is only ever looked up
-//! inside its issuer, so that no issuer can sign for another (RFC 8725 section 3.8), and an issuer
-//! speaks only for the orgs the operator gave it.
+//! Owns the index from the `iss` claim to an issuer and from `kid` to a key. A key is only ever looked up inside its
+//! issuer, so that no issuer can sign for another (RFC 8725 section 3.8), and an issuer speaks only for the orgs that
+//! the operator assigned to it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,35 +16,35 @@ use crate::names;
 use crate::pattern::Pattern;
 
 const DEFAULT_TYP: &str = "at+jwt";
-/// Stands in a list of accepted `typ` headers for a token that has none.
+/// Entry in a list of accepted `typ` headers that stands for a token without one.
 const NO_TYP: &str = "none";
 const DEFAULT_LIFETIME_SECONDS: u64 = 86_400;
 const MAX_KID_BYTES: usize = 128;
 
-/// One issuer, ready to judge tokens.
+/// One issuer, ready to verify tokens.
 pub(crate) struct Issuer {
     pub(crate) name: String,
     pub(crate) iss: String,
     pub(crate) audiences: Vec<String>,
     pub(crate) claims: ClaimNames,
     pub(crate) max_lifetime: u64,
-    /// Whether a key that is not here may be a newer one.
+    /// Whether an unknown key may be a newer one.
     pub(crate) keys_refreshed: bool,
-    /// The orgs it may speak for; empty for any.
+    /// Orgs that the issuer may speak for; empty for any.
     orgs: Vec<Pattern>,
     typ: Vec<String>,
     keys: HashMap<String, VerificationKey>,
 }
 
-/// Where the claims are that carry the caller, and what a token without one gets.
+/// Names of the claims that identify the caller, and defaults for tokens without them.
 pub(crate) struct ClaimNames {
     pub(crate) org: String,
     pub(crate) user: String,
     pub(crate) groups: String,
     pub(crate) scopes: String,
-    /// Empty: `client_id`, else `azp`.
+    /// Claim of the client; if empty, `client_id`, else `azp`.
     pub(crate) client: String,
-    /// Empty: the org is required.
+    /// Default org; if empty, a token must name one.
     pub(crate) org_default: String,
     pub(crate) groups_default: Vec<String>,
     pub(crate) scopes_default: Vec<String>,
@@ -54,7 +54,7 @@ pub(crate) struct ClaimNames {
 #[derive(Default)]
 pub(crate) struct Issuers {
     by_iss: HashMap<String, Issuer>,
-    /// Differs whenever an issuer or key differs: part of every cache key.
+    /// Hash over all issuers and their keys; part of every cache key.
     pub(crate) generation: u64,
 }
 
@@ -91,7 +91,7 @@ impl Issuers {
 }
 
 impl Issuer {
-    /// The key a token names; one without `kid` only fits an issuer with a single key.
+    /// Returns the key that a token names; a token without `kid` only fits an issuer with a single key.
     pub(crate) fn key(&self, kid: Option<&str>) -> Option<&VerificationKey> {
         match kid {
             Some(kid) => self.keys.get(kid),
@@ -100,13 +100,13 @@ impl Issuer {
         }
     }
 
-    /// Whether its tokens may say that they belong to `org`.
+    /// Whether tokens of this issuer may name `org`.
     pub(crate) fn speaks_for(&self, org: &str) -> bool {
         self.orgs.is_empty() || self.orgs.iter().any(|pattern| pattern.covers(Some(org)))
     }
 
-    /// Whether the header's `typ`, or that there is none, is accepted; "application/" may be left out (RFC 7515
-    /// section 4.1.9).
+    /// Whether the header's `typ`, or its absence, is accepted; "application/" may be left out (RFC 7515 section
+    /// 4.1.9).
     pub(crate) fn accepts_typ(&self, typ: Option<&str>) -> bool {
         let typ = typ.map_or_else(|| NO_TYP.to_owned(), str::to_ascii_lowercase);
         let typ = typ.strip_prefix("application/").unwrap_or(&typ);
@@ -114,12 +114,12 @@ impl Issuer {
     }
 }
 
-/// A `kid` is a lookup key and nothing else: short, printable, no white space.
+/// Whether `kid` is short and printable, without white space: it is only used as a lookup key.
 pub(crate) fn is_kid(kid: &str) -> bool {
     (1..=MAX_KID_BYTES).contains(&kid.len()) && kid.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether a header says that it is that of an access token (RFC 9068 section 2.1); other types serve several uses.
+/// Whether a header's `typ` is that of an access token (RFC 9068 section 2.1); other types serve several uses.
 pub(crate) fn is_access_token(typ: Option<&str>) -> bool {
     let typ = typ.unwrap_or_default().to_ascii_lowercase();
     typ.strip_prefix("application/").unwrap_or(&typ) == DEFAULT_TYP
@@ -143,10 +143,13 @@ fn issuer(message: &proto::Issuer, path: &str) -> Result<Issuer, SnapshotError> 
     }
     let default = message.claims.as_ref().map(|claims| claims.org_default.as_str()).unwrap_or_default();
     if !default.is_empty() && names::fault(default).is_some() {
-        return Err(SnapshotError::invalid(format!("{path}.claims.org_default"), "is no name of an org"));
+        return Err(SnapshotError::invalid(format!("{path}.claims.org_default"), "is not a valid org name"));
     }
     if message.orgs.iter().any(|pattern| names::pattern_fault(pattern).is_some()) {
-        return Err(SnapshotError::invalid(format!("{path}.orgs"), "holds what is no name, prefix* or *"));
+        return Err(SnapshotError::invalid(
+            format!("{path}.orgs"),
+            "has an entry that is not a name, prefix* or *",
+        ));
     }
     let typ = match message.typ.as_slice() {
         [] => vec![DEFAULT_TYP.to_owned()],

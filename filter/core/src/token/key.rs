@@ -1,8 +1,8 @@
 //! A public signing key, checked once when a snapshot is decoded.
 //!
-//! Owns the bond of one key to one algorithm (RFC 8725 section 3.1): type, curve and size must fit the
-//! algorithm the issuer's configuration names; the token never chooses. Refuses symmetric keys, private key
-//! members, RSA below 2048 bits and every algorithm that is not listed here.
+//! Owns the binding of one key to one algorithm (RFC 8725 section 3.1): type, curve and size must fit the algorithm
+//! that the issuer's configuration names; the token never chooses. Refuses symmetric keys, private key members, RSA
+//! below 2048 bits and every algorithm that is not listed here.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,11 +10,11 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 
 const MIN_RSA_BYTES: usize = 2048 / 8;
-/// Verification time grows with the square; nobody uses more.
+/// Upper bound of a modulus: verification time grows with its square, and no larger keys are in use.
 const MAX_RSA_BYTES: usize = 8192 / 8;
 const MAX_EXPONENT_BYTES: usize = 4;
 
-/// A verification key and the only algorithm it may be used with.
+/// Verification key and the only algorithm it may be used with.
 pub(crate) struct VerificationKey {
     pub(crate) decoding: DecodingKey,
     pub(crate) algorithm: Algorithm,
@@ -22,7 +22,7 @@ pub(crate) struct VerificationKey {
     pub(crate) name: &'static str,
 }
 
-/// The members of a JWK that matter (RFC 7517, RFC 7518 section 6, RFC 8037).
+/// Members of a JWK that matter (RFC 7517, RFC 7518 section 6, RFC 8037).
 #[derive(Deserialize)]
 struct Jwk {
     kty: String,
@@ -37,7 +37,7 @@ struct Jwk {
     d: Option<serde::de::IgnoredAny>,
 }
 
-/// The JOSE names of the algorithms that are accepted.
+/// JOSE names of the accepted algorithms.
 const ALGS: [&str; 6] = ["RS256", "RS384", "RS512", "ES256", "ES384", "EdDSA"];
 
 /// Whether a key of algorithm `alg` could be accepted.
@@ -83,7 +83,7 @@ fn rsa(jwk: &Jwk) -> Result<DecodingKey, String> {
     Ok(DecodingKey::from_rsa_raw_components(&modulus, &exponent))
 }
 
-/// Whether the point lies on the curve is checked by the signature library on each use.
+/// Builds a key from an EC point. The signature library checks on each use whether the point lies on the curve.
 fn ec(jwk: &Jwk, curve: &str, size: usize) -> Result<DecodingKey, String> {
     expect("kty", &jwk.kty, "EC")?;
     expect("crv", jwk.crv.as_deref().unwrap_or_default(), curve)?;
@@ -106,12 +106,13 @@ fn ed25519(jwk: &Jwk) -> Result<DecodingKey, String> {
         return Err("x is not 32 bytes long".to_owned());
     }
     if !is_sound(&key) {
-        return Err("x is a point of small order, or of no canonical form".to_owned());
+        return Err("x is a point of small order or not canonical".to_owned());
     }
     Ok(DecodingKey::from_ed_der(&key))
 }
 
-/// The y of the points of small order (RFC 7748 section 7), little-endian: under such a key everybody can sign everything.
+/// The y coordinates of the points of small order (RFC 7748 section 7), little-endian: with such a key anybody can
+/// forge a signature for any message.
 const SMALL_ORDER: [[u8; 32]; 5] = [
     [0; 32],
     *b"\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
@@ -129,7 +130,7 @@ const SMALL_ORDER: [[u8; 32]; 5] = [
     ],
 ];
 
-/// Whether an encoded point has a y below 2^255 - 19 (RFC 8032 section 5.1.3), and not one of small order.
+/// Whether an encoded point has a y below 2^255 - 19 (RFC 8032 section 5.1.3) and is not of small order.
 fn is_sound(point: &[u8]) -> bool {
     // The highest bit is the sign of x.
     let y = point.iter().enumerate().map(|(place, byte)| if place == 31 { byte & 0x7f } else { *byte });
@@ -185,7 +186,7 @@ mod tests {
                 assert!(build("EdDSA", &jwk(&point)).is_err(), "{point:x?}");
             }
         }
-        // 2^255 - 19 and what is above it is below it another time.
+        // 2^255 - 19 and larger numbers are encodings of smaller ones.
         for first in 0xed..=0xff {
             let mut point = [0xff; 32];
             point[0] = first;

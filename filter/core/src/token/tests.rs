@@ -58,12 +58,12 @@ impl Bench {
 #[test]
 fn the_scheme_is_read_without_regard_to_case() {
     for value in ["Bearer t", "bearer t", "BEARER   t"] {
-        assert_eq!(offered(Some(value.as_bytes())), Offered::Bearer("t"));
+        assert_eq!(credential(Some(value.as_bytes())), RequestCredential::Bearer("t"));
     }
-    assert_eq!(offered(None), Offered::Nothing);
-    assert_eq!(offered(Some(b"Bearer")), Offered::Bearer(""));
+    assert_eq!(credential(None), RequestCredential::Nothing);
+    assert_eq!(credential(Some(b"Bearer")), RequestCredential::Bearer(""));
     for value in [b"".as_slice(), b"Basic t", b"Bearert", b"Bearer \xff"] {
-        assert_eq!(offered(Some(value)), Offered::Other);
+        assert_eq!(credential(Some(value)), RequestCredential::Other);
     }
 }
 

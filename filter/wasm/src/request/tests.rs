@@ -1,4 +1,4 @@
-//! The callbacks in every order Envoy makes them, against a host that records what it is asked.
+//! The callbacks in every order in which Envoy calls them, with a host that records the calls it gets.
 
 use std::cell::{Cell, RefCell};
 
@@ -18,7 +18,7 @@ struct Recorder {
     set: RefCell<Vec<(String, String)>>,
     cleared: Cell<u32>,
     replies: RefCell<Vec<Reply>>,
-    counted: RefCell<Vec<Counted>>,
+    counted: RefCell<Vec<VerdictLabel>>,
     body_reads: Cell<u32>,
     warned: RefCell<Vec<String>>,
 }
@@ -52,7 +52,7 @@ impl Host for Recorder {
     fn peer(&self) -> Option<String> {
         Some("192.0.2.7:4711".to_owned())
     }
-    fn count(&self, counted: Counted) {
+    fn count(&self, counted: VerdictLabel) {
         self.counted.borrow_mut().push(counted);
     }
 }
@@ -104,7 +104,7 @@ fn a_request_without_body_is_decided_at_once() {
     assert_eq!(*host.removed.borrow(), ["x-asp-route"]);
     assert_eq!(host.set.borrow()[0].0, "x-asp-affinity");
     assert_eq!(host.set.borrow()[1], ("x-asp-peer".into(), "192.0.2.7:4711".into()));
-    assert_eq!(*host.counted.borrow(), [Counted::Forward]);
+    assert_eq!(*host.counted.borrow(), [VerdictLabel::Forward]);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn after_an_answer_nothing_passes_and_nothing_is_answered_twice() {
     assert_eq!(request.on_body(&vm, &host, 5, true), Flow::Pause);
     assert_eq!(request.on_trailers(&vm, &host), Flow::Pause);
     assert_eq!(host.replies.borrow().len(), 1);
-    assert_eq!(*host.counted.borrow(), [Counted::Refuse(Reason::UnknownServer)]);
+    assert_eq!(*host.counted.borrow(), [VerdictLabel::Refuse(Reason::UnknownServer)]);
 }
 
 #[test]

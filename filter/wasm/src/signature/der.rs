@@ -1,5 +1,5 @@
-//! The little DER (X.690) that Envoy's `verify_signature` wants: public keys as SubjectPublicKeyInfo
-//! (RFC 5280 section 4.1) and ECDSA signatures as a sequence of two integers (RFC 3279 section 2.2.3).
+//! The subset of DER (X.690) that Envoy's `verify_signature` needs: public keys as SubjectPublicKeyInfo (RFC 5280
+//! section 4.1) and ECDSA signatures as a sequence of two integers (RFC 3279 section 2.2.3).
 
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
@@ -17,7 +17,7 @@ pub(super) fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
     key_info(RSA, &key)
 }
 
-/// `None` for a point of another curve.
+/// Encodes an EC key; `None` for a point on another curve.
 pub(super) fn ec_key(point: &[u8]) -> Option<Vec<u8>> {
     match point.len() {
         65 => Some(key_info(P256, point)),
@@ -26,7 +26,7 @@ pub(super) fn ec_key(point: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Turns JOSE's `r || s` (RFC 7518 section 3.4) into DER; `None` for any other length.
+/// Converts JOSE's `r || s` (RFC 7518 section 3.4) into DER; `None` for any other length.
 pub(super) fn ecdsa_signature(raw: &[u8], coordinate: usize) -> Option<Vec<u8>> {
     if raw.len() != coordinate * 2 {
         return None;
@@ -41,7 +41,7 @@ fn key_info(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
     element(SEQUENCE, &[element(SEQUENCE, algorithm), element(BIT_STRING, &bits)].concat())
 }
 
-/// A non-negative integer in as few bytes as possible.
+/// Encodes a non-negative integer in as few bytes as possible.
 fn integer(bytes: &[u8]) -> Vec<u8> {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     let mut digits = bytes.get(zeros..).unwrap_or_default().to_vec();

@@ -29,7 +29,7 @@ struct VerifySignatureResult {
     error: String,
 }
 
-/// `None` when the function does not know the algorithm or the signature cannot be put in its form.
+/// Encodes the arguments; `None` if the function does not support the algorithm or the signature cannot be converted.
 pub(super) fn arguments(
     algorithm: Algorithm,
     key: &PublicKey<'_>,

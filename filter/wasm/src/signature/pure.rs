@@ -7,10 +7,10 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use super::PublicKey;
 
-/// The snapshot refuses longer keys.
+/// Largest key; the snapshot rejects longer ones.
 const MAX_RSA_BITS: usize = 8192;
 
-/// Whether the signature is good; false for a key that does not fit the algorithm.
+/// Whether the signature is valid; false for a key that does not fit the algorithm.
 pub(super) fn verify(algorithm: Algorithm, key: &PublicKey<'_>, message: &[u8], signature: &[u8]) -> bool {
     let verified = match (algorithm, key) {
         (Algorithm::RS256, PublicKey::Rsa { modulus, exponent }) => {

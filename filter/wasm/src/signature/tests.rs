@@ -9,7 +9,7 @@ use prost::Message;
 
 use super::*;
 
-/// What the host's function was asked last.
+/// Last arguments of the host's function.
 #[derive(Clone, PartialEq, Message)]
 struct Asked {
     #[prost(string, tag = "1")]
@@ -26,22 +26,22 @@ thread_local! {
     static ASKED: RefCell<Vec<Asked>> = const { RefCell::new(Vec::new()) };
 }
 
-fn yes(_: &str, arguments: &[u8]) -> Foreign {
+fn yes(_: &str, arguments: &[u8]) -> ForeignResult {
     ASKED.with_borrow_mut(|asked| asked.push(Asked::decode(arguments).unwrap()));
-    Foreign::Answer(vec![8, 1])
+    ForeignResult::Answer(vec![8, 1])
 }
 
-fn no(_: &str, _: &[u8]) -> Foreign {
-    Foreign::Answer(vec![])
+fn no(_: &str, _: &[u8]) -> ForeignResult {
+    ForeignResult::Answer(vec![])
 }
 
-fn refused(_: &str, _: &[u8]) -> Foreign {
-    Foreign::Refused
+fn refused(_: &str, _: &[u8]) -> ForeignResult {
+    ForeignResult::Refused
 }
 
-fn absent(_: &str, _: &[u8]) -> Foreign {
+fn absent(_: &str, _: &[u8]) -> ForeignResult {
     ASKED.with_borrow_mut(|asked| asked.push(Asked::default()));
-    Foreign::Absent
+    ForeignResult::Absent
 }
 
 const ALGORITHMS: [(&str, Algorithm); 6] = [

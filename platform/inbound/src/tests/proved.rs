@@ -1,4 +1,4 @@
-//! The door for processes of the platform: who is let in, and what requests know of it.
+//! The listener for processes of the platform: which peers it accepts, and the identity that requests carry.
 
 use asp_peer::{Peer, PeerFiles, Role};
 use axum::Extension;
@@ -19,7 +19,7 @@ impl Authority {
         Authority { pem: params.self_signed(&key).unwrap().pem(), issuer: Issuer::new(params, key) }
     }
 
-    /// Certificate and key of a process of this role on this machine.
+    /// Creates certificate and key of a process of this role on this machine.
     fn sign(&self, role: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
@@ -43,7 +43,7 @@ impl Authority {
             authority: file("ca.pem", &self.pem),
             revoked: None,
         };
-        // What was read stays in use when the files are gone.
+        // The loaded files stay in use after they are gone.
         Peer::open(files, Role::Gateway).unwrap()
     }
 

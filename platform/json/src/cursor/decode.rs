@@ -1,22 +1,22 @@
-//! The view of a text: what a `serde_json::Value` can hold of it.
+//! The view of a text: its content as far as a `serde_json::Value` can hold it.
 
 use serde_json::Value;
 
 use crate::cursor::{Cursor, Syntax};
 
-/// Decodes a text. A lone surrogate becomes U+FFFD, a number beyond a double the largest one of its sign, and the last
-/// of equal keys counts.
+/// Decodes a text. A lone surrogate becomes U+FFFD, a number beyond the range of a double becomes the largest double of
+/// its sign, and the last of equal keys counts.
 pub fn decode(text: &str) -> Result<Value, Syntax> {
     serde_json::from_str(text).or_else(|_| serde_json::from_str(&decodable(text)).map_err(|_| Syntax))
 }
 
-/// The value of a checked string literal.
+/// Returns the value of a checked string literal.
 pub(crate) fn string(literal: &str) -> String {
     let decoded = serde_json::from_str(literal).or_else(|_| serde_json::from_str(&decodable(literal)));
     decoded.unwrap_or_default()
 }
 
-/// The text with what a strict decoder refuses replaced. A text that is no JSON stays none.
+/// Returns the text with the parts replaced that a strict decoder rejects. Text that is not JSON does not become JSON.
 fn decodable(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;
@@ -34,7 +34,7 @@ fn decodable(text: &str) -> String {
     kept + rest
 }
 
-/// Puts a number; what comes after it.
+/// Copies a number and returns the text after it.
 fn put_number<'a>(kept: &mut String, text: &'a str) -> &'a str {
     let is_part = |c: char| matches!(c, '0'..='9' | '+' | '-' | '.' | 'e' | 'E');
     let end = text.find(|c| !is_part(c)).unwrap_or(text.len());
@@ -56,7 +56,7 @@ fn is_number(text: &str) -> bool {
     Cursor::new(text.as_bytes()).and_then(|mut cursor| cursor.value().and_then(|_| cursor.end())).is_ok()
 }
 
-/// Puts the rest of a string with its closing quote; what comes after it.
+/// Copies the rest of a string with its closing quote and returns the text after it.
 fn put_string<'a>(kept: &mut String, mut rest: &'a str) -> &'a str {
     while let Some(at) = rest.find(['"', '\\']) {
         let (before, from) = rest.split_at(at);
@@ -73,7 +73,7 @@ fn put_string<'a>(kept: &mut String, mut rest: &'a str) -> &'a str {
     ""
 }
 
-/// The length of the escape at the beginning of `text`: of both halves where they are a pair.
+/// Returns the length of the escape at the beginning of `text`; of both, if it begins a surrogate pair.
 pub(crate) fn escape_length(text: &str) -> usize {
     match (unit(text), text.get(6..).and_then(unit)) {
         (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
@@ -82,12 +82,12 @@ pub(crate) fn escape_length(text: &str) -> usize {
     }
 }
 
-/// Whether an escape is half of a pair.
+/// Whether an escape is half of a surrogate pair.
 pub(crate) fn is_lone_surrogate(escape: &str) -> bool {
     escape.len() == 6 && matches!(unit(escape), Some(0xd800..=0xdfff))
 }
 
-/// The UTF-16 unit of a `\u` escape.
+/// Returns the UTF-16 unit of a `\u` escape.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! The reader against tables of bad texts and, over generated texts, against `serde_json`.
+//! The reader against tables of invalid texts and, over generated texts, against `serde_json`.
 
 use super::*;
 use crate::generator::Generator;
@@ -185,7 +185,7 @@ fn the_plain_part_of_a_string_ends_before_the_first_special_byte_wherever_it_is(
     for fill in [b'x', 0x7f, 0x80, 0xff, b'!', b'#', 0x20] {
         for position in 0..24 {
             for byte in 0..=u8::MAX {
-                // What follows a special byte must not matter, nor what one byte does to the next.
+                // Neither the bytes after a special byte nor its neighbours may matter.
                 for after in [fill, b'"', 0x00, 0x21, byte.wrapping_add(1)] {
                     let mut text = [fill; 24];
                     text[position..].fill(after);

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use super::Json;
 use crate::cursor::{Cursor, Syntax};
 
-/// The members of an object in their order, each with its text; `None` for a text that is none. Equal keys are all there.
+/// Returns the members of an object in order, each with its text, including those with equal keys; `None` if the text
+/// is not an object.
 pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     let mut found = Vec::new();
     let mut read = || {
@@ -21,8 +22,8 @@ pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     read.ok().map(|()| found)
 }
 
-/// Returns the texts of these members, in the order of `names`; `None` for a text that is no object. The last of equal keys
-/// counts. Memory does not grow with the number of members.
+/// Returns the texts of these members, in the order of `names`; `None` if the text is not an object. The last of equal
+/// keys counts. Memory does not grow with the number of members.
 pub fn named<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[Option<&'a str>; N]> {
     let mut found = [None; N];
     let mut read = || {
@@ -40,14 +41,14 @@ pub fn named<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[Opt
     read.ok().map(|()| found)
 }
 
-/// Returns the texts of an array's first elements, at most `limit`; `None` for a text that is no array. What follows them
-/// is not read.
+/// Returns the texts of an array's first elements, at most `limit`; `None` if the text is not an array. The rest is not
+/// read.
 pub fn first_elements(text: &str, limit: usize) -> Option<Vec<&str>> {
     let mut found = Vec::new();
     let mut read = || {
         let mut cursor = Cursor::new(text.as_bytes())?;
         cursor.array(|cursor| {
-            // Err: ends the reading.
+            // Err: stops reading.
             if found.len() == limit {
                 return Err(Syntax);
             }
@@ -60,7 +61,7 @@ pub fn first_elements(text: &str, limit: usize) -> Option<Vec<&str>> {
     (read.is_ok() || (limit > 0 && found.len() == limit)).then_some(found)
 }
 
-/// The elements of an array, each with its text; `None` for a text that is none.
+/// Returns the elements of an array, each with its text; `None` if the text is not an array.
 pub fn elements(text: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();
     let mut read = || {
@@ -75,12 +76,12 @@ pub fn elements(text: &str) -> Option<Vec<&str>> {
     read.ok().map(|()| found)
 }
 
-/// The members of an object that is passed on, such as `_meta`: each name once, in their order.
+/// Members of an object that is passed on, such as `_meta`: each name once, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Members(Vec<(String, Json)>);
 
 impl Members {
-    /// The members of an object; none for anything else. The last of equal keys counts.
+    /// Returns the members of an object; none for other values. The last of equal keys counts.
     pub fn of(json: &Json) -> Members {
         let read = members(json.text()).unwrap_or_default();
         read.into_iter().map(|(name, text)| (name, Json::part(text))).collect()
@@ -95,33 +96,33 @@ impl Members {
         }
     }
 
-    /// Takes a member out.
+    /// Removes a member.
     pub fn remove(&mut self, name: &str) -> Option<Json> {
         let at = self.0.iter().position(|(own, _)| own == name)?;
         Some(self.0.remove(at).1)
     }
 
-    /// A member.
+    /// Returns a member.
     pub fn get(&self, name: &str) -> Option<&Json> {
         self.iter().find(|(own, _)| *own == name).map(|(_, value)| value)
     }
 
-    /// Keeps those whose names fit.
+    /// Keeps only members whose names fit.
     pub fn retain(&mut self, fits: impl Fn(&str) -> bool) {
         self.0.retain(|(name, _)| fits(name));
     }
 
-    /// All, in their order.
+    /// Iterates over all members in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Json)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Whether there are none.
+    /// Whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The object that they make.
+    /// Returns the object with these members.
     pub fn to_json(&self) -> Json {
         let written: Vec<String> = self
             .iter()

@@ -1,4 +1,4 @@
-//! The text of a changed value, of which every unchanged part has its text as it was.
+//! The text of a changed value, in which every unchanged part keeps its text.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::{elements, members};
 
-/// The text of `after`, which was made of `before`, the view of `text`. No deeper than the view.
+/// Returns the text of `after`, a value derived from `before`, the view of `text`. Recurses no deeper than the view.
 pub(crate) fn patched(text: &str, before: &Value, after: &Value) -> String {
     match (before, after) {
         (before, after) if before == after => text.to_owned(),
         (Value::Object(before), Value::Object(after)) => {
-            // Of equal keys the last, as in the view.
+            // The last of equal keys counts, as in the view.
             let known: HashMap<Cow<'_, str>, &str> = members(text).unwrap_or_default().into_iter().collect();
             let written: Vec<String> = after
                 .iter()

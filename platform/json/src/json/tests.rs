@@ -1,4 +1,4 @@
-//! Texts with what views cannot hold, and random ones (I-14).
+//! Texts that views cannot represent, and random ones (I-14).
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Two processes meet: which certificates are shown and taken, from first files to renewed ones.
+//! Connections between two processes: the certificates that are presented and accepted, from the first files to renewed
+//! ones.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,7 +20,7 @@ use tower::Service;
 use super::*;
 use crate::{connector, incoming};
 
-/// A year that is over, one that is not.
+/// A year in the past, and one in the future.
 const PAST: i32 = 2021;
 const FUTURE: i32 = 2999;
 
@@ -77,7 +78,7 @@ fn files(directory: &Path) -> PeerFiles {
     PeerFiles { certificate: file("cert.pem"), key: file("key.pem"), authority: file("ca.pem"), revoked }
 }
 
-/// A process with files of its own, and a list where one is given.
+/// Creates a process with files of its own, and with a revocation list if one is given.
 struct Process {
     directory: TempDir,
     peer: Peer,
@@ -111,7 +112,7 @@ fn shown(path: &Path) -> Vec<u8> {
     certificates(path).unwrap()[0].to_vec()
 }
 
-/// A gateway comes to a control plane; the certificate it was shown there, or why there was no meeting.
+/// Connects a gateway to a control plane; returns the certificate that it received, or the reason of the failure.
 async fn meet(control: &Peer, gateway: &Peer) -> Result<Vec<u8>, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -201,7 +202,7 @@ async fn files_that_do_not_fit_leave_the_previous_ones_in_use() {
     authority.write(next.path(), Role::Control, 3, FUTURE);
     let read = |name: &str| fs::read_to_string(next.path().join(name)).unwrap();
     let key = fs::read_to_string(control.directory.path().join("key.pem")).unwrap();
-    // Cut off, of another key, of another role, gone.
+    // Truncated, with another key, with another role, missing.
     control.replace("cert.pem", &read("cert.pem")[..200]);
     assert_eq!(meet(&control.peer, &gateway.peer).await, Ok(first.clone()));
     control.replace("cert.pem", &read("cert.pem"));
@@ -244,7 +245,7 @@ async fn a_list_that_is_late_broken_or_gone_leaves_what_is_revoked_revoked() {
     let gateway = Process::of(&authority, Role::Gateway, 3, None);
     let list = control.directory.path().join("crl.pem");
     let foreign = Authority::new("another").list(&[], FUTURE);
-    // The same name, another key: its signature is wrong.
+    // The same name with another key: its signature is wrong.
     let forged = Authority::new("one").list(&[], FUTURE);
     for broken in [None, Some("half a li"), Some(foreign.as_str()), Some(forged.as_str())] {
         if let Some(broken) = broken {
@@ -255,7 +256,7 @@ async fn a_list_that_is_late_broken_or_gone_leaves_what_is_revoked_revoked() {
     }
     fs::remove_file(&list).unwrap();
     assert!(meet(&control.peer, &revoked.peer).await.is_err());
-    // Its own certificate on the list is no reason not to take it.
+    // A list that revokes the process's own certificate is still accepted.
     fs::write(&list, authority.list(&[1, 3], FUTURE)).unwrap();
     assert!(meet(&control.peer, &gateway.peer).await.is_err());
     assert!(meet(&control.peer, &revoked.peer).await.is_ok());
@@ -274,7 +275,7 @@ async fn an_open_connection_ends_when_its_certificate_is_revoked_and_no_other() 
         let came = connector(gateway.peer.clone(), Role::Control, None).call(uri.clone()).await.unwrap();
         open.push((came.into_inner(), taken.next().await.unwrap().unwrap()));
     }
-    // From here on nothing waits but for the next look.
+    // From here on, only the next check of the files remains.
     tokio::time::pause();
     control.replace("crl.pem", &authority.list(&[2], FUTURE));
     let (mut client, mut server) = open.remove(0);
@@ -304,7 +305,7 @@ fn a_list_must_be_of_every_authority_from_the_start() {
         let error = Peer::open(files(directory.path()), Role::Control).unwrap_err().to_string();
         assert!(error.contains(said) && error.contains("crl.pem"), "{error}");
     }
-    // While one authority takes the place of another, both have lists.
+    // While one authority replaces another, both have lists.
     fs::write(directory.path().join("ca.pem"), format!("{}{}", one.pem, another.pem)).unwrap();
     fs::write(&list, one.list(&[], FUTURE)).unwrap();
     let error = Peer::open(files(directory.path()), Role::Control).unwrap_err().to_string();

@@ -1,9 +1,10 @@
-//! Repeated looks at the processes below some, at the cost of those and not of the machine's.
+//! Repeated samples of the processes below given roots, at a cost that depends on those and not on the whole machine.
 //!
-//! The kernel numbers processes and threads one after the other (proc_sys_kernel(5), `ns_last_pid`), and what comes to
-//! be below a process has a parent there. So a look reads what the last one found, and what was numbered since. Keeps
-//! true: nothing is missed for longer than `FULL_EVERY` looks, whatever the numbers did: all processes of the machine
-//! are read then, as they are where the kernel tells no number, after a start of many processes, and for a new root.
+//! The kernel numbers processes and threads consecutively (proc_sys_kernel(5), `ns_last_pid`), and every new process
+//! below a root has its parent there. So a sample reads the processes found by the last one, and those numbered since.
+//! Keeps true: nothing is missed for longer than `FULL_EVERY` samples, whatever happens to the numbers: then all
+//! processes of the machine are read. They are also read if the kernel does not report the last number, after many
+//! processes were started, and for a new root.
 
 use std::collections::HashSet;
 use std::fs;
@@ -11,29 +12,30 @@ use std::ops::RangeInclusive;
 
 use super::{Processes, Tree, read};
 
-/// A second, at ten a second.
+/// One second, at ten samples a second.
 const FULL_EVERY: u32 = 10;
-/// Numbers since the look before the last; reading them costs no more than reading all processes of a machine.
+/// Maximum number of new ids since the sample before the last; reading them costs no more than reading all processes of
+/// a machine.
 const MAX_NEW: u32 = 512;
 
-/// What the last looks found.
+/// State from previous samples.
 #[derive(Debug, Default)]
 pub struct Lookout {
     roots: Vec<u32>,
-    /// All that is below the roots, and they.
+    /// The roots and all processes below them.
     members: HashSet<u32>,
-    /// What was, and had no parent there: one that ended while it was looked at. It was adopted by the next look.
+    /// Processes whose parent was not found: it ended during the sample. The next sample sees them adopted.
     strays: HashSet<u32>,
-    /// The last number given at the look before, and at the one before that: what was new may have been a stray.
+    /// Last id assigned at the previous sample and at the one before it: ids that were new then may belong to strays.
     given: [Option<u32>; 2],
-    /// Looks since all processes were read.
+    /// Number of samples since all processes were read.
     partial: u32,
 }
 
 // === impl Lookout ===
 
 impl Lookout {
-    /// Each of `roots` with everything below it, in their order; an empty tree of one that is gone.
+    /// Returns each of `roots` with everything below it, in order; an empty tree for one that is gone.
     pub fn look(&mut self, roots: &[u32]) -> Vec<Tree> {
         let last = last_given();
         let mut found = match self.new_numbers(roots, last) {
@@ -56,22 +58,22 @@ impl Lookout {
         trees
     }
 
-    /// The numbers that were given since the look before the last, where that is known and not many.
+    /// Returns the ids assigned since the sample before the last; `None` if unknown or too many.
     fn new_numbers(&self, roots: &[u32], last: Option<u32>) -> Option<RangeInclusive<u32>> {
         let known = roots.iter().all(|root| self.roots.contains(root));
         let new = self.given[1]?.checked_add(1)?..=last?;
-        // The last number is below an earlier one when they begin anew.
+        // The last id is below an earlier one after the ids wrapped around.
         let few = new.end().checked_add(1)?.checked_sub(*new.start())? <= MAX_NEW;
         (known && few && self.partial < FULL_EVERY).then_some(new)
     }
 }
 
-/// The number that the kernel gave last, to a process or a thread as this process sees them.
+/// Returns the id that the kernel assigned last, to a process or a thread, in this process's namespace.
 fn last_given() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/ns_last_pid").ok()?.trim().parse().ok()
 }
 
-/// Whether the number is no thread's: that has a directory in /proc too.
+/// Whether the id belongs to a process; a thread has a directory in /proc too.
 fn is_process(pid: u32) -> bool {
     let status = read(&format!("/proc/{pid}/status")).unwrap_or_default();
     let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
@@ -86,13 +88,13 @@ mod tests {
 
     use super::*;
 
-    /// Does nothing until a line comes.
+    /// Does nothing until a line arrives.
     fn waiting(program: &[&str]) -> Child {
         let mut command = Command::new(program[0]);
         command.args(&program[1..]).stdin(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Looks, never at all processes but where numbers are given too fast, until `wanted`.
+    /// Samples until `wanted` holds; reads all processes only if numbers are assigned too fast.
     fn becomes(lookout: &mut Lookout, root: u32, wanted: impl Fn(&Tree) -> bool) -> Tree {
         let began = Instant::now();
         loop {
@@ -105,7 +107,7 @@ mod tests {
         }
     }
 
-    /// A lookout that has looked often enough to go by numbers, and what was found `before` the line and `after` it.
+    /// Returns a lookout with enough samples to rely on numbers, and the results `before` the line and `after` it.
     fn before_and_after(mut root: Child, wanted: impl Fn(&Tree) -> bool) -> (Tree, Tree) {
         let mut lookout = Lookout::default();
         for _ in 0..3 {

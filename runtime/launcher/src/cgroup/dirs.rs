@@ -1,6 +1,6 @@
 //! The directories of one control group: one in each hierarchy that is used.
 //!
-//! Owns making, killing and removing them. Knows nothing of bounds.
+//! Owns their creation, killing and removal. Knows nothing of bounds.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,31 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{CgroupError, MANY_PROCESSES, failed, write};
 
-/// Between two tries to remove a group that the kernel still empties: seldom, because many processes that end at once
-/// leave the neighbours little of the processors already.
+/// Interval between attempts to remove a group that the kernel is still emptying: long, because many processes that end
+/// at once already leave other workers little processor time.
 const REMOVE_POLL: Duration = Duration::from_millis(10);
-/// Every so many tries what is still listed is killed again.
+/// Number of attempts after which the processes that are still listed are killed again.
 const KILL_AGAIN: u32 = 20;
-/// Between two of many processes: the end of one is a millisecond or two of work inside the kernel, which lets
-/// nobody else have the processor.
+/// Interval between kills of many processes: ending one takes a millisecond or two inside the kernel, which cannot be
+/// preempted.
 const THIN_EVERY: Duration = Duration::from_millis(8);
-/// What is left then dies at once.
+/// Time after which all remaining processes are killed at once.
 const THIN_WITHIN: Duration = Duration::from_millis(600);
 
 #[derive(Debug, Clone)]
 pub(super) struct Dirs {
-    pub(super) memory: Place,
-    pub(super) pids: Place,
-    pub(super) cpu: Place,
-    /// Version 1 accounts for processor time in a hierarchy of its own.
+    pub(super) memory: VersionedDir,
+    pub(super) pids: VersionedDir,
+    pub(super) cpu: VersionedDir,
+    /// Directory for processor time, which version 1 accounts in a hierarchy of its own.
     pub(super) cpu_time: Option<PathBuf>,
-    /// The unified hierarchy, for `cgroup.kill`, even where it has no controllers.
+    /// Directory in the unified hierarchy, for `cgroup.kill`, even if it has no controllers.
     pub(super) unified: Option<PathBuf>,
 }
 
-/// A directory and the version whose files it has.
+/// Directory, by the version of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum VersionedDir {
     V1(PathBuf),
     V2(PathBuf),
 }
@@ -53,7 +53,7 @@ impl Dirs {
         }
     }
 
-    /// Each directory once: version 1 may mount several controllers together.
+    /// Returns each directory once: version 1 may mount several controllers together.
     pub(super) fn all(&self) -> Vec<&Path> {
         let mut found = Vec::new();
         let places = [self.memory.dir(), self.pids.dir(), self.cpu.dir()];
@@ -65,7 +65,7 @@ impl Dirs {
         found
     }
 
-    /// Refuses a group that exists: its processes would share the bounds.
+    /// Creates the group; fails if it exists, because its processes would share the bounds.
     pub(super) fn make(&self) -> Result<(), CgroupError> {
         for dir in self.all() {
             fs::create_dir(dir).map_err(|source| failed("make the group", dir, source))?;
@@ -79,17 +79,17 @@ impl Dirs {
         {
             return Ok(());
         }
-        // Before Linux 5.14 and without version 2: stop the forking, then kill what is listed.
+        // Before Linux 5.14 and without version 2: stop forks, then kill the listed processes.
         write(&self.pids.dir().join("pids.max"), "0")?;
         let procs = self.pids.dir().join("cgroup.procs");
         kill_listed(&procs).map_err(|source| failed("kill", &procs, source))
     }
 
-    /// Stops all that runs here until it is killed, without a fork more. False where that is not to be had: before
-    /// Linux 5.2, and without version 2.
+    /// Stops all processes here until they are killed, and prevents further forks. False if not supported: before Linux
+    /// 5.2, and without version 2.
     pub(super) fn freeze(&self) -> bool {
         let Some(dir) = &self.unified else { return false };
-        // What dies must not be made up for, nor tried to: a refused fork costs what a process costs.
+        // Killed processes must not be replaced; even a refused fork costs as much as a process.
         write(&self.pids.dir().join("pids.max"), "0").is_ok()
             && fs::write(dir.join("cgroup.freeze"), "1").is_ok()
     }
@@ -101,12 +101,12 @@ impl Dirs {
             .is_ok_and(|listed| io::BufReader::new(listed).lines().map_while(Result::ok).nth(count).is_some())
     }
 
-    /// Kills what is frozen one after another, the youngest first, so that the neighbours are served in between; at
-    /// last all that is left. Blocks for `THIN_WITHIN` at most.
+    /// Kills frozen processes one after another, the youngest first, so that other workers can run in between; finally
+    /// kills all that are left. Blocks for `THIN_WITHIN` at most.
     pub(super) fn kill_by_and_by(&self) -> Result<(), CgroupError> {
         let thinned = self.thin();
         match self.kill().and(thinned) {
-            // Whoever removed it killed it.
+            // The group was killed and removed by someone else.
             Err(_) if !self.pids.dir().exists() => Ok(()),
             done => done,
         }
@@ -117,8 +117,7 @@ impl Dirs {
         let procs = self.pids.dir().join("cgroup.procs");
         let listed = fs::read_to_string(&procs).map_err(|source| failed("read", &procs, source))?;
         let mut pids: Vec<i32> = listed.lines().filter_map(|line| line.parse().ok()).collect();
-        // Ids are given in rising order, but for one turn at their end. The oldest is `worker-init`: its end is
-        // the end of all.
+        // Ids ascend, except when they wrap around. The oldest is `worker-init`, whose end is the end of all.
         pids.sort_unstable();
         let (_, young) = pids.split_at(pids.len().min(MANY_PROCESSES));
         for pid in young.iter().rev().take_while(|_| started.elapsed() < THIN_WITHIN) {
@@ -135,22 +134,22 @@ impl Dirs {
 
 // === impl Place ===
 
-impl Place {
+impl VersionedDir {
     pub(super) fn dir(&self) -> &Path {
         match self {
-            Place::V1(dir) | Place::V2(dir) => dir,
+            VersionedDir::V1(dir) | VersionedDir::V2(dir) => dir,
         }
     }
 
-    fn join(&self, name: &str) -> Place {
+    fn join(&self, name: &str) -> VersionedDir {
         match self {
-            Place::V1(dir) => Place::V1(dir.join(name)),
-            Place::V2(dir) => Place::V2(dir.join(name)),
+            VersionedDir::V1(dir) => VersionedDir::V1(dir.join(name)),
+            VersionedDir::V2(dir) => VersionedDir::V2(dir.join(name)),
         }
     }
 }
 
-/// Removes `parent` and the groups below it when nothing runs in them.
+/// Removes `parent` and the groups below it if no processes run in them.
 pub(super) fn remove_empty(parent: &Path) {
     for worker in fs::read_dir(parent).into_iter().flatten().flatten() {
         // Fails for the kernel's own files and for a group with processes.
@@ -191,7 +190,7 @@ fn kill_if_listed(procs: &Path, pid: i32) -> io::Result<()> {
     let Some(handle) = Pid::from_raw(pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
         return Ok(());
     };
-    // The id may have gone to another process in between; a handle taken while it is listed is the one.
+    // The id may have been reused in between; a handle taken while it is listed refers to the right process.
     if fs::read_to_string(procs)?.lines().any(|line| line.parse() == Ok(pid)) {
         let _ = pidfd_send_signal(&handle, Signal::KILL);
     }

@@ -1,23 +1,21 @@
-//! Where this process stands in the machine's control groups, version 2, version 1 or both at once.
+//! Position of this process in the machine's control groups: version 2, version 1 or both at once.
 //!
-//! Owns the reading of `/proc/self/cgroup` and `/proc/self/mountinfo`. Gives directories only of our own group:
-//! nothing above it is ever touched.
-//! Sources: cgroups(7); Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
+//! Owns parsing `/proc/self/cgroup` and `/proc/self/mountinfo`. Returns directories of our own group only: nothing
+//! above it is ever touched. Sources: cgroups(7); Linux Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/.
 
 use std::path::{Component, Path, PathBuf};
 
-/// The directories of our own group in each hierarchy a worker's bounds need.
+/// Directories of our own group in each hierarchy that a worker's bounds need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Hierarchies {
-    /// The unified (version 2) one, whether or not it has controllers.
+    /// Directory in the unified hierarchy (version 2), whether or not it has controllers.
     pub(super) unified: Option<PathBuf>,
-    /// Version 1: controller and directory; co-mounted controllers share a directory.
+    /// Controllers and directories of version 1; co-mounted controllers share a directory.
     pub(super) legacy: Vec<(String, PathBuf)>,
 }
 
 impl Hierarchies {
-    /// Joins what the two files of `/proc` say: the group's path (`cgroup`) and where its hierarchy is mounted
-    /// (`mountinfo`).
+    /// Combines two files of `/proc`: the group's path (`cgroup`) and the mount point of its hierarchy (`mountinfo`).
     pub(super) fn parse(cgroup: &str, mountinfo: &str) -> Hierarchies {
         let mut found = Hierarchies::default();
         for line in cgroup.lines() {
@@ -45,10 +43,10 @@ impl Hierarchies {
     }
 }
 
-/// The directory of `group` in the hierarchy of `controller` (absent: the unified one).
+/// Returns the directory of `group` in the hierarchy of `controller` (`None` for the unified one).
 ///
-/// A line of mountinfo is `id parent major:minor root mountpoint options [tags] - type source superoptions`;
-/// a mount shows the part of the hierarchy below `root`.
+/// A line of mountinfo is `id parent major:minor root mountpoint options [tags] - type source superoptions`; a mount
+/// shows the part of the hierarchy below `root`.
 fn mount_of(mountinfo: &str, controller: Option<&str>, group: &Path) -> Option<PathBuf> {
     for line in mountinfo.lines() {
         let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
@@ -64,7 +62,7 @@ fn mount_of(mountinfo: &str, controller: Option<&str>, group: &Path) -> Option<P
         if !wanted {
             continue;
         }
-        // A group outside what the mount shows (`/..` in a cgroup namespace) is not ours to use.
+        // A group outside the mounted part (`/..` in a cgroup namespace) is not ours to use.
         let Ok(below) = group.strip_prefix(root) else { continue };
         if below.components().all(|part| matches!(part, Component::Normal(_))) {
             let point = Path::new(point);

@@ -1,5 +1,5 @@
-//! What is written to and read from the files of each version, on files that stand for the kernel's. Real groups
-//! are used by the crate's tests, of the version the machine has.
+//! Reads and writes of the files of each version, on files that stand for the kernel's. The crate's integration tests
+//! use real groups, of the version that the machine has.
 
 use tempfile::TempDir;
 
@@ -15,7 +15,7 @@ const LIMITS: Limits = Limits {
     cpu_seconds: None,
 };
 
-fn group(place: fn(PathBuf) -> Place) -> (TempDir, Cgroup) {
+fn group(place: fn(PathBuf) -> VersionedDir) -> (TempDir, Cgroup) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().to_path_buf();
     let dirs = Dirs {
@@ -25,7 +25,7 @@ fn group(place: fn(PathBuf) -> Place) -> (TempDir, Cgroup) {
         cpu_time: None,
         unified: None,
     };
-    // Its directory is the test's.
+    // The test owns its directory.
     (dir, Cgroup { dirs, removed: true })
 }
 
@@ -41,7 +41,7 @@ fn read(dir: &TempDir, name: &str) -> String {
 
 #[test]
 fn version_2_has_its_bounds() {
-    let (dir, cgroup) = group(Place::V2);
+    let (dir, cgroup) = group(VersionedDir::V2);
     put(&dir, &[("memory.swap.max", "max")]);
     cgroup.limit(&LIMITS).unwrap();
     assert_eq!(read(&dir, "memory.max"), "1073741824");
@@ -53,7 +53,7 @@ fn version_2_has_its_bounds() {
 
 #[test]
 fn version_1_has_its_bounds() {
-    let (dir, cgroup) = group(Place::V1);
+    let (dir, cgroup) = group(VersionedDir::V1);
     cgroup.limit(&LIMITS).unwrap();
     assert_eq!(read(&dir, "memory.limit_in_bytes"), "1073741824");
     assert_eq!(read(&dir, "memory.memsw.limit_in_bytes"), "absent");
@@ -64,7 +64,7 @@ fn version_1_has_its_bounds() {
 
 #[test]
 fn the_books_of_version_2_are_read() {
-    let (dir, cgroup) = group(Place::V2);
+    let (dir, cgroup) = group(VersionedDir::V2);
     put(
         &dir,
         &[
@@ -89,7 +89,7 @@ fn the_books_of_version_2_are_read() {
 
 #[test]
 fn files_that_are_absent_or_garbage_count_as_nothing() {
-    for place in [Place::V1, Place::V2] {
+    for place in [VersionedDir::V1, VersionedDir::V2] {
         let (dir, cgroup) = group(place);
         assert_eq!(cgroup.stats(), Stats::default());
         put(&dir, &[("pids.current", "max"), ("memory.current", "-1"), ("memory.events", "oom_kill\n")]);
@@ -99,11 +99,11 @@ fn files_that_are_absent_or_garbage_count_as_nothing() {
 
 #[test]
 fn version_2_is_entered_by_its_directory_and_version_1_by_its_files() {
-    let (dir, mut cgroup) = group(Place::V1);
+    let (dir, mut cgroup) = group(VersionedDir::V1);
     cgroup.dirs.unified = Some(PathBuf::from("/unified"));
     let expected = GroupFiles { unified: Some("/unified".into()), tasks: vec![dir.path().join("tasks")] };
     assert_eq!(cgroup.files(), expected);
-    let (dir, mut cgroup) = group(Place::V2);
+    let (dir, mut cgroup) = group(VersionedDir::V2);
     cgroup.dirs.unified = Some(dir.path().to_path_buf());
     assert_eq!(cgroup.files(), GroupFiles { unified: Some(dir.path().into()), tasks: Vec::new() });
 }

@@ -1,4 +1,4 @@
-//! Which setting of the machine forbids what a sandbox is made of.
+//! The machine's settings that forbid parts of a sandbox.
 //!
 //! Sources: user_namespaces(7), namespaces(7), Linux Documentation/admin-guide/sysctl/user.rst; AppArmor's
 //! `apparmor_restrict_unprivileged_userns` of Ubuntu 23.10 and later; Debian's `kernel.unprivileged_userns_clone`.
@@ -6,9 +6,9 @@
 use std::fs;
 use std::path::Path;
 
-/// Steps of the building that need a user namespace, or a privilege within one.
+/// Steps that need a user namespace, or a privilege within one.
 const STEPS: [&str; 5] = ["user namespace", "namespaces", "hostname", "mounts", "pivot_root"];
-/// Under /proc/sys: the setting, the value that forbids, and what would allow.
+/// Settings under /proc/sys: the name, the value that forbids, and the remedy.
 const SETTINGS: [(&str, &str, &str); 3] = [
     ("user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
     ("kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
@@ -19,13 +19,13 @@ const SETTINGS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// The setting that is why `step` failed, and the way out; `None`: none that is known.
+/// Returns the setting that made `step` fail, with its remedy; `None` if none is known.
 pub(super) fn of(step: &str) -> Option<String> {
     let root = rustix::process::geteuid().is_root();
     STEPS.contains(&step).then(|| find(Path::new("/proc"), root)).flatten()
 }
 
-/// The settings are for those who are not root.
+/// Searches the settings, which apply to users other than root only, and the seccomp filter.
 fn find(proc: &Path, root: bool) -> Option<String> {
     let read = |path: &str| fs::read_to_string(proc.join(path)).unwrap_or_default();
     for (setting, forbids, way_out) in SETTINGS {

@@ -1,4 +1,4 @@
-//! Control groups: bounds that hold, books that are right, and nothing left behind.
+//! Control groups: effective bounds, correct accounting, and complete removal.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -56,7 +56,7 @@ fn a_busy_loop_gets_its_share_of_a_processor_and_no_more() {
     let begin = std::time::Instant::now();
     let used = cgroup.stats().cpu_ms;
     assert!(within(Duration::from_secs(30), || cgroup.stats().cpu_ms >= used + 100), "{:?}", cgroup.stats());
-    // 100 ms of processor time at a tenth of a processor are a second; half of that is far from unbounded.
+    // 100 ms of processor time at a tenth of a processor take a second; half of that is clearly bounded.
     assert!(begin.elapsed() > Duration::from_millis(500), "{:?}", begin.elapsed());
     worker.kill().unwrap();
     worker.wait().unwrap();
@@ -87,7 +87,7 @@ fn what_a_killed_supervisor_left_is_swept() {
     // No process has this id: Linux's are below 2^22.
     let left: Vec<PathBuf> = own.iter().map(|dir| dir.join("asp-99999999-0")).collect();
     for dir in &left {
-        // Another test's groups may sweep it before it has a worker.
+        // Another test may remove its groups before it has a worker.
         let made = within(Duration::from_secs(30), || match fs::create_dir_all(dir.join("worker")) {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             made => made.map(|()| true).unwrap(),
@@ -107,7 +107,7 @@ fn what_a_killed_supervisor_left_is_swept() {
     drop(cgroups);
 }
 
-/// The directories of this process's groups below which workers' groups are made.
+/// Returns the directories of this process's groups below which workers' groups are created.
 fn groups_base() -> Vec<PathBuf> {
     let cgroups = Cgroups::open().unwrap();
     let base = groups_of(std::process::id()).iter().map(|dir| dir.parent().unwrap().to_path_buf()).collect();

@@ -1,4 +1,4 @@
-//! Sandboxes one after the other, and what one costs at the start of a worker over a plain start.
+//! Sandboxes one after the other, and their cost at the start of a worker compared with a plain start.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -8,12 +8,12 @@ use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::harness::{Cell, worker_init};
 
-/// How often each kind is started; figures want 200.
+/// Number of starts of each kind; use 200 for measurements.
 const ROUNDS_VARIABLE: &str = "ASP_TEST_ROUNDS";
 const ROUNDS: usize = 5;
 
-/// Prints a table; the kinds take turns, so that noise of the machine meets them alike. The processor time is
-/// that of all processes of a start and an end, and hardly minds the noise.
+/// Prints a table. The kinds alternate, so that noise of the machine affects them alike. The processor time is that of
+/// all processes from start to end, and is hardly affected by noise.
 #[test]
 fn sandboxes_of_every_level_start_and_end_again_and_again() {
     let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |text| text.parse().unwrap());
@@ -29,7 +29,7 @@ fn sandboxes_of_every_level_start_and_end_again_and_again() {
                     timed(|| command(worker_init(), &cell.sandbox, None).unwrap())
                 }
                 Some(cell) => {
-                    // Its making is part of a start; it is removed after the time is taken.
+                    // Its creation is part of a start; it is removed after the time is taken.
                     let mut group = None;
                     timed(|| {
                         let made = cgroups.create(&format!("w{round}"), &cell.sandbox.limits).unwrap();
@@ -49,7 +49,7 @@ fn sandboxes_of_every_level_start_and_end_again_and_again() {
     }
 }
 
-/// Runs a command to its end: milliseconds by the clock and of processor time.
+/// Runs a command to its end; returns milliseconds of wall-clock and of processor time.
 fn timed(prepare: impl FnOnce() -> Command) -> (f64, f64) {
     let begin = Instant::now();
     let used = children_ms();

@@ -1,4 +1,4 @@
-//! What a description may not say.
+//! Invalid descriptions.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -179,8 +179,8 @@ fn a_description_has_a_bound() {
     assert!(matches!(Description::parse(&text), Err(CommandError::TooLong(_))));
 }
 
-/// Every byte of a good description is replaced by others: the parser refuses or finds a description that keeps
-/// the rules, and never fails otherwise.
+/// Replaces every byte of a valid description: the parser refuses, or finds a description that obeys the rules, and
+/// never fails otherwise.
 #[test]
 fn a_damaged_description_is_refused_or_keeps_the_rules() {
     let text = serde_json::to_vec(&good()).unwrap();

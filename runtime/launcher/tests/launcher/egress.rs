@@ -1,4 +1,4 @@
-//! The way out of a worker that has one.
+//! The egress of a worker that has one.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use crate::harness::{Cell, is_root, scratch, stderr, stdout};
 
 const PORT: u16 = 3128;
 
-/// Sends more than fits any buffer, says that it has no more, and reads all of it back; several at once.
+/// Sends more than fits any buffer, closes the writing side, and reads all of it back; several at once.
 const CLIENT: &str = "import socket, sys, threading, hashlib\n\
     sent = bytes(range(256)) * 8192\n\
     def one(results, i):\n    \
@@ -127,12 +127,12 @@ fn only_the_loopback_exists_and_other_ports_and_hosts_do_not_answer() {
                       except OSError as error: print(type(error).__name__)\n";
     let (mut cell, _scratch) = client(script, socket);
     let output = cell.output();
-    // Landlock refuses every port but one, before the network could say that there is no way.
+    // Landlock refuses every port but one, before the network could report that there is no route.
     let expected = "['lo']\nPermissionError\nPermissionError\nPermissionError\n";
     assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
 
-/// Family, type and protocol of a socket each; says which are given.
+/// Script that tries a socket of each family, type and protocol and prints those that are allowed.
 const SOCKETS: &str = "import socket, sys\n\
     tcp, udp = socket.SOCK_STREAM, socket.SOCK_DGRAM\n\
     kinds = {'tcp': (tcp, 0), 'tcp by number': (tcp, 6), 'udp': (udp, 0), 'udp by number': (udp, 17),\n\

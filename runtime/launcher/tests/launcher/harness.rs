@@ -1,4 +1,4 @@
-//! What every test needs: directories, control groups, a description, and the run of a sandbox.
+//! Shared helpers: directories, control groups, a description, and the run of a sandbox.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use asp_launcher::{Bounds, Cgroup, Cgroups, Launch, Level, Limits, Sandbox, launch};
 use tempfile::TempDir;
 
-/// Beyond any that a machine gives out; each worker of a test run has its own.
+/// First user id: beyond any that a machine assigns; each worker of a test run has its own.
 const FIRST_UID: u32 = 0x4100_0000;
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -20,10 +20,10 @@ pub(crate) fn worker_init() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_worker-init"))
 }
 
-/// Where the directories of a process that will be killed go, so that they can be removed for it.
+/// Parent of the directories of a process that will be killed, so that they can be removed for it.
 pub(crate) const SCRATCH_VARIABLE: &str = "ASP_TEST_SCRATCH";
 
-/// A directory other users may pass through, as the supervisor's is.
+/// Creates a directory that other users may pass through, like the supervisor's.
 pub(crate) fn scratch() -> TempDir {
     let base = std::env::var(SCRATCH_VARIABLE).unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
     let dir = tempfile::Builder::new().prefix("launcher-").tempdir_in(base).unwrap();
@@ -31,8 +31,8 @@ pub(crate) fn scratch() -> TempDir {
     dir
 }
 
-/// A sandbox to be, with its directories and its control group. Fields drop in order: the group's processes go
-/// before the directories.
+/// Sandbox with its directories and its control group. Fields drop in order: the group's processes end before the
+/// directories are removed.
 pub(crate) struct Cell {
     pub(crate) cgroup: Option<Cgroup>,
     _cgroups: Option<Cgroups>,
@@ -41,7 +41,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// A cell of `level` for a program that is found in `read_only` or the system's directories.
+    /// Creates a cell of `level` for a program in `read_only` or the system's directories.
     pub(crate) fn new(level: Level, argv: &[&str], read_only: &[&Path]) -> Cell {
         let scratch = scratch();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl Cell {
         Cell { cgroup: None, _cgroups: None, sandbox, _scratch: scratch }
     }
 
-    /// A cell in which Python runs a script.
+    /// Creates a cell in which Python runs a script.
     pub(crate) fn python(level: Level, script: &Path, arguments: &[&str]) -> Cell {
         let python = if level == Level::L3 { python() } else { system_python() };
         let mut argv = vec![python.program.to_str().unwrap(), "-I", "-B", script.to_str().unwrap()];
@@ -91,12 +91,12 @@ impl Cell {
         Cell::new(level, &argv, &read_only)
     }
 
-    /// The command of the worker, its standard input empty and its output piped.
+    /// Returns the command of the worker, with empty standard input and piped output.
     pub(crate) fn command(&mut self) -> Command {
         self.launch().command
     }
 
-    /// The same, with the report of the start.
+    /// Returns the same with the report of the start.
     pub(crate) fn launch(&mut self) -> Launch {
         if self.sandbox.bounds == Bounds::Cgroup && self.cgroup.is_none() {
             let cgroups = Cgroups::open().unwrap();
@@ -121,7 +121,7 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A Python and the directories it consists of.
+/// A Python and the directories that it consists of.
 pub(crate) struct Python {
     pub(crate) program: PathBuf,
     pub(crate) prefixes: Vec<PathBuf>,
@@ -135,7 +135,7 @@ pub(crate) fn python() -> &'static Python {
     })
 }
 
-/// Below level 3 the worker's user needs a way to it through the machine's own directories.
+/// Below level 3 the worker's user must be able to reach it through the machine's own directories.
 fn system_python() -> &'static Python {
     static PYTHON: OnceLock<Python> = OnceLock::new();
     PYTHON.get_or_init(|| find_python("/usr/bin/python3"))
@@ -159,7 +159,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Looks again until `holds` or the bound is over; the bound only ends a test that fails.
+/// Repeats until `holds` or the time limit is over; the limit only ends a failing test.
 pub(crate) fn within(bound: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let started = Instant::now();
     while started.elapsed() < bound {

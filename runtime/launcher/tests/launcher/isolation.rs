@@ -1,5 +1,5 @@
-//! What a hostile worker would try (`isolation.py`): each probe is refused inside the sandbox, and the same probe,
-//! run by the same program outside, is not (I-7).
+//! Attempts of a hostile worker (`isolation.py`): each probe is refused inside the sandbox, and the same probe, run by
+//! the same program outside, is not (I-7).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Cell, is_root, python, scratch, stderr, stdout, within};
 
-/// Everything that no worker may do, at level 3.
+/// Probes that no worker may pass, at level 3.
 const PROBES: [&str; 47] = [
     "tcp",
     "tcp6",
@@ -70,11 +70,11 @@ const PROBES: [&str; 47] = [
     "host_name",
 ];
 
-/// Of those, what level 2 does not refuse. A process of another user is seen, but neither read nor signalled; so
-/// are the kernel's settings.
+/// The subset that level 2 does not refuse. A process of another user is visible, but can be neither read nor
+/// signalled; the kernel's settings are visible too.
 const NOT_AT_LEVEL_2: [&str; 2] = ["neighbours_process", "settings_of_the_kernel"];
 
-/// The bombs that end with an error; the memory bomb ends the worker.
+/// Bombs that end with an error; the memory bomb ends the worker.
 const BOMBS: [&str; 4] = ["fork_bomb", "descriptor_bomb", "disk_fill", "file_count"];
 
 #[test]
@@ -102,7 +102,7 @@ fn level_2_refuses_what_needs_no_namespaces() {
     assert_denied(&probes, &run(&mut cell));
 }
 
-/// The newest call on the list of reviewed ones is there, as the kernel has it, and the next is not.
+/// The newest reviewed call exists, as in the kernel, and the next does not.
 #[test]
 fn calls_newer_than_the_list_do_not_exist() {
     let scratch = scratch();
@@ -199,7 +199,7 @@ fn kills_a_fork_bomb(kill: fn(&Cgroup)) {
     assert!(within(Duration::from_secs(30), || cgroup.stats().pids == 0), "{:?}", cgroup.stats());
 }
 
-/// So that a fork too many is refused before the kernel has copied anything for it.
+/// Ensures that an excess fork is refused before the kernel has copied anything for it.
 #[test]
 fn a_user_namespace_of_its_own_counts_a_workers_processes() {
     let scratch = scratch();
@@ -210,11 +210,11 @@ fn a_user_namespace_of_its_own_counts_a_workers_processes() {
     cell.sandbox.limits.pids = 32;
     let uid = cell.sandbox.uid;
     let output = cell.output();
-    // Its own number is the only one there is; the first process counts too.
+    // Its own user id is the only one there; the first process counts too.
     assert_eq!(stdout(&output), format!("{uid} {uid} 1 33 33\n"), "{}", stderr(&output));
 }
 
-/// Two supervisors on a machine may give the same number to a worker each.
+/// Two supervisors on a machine may assign the same user id to a worker each.
 #[test]
 fn a_worker_full_of_processes_leaves_those_of_its_user_elsewhere_alone() {
     let scratch = scratch();
@@ -246,7 +246,7 @@ fn assert_denied(probes: &[&str], results: &BTreeMap<String, String>) {
     assert!(allowed.is_empty(), "allowed: {allowed:?} of {results:#?}");
 }
 
-/// What stands outside and must not be reached: listeners, files, and another worker.
+/// Targets outside that must not be reached: listeners, files, and another worker.
 struct Outside {
     neighbour: Child,
     neighbour_pid: u32,
@@ -332,11 +332,11 @@ impl Outside {
         })
     }
 
-    /// The positive control: without a sandbox every probe succeeds.
+    /// Control: without a sandbox every probe succeeds.
     fn assert_control(&self, probes: &[&str]) {
         let cell = Cell::python(Level::L3, &self.script, &[]);
         let mut facts = self.facts(&cell);
-        // The machine's own first process may be out of root's reach too; this one is the like of it.
+        // The machine's own first process may be out of root's reach too; this one stands for it.
         facts["first"] = json!(self.neighbour.id());
         let output = Command::new(&python().program)
             .args(["-I", "-B", self.script.to_str().unwrap(), &facts.to_string()])
@@ -371,7 +371,7 @@ fn echo(mut stream: impl Read + Write) {
     }
 }
 
-/// The last in the line of only children that begins at `pid`: the worker itself, seen from outside.
+/// Returns the last process in the chain of only children that begins at `pid`: the worker itself, seen from outside.
 fn descendant(pid: u32) -> u32 {
     let children = fs::read_to_string(Path::new("/proc").join(format!("{pid}/task/{pid}/children"))).unwrap();
     match children.split_whitespace().next() {

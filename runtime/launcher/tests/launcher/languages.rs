@@ -19,7 +19,7 @@ fn python_starts_and_finds_its_library() {
     assert!(output.status.success());
 }
 
-/// What libraries use behind an author's back: threads, processes, shared memory, local sockets, memory maps.
+/// Features that libraries use implicitly: threads, processes, shared memory, local sockets, memory maps.
 #[test]
 fn python_finds_what_its_libraries_need() {
     let scratch = crate::harness::scratch();
@@ -99,7 +99,7 @@ fn node_finds_what_its_libraries_need() {
     let mut cell = Cell::new(Level::L3, &[node.to_str().unwrap(), "-e", script], &[&node]);
     cell.sandbox.limits.memory_bytes = 512 << 20;
     let output = cell.output();
-    // Without /proc/stat Node knows of no processor by name.
+    // Without /proc/stat Node does not know the names of processors.
     assert_eq!(stdout(&output), "all0\n", "{}", stderr(&output));
 }
 

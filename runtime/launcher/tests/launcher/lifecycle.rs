@@ -1,4 +1,4 @@
-//! How a worker starts, is asked to go, and ends; and that nothing of it is left.
+//! Start, termination and end of a worker, and complete cleanup.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,10 +14,10 @@ use nix::unistd::Pid;
 
 use crate::harness::{Cell, SCRATCH_VARIABLE, scratch, stderr, stdout, within};
 
-/// For what the kernel does at once; how soon is measured by `make chaos`.
+/// Time limit for actions that the kernel does at once; `make chaos` measures how soon.
 const GUARD: Duration = Duration::from_secs(30);
 const LEVELS: [Level; 3] = [Level::L1, Level::L2, Level::L3];
-/// Set for the process that plays the supervisor: the level of its worker.
+/// Variable for the process that plays the supervisor: the level of its worker.
 const SUPERVISOR_VARIABLE: &str = "ASP_TEST_SUPERVISOR_OF";
 
 fn shell(level: Level, script: &str) -> Cell {
@@ -72,7 +72,7 @@ fn signals_that_the_supervisor_ignores_are_not_ignored_by_the_worker() {
             }
             Ok(())
         };
-        // SAFETY: system calls alone.
+        // SAFETY: only system calls are made.
         #[allow(unsafe_code)]
         unsafe {
             std::os::unix::process::CommandExt::pre_exec(&mut command, ignore);
@@ -80,7 +80,7 @@ fn signals_that_the_supervisor_ignores_are_not_ignored_by_the_worker() {
         let output = command.output().unwrap();
         for line in stdout(&output).lines() {
             let mask = u64::from_str_radix(line.rsplit('\t').next().unwrap(), 16).unwrap();
-            // Above are the real-time signals, of which the C library keeps two for itself.
+            // Higher numbers are the real-time signals, of which the C library keeps two for itself.
             assert_eq!(mask & 0x7fff_ffff, 0, "{level:?}: {line}");
         }
         assert_eq!(stdout(&output).lines().count(), 2);
@@ -107,7 +107,7 @@ fn the_standard_streams_are_the_callers_and_no_other_descriptor_is_open() {
         let mut worker = cell.command().stdin(Stdio::piped()).spawn().unwrap();
         worker.stdin.take().unwrap().write_all(b"secret\n").unwrap();
         let output = worker.wait_with_output().unwrap();
-        // The fourth is `ls` looking.
+        // The fourth is `ls` itself.
         assert_eq!(stdout(&output), "got secret\n0 1 2 3 ", "{level:?}: {}", stderr(&output));
     }
 }
@@ -119,7 +119,7 @@ fn the_worker_starts_in_its_directory_as_its_user_under_its_host_name() {
     let output = cell.output();
     let uid = cell.sandbox.uid;
     let work_dir = cell.sandbox.work_dir.display();
-    // `/proc/sys` is not there; `id -un` finds the written /etc/passwd.
+    // `/proc/sys` does not exist; `id -un` finds the generated /etc/passwd.
     let expected = format!("{work_dir}\n{uid}\n{uid}\n{uid}\nworker\nworker\n");
     assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
@@ -200,7 +200,7 @@ fn every_mount_but_the_workers_own_is_read_only_and_none_lends_rights() {
 fn temporary_files_and_shared_memory_count_as_work_files() {
     let mut cell = shell(Level::L3, "echo b > /dev/shm/s; echo a > /tmp/t; ls");
     let output = cell.output();
-    // Where the worker's own directories lie below /tmp, that is what /tmp is there for.
+    // If the worker's own directories lie below /tmp, /tmp exists for them.
     let expected = if cell.sandbox.work_dir.starts_with("/tmp") { "s\n" } else { "s\nt\n" };
     assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
@@ -248,7 +248,7 @@ fn a_worker_that_makes_sockets_without_end_takes_none_of_the_machines_inodes() {
         let said = stdout(&output);
         let outside = fs::read_dir(&cell.sandbox.run_dir).unwrap().count();
         match level {
-            // The control: without a file system of its own nothing stops it.
+            // Control: without a file system of its own nothing stops it.
             Level::L1 | Level::L2 => {
                 assert_eq!((said.as_str(), outside), ("500\n", 500), "{}", stderr(&output))
             }
@@ -267,7 +267,7 @@ fn what_the_worker_leaves_running_dies_with_it() {
     for level in LEVELS {
         let scratch = scratch();
         let mark = scratch.path().join("mark").display().to_string();
-        // Twice forked and in a session of its own, it is nobody's child.
+        // Forked twice and in a session of its own, it has no parent here.
         let mut cell = shell(level, "(setsid sleep 300 >/dev/null 2>&1 &); echo ready; read line; exit 0");
         cell.sandbox.env.insert("MARK".to_owned(), mark.clone());
         let mut worker = cell.command().stdin(Stdio::piped()).spawn().unwrap();
@@ -331,17 +331,17 @@ fn a_killed_supervisor_leaves_no_orphan() {
             .unwrap();
         let mut lines = BufReader::new(supervisor.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("worker is ready")));
-        // The worker and its child; one that is becoming another program shows no environment for a moment.
+        // The worker and its child; a process in exec shows no environment for a moment.
         assert!(within(GUARD, || marked(&mark).len() >= 2), "{level:?}: {:?}", marked(&mark));
         kill(pid_of(&supervisor), Signal::SIGKILL).unwrap();
         supervisor.wait().unwrap();
         assert!(within(GUARD, || marked(&mark).is_empty()), "{level:?}: {:?}", marked(&mark));
     }
-    // Sweeps the groups the killed ones left.
+    // Removes the groups that the killed ones left.
     drop(Cgroups::open().unwrap());
 }
 
-/// The part of the supervisor, in a process of its own.
+/// Plays the supervisor, in a process of its own.
 fn wait_to_be_killed(level: &str) {
     let level = LEVELS.into_iter().find(|known| known.number().to_string() == level).unwrap();
     let mut cell =
@@ -360,7 +360,7 @@ fn the_thread_that_started_a_worker_may_end() {
     let mut worker = std::thread::scope(|scope| {
         scope.spawn(|| cell.command().stdin(Stdio::piped()).spawn().unwrap()).join().unwrap()
     });
-    // Were it bound to the thread, it would be dead before it could read.
+    // If it were bound to the thread, it would be dead before it could read.
     worker.stdin.take().unwrap().write_all(b"go\n").unwrap();
     assert_eq!(worker.wait().unwrap().code(), Some(5));
 }
@@ -414,7 +414,7 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_raw(i32::try_from(child.id()).unwrap())
 }
 
-/// The processes with `MARK=<mark>` in their environment.
+/// Returns the processes with `MARK=<mark>` in their environment.
 fn marked(mark: &str) -> Vec<String> {
     let mark = format!("MARK={mark}");
     let processes = fs::read_dir("/proc").unwrap().flatten();

@@ -1,6 +1,6 @@
-//! The launcher with real processes: every sandbox here is built by the `worker-init` of this build.
+//! The launcher with real processes: the `worker-init` of this build creates every sandbox here.
 //!
-//! Runs as root or without; where a level cannot be had, the tests of that level fail and say why.
+//! Runs as root or without; if a level is not supported, the tests of that level fail and say why.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod cgroups;

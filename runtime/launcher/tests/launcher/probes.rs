@@ -1,4 +1,4 @@
-//! The probe of what a machine gives, wherever it lies and whoever runs it (`examples/probe.rs` runs it).
+//! The probe of a machine's support, from any location and for any user (`examples/probe.rs` runs it).
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use crate::harness;
 
-/// An account without a right to anything but its home.
+/// An account without access to anything but its home.
 const USER: u32 = 12_345;
 
-/// Goes on as the program of its arguments, in a user namespace in which no other may be made.
+/// Continues as the program of its arguments, in a user namespace in which no other may be created.
 const WITHOUT_NAMESPACES: &str = "import ctypes, os, sys\n\
     user = os.geteuid()\n\
     group = os.getegid()\n\
@@ -32,14 +32,14 @@ fn this_machine_gives_every_level() {
     assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 0, "the probe leaves nothing behind");
 }
 
-/// Copies the programs to `directory` below a new one in `base`, which nobody but `owner` may enter.
+/// Copies the programs to `directory` below a new one in `base`, which only `owner` may enter.
 fn installed(base: &str, directory: &str, owner: u32) -> TempDir {
     let dir = TempDir::new_in(base).unwrap();
     let home = dir.path().join(directory);
     fs::create_dir_all(home.join("state")).unwrap();
     let worker_init = harness::worker_init();
     let probe = worker_init.parent().unwrap().join("examples/probe");
-    // A child of another test would hold open for writing what this process writes, and so keep it from being run.
+    // A child of another test would hold the file open for writing, which would prevent its execution.
     let copied = Command::new("cp").args([worker_init, &probe, &home]).status();
     assert!(copied.unwrap().success());
     let chown = Command::new("chown").args(["-R", &format!("{owner}:{owner}")]).arg(dir.path()).status();
@@ -48,7 +48,7 @@ fn installed(base: &str, directory: &str, owner: u32) -> TempDir {
     dir
 }
 
-/// What the probe in `home` finds as `user`, started by the words of `wrapper`.
+/// Returns the result of the probe in `home` for `user`, started by the words of `wrapper`.
 fn found(home: &Path, user: u32, wrapper: &[&str]) -> String {
     found_in_group(home, user, user, wrapper)
 }
@@ -87,7 +87,7 @@ fn level_3_depends_neither_on_where_the_checkout_lies_nor_on_who_may_enter() {
     }
 }
 
-/// As some machines for many users have it (proc(5)).
+/// Simulates some machines with many users (proc(5)).
 #[test]
 fn who_cannot_see_his_workers_is_told_so() {
     assert!(harness::is_root(), "only root can mount /proc");
@@ -104,7 +104,7 @@ fn who_cannot_see_his_workers_is_told_so() {
     assert!(harness::stdout(&ended).contains("sees_workers: false"), "{ended:?}");
 }
 
-/// As the accounts of some container images have it.
+/// Simulates the accounts of some container images.
 #[test]
 fn an_ordinary_account_in_the_superusers_group_has_every_level_too() {
     assert!(harness::is_root(), "only root can be another user");
@@ -116,7 +116,7 @@ fn an_ordinary_account_in_the_superusers_group_has_every_level_too() {
     assert!(found.contains("level: Some(L2)") && found.contains("keeps_user: true"), "{found}");
 }
 
-/// As container engines start one.
+/// Simulates a process started by a container engine.
 #[test]
 fn root_that_may_not_make_namespaces_still_gives_each_worker_a_user_at_level_2() {
     assert!(harness::is_root(), "only root can be root");

@@ -1,4 +1,4 @@
-//! What the supervisor learns of a start that failed, and what a worker cannot make it believe.
+//! Reports of a failed start to the supervisor, which a worker cannot forge.
 
 use std::fs;
 
@@ -6,9 +6,9 @@ use asp_launcher::{EXIT_SETUP, Fault, Level, launch};
 
 use crate::harness::{Cell, worker_init};
 
-/// Runs the cell to its end; its exit code, and what was reported.
+/// Runs the cell to its end; returns its exit code and the report.
 fn reported(cell: &mut Cell) -> (Option<i32>, Option<Fault>) {
-    // Makes the control group.
+    // Creates the control group.
     drop(cell.command());
     let mut launch = launch(worker_init(), &cell.sandbox, cell.cgroup.as_ref()).unwrap();
     let code = launch.command.output().unwrap().status.code();

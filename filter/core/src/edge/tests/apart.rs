@@ -1,14 +1,14 @@
-//! Requests while the recent revocations, which come apart, are not there: whose token would be accepted comes back
-//! later, and for everybody else nothing changes.
+//! Requests while the separate list of recent revocations has not arrived: callers whose token would be accepted must
+//! retry later, and nothing changes for anybody else.
 
 use std::sync::Arc;
 
 use asp_proto::snapshot::RecentRevocations;
 
 use super::*;
-use crate::Recent;
+use crate::RecentList;
 
-/// A snapshot whose recent revocations come apart, before they came.
+/// Returns a snapshot with separate recent revocations, before they arrive.
 fn incomplete(bench: &Bench) -> Snapshot {
     let message = EdgeSnapshot { revocations_apart: true, revoked_through: 100, ..bench.message.clone() };
     Snapshot::from_message(message).unwrap()
@@ -16,7 +16,7 @@ fn incomplete(bench: &Bench) -> Snapshot {
 
 fn with_recent(snapshot: &Snapshot) -> Snapshot {
     let message = RecentRevocations { revision: 1, since: 100, until: 200, ..RecentRevocations::default() };
-    snapshot.with_recent(&Arc::new(Recent::from_message(message).unwrap()))
+    snapshot.with_recent(&Arc::new(RecentList::from_message(message).unwrap()))
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn a_token_that_would_be_accepted_is_told_to_come_back_until_the_list_is_there()
         let edge = Edge::new(role);
         for path in ["/demo/mcp", "/demo/a2a", "/demo/rest/x"] {
             let headers = bench.post(path, &[]);
-            // Twice: a token that is known already is no other.
+            // Twice: a cached token is treated in the same way.
             for _ in 0..2 {
                 let Verdict::Reply(reply) = judge(&edge, &snapshot, &headers, LIST) else { panic!("{path}") };
                 assert_eq!((reply.reason, reply.status), (Some(Reason::UpstreamUnavailable), 503), "{path}");
@@ -41,7 +41,7 @@ fn a_token_that_would_be_accepted_is_told_to_come_back_until_the_list_is_there()
     }
 }
 
-/// Path, changed headers, and what becomes of the request with and without the list.
+/// Path, changed headers, and the result with and without the list.
 type Unchanged = (&'static str, Vec<(&'static str, &'static str)>, Option<Reason>);
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a change must be, and what it leaves where it is.
+//! Valid changes, and the parts that they leave in place.
 
 use super::*;
 use asp_proto::snapshot::{Issuer, Protocol, Route};
@@ -19,7 +19,7 @@ fn exception(server: &str, enabled: bool) -> ExposureException {
     ExposureException { server: server.into(), enabled, ..ExposureException::default() }
 }
 
-/// Servers "a" and "b", "b" hidden from nobody but "o".
+/// Returns the servers "a" and "b"; "b" is hidden from "o" only.
 fn first() -> Snapshot {
     let (base, a, b) = (base(), server("a"), EdgeServer { default_allow: true, ..server("b") });
     let hidden = [exception("b", false)];
@@ -59,7 +59,7 @@ fn servers_come_change_and_go_by_name() {
     assert_eq!(snapshot.required_scopes("a"), ["x"]);
     assert!(snapshot.server("b").is_none() && snapshot.server("c").is_some());
     assert!(before.server("b").is_some() && before.required_scopes("a").is_empty());
-    // Its exceptions are still there when it comes back.
+    // Its exceptions still exist when the server returns.
     let back = EdgeServer { default_allow: true, ..server("b") };
     let again = snapshot.changed(Changes { servers: vec![&back], ..Changes::default() }).unwrap();
     assert!(!again.exposed("b", "o", Protocol::Mcp) && again.exposed("b", "p", Protocol::Mcp));
@@ -130,7 +130,7 @@ fn every_bad_change_is_refused_and_named() {
     assert!(first().changed(Changes { base: Some(&good), ..Changes::default() }).is_ok());
 }
 
-/// What one change costs where there are many orgs and servers.
+/// Cost of one change with many orgs and servers.
 #[test]
 fn one_change_of_many_shares_everything_else() {
     let base = base();
@@ -151,7 +151,7 @@ fn one_change_of_many_shares_everything_else() {
         Arc::ptr_eq(&before.issuers, &after.issuers) && Arc::ptr_eq(&before.routes, &after.routes)
     };
 
-    // A revocation: no map at all is copied.
+    // A revocation copies no map at all.
     let recent = RecentRevocations { revision: 1, revoked: vec![1; 16], ..RecentRevocations::default() };
     let after = before.changed(Changes { recent: Some(recent), ..Changes::default() }).unwrap();
     assert!(shares_rest(&after) && Arc::ptr_eq(&before.servers, &after.servers));
@@ -159,12 +159,12 @@ fn one_change_of_many_shares_everything_else() {
         before.exceptions.shares_all(&after.exceptions) && before.revocations.shares_base(&after.revocations)
     );
 
-    // An org: the servers stay where they are.
+    // A changed org leaves the servers in place.
     let after = before.changed(Changes { exposure: vec![("org-7", &[])], ..Changes::default() }).unwrap();
     assert!(shares_rest(&after) && Arc::ptr_eq(&before.servers, &after.servers));
     assert!(after.exposed("s1", "org-8", Protocol::Mcp) && !after.exposed("s1", "org-7", Protocol::Mcp));
 
-    // A server: the others are the same ones.
+    // A changed server leaves the others in place.
     let after = before.changed(Changes { servers: vec![&servers[7]], ..Changes::default() }).unwrap();
     assert!(shares_rest(&after) && before.exceptions.shares_all(&after.exceptions));
     let same = before

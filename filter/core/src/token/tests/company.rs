@@ -1,5 +1,5 @@
-//! Tokens of a company's own login: where its claims are, what is no access token, and keys that are newer than what is
-//! known.
+//! Tokens of a company's own login: the location of its claims, tokens that are not access tokens, and keys newer than
+//! the known ones.
 
 use asp_proto::snapshot::ClaimNames;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::token::issuer::Issuers;
 
-/// A bench whose first issuer is as `change` says.
+/// Returns a bench whose first issuer is modified by `change`.
 fn bench(change: impl FnOnce(&mut asp_proto::snapshot::Issuer)) -> Bench {
     let mut bench = Bench::new();
     change(&mut bench.message.issuers[0]);

@@ -1,4 +1,4 @@
-//! A certificate for clients that show none: people and their programs, who prove themselves otherwise.
+//! A server certificate for clients without one: people and their programs, who authenticate otherwise.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,29 +6,30 @@ use std::sync::Arc;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 
-use crate::files::{self, PeerError, Renewed, certificates};
+use crate::files::{self, FileCache, PeerError, certificates};
 
-/// HTTP/2 and HTTP/1.1, as clients like.
+/// ALPN protocols: HTTP/2 and HTTP/1.1, whichever the client prefers.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// What a server shows, read again when its files change. Clones share what was read.
+/// Certificate of a server, read again when its files change. Clones share the loaded settings.
 #[derive(Clone)]
-pub struct Shown {
+pub struct ServerCertificate {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     certificate: PathBuf,
     key: PathBuf,
-    current: Renewed<Arc<ServerConfig>>,
+    current: FileCache<Arc<ServerConfig>>,
 }
 
-impl Shown {
-    /// Reads PEM files: the certificate, then those of the authorities between it and one that clients trust; its key.
-    pub fn open(certificate: PathBuf, key: PathBuf) -> Result<Shown, PeerError> {
+impl ServerCertificate {
+    /// Reads PEM files: the certificate, followed by intermediate authorities up to one that clients trust; and its
+    /// key.
+    pub fn open(certificate: PathBuf, key: PathBuf) -> Result<ServerCertificate, PeerError> {
         let both = vec![certificate.clone(), key.clone()];
-        let current = Renewed::open(both, || load(&certificate, &key))?;
-        Ok(Shown { inner: Arc::new(Inner { certificate, key, current }) })
+        let current = FileCache::open(both, || load(&certificate, &key))?;
+        Ok(ServerCertificate { inner: Arc::new(Inner { certificate, key, current }) })
     }
 
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
@@ -37,9 +38,11 @@ impl Shown {
     }
 }
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for ServerCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shown").field("certificate", &self.inner.certificate).finish_non_exhaustive()
+        f.debug_struct("ServerCertificate")
+            .field("certificate", &self.inner.certificate)
+            .finish_non_exhaustive()
     }
 }
 

@@ -10,23 +10,23 @@ use crate::error::SnapshotError;
 const ENTRY_BYTES: usize = 16;
 
 #[derive(Default)]
-pub(super) struct Listed {
+pub(super) struct RevocationList {
     /// Sorted 16-byte entries.
     marks: Vec<u8>,
-    /// Org → user, or "" for the whole org → the last dead `iat`.
+    /// Latest revoked `iat` by org, then by user, with an empty user for the whole org.
     before: HashMap<String, HashMap<String, u64>>,
 }
 
-impl Listed {
-    /// Takes the entries as they are in a message.
-    pub(super) fn new(marks: Vec<u8>, before: &[RevokedBefore]) -> Result<Listed, SnapshotError> {
+impl RevocationList {
+    /// Checks and takes the entries as they are in a message.
+    pub(super) fn new(marks: Vec<u8>, before: &[RevokedBefore]) -> Result<RevocationList, SnapshotError> {
         if !marks.len().is_multiple_of(ENTRY_BYTES) {
             return Err(SnapshotError::invalid("revoked".to_owned(), "is not a multiple of 16 bytes long"));
         }
         if !marks.chunks_exact(ENTRY_BYTES).is_sorted() {
             return Err(SnapshotError::invalid("revoked".to_owned(), "is not sorted"));
         }
-        let mut listed = Listed { marks, before: HashMap::new() };
+        let mut listed = RevocationList { marks, before: HashMap::new() };
         for entry in before {
             listed.put_before(&entry.org, &entry.user, entry.not_after_iat);
         }
@@ -39,13 +39,13 @@ impl Listed {
         *last = not_after_iat.max(*last);
     }
 
-    /// What either lists.
-    pub(super) fn union(&self, other: &Listed) -> Listed {
+    /// Returns the entries of both lists.
+    pub(super) fn union(&self, other: &RevocationList) -> RevocationList {
         let mut marks: Vec<&[u8]> = self.marks.chunks_exact(ENTRY_BYTES).collect();
         marks.extend(other.marks.chunks_exact(ENTRY_BYTES));
         marks.sort_unstable();
         marks.dedup();
-        let mut union = Listed { marks: marks.concat(), before: self.before.clone() };
+        let mut union = RevocationList { marks: marks.concat(), before: self.before.clone() };
         for (org, users) in &other.before {
             for (user, last) in users {
                 union.put_before(org, user, *last);
@@ -54,7 +54,7 @@ impl Listed {
         union
     }
 
-    /// How many entries of both kinds there are.
+    /// Returns the number of entries of both kinds.
     pub(super) fn len(&self) -> usize {
         self.marks.len() / ENTRY_BYTES + self.before.values().map(HashMap::len).sum::<usize>()
     }
@@ -69,7 +69,7 @@ impl Listed {
         entries.binary_search(mark).is_ok()
     }
 
-    /// Whether a token of this org and user, issued at that Unix second, is dead.
+    /// Whether a token of this org and user, issued at that Unix second, is revoked.
     pub(super) fn before(&self, org: &str, user: &str, issued_at: u64) -> bool {
         let Some(users) = self.before.get(org) else { return false };
         ["", user].iter().any(|user| users.get(*user).is_some_and(|last| issued_at <= *last))

@@ -1,0 +1,49 @@
+//! The refusal of a token: the reason for the client, and the claim at fault for the operator.
+
+use crate::reason::Reason;
+
+/// Fault of a token that a trusted issuer signed, for the operator's log; the client learns only the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    pub claim: &'static str,
+    pub fault: &'static str,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.claim, self.fault)
+    }
+}
+
+/// Refusal of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TokenRefusal {
+    pub(crate) reason: Reason,
+    pub(crate) cause: Option<Cause>,
+    /// Name of the issuer that may have signed the token with a key newer than the known ones.
+    pub(crate) unknown_key_of: Option<String>,
+}
+
+impl TokenRefusal {
+    /// Refuses a token whose key an issuer with fetched keys does not have yet.
+    pub(crate) fn unknown_key(issuer: String) -> TokenRefusal {
+        TokenRefusal { reason: Reason::TokenInvalid, cause: None, unknown_key_of: Some(issuer) }
+    }
+
+    /// Refuses an invalid token with this cause.
+    pub(crate) fn invalid(cause: Option<Cause>) -> TokenRefusal {
+        TokenRefusal { reason: Reason::TokenInvalid, cause, unknown_key_of: None }
+    }
+}
+
+impl From<Reason> for TokenRefusal {
+    fn from(reason: Reason) -> TokenRefusal {
+        TokenRefusal { reason, cause: None, unknown_key_of: None }
+    }
+}
+
+impl From<Cause> for TokenRefusal {
+    fn from(cause: Cause) -> TokenRefusal {
+        TokenRefusal::invalid(Some(cause))
+    }
+}
