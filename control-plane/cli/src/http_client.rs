@@ -26,7 +26,7 @@ pub(crate) fn with_credential(url: &Url) -> ClientBuilder {
     settings(is_direct(url, true))
 }
 
-/// Settings of a client for a URL to which no credential is sent.
+/// Settings of a client for a URL to which no credential is sent but what it has itself.
 pub(crate) fn without_credential(url: &Url) -> ClientBuilder {
     settings(is_direct(url, false))
 }
@@ -37,8 +37,9 @@ fn settings(is_direct: bool) -> ClientBuilder {
 }
 
 /// Whether no proxy of the environment is used: it could answer in the place of this machine, and would see a credential that
-/// is sent over plain HTTP.
+/// is sent over plain HTTP, one in the URL among them.
 fn is_direct(url: &Url, has_credential: bool) -> bool {
+    let has_credential = has_credential || !url.username().is_empty() || url.password().is_some();
     is_here(url) || (has_credential && url.scheme() == "http")
 }
 
@@ -94,6 +95,9 @@ mod tests {
             ("https://localhost/", false, true),
             ("http://crm.internal/mcp", true, true),
             ("http://crm.internal/mcp", false, false),
+            ("http://team:pass@crm.internal/openapi.json", false, true),
+            ("http://:pass@crm.internal/openapi.json", false, true),
+            ("https://team:pass@crm.example.com/openapi.json", false, false),
             ("https://crm.example.com/mcp", true, false),
         ] {
             assert_eq!(is_direct(&Url::parse(url).unwrap(), has_credential), direct, "{url}");
