@@ -16,6 +16,8 @@ pub(super) use envelope::Envelope;
 pub(super) const MAX_LINE: usize = 16 << 20;
 /// Maximum length of the id of a server's own request in bytes; SDKs use numbers or UUIDs.
 const MAX_ID: usize = 256;
+/// JSON-RPC 2.0, an internal error; counts as the code of an error that has none.
+const INTERNAL_ERROR: i64 = -32603;
 /// Maximum size of an error's data in bytes; larger data is dropped, as for an upstream over HTTP.
 const MAX_DATA: usize = 64 << 10;
 
@@ -96,9 +98,9 @@ fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<ServerLi
     }
     let [result, error] = [result, error].map(|member| member.filter(|text| *text != "null"));
     let answer = match (result, error) {
+        (_, Some(error)) => Some(error_of(error)),
         // Every result of MCP is an object.
         (Some(result), None) if result.starts_with('{') => Some(RpcAnswer::Result(Json::part(result))),
-        (None, Some(error)) => error_of(error),
         _ => None,
     };
     Some(match answer {
@@ -107,13 +109,15 @@ fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<ServerLi
     })
 }
 
-fn error_of(text: &str) -> Option<RpcAnswer> {
-    let [code, message, data] = named(text, ["code", "message", "data"])?;
-    let message = message.and_then(string).unwrap_or_default();
+/// Returns an error. Some servers write the text alone, or no code.
+fn error_of(text: &str) -> RpcAnswer {
+    let [code, message, data] = named(text, ["code", "message", "data"]).unwrap_or_default();
+    let message = message.map_or_else(|| string(text), string).unwrap_or_default();
     let data = data.filter(|data| *data != "null" && data.len() <= MAX_DATA).map(Json::part);
-    let mut code = code.filter(|code| code.len() <= MAX_ID).and_then(|code| asp_json::decode(code).ok())?;
+    let code = code.filter(|code| code.len() <= MAX_ID).and_then(|code| asp_json::decode(code).ok());
+    let mut code = code.unwrap_or_default();
     integers(&mut code);
-    Some(RpcAnswer::Error { code: code.as_i64()?, message, data })
+    RpcAnswer::Error { code: code.as_i64().unwrap_or(INTERNAL_ERROR), message, data }
 }
 
 /// Parses an id of the runtime's requests. These are whole numbers; some servers return them as texts or as floats.
@@ -183,6 +187,17 @@ mod tests {
             let answer = RpcAnswer::Error { code: -1, message: message.into(), data };
             assert_eq!(read(&text), response(answer), "{text}");
         }
+        for (members, message) in [
+            (r#""error":"no such tool""#, "no such tool"),
+            (r#""error":{"message":"no code"}"#, "no code"),
+            (r#""error":{"code":"E1","message":"no number"}"#, "no number"),
+            (r#""result":{},"error":{"message":"both"}"#, "both"),
+            (r#""error":[]"#, ""),
+        ] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":7,{members}}}"#);
+            let answer = RpcAnswer::Error { code: INTERNAL_ERROR, message: message.into(), data: None };
+            assert_eq!(read(&text), response(answer), "{text}");
+        }
         for id in ["\"x\"", "7", "-1.5", "123456789012345678901234567890"] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
             let Some(ServerLine::Message(RpcMessage::Request { id: read, params, .. })) = read(&text) else {
@@ -244,9 +259,6 @@ mod tests {
         let deep =
             format!(r#"{{"jsonrpc":"2.0","id":7,"result":{}1{}}}"#, "[".repeat(1000), "]".repeat(1000));
         for malformed in [
-            r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1}}"#,
-            r#"{"jsonrpc":"2.0","id":7,"error":{"message":"no code"}}"#,
-            r#"{"jsonrpc":"2.0","id":7,"error":"no object"}"#,
             r#"{"jsonrpc":"2.0","id":7,"result":null}"#,
             r#"{"jsonrpc":"2.0","id":7,"result":[1]}"#,
             r#"{"jsonrpc":"2.0","id":7,"result":nonsense}"#,
