@@ -17,6 +17,7 @@ use super::completion;
 use super::job::Job;
 use super::listing;
 use super::recovery::AttemptOutcome;
+use super::reference::STDIO;
 use super::relayed::{Broken, Relayed};
 use super::tunnel::{Heard, Tunnel, TunnelFault};
 use crate::call::Aim;
@@ -34,7 +35,7 @@ pub(super) const UNSUPPORTED: &str = "UNSUPPORTED";
 /// Follows the worker to its end.
 pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     let call = job.call();
-    let mut contents = Contents::default();
+    let mut contents = Contents { is_whole: job.language == STDIO, ..Contents::default() };
     let mut relayed = Relayed::of(job);
     loop {
         let heard = tokio::select! {
@@ -198,9 +199,11 @@ fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
     }
 }
 
-/// The pieces of a resource, joined by URI.
+/// The contents of a resource: of a plugin in pieces, which are joined by URI.
 #[derive(Default)]
 struct Contents {
+    /// Each piece is a content: a stdio server may have several of one URI.
+    is_whole: bool,
     items: Vec<Item>,
     size: usize,
 }
@@ -230,7 +233,7 @@ impl Contents {
             return Err(misfit("the resource is too large"));
         }
         let full = self.items.len() >= MAX_ITEMS;
-        let last = self.items.last_mut().filter(|item| item.uri == uri);
+        let last = self.items.last_mut().filter(|item| !self.is_whole && item.uri == uri);
         match (last, data) {
             (Some(item), data) => item.append(data),
             (None, _) if full => Err(misfit("the resource has too many contents")),
@@ -336,6 +339,22 @@ mod tests {
         assert_eq!(contents[0], json!({"uri": "a:1", "mimeType": "text/plain", "text": "one two"}));
         assert_eq!(contents[1]["text"], "three");
         assert_eq!(contents[2]["blob"], "aGk=");
+    }
+
+    /// Invariant I-14.
+    #[test]
+    fn contents_of_a_stdio_server_that_have_one_uri_stay_apart() {
+        let mut contents = Contents { is_whole: true, ..Contents::default() };
+        for text in ["one", "two"] {
+            contents.push(chunk("a:1", content_chunk::Data::Text(text.into()))).unwrap();
+        }
+        contents.push(chunk("a:1", content_chunk::Data::Blob(b"hi".to_vec()))).unwrap();
+        let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
+        assert_eq!(contents.len(), 3);
+        assert_eq!(
+            [&contents[0]["text"], &contents[1]["text"], &contents[2]["blob"]],
+            ["one", "two", "aGk="]
+        );
     }
 
     #[test]
