@@ -18,17 +18,12 @@ pub(in crate::executors) fn output(kind: Kind, result: &Json) -> Result<Output, 
             Ok(Output::Contents { contents, meta })
         }
         Kind::Prompt => {
-            let messages = messages(result)?;
+            let messages = list(result, "messages", is_message).map_err(|fault| named(&fault))?;
             let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
             Ok(Output::Messages { description, messages, meta })
         }
         _ => Ok(tool(result, meta).unwrap_or_else(|fault| malformed(&fault, result))),
     }
-}
-
-/// The messages of a prompt's result (MCP `GetPromptResult`); the error says what is malformed.
-pub(in crate::executors) fn messages(result: &Json) -> Result<Vec<Json>, String> {
-    list(result, "messages", is_message).map_err(|fault| named(&fault))
 }
 
 /// The elements of a list that a result must have.

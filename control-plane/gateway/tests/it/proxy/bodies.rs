@@ -159,6 +159,11 @@ async fn messages_of_a_prompt_are_those_of_mcp_or_an_error_that_names_what_is_wr
         let answer = prompt_of((200, json, body)).await;
         assert_eq!(answer["result"]["messages"][0]["content"]["text"], text, "{answer}");
     }
+    let described = br#"{"description":"Greets","messages":[],"_meta":{"a/b":1,"asp/x":1}}"#;
+    let answer = prompt_of((200, json, described)).await;
+    let result = &answer["result"];
+    assert_eq!((&result["description"], &result["_meta"]["a/b"]), (&json!("Greets"), &json!(1)), "{result}");
+    assert!(result["_meta"].get("asp/x").is_none(), "{result}");
 }
 
 #[tokio::test]

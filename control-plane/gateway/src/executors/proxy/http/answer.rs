@@ -127,13 +127,13 @@ fn resource(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Ou
     Output::contents(vec![contents.into()])
 }
 
-/// A prompt's messages; what is malformed in them.
+/// A prompt's messages, with all else that a result of MCP says; what is malformed in them.
 fn prompt(media_type: &MediaType, body: Body<'_>) -> Result<Output, String> {
     let said = |content: Value| vec![Json::from(json!({"role": "user", "content": content}))];
     let messages = match body {
         Body::Json(value) => match value.get("messages") {
             None | Some(Value::Null) => said(text_block(value.text())),
-            Some(_) => results::messages(&value)?,
+            Some(_) => return results::output(Kind::Prompt, &value),
         },
         Body::Empty => Vec::new(),
         Body::Text(text) => said(text_block(&text)),
