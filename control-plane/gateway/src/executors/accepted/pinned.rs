@@ -291,14 +291,23 @@ fn is_told_who_calls(primitive: &Primitive) -> bool {
     matches!(auth, Some(service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_)))
 }
 
+/// Separates the package from the server here in the name of a stdio server, of which neither has white space.
+const AT: &str = " at ";
+
 /// Names a stdio server: by its package, which no URL looks like, and by the server here that runs it. Another
 /// one may have other secrets and networks, by which the package lists other things.
 pub(in crate::executors) fn package(server: &str, primitive: &Primitive, target: &McpStdio) -> String {
     let (id, version) = asp_registry::stdio_package(target, &primitive.version);
     match target.artifact_sha256.as_str() {
-        "" => format!("{id}@{version} at {server}"),
-        sha256 => format!("{id}@{version} {sha256} at {server}"),
+        "" => format!("{id}@{version}{AT}{server}"),
+        sha256 => format!("{id}@{version} {sha256}{AT}{server}"),
     }
+}
+
+/// Whether two names of stdio servers are of one package, whose processes the servers may share.
+pub(super) fn is_same_package(one: &str, other: &str) -> bool {
+    let [one, other] = [one, other].map(|name| name.rsplit_once(AT).map(|(package, _)| package));
+    one.is_some() && one == other
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::lists::Lists;
-use super::pinned::PinnedItems;
+use super::pinned::{PinnedItems, is_same_package};
 
 /// How often it is looked at the latest.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
@@ -125,10 +125,12 @@ impl Watches {
         }
     }
 
-    /// The upstream has said to a call that it lists otherwise than before.
+    /// A process of a package has said to a call that it lists otherwise than before. It says so once, and other servers may share
+    /// it.
     pub(in crate::executors) fn changed(&self, name: &str) {
         let by_name = self.by_name.lock();
-        by_name.iter().filter(|((of, _), _)| of == name).for_each(|(_, watch)| watch.wanted.notify_one());
+        let of_package = by_name.iter().filter(|((of, _), _)| is_same_package(of, name));
+        of_package.for_each(|(_, watch)| watch.wanted.notify_one());
     }
 
     /// Nobody looks any more.
@@ -213,5 +215,65 @@ impl<L: Looks> Looking<L> {
             watch.is_over.store(true, Ordering::Release);
         }
         is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::snapshot::{McpStdio, Primitive, Runtime, runtime::Mode};
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::executors::accepted::pinned::package;
+
+    /// Reports the server of each look.
+    struct Reporting {
+        server: &'static str,
+        looks: mpsc::Sender<&'static str>,
+    }
+
+    #[async_trait]
+    impl Looks for Reporting {
+        async fn look(&mut self) -> Result<Looked, String> {
+            self.looks.send(self.server).await.map_err(|error| error.to_string())?;
+            Ok(Looked { lists: Lists::default(), tells_of_changes: true })
+        }
+
+        async fn changed(&mut self) {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_package_that_has_changed_is_looked_at_for_each_server_that_runs_it() {
+        let target = |package: &str| McpStdio {
+            package: package.into(),
+            tool: "t".into(),
+            pin: "p".into(),
+            ..McpStdio::default()
+        };
+        let primitive = |target: &McpStdio| Primitive {
+            runtime: Some(Runtime { mode: Some(Mode::McpStdio(target.clone())) }),
+            ..Primitive::default()
+        };
+        let [shared, other] = [target("@a/s@1.0.0"), target("@a/other@1.0.0")];
+        let run = [("crm", &shared), ("shop", &shared), ("else", &other)];
+        let primitives = run.map(|(server, target)| (server, primitive(target)));
+        let items = Arc::new(PinnedItems::default());
+        items.replace(primitives.iter().map(|(server, primitive)| (*server, primitive)));
+        let watches = Watches::of(items, Duration::from_secs(10));
+        let (looks, mut looked) = mpsc::channel(8);
+        for (server, target) in run {
+            let name = package(server, &primitive(target), target);
+            let upstream = Upstream { name: &name, place: &name, again: false };
+            watches.enter(upstream, || Reporting { server, looks: looks.clone() }).await;
+            assert_eq!(looked.recv().await, Some(server));
+        }
+        let told = Instant::now();
+        watches.changed(&package("crm", &primitive(&shared), &shared));
+        let mut again = [looked.recv().await, looked.recv().await];
+        again.sort_unstable();
+        assert_eq!(again, [Some("crm"), Some("shop")]);
+        assert!(told.elapsed() < LOOK_EVERY, "as soon as it was told");
     }
 }
