@@ -170,23 +170,25 @@ async fn an_answer_with_null_members_is_the_result_or_the_error_that_it_has() {
 
 #[tokio::test]
 async fn a_refusal_by_status_has_the_words_of_its_json_rpc_error() {
-    let router = axum::Router::new().fallback(async move |request: Request| {
-        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
-        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
-        match message["method"].as_str() {
-            Some("initialize") => {
-                axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": greeting})).into_response()
+    for id in [Value::Null, json!("server-error")] {
+        let refusal = (400, error(id, -32000, "no such workspace"));
+        let router = axum::Router::new().fallback(async move |request: Request| {
+            let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+            let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
+            match message["method"].as_str() {
+                Some("initialize") => {
+                    let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": greeting});
+                    axum::Json(answer).into_response()
+                }
+                Some("tools/call") => refuse(&refusal, &Value::Null),
+                _ => StatusCode::ACCEPTED.into_response(),
             }
-            Some("tools/call") => {
-                refuse(&(400, error(Value::Null, -32000, "no such workspace")), &Value::Null)
-            }
-            _ => StatusCode::ACCEPTED.into_response(),
-        }
-    });
-    let answer = echo(&strict_fixture(serve(router).await), "m").await;
-    let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("the service answered 400: no such workspace"), "{answer}");
+        });
+        let answer = echo(&strict_fixture(serve(router).await), "m").await;
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("the service answered 400: no such workspace"), "{answer}");
+    }
 }
 
 /// An upstream that answers a call with its session, and one with the message `bad` in any session with a bare 400; a call in

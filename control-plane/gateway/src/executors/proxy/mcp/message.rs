@@ -29,7 +29,7 @@ pub(super) enum Message {
         method: String,
         params: UpstreamObject,
     },
-    /// An error that names no request: its server could not read which one it answers (JSON-RPC 2.0, response object).
+    /// An error that names no request of ours: its server could not read which one it answers (JSON-RPC 2.0, response object).
     Unaddressed(Failure),
 }
 
@@ -109,9 +109,11 @@ fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -
         let data = message.member("error").and_then(|error| error.member("data"));
         failure(&error, data)
     });
-    let Some(id) = id else { return failed.map(Message::Unaddressed) };
-    // Nobody else's answer comes here.
-    let id = request_number(id)?;
+    // Nobody else's answer comes here. Some servers name a request that they could not read by a word of their own, such as
+    // `server-error`.
+    let Some(number) = id.and_then(request_number) else {
+        return failed.filter(|_| id.is_none_or(Value::is_string)).map(Message::Unaddressed);
+    };
     let outcome = match (failed, members.remove("result")) {
         (Some(failure), _) => Err(failure),
         (None, Some(Value::Object(members))) => {
@@ -126,7 +128,7 @@ fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -
         }),
         (None, _) => return None,
     };
-    Some(Message::Answer { id, outcome })
+    Some(Message::Answer { id: number, outcome })
 }
 
 /// The number of a request of ours as its server gives it back: some write numbers as floats or as texts.
@@ -225,6 +227,7 @@ mod tests {
             json!({"result": 7}),
             json!({"id": null, "result": {}}),
             json!({"id": 1, "error": null}),
+            json!({"id": [1], "error": {"code": 1}}),
             json!({"method": 1}),
             json!({"method": "m", "params": []}),
             json!({"method": "m", "id": {}}),
@@ -281,7 +284,7 @@ mod tests {
         };
         assert_eq!(error(json!({"id": 1, "error": "no such tool"})), (-32603, "no such tool".into()));
         let refused = json!({"code": -32602.0, "message": "name required"});
-        for id in [json!(1), json!(null)] {
+        for id in [json!(1), json!(null), json!("server-error")] {
             let said = error(json!({"id": id, "error": refused}));
             assert_eq!(said, (-32602, "name required".into()), "{id}");
         }
