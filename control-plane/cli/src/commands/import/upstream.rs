@@ -35,7 +35,8 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
     let everything =
         json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
     let greeted = client.initialize(1, everything).await;
-    let session = greeted.map_err(|fault| anyhow::anyhow!("greet {url}: {fault}{}", remedy(&fault)))?;
+    let session =
+        greeted.map_err(|fault| anyhow::anyhow!("greet {url}: {fault}{}", remedy(&fault, credential)))?;
     let number = AtomicU64::new(2);
     let lists = listing::list(&client, &session, || number.fetch_add(1, Ordering::Relaxed)).await;
     // The session is ended at its server before this process is gone.
@@ -44,16 +45,17 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
     Ok(lists.with_context(|| format!("list what {url} has"))?)
 }
 
-/// Remedy for a server's refusal of the greeting; empty where none is known.
-fn remedy(fault: &Fault) -> &'static str {
+/// Remedy for a server's refusal of the greeting with this credential; empty where none is known.
+fn remedy(fault: &Fault, credential: Option<&str>) -> &'static str {
     match fault {
         Fault::Refused { status, .. } if status.is_redirection() => {
             "; redirects are not followed: import the address that it leads to, often the same with or without a slash at \
              the end"
         }
-        Fault::Refused { status: StatusCode::UNAUTHORIZED, .. } => {
-            "; name a credential for it with --credential"
-        }
+        Fault::Refused { status: StatusCode::UNAUTHORIZED, .. } => match credential {
+            None => "; name a credential for it with --credential",
+            Some(_) => "; it does not accept this credential: look at its entry in ASP_CREDENTIALS",
+        },
         Fault::Refused { status: StatusCode::METHOD_NOT_ALLOWED, .. } => {
             "; it takes no messages there: import its address of Streamable HTTP, which is another one than that of HTTP with SSE \
              (MCP 2024-11-05)"
@@ -82,8 +84,11 @@ mod tests {
         {
             let status = StatusCode::from_u16(status).unwrap();
             let fault = Fault::Refused { status, wait: None, names_session: false, said: String::new() };
-            let remedy = remedy(&fault);
+            let remedy = remedy(&fault, None);
             assert!(remedy.contains(explained) && remedy.is_empty() == explained.is_empty(), "{status}");
         }
+        let status = StatusCode::UNAUTHORIZED;
+        let fault = Fault::Refused { status, wait: None, names_session: false, said: String::new() };
+        assert!(remedy(&fault, Some("crm")).contains("does not accept"));
     }
 }
