@@ -1,7 +1,7 @@
 //! `asp serve`: wires the roles together, in start order, and stops them in reverse.
 //!
 //! Owns the listeners, the tasks and the signals. Keeps true: every port is bound before anything is told
-//! to anyone, and a stop lets open requests finish for at most [`GRACE`].
+//! to anyone, and a stop lets open requests finish for at most [`DRAIN_LIMIT`].
 
 mod announce;
 mod certificates;
@@ -48,13 +48,13 @@ use stack::Stack;
 use standing::Died;
 use stores::{Calls, Stores};
 
-/// How long open requests may take after a stop (Kubernetes kills after 30 s).
-pub const GRACE: Duration = Duration::from_secs(25);
-/// Likewise without Envoy, whose end ends the streams of clients: they hold theirs open, and a developer waits.
-const DIRECT_GRACE: Duration = Duration::from_secs(1);
+/// Longest time for open requests after a stop; Kubernetes kills later (k8s/base/gateway/gateway.yaml).
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(25);
+/// The same without Envoy, whose end ends the streams of clients: they hold theirs open, and a developer waits.
+const DIRECT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long work on other threads may take after everything else: a build is ended with what it started.
-const BLOCKING: Duration = tool::GRACE.saturating_add(Duration::from_secs(1));
+const BLOCKING: Duration = tool::KILL_AFTER.saturating_add(Duration::from_secs(1));
 
 /// Runs until SIGTERM, SIGINT or SIGHUP.
 pub fn run(args: &ServeArgs) -> Result<(), Failure> {
@@ -102,8 +102,8 @@ struct Process {
 }
 
 impl Process {
-    fn grace(&self) -> Duration {
-        if self.settings.is_direct() { DIRECT_GRACE } else { GRACE }
+    fn drain_limit(&self) -> Duration {
+        if self.settings.is_direct() { DIRECT_DRAIN_LIMIT } else { DRAIN_LIMIT }
     }
 
     /// Lets the listeners drain and the gateway say that it leaves; then the control plane and what runs in the background ends.

@@ -28,6 +28,7 @@ mod abilities;
 mod aim;
 pub mod authority;
 pub mod bounds;
+pub(crate) mod cancel;
 pub mod chosen;
 pub mod claim;
 pub mod content;

@@ -24,7 +24,7 @@ use crate::ppp::{boolean, fields, number, object, text};
 use crate::refusal::Refusal;
 use crate::tunnel::handles::{HandleOffer, Handles, TooManyTunnels};
 use crate::tunnel::peer::Peer;
-use crate::worker::call::GRACE;
+use crate::worker::call::CANCEL_GRACE;
 use crate::worker::executions::StillRuns;
 use crate::worker::process::Machine;
 
@@ -317,7 +317,7 @@ impl Runtime {
 /// clean up.
 async fn wind_down(pools: &[Arc<Pool>], limit: Duration, done: impl Fn() -> bool) -> bool {
     let to_yield = YIELD_WITHIN.min(limit / 4);
-    let to_end = GRACE.min(limit / 4);
+    let to_end = CANCEL_GRACE.min(limit / 4);
     let within = async |limit| {
         let wait = async {
             while !done() {

@@ -1,7 +1,7 @@
 //! A tool that a build runs, with all that it starts.
 //!
 //! Keeps true: it runs to its end, for a bounded time, or until nobody wants it any more; then its whole process group
-//! is asked to end, and after [`GRACE`] killed.
+//! is asked to end, and after [`KILL_AFTER`] killed.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::parent_death::die_with_parent;
 
-/// From SIGTERM to SIGKILL: a package manager removes what it has half written.
-pub const GRACE: Duration = Duration::from_secs(2);
+/// Time between SIGTERM and SIGKILL: a package manager removes what it has half written.
+pub const KILL_AFTER: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Bytes of what a tool said that are told.
 const MAX_SAID: u64 = 1 << 20;
@@ -81,7 +81,7 @@ fn end(child: &mut Child) {
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
     // Err, here and below: it is gone already.
     let _ = kill_process_group(group, Signal::TERM);
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + KILL_AFTER;
     // The group is there as long as any of it, its first process until it is waited for.
     while child.try_wait().is_ok_and(|ended| ended.is_none()) || test_kill_process_group(group).is_ok() {
         if Instant::now() >= deadline {

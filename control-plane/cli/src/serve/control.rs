@@ -210,10 +210,10 @@ fn endpoints(process: &Process, stores: &stores::Stores) -> Arc<Endpoints> {
 /// People come over TLS where the admin API has a certificate.
 fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drains: &TaskTracker) {
     let router = admin::router(Arc::new(state));
-    let (stop, grace) = (process.stop.clone(), process.grace());
+    let (stop, limit) = (process.stop.clone(), process.drain_limit());
     match process.certificates.admin.clone() {
-        Some(certificate) => drains.spawn(asp_inbound::serve_tls(listener, router, certificate, stop, grace)),
-        None => drains.spawn(asp_inbound::serve(listener, router, stop, grace)),
+        Some(certificate) => drains.spawn(asp_inbound::serve_tls(listener, router, certificate, stop, limit)),
+        None => drains.spawn(asp_inbound::serve(listener, router, stop, limit)),
     };
 }
 

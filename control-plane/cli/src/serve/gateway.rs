@@ -155,12 +155,12 @@ fn serve(
     drains: &TaskTracker,
 ) -> anyhow::Result<()> {
     let router = asp_gateway::http::router(Arc::clone(gateway));
-    let (stop, grace) = (&process.stop, process.grace());
+    let (stop, limit) = (&process.stop, process.drain_limit());
     let plain = match process.settings.proved_alone() {
         true => asp_gateway::http::figures(Arc::clone(gateway)),
         false => router.clone(),
     };
-    drains.spawn(asp_inbound::serve(listeners.plain, plain, stop.clone(), grace));
+    drains.spawn(asp_inbound::serve(listeners.plain, plain, stop.clone(), limit));
     if let Some(listener) = listeners.mtls {
         let peer =
             process.certificates.peer.clone().context("a gateway with mutual TLS has a certificate")?;
@@ -169,7 +169,7 @@ fn serve(
             router,
             (peer, &[Role::Envoy]),
             stop.clone(),
-            grace,
+            limit,
         ));
     }
     Ok(())

@@ -1,20 +1,19 @@
 //! Stage 8: runs the call on its executor, bounded by the deadline and the caller's cancel.
 //!
 //! Keeps true: at most once, always; a call that was handed over and then lost ends as `outcome_unknown`
-//! unless it only reads; a cancelled executor has 100 ms to stop before it is dropped.
+//! unless it only reads; a cancelled executor has 100 ms (`call/cancel.rs`) to stop before it is dropped.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::call::State;
+use crate::call::cancel::BACKEND_STOPS_WITHIN;
 use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::execution::{Execution, Executor};
 
 /// With less than this left, the call is refused instead of started (ADR 6).
 const LEAST_TIME: Duration = Duration::from_millis(50);
-/// How long a cancelled executor may take to stop.
-const GRACE: Duration = Duration::from_millis(100);
 
 /// Executes; the result is what the executor produced or why it did not.
 pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Output, Refusal> {
@@ -38,7 +37,7 @@ pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Ou
             Refusal::Deadline
         }
     };
-    match tokio::time::timeout(GRACE, &mut running).await {
+    match tokio::time::timeout(BACKEND_STOPS_WITHIN, &mut running).await {
         // It finished after all: the result is true and is not thrown away.
         Ok(Ok(output)) => Ok(output),
         Ok(Err(_)) | Err(_) => Err(after_handover(&call, stopped)),

@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 use crate::runtime::{self, Allocation, Runtime};
 use crate::tunnel::handles::{Handles, NoHandle, TTL, TunnelStats};
 use crate::tunnel::peer::Peer;
-use crate::worker::call::GRACE;
+use crate::worker::call::CANCEL_GRACE;
 
 /// Estimated duration of a cold start, for `estimated_start_delay`.
 const COLD_START: Duration = Duration::from_millis(300);
@@ -100,7 +100,7 @@ impl FinalStats {
             FinalStats::Now(stats) => closed(&stats),
             FinalStats::Later(mut stats) => {
                 // A call that ignores its cancellation ends with its worker, soon after the grace period.
-                let ended = timeout(GRACE * 2, stats.wait_for(Option::is_some)).await;
+                let ended = timeout(CANCEL_GRACE * 2, stats.wait_for(Option::is_some)).await;
                 closed(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
             }
         }

@@ -1,14 +1,14 @@
 //! Grace period of a worker for a call that was cancelled.
 //!
 //! Keeps true: only time in which the worker's messages could be read counts. While another call blocks the worker's
-//! stream, the grace is extended by `PATIENCE` at most; then that call is given up, and the worker has `GRACE` once
+//! stream, the grace is extended by `PATIENCE` at most; then that call is given up, and the worker has `CANCEL_GRACE` once
 //! more. Nothing that a worker or a gateway does extends it further.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::worker::call::{GRACE, PATIENCE, Stall};
+use crate::worker::call::{CANCEL_GRACE, PATIENCE, Stall};
 
 /// Minimum grace after an extension, so that messages that the worker sent during the stall are read first, in order.
 const CATCH_UP: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ impl Grace {
             self.end = due.max(now + CATCH_UP);
         } else {
             self.last = true;
-            self.end = now + GRACE;
+            self.end = now + CANCEL_GRACE;
             stall.give_up_until(self.end);
         }
         true
@@ -85,13 +85,13 @@ mod tests {
         let before = StallGuard::on(Some(&stall));
         advance(5 * SECOND).await;
         drop(before);
-        assert_eq!(judged(Grace::of(GRACE, &stall), &stall).await, GRACE);
+        assert_eq!(judged(Grace::of(CANCEL_GRACE, &stall), &stall).await, CANCEL_GRACE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_time_in_which_it_could_not_be_heard_does_not_count() {
         let stall = Stall::default();
-        let grace = Grace::of(GRACE, &stall);
+        let grace = Grace::of(CANCEL_GRACE, &stall);
         advance(SECOND).await;
         let held = StallGuard::on(Some(&stall));
         let ends = async {
@@ -99,7 +99,7 @@ mod tests {
             drop(held);
         };
         let (took, ()) = tokio::join!(judged(grace, &stall), ends);
-        let short = took.checked_sub(7 * SECOND + GRACE - SECOND).unwrap();
+        let short = took.checked_sub(7 * SECOND + CANCEL_GRACE - SECOND).unwrap();
         assert!(short <= CATCH_UP, "{took:?}");
     }
 
@@ -113,9 +113,9 @@ mod tests {
             drop(held);
             began.elapsed()
         };
-        let (took, given_up) = tokio::join!(judged(Grace::of(GRACE, &stall), &stall), given_up);
-        assert!(given_up >= PATIENCE && given_up <= PATIENCE + GRACE + CATCH_UP, "{given_up:?}");
-        assert_eq!(took, given_up + GRACE);
+        let (took, given_up) = tokio::join!(judged(Grace::of(CANCEL_GRACE, &stall), &stall), given_up);
+        assert!(given_up >= PATIENCE && given_up <= PATIENCE + CANCEL_GRACE + CATCH_UP, "{given_up:?}");
+        assert_eq!(took, given_up + CANCEL_GRACE);
     }
 
     #[tokio::test(start_paused = true)]
@@ -131,9 +131,9 @@ mod tests {
             }
         };
         let took = tokio::select! {
-            took = judged(Grace::of(GRACE, &stall), &stall) => took,
+            took = judged(Grace::of(CANCEL_GRACE, &stall), &stall) => took,
             () = stalls => Duration::MAX,
         };
-        assert!(took <= PATIENCE + 2 * GRACE + CATCH_UP, "{took:?}");
+        assert!(took <= PATIENCE + 2 * CANCEL_GRACE + CATCH_UP, "{took:?}");
     }
 }

@@ -20,7 +20,7 @@ use super::subject::LogSubject;
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::ppp::{MAX_QUEUED_BYTES, until};
 use crate::worker::Worker;
-use crate::worker::call::{Call, GRACE};
+use crate::worker::call::{CANCEL_GRACE, Call};
 use crate::worker::executions::StillRuns;
 use crate::worker::session::BeginError;
 
@@ -209,7 +209,7 @@ impl Tunnel {
             Payload::Cancel(request) => {
                 call.stop(false);
                 let grace = match request.mode() {
-                    Mode::Hard => Some(GRACE),
+                    Mode::Hard => Some(CANCEL_GRACE),
                     Mode::Preempt => Some(YIELD_GRACE),
                     // The current step may run as long as the call.
                     Mode::Soft => None,
@@ -291,11 +291,12 @@ fn pass_on(worker: &Worker, progress: &mut CallProgress, payload: Payload) {
     }
 }
 
-/// Cancels the call in its worker, which then has `GRACE` to end it.
+/// Cancels the call in its worker, which then has `CANCEL_GRACE` to end it. Sends nothing if that time runs already,
+/// unless a stall has extended it.
 fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgress) {
     call.stop(false);
     call.hurry();
-    if !progress.shorten(Grace::of(GRACE, call.stall())) {
+    if !progress.shorten(Grace::of(CANCEL_GRACE, call.stall())) {
         return;
     }
     progress.subject.cancelled(reason);

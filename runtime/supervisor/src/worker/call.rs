@@ -27,8 +27,9 @@ use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, SendError};
 use crate::ppp::{boolean, event_frame, fields, text};
 
-/// Time between a cancel and the end of a worker that ignores it.
-pub const GRACE: Duration = Duration::from_secs(2);
+/// Time between a cancel and the kill of a worker that ignores it. Time in which its stream cannot be read is added
+/// (`tunnel/grace.rs`).
+pub const CANCEL_GRACE: Duration = Duration::from_secs(2);
 const MAX_QUESTIONS: usize = 16;
 /// Maximum length of a correlation id. The plugin chooses it: a name and a digest in each of our languages.
 const MAX_CORRELATION: usize = 1024;

@@ -11,11 +11,11 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 use tonic::Status;
 
-use crate::worker::call::{Call, GRACE, PATIENCE};
+use crate::worker::call::{CANCEL_GRACE, Call, PATIENCE};
 
-/// Time limit for the end of a previous execution, which is killed after `GRACE`, or later when another call blocks its
-/// worker's stream (`tunnel/grace.rs`).
-const END_WITHIN: Duration = PATIENCE.saturating_add(GRACE.saturating_mul(3));
+/// Time limit for the end of a previous execution, which is killed after `CANCEL_GRACE`, or later when another call
+/// blocks its worker's stream (`tunnel/grace.rs`).
+const END_WITHIN: Duration = PATIENCE.saturating_add(CANCEL_GRACE.saturating_mul(3));
 
 /// The running executions of one plugin's calls, by the call's id.
 #[derive(Debug, Default)]

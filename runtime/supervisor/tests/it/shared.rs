@@ -23,7 +23,7 @@ use tonic::{Code, Status, Streaming};
 use super::harness::{PATIENCE, Stack, eventually, start, wanted};
 
 /// Time that a worker has to end a cancelled call before it is killed.
-const GRACE: Duration = Duration::from_secs(2);
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
 /// A gateway's end of a shared stream.
 pub(super) struct Shared {
@@ -317,7 +317,7 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"text": "again"})).await;
     assert_eq!(shared.output(&id).await["text"], "again");
-    assert!(began.elapsed() >= GRACE, "the former execution had ended by then: {:?}", began.elapsed());
+    assert!(began.elapsed() >= CANCEL_GRACE, "the former execution had ended by then: {:?}", began.elapsed());
     assert_eq!(
         stack.figure("echo@1.0.0", "crashes").await,
         1,
@@ -344,7 +344,7 @@ async fn an_execution_is_ended_for_whoever_goes_on_with_its_call_at_another_runt
     // As far as this runtime knows, its gateway is still there; the worker ignores the cancellation and is killed.
     let began = Instant::now();
     assert_eq!(end("one").await, Ok(()));
-    assert!(began.elapsed() >= GRACE, "it has ended: {:?}", began.elapsed());
+    assert!(began.elapsed() >= CANCEL_GRACE, "it has ended: {:?}", began.elapsed());
     let counted = || async { stack.figure("echo@1.0.0", "crashes").await == 1 };
     eventually("the worker's end is counted", counted).await;
     assert_eq!(end("").await, Err(Code::InvalidArgument));

@@ -28,11 +28,10 @@ use super::lent::Lent;
 use super::multiplexer::{Arrived, MAX_MESSAGE, TunnelStream};
 use super::runtimes::Runtime;
 use crate::call::Call;
+use crate::call::cancel::TUNNEL_LINGERS;
 
 /// How long the runtime may take to decide on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a cancelled worker may take to stop before its place is closed; the runtime has its own grace.
-const LINGER: Duration = Duration::from_secs(5);
 /// Work up to this size goes along with the request for a place: it is lost when there is none at once.
 const EARLY: usize = 64 << 10;
 
@@ -337,7 +336,7 @@ impl Drop for Tunnel {
                     {}
                 };
                 // Either it has stopped, or the close makes the runtime stop it.
-                let _ = timeout(LINGER, stopped).await;
+                let _ = timeout(TUNNEL_LINGERS, stopped).await;
                 drop(lease);
                 drop(stream);
             },
