@@ -45,6 +45,7 @@ pub mod registry;
 pub mod remote;
 pub mod ruling;
 pub mod sampling;
+pub mod started;
 pub mod terms;
 #[cfg(test)]
 pub(crate) mod testkit;
@@ -60,6 +61,7 @@ use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
 use ruling::Ruling;
+use started::Mark;
 
 /// What a face hands to the pipeline.
 pub struct Invocation {
@@ -153,8 +155,8 @@ pub struct Call {
     pub ruling: Ruling,
     /// What it holds beyond this process.
     pub ownership: Ownership,
-    /// Whether an executor may have begun; before that a call has left no effect.
-    handed_over: AtomicBool,
+    /// Whether an executor may have begun; before that a call has left no effect. Set by `Started` alone.
+    handed_over: Arc<Mark>,
     cancel: CancellationToken,
     /// Whether this call was cancelled on its own; set before `cancel`, which a gateway that stops cancels too.
     cancel_requested: AtomicBool,
@@ -223,7 +225,7 @@ impl Call {
             questions: Questions::default(),
             ruling: Ruling::default(),
             ownership: Ownership::default(),
-            handed_over: AtomicBool::new(false),
+            handed_over: Arc::default(),
             cancel,
             cancel_requested: AtomicBool::new(false),
             withdrawn: OnceLock::new(),
@@ -355,18 +357,9 @@ impl Call {
         if self.may_repeat() { why } else { Refusal::OutcomeUnknown }
     }
 
-    /// From now on the call may have effects.
-    pub fn hand_over(&self) {
-        self.handed_over.store(true, Ordering::Release);
-    }
-
-    /// What was to run it certainly never got it.
-    pub fn take_back(&self) {
-        self.handed_over.store(false, Ordering::Release);
-    }
-
+    /// Whether the call may have had an effect.
     pub fn was_handed_over(&self) -> bool {
-        self.handed_over.load(Ordering::Acquire)
+        self.handed_over.is_set()
     }
 
     /// Asks the executor to stop; the first cancel counts.

@@ -11,6 +11,7 @@ use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
+use crate::call::started::Started;
 use crate::call::{Call, Invocation};
 use crate::telemetry::audit::Delegated;
 
@@ -27,6 +28,13 @@ pub struct Execution {
     pub platform: Arc<dyn Platform>,
     /// What it had come to on a gateway that is gone; `None` for a call that begins.
     pub resume_state: Option<ResumeState>,
+}
+
+impl Execution {
+    /// Marks that the call may have an effect from here on; dropped before it is sent, the guard takes that back.
+    pub(crate) fn started(&self) -> Started {
+        Started::of(&self.call)
+    }
 }
 
 /// What a call had come to.

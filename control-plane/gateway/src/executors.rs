@@ -118,9 +118,9 @@ impl Executor for Executors {
     async fn run(&self, execution: Execution) -> Result<Output, Refusal> {
         let call = execution.call.clone();
         let mode = call.entry.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
-        if !matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_))) {
-            // A plugin's call is handed over when its worker gets it.
-            call.hand_over();
+        if matches!(mode, Some(Mode::Builtin(_) | Mode::Static(_))) {
+            // Every other one marks the call when something of it leaves the gateway.
+            execution.started().sent();
         }
         match mode {
             Some(mode) if !may_be_asked(&call.aim, mode) => {

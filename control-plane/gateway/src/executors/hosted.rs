@@ -52,12 +52,14 @@ impl Calls {
     /// Runs one call at its service.
     pub(crate) async fn run(&self, target: &ProxyCalls, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
+        let mut started = execution.started();
+        started.sent();
         let service = Service::new(self, target, execution)?;
         let running = async {
             match call.entry.primitive.kind() {
                 Kind::Resource | Kind::ResourceTemplate => reads::resource(&service, execution).await,
                 Kind::Prompt => reads::prompt(&service, execution).await,
-                _ => Hosted::new(&service, execution, self).run().await,
+                _ => Hosted::new(&service, execution, self, started).run().await,
             }
         };
         // Asked of calls that can go on elsewhere only: it stays at the service as it is. Noted before the call is

@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::accepted::pinned::PinnedItems;
-use crate::executors::outbound::auth::{Authorizer, Unproved};
+use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::breaker::{Breakers, Permit, patience};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::upstream::origin;
@@ -78,18 +78,20 @@ impl Proxy {
     /// One HTTP/JSON request. What proves it is had before: an issuer that fails is no failure of the service.
     pub async fn http(&self, mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
+        let mut started = execution.started();
         let proof = match &call.entry.primitive.service_auth {
             None => self.authorizer.told(call),
             Some(_) => {
-                let url = http::url(&self.outbound, mapping, execution);
-                let url = url.inspect_err(|_| call.take_back())?;
+                let url = http::url(&self.outbound, mapping, execution)?;
                 let proof = self.authorizer.headers(call, &execution.snapshot, &url).await;
-                proof.map_err(|unproved| not_sent(call, unproved))?
+                proof.map_err(|unproved| unproved.refusal)?
             }
         };
+        // A breaker's refusal is this gateway's answer, too: no other gateway is asked for one.
+        started.sent();
         let permit = self.enter(&mapping.url, call)?;
         let by = (&*self.outbound, &*self.authorizer, &proof);
-        let result = http::run(by, mapping, execution).await;
+        let result = http::run(by, mapping, execution, &mut started).await;
         permit.leave(&result);
         result
     }
@@ -97,10 +99,12 @@ impl Proxy {
     /// One request to an upstream MCP server.
     pub async fn mcp(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
+        let mut started = execution.started();
         let client = self.upstreams.proving(target, execution).await;
-        let client = client.map_err(|unproved| not_sent(call, unproved))?;
+        let client = client.map_err(|unproved| unproved.refusal)?;
+        started.sent();
         let permit = self.enter(&target.url, call)?;
-        let result = self.upstreams.run(&client, target, execution).await;
+        let result = self.upstreams.run((&client, target), execution, &mut started).await;
         permit.leave(&result);
         result
     }
@@ -113,10 +117,4 @@ impl Proxy {
     pub async fn drained(&self) {
         self.upstreams.drained().await;
     }
-}
-
-/// Nothing of the call was sent.
-fn not_sent(call: &Call, unproved: Unproved) -> Refusal {
-    call.take_back();
-    unproved.refusal
 }

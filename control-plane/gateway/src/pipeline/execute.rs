@@ -25,8 +25,7 @@ pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Ou
         return Err(Refusal::Cancelled);
     }
     call.enter(State::Working);
-    let running = executor.run(execution);
-    tokio::pin!(running);
+    let mut running = executor.run(execution);
     let stopped = tokio::select! {
         // What is done at once needs no timer.
         biased;
@@ -37,7 +36,10 @@ pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Ou
             Refusal::Deadline
         }
     };
-    match tokio::time::timeout(BACKEND_STOPS_WITHIN, &mut running).await {
+    let ended = tokio::time::timeout(BACKEND_STOPS_WITHIN, &mut running).await;
+    // Before its mark is read: what was never sent may be called again.
+    drop(running);
+    match ended {
         // It finished after all: the result is true and is not thrown away.
         Ok(Ok(output)) => Ok(output),
         Ok(Err(_)) | Err(_) => Err(after_handover(&call, stopped)),

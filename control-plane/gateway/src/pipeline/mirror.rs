@@ -25,6 +25,7 @@ use crate::call::event::Event;
 use crate::call::event::log::Logged;
 use crate::call::outcome::{Outcome, Refusal, Withdrawal};
 use crate::call::question::{Answer, Question};
+use crate::call::started::Started;
 use crate::call::{Call, State, principal};
 use crate::durable::active::told::{Seen, Stands};
 use crate::durable::inbox::CallerInput;
@@ -88,7 +89,7 @@ impl Pipeline {
         // Neither its row nor its place is this gateway's.
         call.ownership.pass_on();
         call.ownership.tells();
-        call.hand_over();
+        Started::of(&call).sent();
         call.enter(seen.call.state);
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
             call.ownership.claims(claim);

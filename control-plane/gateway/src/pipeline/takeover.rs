@@ -25,6 +25,7 @@ use super::rules;
 use super::running::ends_with_its_token;
 use crate::call::event::Event;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
+use crate::call::started::Started;
 use crate::call::{Call, Invocation, State};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::durable::record::Record;
@@ -177,7 +178,7 @@ impl Pipeline {
             }
         }
         tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "takes over a call whose gateway is gone");
-        call.hand_over();
+        Started::of(&call).sent();
         // What its gateway asked nobody waits for; what is still to be asked is asked again.
         call.emit(Event::Resumed);
         // Nobody waits for it here yet.

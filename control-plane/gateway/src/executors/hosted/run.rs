@@ -15,6 +15,7 @@ use super::service::{self, Answer, Fault, Service};
 use super::{Calls, asking, outcome};
 use crate::call::event::{Amount, Event};
 use crate::call::outcome::{Output, Refusal, after_handover};
+use crate::call::started::Started;
 use crate::call::{Call, held};
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
@@ -35,6 +36,7 @@ pub(super) struct Hosted<'a> {
     execution: &'a Execution,
     service: &'a Service,
     delegates: &'a Delegates,
+    started: Started,
     farewell: Farewell,
     pace: Pace,
     /// The state that is known, and what it is told by where the service gives no etag.
@@ -64,11 +66,17 @@ enum Brought {
 }
 
 impl<'a> Hosted<'a> {
-    pub(super) fn new(service: &'a Service, execution: &'a Execution, calls: &'a Calls) -> Hosted<'a> {
+    pub(super) fn new(
+        service: &'a Service,
+        execution: &'a Execution,
+        calls: &'a Calls,
+        started: Started,
+    ) -> Hosted<'a> {
         Hosted {
             execution,
             service,
             delegates: &calls.delegates,
+            started,
             farewell: Farewell::new(&execution.call, service, &calls.farewells),
             pace: Pace::default(),
             etag: None,
@@ -105,7 +113,7 @@ impl<'a> Hosted<'a> {
         // A call that was taken over is there already, or was about to be.
         let mut delivered = self.execution.resume_state.is_some();
         loop {
-            call.hand_over();
+            self.started.sent();
             self.farewell.due = true;
             let retry_after = match self.service.put(&self.execution.arguments).await {
                 Ok(answer) if answer.status.is_success() => {
@@ -138,7 +146,7 @@ impl<'a> Hosted<'a> {
                 }
                 Err(Fault::Unproved(unproved)) if !delivered => {
                     self.farewell.due = false;
-                    call.take_back();
+                    self.started.undelivered();
                     return Err(unproved.refusal);
                 }
                 Err(Fault::Unproved(unproved)) if !unproved.passes => {
@@ -152,7 +160,7 @@ impl<'a> Hosted<'a> {
             };
             if !delivered {
                 self.farewell.due = false;
-                call.take_back();
+                self.started.undelivered();
             }
             let Some(pause) = self.pace.failed(retry_after) else {
                 return Err(match delivered {

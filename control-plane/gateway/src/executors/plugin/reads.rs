@@ -133,6 +133,9 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
         tunnel_event::Type::WorkerCrashed => {
             let crash = admission::crash(event);
             let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
+            if !delivered {
+                tunnel.undelivered();
+            }
             Some(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
         }
         tunnel_event::Type::AdmissionRejected => {

@@ -77,9 +77,6 @@ impl Recovery {
             }
             AttemptOutcome::Lost { delivered: false, why } => {
                 tracing::warn!(call = %call.id, trace = %call.trace, %why, "a worker was lost before it took a call, which goes to another one");
-                if !self.begun {
-                    call.take_back();
-                }
                 self.cut = true;
                 None
             }

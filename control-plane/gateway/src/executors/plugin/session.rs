@@ -279,6 +279,9 @@ impl Session<'_> {
             tunnel_event::Type::WorkerCrashed => {
                 let crash = admission::crash(&event);
                 let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
+                if !delivered {
+                    self.tunnel.undelivered();
+                }
                 self.tunnel.ended();
                 Err(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
             }

@@ -29,6 +29,7 @@ use super::multiplexer::{Arrived, MAX_MESSAGE, TunnelStream};
 use super::runtimes::Runtime;
 use crate::call::Call;
 use crate::call::cancel::TUNNEL_LINGERS;
+use crate::call::started::Started;
 
 /// How long the runtime may take to decide on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,6 +65,8 @@ pub(super) struct Tunnel {
     stream: TunnelStream,
     /// The runtime has said that nothing follows.
     over: bool,
+    /// The mark of its call; `None` until the work is on its way.
+    started: Option<Started>,
     /// What no worker was given yet.
     held: Vec<Any>,
     /// The only thing the runtime said: the result.
@@ -131,15 +134,14 @@ impl Tunnel {
         // A fresh process is never there at once.
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
         request.work = early.then(|| work.clone());
-        let before = call.is_none_or(Call::was_handed_over);
-        if let Some(call) = call.filter(|_| early) {
-            call.hand_over();
-        }
+        let mut started = call.filter(|_| early).map(Started::of);
+        started.iter_mut().for_each(Started::sent);
         let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
         let decided = decided.unwrap_or_else(|_| Err(Undecided::Lost(no_decision(&runtime))));
         let lease =
             Lease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
         let mut tunnel = Tunnel::of(lease, stream);
+        tunnel.started = started;
         let allocation = match decided {
             Ok(Decided::Allocated(allocation)) => allocation,
             Ok(Decided::Answered(answer)) => {
@@ -150,7 +152,7 @@ impl Tunnel {
             Err(Undecided::Lost(status)) if early => return Err(OpenFault::Lost(status)),
             Err(Undecided::Lost(status)) => return Err(Rejection::of_status(&status).into()),
             Err(Undecided::Rejected(rejection)) => {
-                give_back(call, before);
+                tunnel.undelivered();
                 if rejection == Rejection::Draining {
                     runtime.drains(&multiplexer).await;
                 }
@@ -164,10 +166,8 @@ impl Tunnel {
         tunnel.lease.assignment = Some(Assignment { runtime, tunnel: ended, mcp_request_id, ready });
         if !allocation.took {
             tunnel.held = vec![init, work];
-            if early {
-                // It was dropped unread.
-                give_back(call, before);
-            }
+            // What came with the request was dropped unread.
+            tunnel.undelivered();
         }
         if allocation.assigned {
             let sent = tunnel.ready(call).await;
@@ -181,6 +181,7 @@ impl Tunnel {
             lease,
             stream,
             over: false,
+            started: None,
             held: Vec::new(),
             answer: None,
             stopping: false,
@@ -203,7 +204,7 @@ impl Tunnel {
         }
         let held = std::mem::take(&mut self.held);
         if let Some(call) = call.filter(|_| !held.is_empty()) {
-            call.hand_over();
+            self.started.get_or_insert_with(|| Started::of(call)).sent();
         }
         for message in held {
             self.send_any(message).await?;
@@ -213,6 +214,11 @@ impl Tunnel {
 
     pub(super) fn is_ready(&self) -> bool {
         self.lease.assignment.as_ref().is_some_and(|assignment| assignment.ready)
+    }
+
+    /// Nothing of the call reached a worker through this tunnel.
+    pub(super) fn undelivered(&mut self) {
+        self.started.iter_mut().for_each(Started::undelivered);
     }
 
     /// Why the tunnel is closed, for the runtime.
@@ -265,13 +271,6 @@ impl Tunnel {
                 "messages of a worker are left out that this gateway does not know: its runtime is newer"
             );
         }
-    }
-}
-
-/// Nothing of the call reached a worker, now or before.
-fn give_back(call: Option<&Call>, handed_over_before: bool) {
-    if let Some(call) = call.filter(|_| !handed_over_before) {
-        call.take_back();
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::call::outcome::{Output, Refusal};
+use crate::call::started::Started;
 use crate::execution::Execution;
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::client;
@@ -39,12 +40,13 @@ pub(super) async fn run(
     by: (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
+    started: &mut Started,
 ) -> Result<Output, Refusal> {
     let call = &execution.call;
     let retries = if call.may_repeat() { mapping.retries } else { 0 };
     let mut pause = RETRY_AFTER;
     for attempt in 0..=retries {
-        let answered = once(by, mapping, execution).await;
+        let answered = once(by, mapping, execution, started).await;
         let again = match &answered {
             Ok(answer) => matches!(answer.status.as_u16(), 502..=504),
             Err(Refusal::Upstream(_)) => true,
@@ -78,9 +80,11 @@ async fn once(
     (outbound, authorizer, proof): (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
+    started: &mut Started,
 ) -> Result<Answer, Refusal> {
     let call = &execution.call;
-    let request = request(outbound, mapping, execution).inspect_err(|_| call.take_back())?;
+    started.sent();
+    let request = request(outbound, mapping, execution).inspect_err(|_| started.undelivered())?;
     let request = request.headers(proof.clone());
     let response = tokio::select! {
         sent = request.send() => sent.map_err(|error| refusal_of(call, &error))?,

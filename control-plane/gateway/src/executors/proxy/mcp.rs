@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
+use crate::call::started::Started;
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::accepted::pinned::{self, PinnedItems};
 use crate::executors::accepted::watching::{Upstream, Watches};
@@ -139,9 +140,9 @@ impl McpUpstreams {
     /// Runs one call; an upstream session that has ended is opened anew, once.
     pub(super) async fn run(
         &self,
-        client: &Client,
-        target: &ProxyMcp,
+        (client, target): (&Client, &ProxyMcp),
         execution: &Execution,
+        started: &mut Started,
     ) -> Result<Output, Refusal> {
         let call = &execution.call;
         let auth = call.entry.primitive.service_auth.as_ref();
@@ -154,7 +155,7 @@ impl McpUpstreams {
         self.watches.enter(upstream, || OverHttp::of(client.apart(), self.next_id.clone())).await;
         if !self.offers(&call.server.message.name, &call.entry.primitive) {
             // What the upstream lists no more is as unknown as what was never here (I-10).
-            call.take_back();
+            started.undelivered();
             return Err(Refusal::Unknown);
         }
         let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
