@@ -1,16 +1,15 @@
 //! What runs a call: built-in code, static content, other people's services, and plugins.
 //!
-//! Keeps true: an executor sees the call and its arguments, never the client's token (I-8); a mode that this
-//! build cannot run is a clear refusal, not a silent success.
+//! Owns: the table of backends, one for each runtime mode. Keeps true: a backend sees the call and its arguments, never the
+//! client's token (I-8); a mode that this build cannot run is a clear refusal, not a silent success.
 
 use std::sync::Arc;
 
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
-use asp_snapshot::{Snapshot, artifact};
+use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
-use crate::call::Aim;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution, Executor, Following, SessionNote, Subscribed};
 use crate::executors::outbound::client::OutboundError;
@@ -18,6 +17,7 @@ use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod accepted;
 pub mod artifacts;
+mod backend;
 pub mod builtin;
 pub mod conversation;
 mod counts;
@@ -29,21 +29,26 @@ pub mod proxy;
 pub mod static_content;
 
 use artifacts::Artifacts;
+use backend::{Backend, mode};
+use builtin::BuiltinBackend;
 use delegate::Delegates;
-use hosted::Calls;
+use hosted::HostedBackend;
 use outbound::auth::Authorizer;
 use outbound::breaker::Breakers;
 use outbound::client::Outbound;
-use plugin::Plugins;
-use proxy::Proxy;
+use plugin::{PluginBackend, Plugins, StdioBackend};
+use proxy::{HttpBackend, McpBackend};
+use static_content::StaticBackend;
 
-/// The executors of one gateway.
+/// The backends of one gateway.
 pub struct Executors {
-    builtin: builtin::Builtins,
-    proxy: Proxy,
-    plugins: Plugins,
-    hosted: Calls,
-    artifacts: Artifacts,
+    builtin: BuiltinBackend,
+    content: StaticBackend,
+    http: HttpBackend,
+    mcp: McpBackend,
+    hosted: HostedBackend,
+    plugin: PluginBackend,
+    stdio: StdioBackend,
 }
 
 impl Executors {
@@ -56,100 +61,85 @@ impl Executors {
     ) -> Result<Executors, OutboundError> {
         let outbound = Arc::new(Outbound::new()?);
         let breakers = Arc::<Breakers>::default();
-        let proxy = Proxy::new(outbound.clone(), breakers.clone(), metrics, authorizer.clone())?;
+        let mcp = McpBackend::new(breakers.clone(), metrics, authorizer.clone())?;
+        let plugins = Arc::new(plugins.with_pins(mcp.pinned()));
         Ok(Executors {
-            builtin: builtin::Builtins::default(),
-            hosted: Calls::new(outbound, breakers, delegates, authorizer),
-            plugins: plugins.with_pins(proxy.pinned()),
-            proxy,
-            artifacts,
+            builtin: BuiltinBackend::new(artifacts),
+            content: StaticBackend,
+            http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
+            mcp,
+            hosted: HostedBackend::new(outbound, breakers, delegates, authorizer),
+            plugin: PluginBackend::of(plugins.clone()),
+            stdio: StdioBackend::of(plugins),
         })
+    }
+
+    /// The backend of a primitive; `None` where it has no runtime, or answers delegations, so that nobody calls it.
+    fn backend(&self, primitive: &Primitive) -> Option<&dyn Backend> {
+        let backend: &dyn Backend = match mode(primitive)? {
+            Mode::Builtin(_) => &self.builtin,
+            Mode::Static(_) => &self.content,
+            Mode::ProxyHttp(_) => &self.http,
+            Mode::ProxyMcp(_) => &self.mcp,
+            Mode::ProxyCalls(_) => &self.hosted,
+            Mode::Plugin(_) => &self.plugin,
+            Mode::McpStdio(_) => &self.stdio,
+            Mode::ProxyOpenai(_) | Mode::Primitive(_) => return None,
+        };
+        Some(backend)
+    }
+
+    /// All backends, in the order in which they are prepared and drained.
+    fn all(&self) -> [&dyn Backend; 7] {
+        [&self.builtin, &self.content, &self.http, &self.mcp, &self.hosted, &self.plugin, &self.stdio]
     }
 }
 
 #[async_trait]
 impl Executor for Executors {
-    fn runs(&self, primitive: &Primitive) -> bool {
-        match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
-            Some(Mode::Plugin(_) | Mode::McpStdio(_)) => self.plugins.offers(primitive),
-            Some(Mode::ProxyCalls(_)) => true,
-            _ => false,
+    async fn run(&self, execution: Execution) -> Result<Output, Refusal> {
+        let primitive = &execution.call.entry.primitive;
+        let Some(backend) = self.backend(primitive) else {
+            return Err(Refusal::Internal(format!("primitive {} has no backend", primitive.id)));
+        };
+        if !backend.answers(&execution.call.aim) {
+            return Err(Refusal::Internal(format!("primitive {} has nobody to ask", primitive.id)));
         }
+        backend.run(&execution).await
+    }
+
+    fn runs(&self, primitive: &Primitive) -> bool {
+        self.backend(primitive).is_some_and(|backend| backend.continues(primitive))
     }
 
     fn offers(&self, server: &str, primitive: &Primitive) -> bool {
-        self.plugins.offers(primitive)
-            && self.proxy.offers(server, primitive)
-            && self.builtin.offers(primitive)
+        self.all().iter().all(|backend| backend.offers(server, primitive))
     }
 
     fn offers_changed(&self) -> u64 {
         // All only grow, so that their sum changes with each.
-        let upstreams = self.proxy.offers_changed();
-        self.plugins.offers_changed().wrapping_add(upstreams).wrapping_add(self.builtin.offers_changed())
+        self.all().iter().fold(0_u64, |sum, backend| sum.wrapping_add(backend.offers_changed()))
     }
 
     fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following> {
-        match subscribed.primitive.runtime.as_ref()?.mode.as_ref()? {
-            Mode::Plugin(_) => self.plugins.follow(subscribed),
-            _ => self.proxy.follow(subscribed),
-        }
+        self.backend(subscribed.primitive)?.watch(subscribed)
     }
 
     fn heard(&self, session: &str, said: SessionNote) {
-        self.proxy.heard(session, said);
+        self.all().iter().for_each(|backend| backend.heard(session, said));
     }
 
     fn availability(&self, primitive: &Primitive) -> Option<Availability> {
-        self.plugins.availability(primitive)
+        self.backend(primitive)?.availability(primitive)
     }
 
     fn prepare(&self, snapshot: &Snapshot) {
-        self.proxy.prepare(snapshot);
-        self.plugins.prepare(&snapshot.primitives().collect::<Vec<_>>());
+        self.all().iter().for_each(|backend| backend.prepare(snapshot));
     }
 
     async fn drained(&self) {
-        self.proxy.drained().await;
-        self.hosted.drained().await;
-        self.plugins.drained().await;
-    }
-
-    async fn run(&self, execution: Execution) -> Result<Output, Refusal> {
-        let call = execution.call.clone();
-        let mode = call.entry.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
-        if matches!(mode, Some(Mode::Builtin(_) | Mode::Static(_))) {
-            // Every other one marks the call when something of it leaves the gateway.
-            execution.started().sent();
+        for backend in self.all() {
+            backend.drained().await;
         }
-        match mode {
-            Some(mode) if !may_be_asked(&call.aim, mode) => {
-                Err(Refusal::Internal(format!("primitive {} has nobody to ask", call.entry.primitive.id)))
-            }
-            Some(Mode::Builtin(builtin)) if builtin.entrypoint == artifact::ENTRYPOINT => {
-                self.artifacts.read(&execution).await
-            }
-            Some(Mode::Builtin(builtin)) => self.builtin.run(&builtin.entrypoint, execution).await,
-            Some(Mode::Static(content)) => static_content::run(&content.json, &execution),
-            Some(Mode::ProxyHttp(mapping)) => self.proxy.http(mapping, &execution).await,
-            Some(Mode::ProxyMcp(target)) => self.proxy.mcp(target, &execution).await,
-            Some(Mode::ProxyCalls(target)) => self.hosted.run(target, &execution).await,
-            Some(Mode::Plugin(plugin)) => self.plugins.plugin(plugin, &execution).await,
-            Some(Mode::McpStdio(target)) => self.plugins.stdio(target, &execution).await,
-            // What answers delegations; nobody calls it.
-            Some(Mode::ProxyOpenai(_) | Mode::Primitive(_)) => {
-                Err(Refusal::Internal(format!("primitive {} is a delegate", call.entry.primitive.id)))
-            }
-            None => Err(Refusal::Internal(format!("primitive {} has no runtime", call.entry.primitive.id))),
-        }
-    }
-}
-
-/// Whether what runs a primitive can answer more than calls: what may stand for an argument, what is behind a template.
-fn may_be_asked(aim: &Aim, mode: &Mode) -> bool {
-    match aim {
-        Aim::Done => true,
-        Aim::Completed(_) => matches!(mode, Mode::Plugin(_) | Mode::ProxyMcp(_)),
-        Aim::Listed => matches!(mode, Mode::Plugin(_)),
     }
 }

@@ -5,47 +5,63 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asp_json::{Members, integers};
 use asp_proto::snapshot::Primitive;
+use asp_proto::snapshot::runtime::Mode;
+use asp_snapshot::artifact;
+use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use crate::call::event::Event;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::clock::rfc3339;
 use crate::execution::Execution;
+use crate::executors::artifacts::Artifacts;
+use crate::executors::backend::{Backend, misplaced, mode};
 
 mod search;
 mod toggle;
 
 use toggle::Toggles;
 
-/// The built-in code of this gateway.
-#[derive(Default)]
-pub struct Builtins {
+/// The backend of built-in code.
+pub struct BuiltinBackend {
+    artifacts: Artifacts,
     toggles: Toggles,
 }
 
-impl Builtins {
-    /// Whether a primitive is shown, as far as built-in code has a say.
-    pub fn offers(&self, primitive: &Primitive) -> bool {
+impl BuiltinBackend {
+    pub(super) fn new(artifacts: Artifacts) -> BuiltinBackend {
+        BuiltinBackend { artifacts, toggles: Toggles::default() }
+    }
+}
+
+#[async_trait]
+impl Backend for BuiltinBackend {
+    /// Runs the entrypoint; an unknown one is an internal error, because the registry has checked the name.
+    async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
+        let Some(Mode::Builtin(builtin)) = mode(&execution.call.entry.primitive) else {
+            return Err(misplaced(execution));
+        };
+        execution.started().sent();
+        match builtin.entrypoint.as_str() {
+            artifact::ENTRYPOINT => self.artifacts.read(execution).await,
+            "echo" => Ok(echo(execution)),
+            "clock" => clock(),
+            "count" => count(execution).await,
+            "item" => Ok(item(execution)),
+            "search_tools" => search::run(execution),
+            "test_trigger_tool_change" => Ok(self.toggles.tool(execution)),
+            "test_trigger_prompt_change" => Ok(self.toggles.prompt(execution)),
+            entrypoint => Err(Refusal::Internal(format!("no builtin is called {entrypoint:?}"))),
+        }
+    }
+
+    /// Hides what the toggles hide, static prompts among it.
+    fn offers(&self, _server: &str, primitive: &Primitive) -> bool {
         self.toggles.shows(&primitive.id)
     }
 
-    /// Grows whenever [`Builtins::offers`] answers otherwise than before.
-    pub fn offers_changed(&self) -> u64 {
+    fn offers_changed(&self) -> u64 {
         self.toggles.changes()
-    }
-
-    /// Runs `entrypoint`; an unknown one is an internal error, because the registry has checked the name.
-    pub async fn run(&self, entrypoint: &str, execution: Execution) -> Result<Output, Refusal> {
-        match entrypoint {
-            "echo" => Ok(echo(&execution)),
-            "clock" => clock(),
-            "count" => count(&execution).await,
-            "item" => Ok(item(&execution)),
-            "search_tools" => search::run(&execution),
-            "test_trigger_tool_change" => Ok(self.toggles.tool(&execution)),
-            "test_trigger_prompt_change" => Ok(self.toggles.prompt(&execution)),
-            _ => Err(Refusal::Internal(format!("no builtin is called {entrypoint:?}"))),
-        }
     }
 }
 

@@ -7,12 +7,15 @@
 
 use std::sync::Arc;
 
-use asp_proto::snapshot::{Kind, ProxyCalls};
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{Kind, Primitive};
+use async_trait::async_trait;
 use tokio_util::task::TaskTracker;
 
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
+use crate::executors::backend::{Backend, misplaced, mode};
 use crate::executors::hosted::run::Hosted;
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::breaker::Breakers;
@@ -30,8 +33,8 @@ mod service;
 
 use service::Service;
 
-/// What the calls of one gateway share.
-pub(crate) struct Calls {
+/// The backend of services that host calls.
+pub(crate) struct HostedBackend {
     outbound: Arc<Outbound>,
     breakers: Arc<Breakers>,
     delegates: Arc<Delegates>,
@@ -39,19 +42,24 @@ pub(crate) struct Calls {
     farewells: TaskTracker,
 }
 
-impl Calls {
+impl HostedBackend {
     pub(crate) fn new(
         outbound: Arc<Outbound>,
         breakers: Arc<Breakers>,
         delegates: Arc<Delegates>,
         authorizer: Arc<Authorizer>,
-    ) -> Calls {
-        Calls { outbound, breakers, delegates, authorizer, farewells: TaskTracker::new() }
+    ) -> HostedBackend {
+        HostedBackend { outbound, breakers, delegates, authorizer, farewells: TaskTracker::new() }
     }
+}
 
-    /// Runs one call at its service.
-    pub(crate) async fn run(&self, target: &ProxyCalls, execution: &Execution) -> Result<Output, Refusal> {
+#[async_trait]
+impl Backend for HostedBackend {
+    async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
+        let Some(Mode::ProxyCalls(target)) = mode(&call.entry.primitive) else {
+            return Err(misplaced(execution));
+        };
         let mut started = execution.started();
         started.sent();
         let service = Service::new(self, target, execution)?;
@@ -75,8 +83,13 @@ impl Calls {
         }
     }
 
+    /// The service has the call, under the same id at every gateway.
+    fn continues(&self, _primitive: &Primitive) -> bool {
+        true
+    }
+
     /// Returns when every service that is to be told of a cancel was told.
-    pub(crate) async fn drained(&self) {
+    async fn drained(&self) {
         self.farewells.close();
         self.farewells.wait().await;
         self.farewells.reopen();

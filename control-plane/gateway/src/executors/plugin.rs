@@ -8,19 +8,19 @@
 use std::sync::Arc;
 
 use asp_proto::plugin::Resume;
-use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive, RiskClass};
+use asp_proto::snapshot::{Kind, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use tokio_util::task::TaskTracker;
 
 use super::artifacts::Artifacts;
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution, Following, Subscribed};
-use crate::executors::accepted::pinned::{self, PinnedItems};
-use crate::executors::accepted::watching::{Upstream, Watches};
+use crate::execution::{Availability, Execution};
+use crate::executors::accepted::pinned::PinnedItems;
+use crate::executors::accepted::watching::Watches;
 use crate::executors::conversation::downstream::Clients;
 use crate::executors::outbound::auth::{Authorizer, Unproved};
-use crate::executors::plugin::reference::{language_name, plugin_ref, run_by, stdio_ref};
+use crate::executors::plugin::reference::{language_name, run_by};
 use crate::minting::Minter;
 use crate::telemetry::log_limit::LogLimit;
 use crate::telemetry::metrics::Metrics;
@@ -30,6 +30,7 @@ mod artifacts;
 mod asking;
 mod attempt_state;
 mod availability;
+mod backend;
 mod completion;
 mod ended;
 mod following;
@@ -57,18 +58,18 @@ mod tunnel;
 mod watch;
 
 pub use crate::telemetry::metrics::workers::Stats;
+pub use backend::{PluginBackend, StdioBackend};
 pub use reference::plugin_language;
 pub use saved::Saved;
 
 use admission::Rejection;
 use attempt_state::AttemptState;
-use following::{Followings, Place};
+use following::Followings;
 use former::{Former, StillRuns};
 use job::Job;
 use lease::Closing;
 use lent::Lent;
 use logs::LogListener;
-use packages::Package;
 use prepare::Preparing;
 use recovery::{AttemptOutcome, Next, Recovery};
 use round::Round;
@@ -79,7 +80,7 @@ use watch::Watching;
 /// Most gateways that go on with a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
 
-/// The plugin executor of one gateway.
+/// Plugins and stdio MCP servers of one gateway, behind their backends.
 pub struct Plugins {
     runtimes: Arc<Runtimes>,
     closing: Closing,
@@ -154,11 +155,6 @@ impl Plugins {
         self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(plugin)
     }
 
-    /// Changes whenever [`Plugins::offers`] answers otherwise than before.
-    pub fn offers_changed(&self) -> u64 {
-        self.preparing.known.changes()
-    }
-
     /// What is known of the plugin behind a primitive; `None` for one that needs none.
     pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
         let (plugin, _) = run_by(primitive)?;
@@ -167,83 +163,6 @@ impl Plugins {
             return Some(Availability::Impossible(reason));
         }
         Some(self.preparing.known.state(&plugin))
-    }
-
-    /// Lets the runtimes prepare the plugins of a new snapshot.
-    pub fn prepare(&self, primitives: &[&Primitive]) {
-        self.followings.replace(primitives);
-        self.preparing.begin(&self.runtimes, &self.closing.tasks, primitives);
-    }
-
-    /// Learns from now on when a resource changes, if its plugin watches.
-    pub fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following> {
-        let primitive = subscribed.primitive;
-        if !primitive.watched_by_runtime {
-            return None;
-        }
-        let (plugin, hints) = run_by(primitive)?;
-        let fleet = self.runtimes.get(&plugin.language)?.clone();
-        let known = self.preparing.known.clone();
-        let language = language_name(&plugin.language)?;
-        let fresh = primitive.risk_class() == RiskClass::High;
-        let place = Place { fleet, known, language, hints, fresh, closing: self.closing.clone() };
-        let following = self.followings.follow(plugin, place, &subscribed);
-        if following.is_none()
-            && let Some(count) = self.crowded.count()
-        {
-            tracing::warn!(
-                primitive = primitive.id,
-                count,
-                "clients are subscribed to more resources of plugins than are followed at a time, or to one with a URI above 4096 bytes: they are not told when this one changes"
-            );
-        }
-        following.map(|following| Box::new(following) as Following)
-    }
-
-    /// Runs a call on the plugin of its primitive.
-    pub async fn plugin(&self, plugin: &Plugin, execution: &Execution) -> Result<Output, Refusal> {
-        let primitive = &execution.call.entry.primitive;
-        self.run(execution, plugin_ref(primitive, plugin), primitive.id.clone(), None).await
-    }
-
-    /// Runs a call on a stdio MCP server in the sandbox.
-    pub async fn stdio(&self, target: &McpStdio, execution: &Execution) -> Result<Output, Refusal> {
-        let primitive = &execution.call.entry.primitive;
-        let (plugin, hints) = stdio_ref(primitive, target);
-        let server = &execution.call.server.message.name;
-        let name = pinned::package(server, primitive, target);
-        if let Some(fleet) = self.runtimes.get(&plugin.language) {
-            let upstream = Upstream { name: &name, place: &name, again: false };
-            let look = || {
-                let place = packages::Place {
-                    fleet: fleet.clone(),
-                    known: self.preparing.known.clone(),
-                    closing: self.closing.clone(),
-                };
-                let called_as = (server.clone(), primitive.id.clone());
-                Package::of((plugin.clone(), hints.clone()), place, called_as)
-            };
-            tokio::select! {
-                () = self.packages.enter(upstream, look) => {}
-                () = execution.call.cancelled() => return Err(Refusal::Cancelled),
-            }
-            // One that another gateway has begun was not refused there.
-            if execution.resume_state.is_none() && !self.packages.items.offers(server, primitive) {
-                // What the package lists no more is as unknown as what was never here (I-10).
-                return Err(Refusal::Unknown);
-            }
-        }
-        self.run(execution, (plugin, hints), target.tool.clone(), Some(name)).await
-    }
-
-    /// Returns when the tunnels of ended calls are closed.
-    pub async fn drained(&self) {
-        self.preparing.stop();
-        self.packages.clear();
-        self.followings.clear();
-        self.closing.tasks.close();
-        self.closing.tasks.wait().await;
-        self.closing.tasks.reopen();
     }
 
     async fn run(

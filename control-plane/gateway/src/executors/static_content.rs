@@ -2,13 +2,30 @@
 
 use asp_json::Json;
 use asp_proto::snapshot::Kind;
+use asp_proto::snapshot::runtime::Mode;
+use async_trait::async_trait;
 use serde_json::Value;
 
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
+use crate::executors::backend::{Backend, misplaced, mode};
+
+/// The backend of static content.
+pub struct StaticBackend;
+
+#[async_trait]
+impl Backend for StaticBackend {
+    async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
+        let Some(Mode::Static(content)) = mode(&execution.call.entry.primitive) else {
+            return Err(misplaced(execution));
+        };
+        execution.started().sent();
+        answer(&content.json, execution)
+    }
+}
 
 /// Answers with the content; `{{name}}` in a prompt's texts is replaced by the argument.
-pub fn run(content: &str, execution: &Execution) -> Result<Output, Refusal> {
+fn answer(content: &str, execution: &Execution) -> Result<Output, Refusal> {
     let items: Vec<Value> =
         serde_json::from_str(content).map_err(|e| Refusal::Internal(format!("static content: {e}")))?;
     let primitive = &execution.call.entry.primitive;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Answer, Fault, Service};
-use super::{Calls, asking, outcome};
+use super::{HostedBackend, asking, outcome};
 use crate::call::event::{Amount, Event};
 use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::call::started::Started;
@@ -69,7 +69,7 @@ impl<'a> Hosted<'a> {
     pub(super) fn new(
         service: &'a Service,
         execution: &'a Execution,
-        calls: &'a Calls,
+        calls: &'a HostedBackend,
         started: Started,
     ) -> Hosted<'a> {
         Hosted {

@@ -16,7 +16,7 @@ use reqwest::header::{
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use tokio::time::Instant;
 
-use super::Calls;
+use super::HostedBackend;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::execution::Execution;
@@ -76,7 +76,11 @@ pub(super) enum Fault {
 }
 
 impl Service {
-    pub(super) fn new(calls: &Calls, target: &ProxyCalls, execution: &Execution) -> Result<Service, Refusal> {
+    pub(super) fn new(
+        calls: &HostedBackend,
+        target: &ProxyCalls,
+        execution: &Execution,
+    ) -> Result<Service, Refusal> {
         let destination = calls
             .outbound
             .destination(&target.url, &execution.snapshot.upstreams, requested_by(&execution.call))
