@@ -1,4 +1,4 @@
-//! At most once: the guard of a backend that begins something which may have an effect.
+//! The guard of one attempt to run a call, by which a call is run at most once.
 //!
 //! Owns: the mark of a call that may have had an effect. A call that is lost with it ends as unknown unless a repetition is
 //! harmless; without it the call may be made again. Keeps true: the mark is set before anything leaves; a guard that is

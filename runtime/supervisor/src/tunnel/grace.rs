@@ -1,8 +1,8 @@
 //! Grace period of a worker for a call that was cancelled.
 //!
 //! Keeps true: only time in which the worker's messages could be read counts. While another call blocks the worker's
-//! stream, the grace is extended by `PATIENCE` at most; then that call is given up, and the worker has `CANCEL_GRACE` once
-//! more. Nothing that a worker or a gateway does extends it further.
+//! stream, the grace is extended by `PATIENCE` at most; then that call is given up, and the worker has `CANCEL_GRACE`
+//! once more. Nothing that a worker or a gateway does extends it further.
 
 use std::time::Duration;
 

@@ -28,6 +28,8 @@ struct Heard {
     says: Mutex<Option<(StatusCode, String)>>,
     /// The service takes no token.
     refuses: Mutex<bool>,
+    /// The token endpoint never answers.
+    stalls: Mutex<bool>,
 }
 
 impl Heard {
@@ -48,6 +50,9 @@ async fn issuer(
     headers: HeaderMap,
     body: String,
 ) -> (StatusCode, HeaderMap, String) {
+    if *heard.stalls.lock() {
+        return std::future::pending().await;
+    }
     let form = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
     let by = headers.get(AUTHORIZATION).map(|by| by.to_str().unwrap().to_owned()).unwrap_or_default();
     let mut forms = heard.forms.lock();
@@ -84,12 +89,17 @@ impl World {
 
     /// One whose lists of audiences name these primitives.
     async fn serving(auth: Option<Way>, told: Told, patterns: &[&str]) -> World {
+        World::running(Mutation::ReadOnly, auth, told, patterns).await
+    }
+
+    /// The same, with an `echo` that may have effects.
+    async fn running(mutation: Mutation, auth: Option<Way>, told: Told, patterns: &[&str]) -> World {
         let every = || patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         let heard = Arc::<Heard>::default();
         let router = axum::Router::new().route("/do", post(service)).route("/token", post(issuer));
         let origin = format!("http://{}", serve(router.with_state(heard.clone())).await);
         let mode = Mode::ProxyHttp(http_mapping("/do"));
-        let mut snapshot = with_runtime("echo", mode, Mutation::ReadOnly, &origin);
+        let mut snapshot = with_runtime("echo", mode, mutation, &origin);
         for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
             primitive.service_auth = Some(ServiceAuth { kind: auth.clone() });
         }
@@ -306,6 +316,19 @@ async fn an_issuer_that_fails_pauses_no_service() {
     *world.heard.says.lock() = None;
     let answer = world.call(&token_with_scopes("somebody-else", READ)).await;
     assert!(is_done(&answer), "{answer}");
+}
+
+/// Nothing was sent, so that its outcome is known although it may have effects.
+#[tokio::test]
+async fn a_call_whose_time_ends_before_its_proof_is_there_has_had_no_effect() {
+    let world = World::running(Mutation::NonIdempotent, exchanged(), Told::default(), &["*"]).await;
+    *world.heard.stalls.lock() = true;
+    let deadline = now() * 1000 + 1500;
+    let params = json!({"name": "echo", "arguments": {"message": "m"}});
+    let call = Modern::new("demo", &token_with_scopes("alice", READ), "tools/call", params);
+    let answer = call.with("x-deadline-ms", &deadline.to_string()).send(&world.fixture).await.json();
+    assert_eq!(answer["error"]["data"]["reason"], "deadline", "{answer}");
+    assert_eq!(world.calls(), 0);
 }
 
 const READ: &str = "crm:read";
