@@ -143,8 +143,8 @@ impl Tunnel {
         let mut tunnel = Tunnel::of(lease, stream);
         tunnel.started = started;
         let allocation = match decided {
-            Ok(Decided::Allocated(allocation)) => allocation,
-            Ok(Decided::Answered(answer)) => {
+            Ok(PlaceDecision::Allocated(allocation)) => allocation,
+            Ok(PlaceDecision::Answered(answer)) => {
                 runtime.heard(None);
                 tunnel.answer = Some(answer);
                 return Ok((tunnel, None));
@@ -287,21 +287,24 @@ enum Undecided {
     Lost(Status),
 }
 
-/// What a request for a place gave.
-enum Decided {
+/// The answer to a request for a place.
+enum PlaceDecision {
     Allocated(Allocation),
     /// The work that came with it is done, and this is the result.
     Answered(ppp_server_frame::Payload),
 }
 
 /// Asks for a place.
-async fn allocate(stream: &mut TunnelStream, request: &AllocateWorkerRequest) -> Result<Decided, Undecided> {
+async fn allocate(
+    stream: &mut TunnelStream,
+    request: &AllocateWorkerRequest,
+) -> Result<PlaceDecision, Undecided> {
     stream.send(packed(request)).await.map_err(Undecided::Lost)?;
     match stream.next().await {
         Arrived::Allocated(answer) => {
-            admission::read(answer).map(Decided::Allocated).map_err(Undecided::Rejected)
+            admission::read(answer).map(PlaceDecision::Allocated).map_err(Undecided::Rejected)
         }
-        Arrived::Last(answer @ ppp_server_frame::Payload::Ppp(_)) => Ok(Decided::Answered(answer)),
+        Arrived::Last(answer @ ppp_server_frame::Payload::Ppp(_)) => Ok(PlaceDecision::Answered(answer)),
         Arrived::End(status) => {
             Err(Undecided::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
         }
