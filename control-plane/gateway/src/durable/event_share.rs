@@ -16,8 +16,9 @@ use tokio::time::Instant;
 const BLOCK: usize = 1 << 20;
 /// Maximum blocks that calls of one org write within the time for which they are kept; at most twice as much is there.
 const BLOCKS: u32 = 64;
-/// Blocks beyond which an org counts as large. An org that writes little takes fewer, even if its calls are at many gateways.
-const LARGE_BEYOND: u64 = 16;
+/// Blocks within the window beyond which an org counts as large. An org that writes little takes fewer, even if its calls are at
+/// many gateways.
+const LARGE_BEYOND: u32 = 16;
 /// The budget of all orgs together. No org has such a name.
 const ALL: &str = "\u{0}all";
 /// The budget of all large orgs together, three quarters of that of all.
@@ -36,8 +37,8 @@ pub(super) struct EventShares {
 struct Share {
     /// Bytes that were taken and not written.
     left: usize,
-    /// Whether the org is large.
-    is_large: bool,
+    /// Time until which the org counts as large.
+    large_until: Option<Instant>,
     /// The last block was taken, or refused.
     asked_at: Instant,
     paused_until: Option<Instant>,
@@ -70,8 +71,9 @@ impl EventShares {
 
     /// The budgets of several orgs that bound this one too.
     fn common(&self, org: &str) -> &'static [&'static str] {
-        let is_large = self.shares.lock().get(org).is_some_and(|share| share.is_large);
-        if is_large { &[LARGE, ALL] } else { &[ALL] }
+        let now = Instant::now();
+        let large_until = self.shares.lock().get(org).and_then(|share| share.large_until);
+        if large_until.is_some_and(|until| now < until) { &[LARGE, ALL] } else { &[ALL] }
     }
 
     async fn take_of(&self, budget: &str, bytes: usize) -> Result<(), Instant> {
@@ -94,7 +96,7 @@ impl EventShares {
             shares.retain(|_, other| now < other.asked_at + self.window);
         }
         let none =
-            || Share { left: 0, is_large: false, asked_at: now, paused_until: None, turns: Arc::default() };
+            || Share { left: 0, large_until: None, asked_at: now, paused_until: None, turns: Arc::default() };
         shares.entry(budget.to_owned()).or_insert_with(none).turns.clone()
     }
 
@@ -114,31 +116,57 @@ impl EventShares {
     }
 
     async fn take_block(&self, budget: &str) {
-        let blocks = match budget {
-            ALL => self.blocks_of_all,
-            LARGE => (self.blocks_of_all - self.blocks_of_all / 4).max(1),
-            _ => BLOCKS,
-        };
-        let bucket = Bucket {
-            key: format!("{budget}\u{0}events"),
-            capacity: u64::from(blocks),
-            refill_per_second: f64::from(blocks) / self.window.as_secs_f64(),
-        };
-        let taken = self.counters.take(budget, &[bucket]).await;
+        let drawn = self.draw(budget).await;
         let now = Instant::now();
         let mut shares = self.shares.lock();
         // Else it is long past its time.
         let Some(share) = shares.get_mut(budget) else { return };
         share.asked_at = now;
-        match taken {
-            Ok(DrawOutcome::Granted { remaining }) => {
+        match drawn {
+            Some(is_beyond_little) => {
                 share.left += BLOCK;
-                share.is_large = u64::from(blocks).saturating_sub(remaining) > LARGE_BEYOND;
                 share.paused_until = None;
+                if is_beyond_little {
+                    share.large_until = Some(now + self.window);
+                }
             }
             // A call that begins again writes all that it has: not before there is much of the budget again.
-            Ok(DrawOutcome::Denied { .. }) | Err(_) => share.paused_until = Some(now + self.window),
+            None => share.paused_until = Some(now + self.window),
         }
+    }
+
+    /// Draws a block; returns whether an org draws more than one that writes little, or `None` if there is no block.
+    async fn draw(&self, budget: &str) -> Option<bool> {
+        let blocks = match budget {
+            ALL => self.blocks_of_all,
+            LARGE => (self.blocks_of_all - self.blocks_of_all / 4).max(1),
+            _ => BLOCKS,
+        };
+        let whole = self.bucket(format!("{budget}\u{0}events"), blocks);
+        if matches!(budget, ALL | LARGE) {
+            return self.draw_from(budget, &[whole]).await.is_ok().then_some(false);
+        }
+        // An org that writes evenly never empties its budget, and all the same uses up that of one that writes little.
+        let little = self.bucket(format!("{budget}\u{0}events\u{0}little"), LARGE_BEYOND);
+        match self.draw_from(budget, &[whole.clone(), little]).await {
+            Ok(()) => Some(false),
+            Err(Some(1)) => self.draw_from(budget, &[whole]).await.is_ok().then_some(true),
+            Err(_) => None,
+        }
+    }
+
+    /// Draws from all of the buckets or from none; `Err`: the place of one that is empty, where that is known.
+    async fn draw_from(&self, budget: &str, buckets: &[Bucket]) -> Result<(), Option<usize>> {
+        match self.counters.take(budget, buckets).await {
+            Ok(DrawOutcome::Granted { .. }) => Ok(()),
+            Ok(DrawOutcome::Denied { index, .. }) => Err(Some(index)),
+            Err(_) => Err(None),
+        }
+    }
+
+    fn bucket(&self, key: String, blocks: u32) -> Bucket {
+        let refill_per_second = f64::from(blocks) / self.window.as_secs_f64();
+        Bucket { key, capacity: u64::from(blocks), refill_per_second }
     }
 
     /// Gives back what was taken and not written.
@@ -241,6 +269,22 @@ mod tests {
         tokio::time::advance(WINDOW).await;
         assert_eq!(one.take("smallest", 1).await, Ok(()));
         assert_eq!(other.take("larger", MAX_BYTES).await, Ok(()));
+    }
+
+    /// Orgs that write evenly have as much again at any time as they have just written.
+    #[tokio::test(start_paused = true)]
+    async fn orgs_that_write_much_evenly_are_large_and_leave_a_part_to_the_others() {
+        let of_all = 256 * BLOCK as u64;
+        let shares = EventShares::within(WINDOW, of_all, Arc::new(MemoryCounters::default()));
+        let mut written = 0;
+        for step in 0..200 {
+            for org in ["one", "two", "three"] {
+                written += usize::from(shares.take(org, BLOCK).await.is_ok());
+            }
+            assert_eq!(shares.take("small", 1).await, Ok(()), "step {step}");
+            tokio::time::advance(WINDOW / 60).await;
+        }
+        assert!(written > 300, "they have most of it: {written}");
     }
 
     /// A block that is not used up is left for other orgs.
