@@ -24,6 +24,9 @@ const ALL: &str = "\u{0}all";
 /// The budget of all large orgs together, three quarters of that of all.
 const LARGE: &str = "\u{0}large";
 
+/// Budgets of several orgs that bound one of them.
+pub(super) type CommonBudgets = &'static [&'static str];
+
 /// The budgets of orgs, as far as this gateway has taken them.
 pub(super) struct EventShares {
     counters: Arc<dyn Counters>,
@@ -55,8 +58,9 @@ impl EventShares {
         EventShares { counters, window, blocks_of_all, shares: Mutex::default() }
     }
 
-    /// Takes so many bytes of an org's budget, and of those of several orgs; `Err`: there are no more before that moment.
-    pub(super) async fn take(&self, org: &str, bytes: usize) -> Result<(), Instant> {
+    /// Takes so many bytes of an org's budget, and of those of several orgs, which it returns; `Err`: there are no more before that
+    /// moment.
+    pub(super) async fn take(&self, org: &str, bytes: usize) -> Result<CommonBudgets, Instant> {
         self.take_of(org, bytes).await?;
         let common = self.common(org);
         for (before, budget) in common.iter().enumerate() {
@@ -66,11 +70,11 @@ impl EventShares {
                 return Err(until);
             }
         }
-        Ok(())
+        Ok(common)
     }
 
     /// The budgets of several orgs that bound this one too.
-    fn common(&self, org: &str) -> &'static [&'static str] {
+    fn common(&self, org: &str) -> CommonBudgets {
         let now = Instant::now();
         let large_until = self.shares.lock().get(org).and_then(|share| share.large_until);
         if large_until.is_some_and(|until| now < until) { &[LARGE, ALL] } else { &[ALL] }
@@ -169,10 +173,10 @@ impl EventShares {
         Bucket { key, capacity: u64::from(blocks), refill_per_second }
     }
 
-    /// Gives back what was taken and not written.
-    pub(super) fn give_back(&self, org: &str, bytes: usize) {
+    /// Gives back what was taken of an org's budget and of those `common` ones, and not written.
+    pub(super) fn give_back(&self, org: &str, bytes: usize, common: CommonBudgets) {
         self.put_back(org, bytes);
-        self.common(org).iter().for_each(|budget| self.put_back(budget, bytes));
+        common.iter().for_each(|budget| self.put_back(budget, bytes));
     }
 
     fn put_back(&self, budget: &str, bytes: usize) {
@@ -197,17 +201,23 @@ mod tests {
     /// More than the orgs of a test write, where the bound of all is not what is tried.
     const PLENTY: u64 = 1 << 30;
 
+    impl EventShares {
+        async fn takes(&self, org: &str, bytes: usize) -> Result<(), Instant> {
+            self.take(org, bytes).await.map(|_| ())
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_org_fills_its_own_budget_and_has_it_again_later() {
         let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
         let free_at = Instant::now() + WINDOW;
-        assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
-        assert_eq!(shares.take("acme", 1).await, Err(free_at));
-        assert_eq!(shares.take("other", MAX_BYTES).await, Ok(()));
-        assert_eq!(shares.take("other", 1).await, Err(free_at));
+        assert_eq!(shares.takes("acme", MAX_BYTES).await, Ok(()));
+        assert_eq!(shares.takes("acme", 1).await, Err(free_at));
+        assert_eq!(shares.takes("other", MAX_BYTES).await, Ok(()));
+        assert_eq!(shares.takes("other", 1).await, Err(free_at));
         tokio::time::advance(WINDOW).await;
-        assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
-        assert_eq!(shares.take("third", 1).await, Ok(()));
+        assert_eq!(shares.takes("acme", MAX_BYTES).await, Ok(()));
+        assert_eq!(shares.takes("third", 1).await, Ok(()));
         let mut known: Vec<String> = shares.shares.lock().keys().cloned().collect();
         known.sort_unstable();
         assert_eq!(known, [ALL, LARGE, "acme", "third"], "what is past is forgotten");
@@ -233,7 +243,7 @@ mod tests {
     async fn calls_that_write_at_once_take_one_block() {
         let counters = Arc::new(Slow::default());
         let shares = EventShares::within(WINDOW, PLENTY, counters.clone());
-        let taken = join_all((0..2 * BLOCKS).map(|_| shares.take("acme", 1))).await;
+        let taken = join_all((0..2 * BLOCKS).map(|_| shares.takes("acme", 1))).await;
         assert!(taken.iter().all(Result::is_ok));
         assert_eq!(counters.asked.load(Ordering::SeqCst), 2, "a block of the org's, and one of all orgs'");
     }
@@ -242,13 +252,13 @@ mod tests {
     async fn all_gateways_fill_one_budget() {
         let counters = Arc::new(MemoryCounters::default());
         let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, PLENTY, counters.clone()));
-        assert_eq!(one.take("acme", MAX_BYTES - BLOCK).await, Ok(()));
-        assert_eq!(other.take("acme", BLOCK - 1).await, Ok(()), "what is left");
-        assert_eq!(other.take("acme", 1).await, Ok(()), "of its block");
+        assert_eq!(one.takes("acme", MAX_BYTES - BLOCK).await, Ok(()));
+        assert_eq!(other.takes("acme", BLOCK - 1).await, Ok(()), "what is left");
+        assert_eq!(other.takes("acme", 1).await, Ok(()), "of its block");
         for gateway in [&one, &other] {
-            assert!(gateway.take("acme", 1).await.is_err());
+            assert!(gateway.takes("acme", 1).await.is_err());
         }
-        assert_eq!(other.take("globex", MAX_BYTES).await, Ok(()), "another org has its own");
+        assert_eq!(other.takes("globex", MAX_BYTES).await, Ok(()), "another org has its own");
     }
 
     /// Invariant I-4: of 128 blocks at once, large orgs have 96.
@@ -257,18 +267,18 @@ mod tests {
         let counters = Arc::new(MemoryCounters::default());
         let of_all = 256 * BLOCK as u64;
         let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, of_all, counters.clone()));
-        assert_eq!(one.take("large", MAX_BYTES).await, Ok(()));
-        assert_eq!(other.take("larger", 32 * BLOCK).await, Ok(()), "what is left for large ones");
+        assert_eq!(one.takes("large", MAX_BYTES).await, Ok(()));
+        assert_eq!(other.takes("larger", 32 * BLOCK).await, Ok(()), "what is left for large ones");
         let free_at = Instant::now() + WINDOW;
-        assert_eq!(other.take("larger", BLOCK).await, Err(free_at), "all large ones have used up theirs");
-        assert_eq!(one.take("small", 16 * BLOCK).await, Ok(()));
-        assert_eq!(other.take("smaller", 16 * BLOCK).await, Ok(()));
+        assert_eq!(other.takes("larger", BLOCK).await, Err(free_at), "all large ones have used up theirs");
+        assert_eq!(one.takes("small", 16 * BLOCK).await, Ok(()));
+        assert_eq!(other.takes("smaller", 16 * BLOCK).await, Ok(()));
         for gateway in [&one, &other] {
-            assert_eq!(gateway.take("smallest", 1).await, Err(free_at), "all have used up theirs");
+            assert_eq!(gateway.takes("smallest", 1).await, Err(free_at), "all have used up theirs");
         }
         tokio::time::advance(WINDOW).await;
-        assert_eq!(one.take("smallest", 1).await, Ok(()));
-        assert_eq!(other.take("larger", MAX_BYTES).await, Ok(()));
+        assert_eq!(one.takes("smallest", 1).await, Ok(()));
+        assert_eq!(other.takes("larger", MAX_BYTES).await, Ok(()));
     }
 
     /// Orgs that write evenly have as much again at any time as they have just written.
@@ -279,9 +289,9 @@ mod tests {
         let mut written = 0;
         for step in 0..200 {
             for org in ["one", "two", "three"] {
-                written += usize::from(shares.take(org, BLOCK).await.is_ok());
+                written += usize::from(shares.takes(org, BLOCK).await.is_ok());
             }
-            assert_eq!(shares.take("small", 1).await, Ok(()), "step {step}");
+            assert_eq!(shares.takes("small", 1).await, Ok(()), "step {step}");
             tokio::time::advance(WINDOW / 60).await;
         }
         assert!(written > 300, "they have most of it: {written}");
@@ -292,23 +302,31 @@ mod tests {
     async fn orgs_that_write_little_take_little_of_the_budget_of_all() {
         let shares = EventShares::within(WINDOW, 2 * BLOCK as u64, Arc::new(MemoryCounters::default()));
         for org in 0..1_000 {
-            assert_eq!(shares.take(&format!("org-{org}"), 1_000).await, Ok(()), "org {org}");
+            assert_eq!(shares.takes(&format!("org-{org}"), 1_000).await, Ok(()), "org {org}");
         }
-        assert!(shares.take("another", BLOCK).await.is_err());
+        assert!(shares.takes("another", BLOCK).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_a_store_did_not_take_counts_for_nothing() {
         let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
         for _ in 0..100 {
-            assert_eq!(
-                shares.take("acme", MAX_BYTES).await,
-                Ok(()),
-                "as often as the store is asked in vain"
-            );
-            shares.give_back("acme", MAX_BYTES);
+            // As often as the store is asked in vain.
+            let common = shares.take("acme", MAX_BYTES).await.unwrap();
+            shares.give_back("acme", MAX_BYTES, common);
         }
-        assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
-        assert!(shares.take("acme", 1).await.is_err());
+        assert_eq!(shares.takes("acme", MAX_BYTES).await, Ok(()));
+        assert!(shares.takes("acme", 1).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_taken_before_an_org_was_large_is_given_back_to_no_budget_of_large_ones() {
+        let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
+        let little = LARGE_BEYOND as usize * BLOCK;
+        let common = shares.take("acme", little).await.unwrap();
+        assert_eq!(shares.take("acme", BLOCK).await, Ok([LARGE, ALL].as_slice()));
+        shares.give_back("acme", little, common);
+        let left = |budget: &str| shares.shares.lock()[budget].left;
+        assert_eq!([ALL, LARGE, "acme"].map(left), [little, 0, little]);
     }
 }

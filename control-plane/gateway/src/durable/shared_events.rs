@@ -278,10 +278,13 @@ impl SharedEvents {
         let batch = Batch { log, first, entries: &entries, anew: writing.anew, open: &open, pinned: &pinned };
         let due = if writing.anew { 0 } else { writing.kept.due() };
         let (org, bytes) = (&writing.call.caller.org, batch.bytes() + due);
-        if let Err(until) = self.shares.take(org, bytes).await {
-            tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "the calls of an org, or of all orgs, say more than gateways share: what this one says is told by this gateway alone for a while");
-            return Ok(Wrote::Paused(until));
-        }
+        let common = match self.shares.take(org, bytes).await {
+            Ok(common) => common,
+            Err(until) => {
+                tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "the calls of an org, or of all orgs, say more than gateways share: what this one says is told by this gateway alone for a while");
+                return Ok(Wrote::Paused(until));
+            }
+        };
         let id = writing.call.id.into_bytes();
         let appended = {
             // Err: closed, which nobody does.
@@ -289,7 +292,7 @@ impl SharedEvents {
             self.outbox.append(id, self.owner, batch, KEEP).await
         };
         if !matches!(appended, Ok(AppendOutcome::Stored)) {
-            self.shares.give_back(org, bytes);
+            self.shares.give_back(org, bytes, common);
         }
         let appended = appended?;
         self.noted(Ok(()));
