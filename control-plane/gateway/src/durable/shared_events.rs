@@ -140,15 +140,20 @@ impl KeptBytes {
     }
 
     /// Bytes to count again, because the next write keeps them for longer than they were counted for.
-    fn due(&self) -> usize {
-        if self.counted_at.elapsed() < KEEP { 0 } else { self.bytes }
+    fn due(&self, now: Instant) -> usize {
+        if self.is_due(now) { self.bytes } else { 0 }
     }
 
-    /// Notes a write of `written` bytes, with which the due ones were counted. The store keeps no more than the newest entries.
-    fn has_stored(&mut self, written: usize, anew: bool) {
+    fn is_due(&self, now: Instant) -> bool {
+        now.duration_since(self.counted_at) >= KEEP
+    }
+
+    /// Notes a write of `written` bytes, with which those that were due at `counted_at` were counted. The store keeps no more than the
+    /// newest entries.
+    fn has_stored(&mut self, written: usize, anew: bool, counted_at: Instant) {
         let before = if anew { 0 } else { self.bytes };
-        if anew || self.counted_at.elapsed() >= KEEP {
-            self.counted_at = Instant::now();
+        if anew || self.is_due(counted_at) {
+            self.counted_at = counted_at;
         }
         self.bytes = before.saturating_add(written).min(MAX_BYTES);
     }
@@ -276,7 +281,8 @@ impl SharedEvents {
         let open = writing.call.questions.open_numbers();
         let pinned = if writing.anew { self.asked_before(writing, first) } else { Vec::new() };
         let batch = Batch { log, first, entries: &entries, anew: writing.anew, open: &open, pinned: &pinned };
-        let due = if writing.anew { 0 } else { writing.kept.due() };
+        let counted_at = Instant::now();
+        let due = if writing.anew { 0 } else { writing.kept.due(counted_at) };
         let (org, bytes) = (&writing.call.caller.org, batch.bytes() + due);
         let common = match self.shares.take(org, bytes).await {
             Ok(common) => common,
@@ -298,7 +304,7 @@ impl SharedEvents {
         self.noted(Ok(()));
         match appended {
             AppendOutcome::Stored => {
-                writing.kept.has_stored(bytes - due, writing.anew);
+                writing.kept.has_stored(bytes - due, writing.anew, counted_at);
                 writing.has_stored(count);
             }
             AppendOutcome::Missing => writing.begin_again(),
@@ -435,19 +441,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_long_call_keeps_is_counted_again_and_no_more_than_there_can_be() {
         let mut kept = KeptBytes::none();
-        kept.has_stored(700, true);
+        let now = Instant::now;
+        kept.has_stored(700, true, now());
         tokio::time::advance(KEEP / 2).await;
-        kept.has_stored(300, false);
-        assert_eq!(kept.due(), 0, "counted for so long");
+        kept.has_stored(300, false, now());
+        assert_eq!(kept.due(now()), 0, "counted for so long");
+        let before = now();
         tokio::time::advance(KEEP / 2).await;
-        assert_eq!(kept.due(), 1_000);
-        kept.has_stored(0, false);
-        assert_eq!(kept.due(), 0);
-        kept.has_stored(2 * MAX_BYTES, false);
+        kept.has_stored(0, false, before);
+        assert_eq!(kept.due(now()), 1_000, "they became due while the store took its time");
+        kept.has_stored(0, false, now());
+        assert_eq!(kept.due(now()), 0);
+        kept.has_stored(2 * MAX_BYTES, false, now());
         tokio::time::advance(KEEP).await;
-        assert_eq!(kept.due(), MAX_BYTES);
-        kept.has_stored(5, true);
+        assert_eq!(kept.due(now()), MAX_BYTES);
+        kept.has_stored(5, true, now());
         tokio::time::advance(KEEP).await;
-        assert_eq!(kept.due(), 5, "what was there is replaced");
+        assert_eq!(kept.due(now()), 5, "what was there is replaced");
     }
 }
