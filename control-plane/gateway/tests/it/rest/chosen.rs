@@ -275,12 +275,18 @@ impl Faults for Slow {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_quick_call_is_answered_with_its_result_however_long_its_end_is_stored() {
+/// A gateway whose store of calls takes its time.
+async fn slow() -> Fixture {
     let base = Fixture::new();
     let records = Arc::new(FaultyRecords(Slow(base.active.clone())));
-    let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
+    let fixture = base.with_stores(snapshot(), |stores| stores.active = records);
     fixture.gateway.pipeline.internals().active.renew().await.unwrap();
+    fixture
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quick_call_is_answered_with_its_result_however_long_its_end_is_stored() {
+    let fixture = slow().await;
     let put = |id: &str, delay_ms: u32| {
         let call = Rest::at(&fixture, &format!("/demo/rest/tools/count/calls/{id}"));
         async move { call.put(&json!({"to": 1, "delayMs": delay_ms})).await }
@@ -288,6 +294,19 @@ async fn a_quick_call_is_answered_with_its_result_however_long_its_end_is_stored
     let [quick, long] = [put("quick", 10).await, put("long", 5_000).await];
     assert_eq!((quick.status, &quick.json()["status"]), (StatusCode::CREATED, &json!("success")));
     assert_eq!((long.status, &long.json()["status"]), (StatusCode::CREATED, &json!("running")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_put_again_while_its_end_is_stored_is_answered_with_its_result() {
+    let fixture = slow().await;
+    let call = Rest::at(&fixture, "/demo/rest/tools/count/calls/1");
+    let arguments = json!({"to": 1, "delayMs": 1_000});
+    let first = call.put(&arguments).await;
+    assert_eq!((first.status, &first.json()["status"]), (StatusCode::CREATED, &json!("running")));
+    // The first answer took 50 ms, and its end is being stored from 1,000 ms to 1,100 ms.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let again = call.put(&arguments).await;
+    assert_eq!((again.status, &again.json()["status"]), (StatusCode::OK, &json!("success")));
 }
 
 /// I-3: it waits for the key of another one, and its time is over before it gets that.
