@@ -91,7 +91,7 @@ impl CallRegistry {
             // Not under the lock: an output may be large.
             let bytes = held_bytes(&kept);
             let mut table = self.table.lock();
-            if let Some(entry) = table.running.remove(&call.id) {
+            if let Some(entry) = table.entered(call).map(hash_map::OccupiedEntry::remove) {
                 table.keep(entry, bytes);
             }
         }
@@ -100,11 +100,8 @@ impl CallRegistry {
     /// Most calls: nobody was told of it, so that nobody can come back. Else the call.
     fn end_unpromised(&self, call: &Call) -> Option<Arc<Call>> {
         let mut table = self.table.lock();
-        let hash_map::Entry::Occupied(entry) = table.running.entry(call.id) else { return None };
-        // Another run of the same call may have come here since: of one that this gateway had lost.
-        let is_it = std::ptr::eq(entry.get().call.as_ref(), call);
+        let entry = table.entered(call)?;
         match entry.get().promised {
-            _ if !is_it => None,
             Some(_) if call.void().is_none() => Some(entry.get().call.clone()),
             _ => {
                 entry.remove();
@@ -152,6 +149,14 @@ impl Table {
     fn find(&self, id: Uuid) -> Option<&Entry> {
         let entry = self.running.get(&id).or_else(|| self.ended.get(id.as_bytes()))?;
         entry.call.void().is_none().then_some(entry)
+    }
+
+    /// The entry of this run of the call. Another one may have come here since: of a call that this gateway had lost.
+    fn entered(&mut self, call: &Call) -> Option<hash_map::OccupiedEntry<'_, Uuid, Entry>> {
+        match self.running.entry(call.id) {
+            hash_map::Entry::Occupied(entry) if std::ptr::eq(entry.get().call.as_ref(), call) => Some(entry),
+            _ => None,
+        }
     }
 
     /// False where the call does not run.
