@@ -175,6 +175,8 @@ impl Pipeline {
         }
         // A call that was never begun has no record: its id is not free again.
         call.enter(State::Working);
+        // Its gateway has stored its end, and what it said: this one has nothing to store of it.
+        call.ownership.tells();
         call.finish(outcome);
         let call = Arc::new(call);
         if is_known {

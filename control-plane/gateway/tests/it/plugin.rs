@@ -27,6 +27,8 @@ mod changes;
 mod completing;
 #[path = "plugin/conversations.rs"]
 mod conversations;
+#[path = "plugin/ended.rs"]
+mod ended;
 #[path = "plugin/exchanged.rs"]
 mod exchanged;
 #[path = "plugin/figures.rs"]
