@@ -135,8 +135,9 @@ struct KeptBytes {
 }
 
 impl KeptBytes {
-    fn none() -> KeptBytes {
-        KeptBytes { bytes: 0, counted_at: Instant::now() }
+    /// `bytes` are there before the first write: of a call that was taken over, what its gateway of before wrote and counted.
+    fn of(bytes: usize) -> KeptBytes {
+        KeptBytes { bytes: bytes.min(MAX_BYTES), counted_at: Instant::now() }
     }
 
     /// Bytes to count again, because the next write keeps them for longer than they were counted for.
@@ -227,7 +228,8 @@ impl SharedEvents {
         let reader = call.events.reader_from(written.next());
         let anew = written.next() == 0;
         let log = call.events.stream();
-        let (held, kept) = (Vec::new(), KeptBytes::none());
+        let kept = KeptBytes::of(if anew { 0 } else { call.events.held_bytes() });
+        let held = Vec::new();
         let mut writing = Writing { call, written, reader, log, is_told_alone: false, held, anew, kept };
         let mut failures = 0;
         loop {
@@ -440,8 +442,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_long_call_keeps_is_counted_again_and_no_more_than_there_can_be() {
-        let mut kept = KeptBytes::none();
+        let mut kept = KeptBytes::of(2 * MAX_BYTES);
         let now = Instant::now;
+        assert_eq!(kept.due(now()), 0, "counted by the gateway of before");
+        tokio::time::advance(KEEP).await;
+        assert_eq!(kept.due(now()), MAX_BYTES, "and no longer than for so long");
         kept.has_stored(700, true, now());
         tokio::time::advance(KEEP / 2).await;
         kept.has_stored(300, false, now());

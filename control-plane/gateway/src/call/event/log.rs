@@ -166,7 +166,7 @@ impl EventLog {
     }
 
     /// What its events hold in bytes, also those that are folded.
-    pub(in crate::call) fn held_bytes(&self) -> usize {
+    pub(crate) fn held_bytes(&self) -> usize {
         let inner = self.inner.lock();
         inner.events.iter().chain(inner.folded.events()).map(|logged| logged.event.held_bytes()).sum()
     }
