@@ -93,7 +93,7 @@ async fn take(gateway: &Gateway, session: &Session, message: &Message) {
     // What is of nothing here either is of nothing any more.
     while let Err(fault) = legacy::told(gateway, session, message).await {
         if fault == InputFault::TooLarge || Instant::now() >= until {
-            tracing::warn!(%fault, "an answer that a client sent to another gateway is lost: its call waits for it until its time is over");
+            tracing::warn!(%fault, "an answer or a cancel that a client sent to another gateway is lost: its call goes on without it, and an answer is waited for until the call's time is over");
             return;
         }
         tokio::time::sleep(TRY_EVERY).await;
