@@ -24,6 +24,8 @@ mod asking;
 mod bodies;
 #[path = "proxy/bounds.rs"]
 mod bounds;
+#[path = "proxy/broken_streams.rs"]
+mod broken_streams;
 #[path = "proxy/completing.rs"]
 mod completing;
 #[path = "proxy/drift.rs"]

@@ -460,46 +460,6 @@ async fn with_two_calls_in_a_session_nobody_is_asked_outside_of_them() {
     assert_eq!(heard.borrow().iter().filter(|message| message["method"] == "initialize").count(), 1);
 }
 
-/// A stream that breaks off before the result is gone on with from its last event.
-#[tokio::test]
-async fn a_stream_that_breaks_off_is_gone_on_with() {
-    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-    let seen = asked.clone();
-    let router = axum::Router::new().fallback(async move |request: Request| {
-        let events = |text: String| ([("content-type", "text/event-stream")], text).into_response();
-        if let Some(after) = request.headers().get("last-event-id") {
-            let after = after.to_str().unwrap().to_owned();
-            seen.lock().push(after.clone());
-            if seen.lock().len() == 1 {
-                return StatusCode::BAD_GATEWAY.into_response();
-            }
-            let id = after.split('-').next().unwrap().to_owned();
-            let result = json!({"content": [], "structuredContent": {"ok": true}});
-            return events(format!(
-                "id: {id}-2\ndata: {}\n\n",
-                json!({"jsonrpc": "2.0", "id": id.parse::<u64>().unwrap(), "result": result})
-            ));
-        }
-        if request.method() == "GET" {
-            return StatusCode::METHOD_NOT_ALLOWED.into_response();
-        }
-        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
-        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-        match message["method"].as_str() {
-            Some("initialize") => {
-                let result = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
-                let body = axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
-                ([("mcp-session-id", "s1")], body).into_response()
-            }
-            Some("tools/call") => events(format!("id: {}-1\nretry: 10\ndata:\n\n", message["id"])),
-            _ => StatusCode::ACCEPTED.into_response(),
-        }
-    });
-    let answer = echo(&fixture(serve(router).await), "m").await;
-    assert_eq!(answer["result"]["structuredContent"], json!({"ok": true}), "{answer}");
-    assert_eq!(asked.lock().len(), 2, "a server that fails for a moment is asked again");
-}
-
 #[tokio::test]
 async fn calls_without_a_session_have_one_upstream_each_while_they_run() {
     let (address, heard) = upstream(|mut talk| {

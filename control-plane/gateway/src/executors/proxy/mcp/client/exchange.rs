@@ -4,6 +4,7 @@
 //! for a bounded time, unless it waits for our client; a stream that ends before its result is gone on with where the
 //! server has said from where.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ pub(super) async fn answered(
             return Err(broken);
         }
         let pause = pause.unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY);
-        let response = further(client, at, &id, pause).await?;
+        let response = asks.beside(further(client, at, &id, pause)).await?;
         messages = messages.go_on(response)?;
         place = Some(id);
     }
@@ -174,6 +175,17 @@ impl Asks {
             None => refused("no call is under way that this belongs to"),
         };
         self.open.wait_for(id, async move { reply(&client, &at, &to, at_once).await });
+    }
+
+    /// Waits for something else, and delivers answers until then: an upstream may say nothing before it has them.
+    async fn beside<T>(&mut self, other: impl Future<Output = T>) -> T {
+        let mut other = pin!(other);
+        loop {
+            tokio::select! {
+                done = &mut other => return done,
+                () = self.next(), if !self.is_empty() => {}
+            }
+        }
     }
 
     /// Waits until one more is answered.
