@@ -21,7 +21,7 @@ use mcp::McpArgs;
 use plugin::PluginCommand;
 use policy::PolicyArgs;
 
-/// The Agentic Server Platform: a gateway for MCP.
+/// The Agentic Server Platform: a gateway for MCP
 #[derive(Debug, Parser)]
 #[command(
     name = "asp",
@@ -29,11 +29,11 @@ use policy::PolicyArgs;
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  asp plugin new greet --language python mine   a server with one tool that works
-  asp dev mine                                  serves it on this machine, and follows every change
-  asp lint mine                                 every fault of its files
-  asp serve --dev --primitives mine             control plane and gateway on this machine
-  asp token --org acme --user alice             a token to call it with"
+  asp plugin new greet --language python mine   creates a server with one working tool
+  asp dev mine                                  serves it on this machine and applies every change
+  asp lint mine                                 reports every fault in its files
+  asp serve --dev --primitives mine             runs control plane and gateway on this machine
+  asp token --org acme --user alice             mints a token to call it with"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -42,11 +42,11 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serves a directory of primitives on this machine and follows every change of specs and code
+    /// Serves a directory of primitives on this machine and applies every change to specs and code
     Dev(DevArgs),
     /// Runs the control plane, the gateway, or both
     Serve(ServeArgs),
-    /// Mints a token from the development issuer and prints it alone
+    /// Mints a token from the development issuer and prints only the token
     Token(TokenArgs),
     /// Logs an admin in at the company's issuer (ASP_ADMIN_URL)
     Login(LoginArgs),
@@ -58,24 +58,24 @@ pub enum Command {
     Apply(ApplyArgs),
     /// Compares a directory of primitives with the control plane
     Diff(DiffArgs),
-    /// Brings what another MCP server lists into a directory of primitives
+    /// Imports an MCP server's tools, or an OpenAPI document, into a directory of primitives
     Import(ImportArgs),
-    /// Shows the published snapshot and who has it
+    /// Shows the published snapshot and which edges and gateways have it
     Status(StatusArgs),
-    /// Says which rule decides about a call
+    /// Shows which rule decides a call
     Explain(ExplainArgs),
-    /// Shows or changes what an org may reach and who of it may call what
+    /// Shows or changes which servers an org can reach and who in it may call what
     Policy(PolicyArgs),
     /// Shows or replaces the rate limits of an org
     Limits(LimitsArgs),
     /// Revokes a token, a user or an org
     Revoke(RevokeArgs),
-    /// Lists, makes and takes away what machines of an org call with
+    /// Manages the keys and certificates that an org's machines call with
     #[command(subcommand)]
     Machines(MachinesCommand),
     /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Audit(AuditArgs),
-    /// Shows the stored servers and their versions, and goes back to one (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    /// Shows the stored servers and their versions, offers them to orgs, and rolls back (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),
     /// Prints what an upgrade to this version needs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
@@ -84,9 +84,9 @@ pub enum Command {
     /// Shows, moves and backs up the database of `asp serve` (ASP_DATABASE_URL)
     #[command(subcommand)]
     Db(db::DbCommand),
-    /// Brings a server to a local client that talks over standard input and output
+    /// Connects a client that speaks MCP over standard input and output to a server
     Mcp(McpArgs),
-    /// Works with the code of plugins
+    /// Creates, builds, tests and installs plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
 }
@@ -97,41 +97,41 @@ Example:
   asp explain --org acme --user alice --group ops --server demo --primitive echo
   asp explain --org acme --user alice --server demo --primitive echo --arguments '{\"message\": \"hi\"}'
 
-The answer is about a caller who has the groups, scopes and the token that are named, and no others. The team of a server may ask
-about its own server, and is told of an org's policy that it denies, not by which rule.
-Ends with 0 when the call would be allowed, 1 when not.")]
+The answer assumes a caller with exactly the groups, scopes and token given here. The team that runs a server may ask about
+its own server; if an org's policy denies the call, the team sees that it does, but not which rule.
+Exit code: 0 if the call would be allowed, 1 if not.")]
 pub struct ExplainArgs {
     #[arg(long)]
     pub org: String,
     #[arg(long)]
     pub user: Option<String>,
-    /// A machine instead of a user
+    /// Machine that calls, instead of a user
     #[arg(long, conflicts_with_all = ["user", "issuer"])]
     pub machine: Option<String>,
-    /// Issuer of the user [default: the server's, where one alone speaks for the org]
+    /// Issuer of the user [default: the server's issuer, if only one speaks for the org]
     #[arg(long, value_name = "NAME")]
     pub issuer: Option<String>,
-    /// A group of the user; repeat for more
+    /// Group of the user; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,
-    /// The token's id
+    /// Id of the token
     #[arg(long)]
     pub wcit: Option<String>,
-    /// A scope of the token; repeat for more
+    /// Scope of the token; repeat for more
     #[arg(long = "scope", value_name = "SCOPE")]
     pub scopes: Vec<String>,
     #[arg(long)]
     pub server: String,
-    /// The primitive's id
+    /// Id of the primitive
     #[arg(long, value_name = "ID")]
     pub primitive: String,
-    /// mcp or rest; a2a is not served yet
+    /// Protocol of the call: mcp or rest (a2a is not served yet)
     #[arg(long, default_value = "mcp")]
     pub protocol: String,
-    /// What the call would say, for bindings that ask about arguments
+    /// Arguments of the call, a JSON object, for bindings with conditions on arguments
     #[arg(long, value_name = "JSON")]
     pub arguments: Option<String>,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -139,24 +139,24 @@ pub struct ExplainArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Example of a file:
-  - {selector: {user: each}, policy: {capacity: 20, refill: 5/s}}                 20 at once and 5 a second for each user
+  - {selector: {user: each}, policy: {capacity: 20, refill: 5/s}}                 20 at once, then 5 a second, for each user
   - {selector: {primitive: cc.pay, user: \"*\"}, policy: {capacity: 100, refill: 1/s}}  one bucket for all users together
 
-  - {selector: {machine: each}, policy: {capacity: 5, refill: 1/s}}               for each machine; no `user` is ever one
-  - {selector: {user: bob, issuer: login}, policy: {capacity: 5, refill: 1/s}}    bob of that issuer, and no other bob
+  - {selector: {machine: each}, policy: {capacity: 5, refill: 1/s}}               for each machine; `user` never matches one
+  - {selector: {user: bob, issuer: login}, policy: {capacity: 5, refill: 1/s}}    only that issuer's bob
 
-A selector has server, primitive, user, machine, wcit (a token's id) and issuer; what is missing is `*`. As user, machine or
-wcit `each` has one bucket for each. The same user or token of two issuers is two.")]
+A selector has the fields server, primitive, user, machine, wcit (a token's id) and issuer; a missing field is `*`. `each` as
+user, machine or wcit gives each of them its own bucket. The same user or token id from two issuers counts as two.")]
 pub struct LimitsArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
-    /// Replaces all limits of the org by those of a file, YAML or JSON; - is standard input
+    /// Replaces all limits of the org with those in a YAML or JSON file; `-` reads standard input
     #[arg(long, value_name = "FILE")]
     pub put: Option<PathBuf>,
-    /// Stores names that no org, server, primitive or issuer has
+    /// Stores names even if no such org, server, primitive or issuer exists
     #[arg(long, requires = "put")]
     pub force: bool,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -164,37 +164,37 @@ pub struct LimitsArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
-  asp revoke --org acme --user bob --reason left   every token of bob issued until now
-  asp revoke --token JTI
-  asp revoke --tokens leaked.txt                   every token whose id is a line of the file
-  asp revoke --org acme                            every token of the org issued until now
-  asp revoke --lift ID                             takes a revocation back; its id is in the answer and in `asp explain`
+  asp revoke --org acme --user bob --reason left   all tokens issued to bob until now
+  asp revoke --token JTI                           one token
+  asp revoke --tokens leaked.txt                   the tokens whose ids the file lists, one a line
+  asp revoke --org acme                            all tokens issued to the org until now
+  asp revoke --lift ID                             lifts a revocation; the output and `asp explain` show its id
 
-A token issued after the second that the answer says works. The answer has the commands that keep bob out: a denial of
-everything, and one of each binding that would still allow him something.")]
+Tokens issued after the time shown in the output still work. The output lists the commands that keep bob out: one that denies
+him everything, and one for each binding that would still allow him something.")]
 pub struct RevokeArgs {
     #[arg(long)]
     pub org: Option<String>,
     #[arg(long)]
     pub user: Option<String>,
-    /// A token's id (jti)
+    /// Id of the token (jti)
     #[arg(long, value_name = "JTI", conflicts_with_all = ["user", "token_hash"])]
     pub token: Option<String>,
     /// Lower-case hex SHA-256 of the compact token
     #[arg(long, value_name = "HEX", conflicts_with = "user")]
     pub token_hash: Option<String>,
-    /// Ids of tokens, one a line of a file; - is standard input
+    /// File of token ids, one a line; `-` reads standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "token", "token_hash", "token_hashes"])]
     pub tokens: Option<PathBuf>,
-    /// Hashes of tokens, one a line
+    /// File of token hashes, one a line; `-` reads standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "token", "token_hash"])]
     pub token_hashes: Option<PathBuf>,
     #[arg(long)]
     pub reason: Option<String>,
-    /// Takes this revocation back: what it ended is good again
+    /// Lifts the revocation with this id: the tokens it covers are valid again
     #[arg(long, value_name = "ID", conflicts_with_all = ["org", "user", "token", "token_hash", "tokens", "token_hashes", "reason"])]
     pub lift: Option<String>,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -202,16 +202,16 @@ pub struct RevokeArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  asp lint                        every fault and warning of ./primitives
-  asp lint primitives/demo/echo.yaml   one file; what it refers to is read from the files beside it")]
+  asp lint                             every fault and warning in ./primitives
+  asp lint primitives/demo/echo.yaml   one file, checked together with the files it refers to")]
 pub struct LintArgs {
-    /// A directory of primitives, or one file of it
+    /// Directory of primitives, or one file in it
     #[arg(value_name = "PATH", default_value = "primitives")]
     pub path: PathBuf,
-    /// For programs
+    /// Prints JSON
     #[arg(long, conflicts_with = "sarif")]
     pub json: bool,
-    /// As SARIF 2.1.0, for code hosts
+    /// Prints SARIF 2.1.0, for code hosts
     #[arg(long)]
     pub sarif: bool,
 }
@@ -220,10 +220,10 @@ pub struct LintArgs {
 pub struct CompileArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Only this server
+    /// Compiles this server only
     #[arg(long, value_name = "NAME")]
     pub server: Option<String>,
-    /// For programs: everything that was compiled
+    /// Prints everything that was compiled, as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -231,34 +231,34 @@ pub struct CompileArgs {
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  asp apply primitives --dry-run   what would change
+  asp apply primitives --dry-run   shows what would change
   asp apply primitives
 
-Ends with 3 when a contract breaks without a new major version.")]
+Exit code: 3 if a contract breaks without a new major version.")]
 pub struct ApplyArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// Says what would change, and changes nothing
+    /// Shows what would change, without changing anything
     #[arg(long)]
     pub dry_run: bool,
-    /// Applies what breaks callers without a new major version too; the audit says so
+    /// Applies changes that break callers without a new major version; the audit log records it
     #[arg(long)]
     pub force: bool,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Ends with 0 when nothing breaks callers, 3 when something does without a new major version: a gate for a merge pipeline.")]
+Exit code: 0 if nothing breaks callers, 3 if something does without a new major version. Use it as a gate in a merge pipeline.")]
 pub struct DiffArgs {
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
-    /// For programs
+    /// Prints JSON
     #[arg(long, conflicts_with = "sarif")]
     pub json: bool,
-    /// As SARIF 2.1.0, for code hosts: what breaks callers is an error, every other change a note
+    /// Prints SARIF 2.1.0, for code hosts: a change that breaks callers is an error, any other a note
     #[arg(long)]
     pub sarif: bool,
 }
@@ -273,81 +273,78 @@ Examples:
   asp import --openapi shop.json --server shop --tag orders
   asp import --openapi shop.json --server shop --protocols mcp,rest
 
-A tool without hints is taken as MCP's defaults say: destructive and in an open world. What an upstream MCP server lists
-is pinned: gateways go on with what was imported, whatever it lists later, until the import is run again and its changes
-are accepted.
-Ends with 1 and writes nothing when something differs from what was imported before and --accept is not given."
+A tool without hints gets MCP's defaults: destructive and open-world. What an upstream MCP server lists is pinned: gateways
+keep serving what was imported, whatever the upstream lists later, until you import again and accept the changes.
+Exit code: 1, and nothing is written, if something differs from the previous import and --accept is not given."
 )]
 pub struct ImportArgs {
-    /// The upstream's Streamable HTTP endpoint
+    /// Streamable HTTP endpoint of the upstream
     #[arg(long, value_name = "URL")]
     pub mcp: Option<String>,
-    /// An MCP server that runs on standard input and output, in the sandbox of plugins: the package whose code lies in
+    /// MCP server that runs on standard input and output, in the plugin sandbox: the package whose code is in
     /// DIR/NAME/plugins, in the folder of its name (a scope `@a/b` is `a__b`), with its manifest.json (MCP bundle)
     #[arg(long, value_name = "PACKAGE[@VERSION]")]
     pub stdio: Option<String>,
-    /// An OpenAPI 3 document in JSON or YAML: each of its operations becomes a tool
+    /// OpenAPI 3 document in JSON or YAML; each operation becomes a tool
     #[arg(long, value_name = "FILE|URL")]
     pub openapi: Option<String>,
-    /// Of an OpenAPI document, only operations with one of these tags
+    /// Imports only OpenAPI operations with this tag; repeat for more
     #[arg(long = "tag", value_name = "TAG", requires = "openapi")]
     pub tags: Vec<String>,
-    /// Of an OpenAPI document, only these operations, by their operationId
+    /// Imports only the OpenAPI operation with this operationId; repeat for more
     #[arg(long = "operation", value_name = "ID", requires = "openapi")]
     pub operations: Vec<String>,
-    /// Writes a line about each part of an OpenAPI document that is left out
+    /// Writes a line to this file for each part of the OpenAPI document that is left out
     #[arg(long, value_name = "FILE", requires = "openapi")]
     pub report: Option<PathBuf>,
-    /// A tool of the upstream, or an operation, that is left out
+    /// Leaves out this upstream tool or operation; repeat for more
     #[arg(long, value_name = "NAME")]
     pub except: Vec<String>,
-    /// Writes what differs from what was imported before
+    /// Accepts and writes changes since the previous import
     #[arg(long)]
     pub accept: bool,
-    /// The server it becomes here
+    /// Name of the server here
     #[arg(long, value_name = "NAME")]
     pub server: String,
-    /// The URL that the specs name, when it is not the one of the upstream or of the document (an upstream entry of the
-    /// operator)
+    /// URL that the specs name (an upstream entry of the operator) [default: the URL of the upstream or of the document]
     #[arg(long, value_name = "URL", conflicts_with = "stdio")]
     pub proxy_url: Option<String>,
-    /// A page below which the upstream's tools may send a user (elicitation mode `url`), https
+    /// https URL below which the upstream's tools may send a user (elicitation mode `url`); repeat for more
     #[arg(long = "page", value_name = "URL", requires = "mcp")]
     pub pages: Vec<String>,
-    /// The operator's credential (ASP_CREDENTIALS) by which the upstream is listed, and which the specs name
+    /// Operator's credential (ASP_CREDENTIALS) used to list the upstream, which the specs then name
     #[arg(long, value_name = "NAME")]
     pub credential: Option<String>,
-    /// Protocols over which the server is served, tools under the same names: mcp, rest [default: mcp, or what an earlier
-    /// import chose]
+    /// Protocols the server is served over, with the same tool names: mcp, rest [default: those of the previous import, else mcp]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["mcp", "rest"])]
     pub protocols: Vec<String>,
-    /// Who answers for the imported primitives
+    /// Contact address for the imported primitives
     #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]
     pub owner: String,
-    /// The directory of primitives
+    /// Directory of primitives to write to
     #[arg(long, default_value = "primitives", value_name = "DIR")]
     pub out: PathBuf,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct StatusArgs {
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct AuditArgs {
-    /// Only this organisation's calls
+    /// Shows only calls of this org
     #[arg(long)]
     pub org: Option<String>,
-    /// How many events
+    /// Number of events
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
-    /// Only events before this one: the number at the start of a line
+    /// Shows only events before this one: the number at the start of a line
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     pub before: Option<i64>,
-    /// For programs: one event a line
+    /// Prints JSON, one event a line
     #[arg(long)]
     pub json: bool,
 }
@@ -355,32 +352,32 @@ pub struct AuditArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = ENVIRONMENT_HELP)]
 pub struct ServeArgs {
-    /// What this process does: control, gateway [default: control,gateway]
+    /// Roles of this process: control, gateway [default: control,gateway]
     #[arg(long, value_name = "LIST")]
     pub roles: Option<String>,
-    /// Development mode: its own issuer, loopback origins, no TLS needed
+    /// Development mode: own issuer, loopback origins, no TLS required
     #[arg(long)]
     pub dev: bool,
-    /// Starts Envoy and the sample MCP server too (with --dev)
+    /// Also starts Envoy and the sample MCP server (requires --dev)
     #[arg(long)]
     pub stack: bool,
-    /// Lets plugins reach private addresses, on any port, by the names that their specs list (with --stack)
+    /// Lets plugins reach private addresses, on any port, under the names that their specs list (requires --stack)
     #[arg(long, requires = "stack")]
     pub allow_private: bool,
-    /// Applies this directory of primitives at start
+    /// Directory of primitives to apply at start
     #[arg(long, value_name = "DIR")]
     pub primitives: Option<PathBuf>,
-    /// The address every listener binds [default: 127.0.0.1]
+    /// Address that every listener binds [default: ASP_BIND, else 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub bind: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Commands that talk to the admin API use the login where ASP_ADMIN_TOKEN is not set. It is kept in asp/logins.json below
+Commands that talk to the admin API use the login if ASP_ADMIN_TOKEN is not set. It is stored in asp/logins.json below
 $XDG_CONFIG_HOME or ~/.config.")]
 pub struct LoginArgs {
-    /// Which of several admin issuers
+    /// Admin issuer to log in at, if there are several
     #[arg(long, value_name = "NAME")]
     pub issuer: Option<String>,
 }
@@ -394,42 +391,41 @@ Examples:
   asp token --admin --user ops --role platform:read
   asp token --break-glass --user ops --reason \"the company's login is down\"
 
---break-glass is for production: it opens the admin API for at most 15 minutes, to whoever may read the state directory
-of the control plane, and its use is in the audit with its reason."
+--break-glass is for emergencies in production: anyone who can read the control plane's state directory gets access to the
+admin API for at most 15 minutes. Its use and the reason are recorded in the audit log."
 )]
 pub struct TokenArgs {
-    /// The caller's organisation; needed unless --admin is given
+    /// Org of the caller; required without --admin and --break-glass
     #[arg(long, required_unless_present_any = ["admin", "break_glass"])]
     pub org: Option<String>,
-    /// The caller
+    /// User that calls
     #[arg(long)]
     pub user: String,
-    /// A scope; repeat for more
+    /// Scope of the token; repeat for more
     #[arg(long = "scope", value_name = "SCOPE")]
     pub scopes: Vec<String>,
-    /// A group of the user; repeat for more
+    /// Group of the user; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,
-    /// How long it lives: 30s, 15m, 1h; at most 24h, of --break-glass 15m [default: 1h, of --break-glass 15m]
+    /// Lifetime, e.g. 30s, 15m or 1h: at most 24h, with --break-glass 15m [default: 1h, with --break-glass 15m]
     #[arg(long)]
     pub ttl: Option<String>,
-    /// Only for this server
+    /// Restricts the token to this server
     #[arg(long, value_name = "NAME", conflicts_with = "admin")]
     pub server: Option<String>,
-    /// For the admin API instead
+    /// Mints a token for the admin API
     #[arg(long)]
     pub admin: bool,
-    /// What an admin token may do: platform, org:ID, server:NAME or installer, each with :read behind it or not
+    /// Role of an admin token: platform, org:ID, server:NAME or installer; append :read for read access only
     #[arg(long, requires = "admin", default_value = "platform")]
     pub role: String,
-    /// An emergency token for the admin API
+    /// Mints an emergency token for the admin API
     #[arg(long, conflicts_with_all = ["admin", "org", "server", "scopes", "groups"])]
     pub break_glass: bool,
-    /// Why, for the audit
+    /// Reason, recorded in the audit log
     #[arg(long, value_name = "TEXT", requires = "break_glass")]
     pub reason: Option<String>,
-    /// Replaces the key of emergency tokens instead: the control plane takes the new one, and no token of the old one, once
-    /// it is restarted
+    /// Replaces the key of emergency tokens; after a restart the control plane accepts only tokens of the new key
     #[arg(long, requires = "break_glass", conflicts_with_all = ["reason", "ttl"])]
     pub new_key: bool,
 }

@@ -4,61 +4,61 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// All of these work on the database that `asp serve` would open: `ASP_DATABASE_URL`, or the files in the state directory.
+/// Commands on the database that `asp serve` would open: `ASP_DATABASE_URL`, or the files in the state directory
 #[derive(Clone, Debug, Subcommand)]
 pub enum DbCommand {
-    /// Brings the tables up to date; `asp serve` does so too when it starts
+    /// Migrates the tables to this version, as `asp serve` does at start
     Migrate,
-    /// Shows which database it is and how many rows each table has
+    /// Shows the database and the number of rows in each table
     Status(DbStatusArgs),
-    /// Writes all of it to a file, for another database or as a backup
+    /// Writes the whole database to a file, as a backup or for another database
     Export(DbExportArgs),
-    /// Reads such a file into an empty database, and compares every table with it
+    /// Imports an exported file into an empty database and verifies every table
     Import(DbImportArgs),
-    /// Lets edges and gateways take what is stored, after an older database was restored
+    /// Raises the revision after an older database was restored, so that edges and gateways accept what is stored
     RaiseRevision(DbRaiseArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Edges and gateways refuse a revision below the one that they have in force. The log of `asp serve` and `asp status` say which that
-is, where it is later than what is published. `asp serve` may run meanwhile: it takes the new revision within a second.")]
+Edges and gateways reject a revision below the one they have in force. If that is later than the published one, `asp status` and
+the log of `asp serve` show it. `asp serve` may keep running: it picks up the new revision within a second.")]
 pub struct DbRaiseArgs {
-    /// Past this revision; far past the stored one, unless given
+    /// Revision to go past [default: far beyond the stored one]
     #[arg(long, value_name = "REVISION")]
     pub past: Option<u64>,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct DbStatusArgs {
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-End `asp serve` first: SQLite's files are read one after the other.
-The file holds policy, hashes of keys and the sealed results of calls; only its owner may read it.
-The seal key (ASP_SEAL_KEY, or seal-key in the state directory), artifacts and packages are not in it.")]
+Stop `asp serve` first: SQLite's files are read one after the other.
+The file contains policy, key hashes and the sealed results of calls; it is readable by its owner only.
+It does not contain the seal key (ASP_SEAL_KEY, or seal-key in the state directory), artifacts or packages.")]
 pub struct DbExportArgs {
-    /// A file that is not there yet; `-` is standard output
+    /// File to create, which must not exist; `-` writes to standard output
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct DbImportArgs {
-    /// What `asp db export` of the same version wrote; `-` is standard input
+    /// File written by `asp db export` of the same version; `-` reads standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -7,43 +7,43 @@ use clap::Args;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Examples:
-  asp plugin new greet --language python mine   a server with one tool that works
-  asp dev mine                                  its URL, and what a client's mcp.json takes
+  asp plugin new greet --language python mine   creates a server with one working tool
+  asp dev mine                                  serves it; prints its URL and an entry for a client's mcp.json
   asp dev mine --port 0                         on any free port
-  asp dev mine --allow-private                  plugins reach localhost:9000 if their specs list localhost
+  asp dev mine --allow-private                  lets plugins reach localhost:9000 if their specs list localhost
 
-A change of a spec or of a plugin's code takes effect for the next call; when the types of the code changed, its
-file of schemas is written anew. What has a fault is told with its file and line, and what was served before stays,
-specs and code. What plugins print and log is shown with their names. Ctrl-C ends everything.
+A change to a spec or to a plugin's code takes effect with the next call. If the types in the code changed, its schema
+file is rewritten. Faults are reported with file and line; until they are fixed, the previous specs and code stay in
+service. Output and logs of plugins are shown under their names. Ctrl-C stops everything.
 
 Environment:
-  ASP_GATEWAY_PORT    where clients reach it, on this machine only [8082, or a free port if that is in use]
-  ASP_STATE_DIR       keeps the state and the file `env` in dev/ below it, so that tokens outlive a restart and
-                      what `asp serve` keeps there stays [a temporary directory]
-  ASP_RUNTIME_BIN     the language runtime [asp-runtime beside asp]
+  ASP_GATEWAY_PORT    port for clients, on this machine only [8082, or a free port if that is in use]
+  ASP_STATE_DIR       directory whose dev/ keeps the state and the file `env`, so that tokens survive a restart;
+                      the state of `asp serve` in it is not touched [a temporary directory]
+  ASP_RUNTIME_BIN     language runtime binary [asp-runtime next to asp]
   ASP_PLUGIN_PYTHON, ASP_PLUGIN_NODE, ASP_PLUGIN_NODE_SHIM, ASP_PLUGIN_JAVA, ASP_PLUGIN_JAVA_SHIM
-                      what plugins run in [without ASP_PLUGIN_NODE or _JAVA: the first on the PATH]
+                      interpreters for plugins [for Node and Java: the first on the PATH]
   ASP_UPSTREAMS, ASP_CREDENTIALS, ASP_DELEGATE_*
-                      as `asp serve --help` says
-  ASP_SECRETS         JSON file of the named secrets that stdio servers may be given (docs/upstreams.md) [none]
+                      see `asp serve --help`
+  ASP_SECRETS         JSON file of named secrets for stdio servers (docs/upstreams.md) [none]
   ASP_ALLOW_PRIVATE   true: as --allow-private [false]
-  ASP_TRUST_BUILDS    true: Maven builds Java plugins in every directory [asks once for each, at a terminal]
+  ASP_TRUST_BUILDS    true: Maven builds Java plugins in any directory [asks once per directory, at a terminal]
   SSL_CERT_FILE, SSL_CERT_DIR
                       authorities to trust when calling services [those of the system]
   HTTP_PROXY, HTTPS_PROXY
-                      are not used: a proxy would resolve names itself, so addresses could not be checked
+                      ignored: a proxy would resolve names itself, so addresses could not be checked
   ASP_LOG             levels of the platform's own log on standard error [warn]")]
 pub struct DevArgs {
-    /// The directory of primitives: one folder for each server
+    /// Directory of primitives, with one folder for each server
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// Port for clients; 0 takes a free one [default: ASP_GATEWAY_PORT, else 8082 or a free one]
+    /// Port for clients; 0 picks a free one [default: ASP_GATEWAY_PORT, else 8082 or a free one]
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// Lets plugins reach private addresses, on any port, by the names that their specs list
+    /// Lets plugins reach private addresses, on any port, under the names that their specs list
     #[arg(long)]
     pub allow_private: bool,
-    /// For programs: addresses and tokens as lines of JSON; text goes to standard error
+    /// Prints addresses and tokens as lines of JSON; text goes to standard error
     #[arg(long)]
     pub json: bool,
 }

@@ -11,29 +11,29 @@ use crate::packaging::scaffold::Language;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PluginCommand {
-    /// Makes a server with one tool that works, to change step by step
+    /// Creates a server with one working tool as a starting point
     New(PluginNewArgs),
-    /// Builds the plugins, writes the schemas their code says beside the specs, and makes a package file of each:
-    /// wheel, npm tarball, jar or MCP bundle
+    /// Builds the plugins, writes the schemas derived from their code next to the specs, and packages each one as a wheel, npm
+    /// tarball, jar or MCP bundle
     Build(PluginBuildArgs),
-    /// Sends package files to the control plane's artifact store (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    /// Uploads package files to the control plane's artifact store (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Push(PluginPushArgs),
-    /// Calls the plugins with the examples of their specs, each in its sandbox
+    /// Calls each plugin in its sandbox with the examples in its spec
     Test(PluginTestArgs),
-    /// Calls one plugin once and shows what it says
+    /// Calls one plugin once and shows its output
     Run(PluginRunArgs),
-    /// Installs plugins where a language runtime finds them: from the code beside their specs, or from the artifact store
+    /// Installs plugins for a language runtime, from the code next to their specs or from the artifact store
     Install(PluginInstallArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct PluginNewArgs {
-    /// Of the tool, e.g. greet_all; its server is named after it
+    /// Id of the tool, e.g. greet_all; its server is named after it
     #[arg(value_name = "ID")]
     pub id: String,
     #[arg(long)]
     pub language: Language,
-    /// The directory of primitives it goes into
+    /// Directory of primitives to create it in
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
 }
@@ -42,26 +42,26 @@ pub struct PluginNewArgs {
 pub struct PluginBuildArgs {
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// Where the package files go, each with its SHA-256 beside it
+    /// Directory for the package files, each with a file of its SHA-256
     #[arg(long, value_name = "DIR", default_value = "dist")]
     pub out: PathBuf,
-    /// Writes no file, and fails where a file of schemas is not what the code says
+    /// Writes no file; fails if a schema file differs from the code
     #[arg(long, conflicts_with_all = ["out", "json"])]
     pub check: bool,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct PluginPushArgs {
-    /// Package files, or directories of them
+    /// Package files or directories of package files
     #[arg(value_name = "FILE", default_value = "dist")]
     pub files: Vec<PathBuf>,
-    /// The control plane's admin API, instead of ASP_ADMIN_URL
+    /// URL of the admin API [default: ASP_ADMIN_URL]
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -70,7 +70,7 @@ pub struct PluginPushArgs {
 pub struct PluginTestArgs {
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// Only this plugin
+    /// Tests this plugin only
     #[arg(long, value_name = "ID")]
     pub only: Option<String>,
 }
@@ -81,13 +81,13 @@ pub struct PluginRunArgs {
     pub id: String,
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// A JSON object
+    /// Arguments of the call, a JSON object
     #[arg(long, value_name = "JSON", default_value = "{}")]
     pub arguments: String,
-    /// Answers a question: of an elicitation its fields, "decline" or "cancel", of a delegate what it says; once an id
+    /// Answer to an elicitation (its fields, "decline" or "cancel") or to a delegation (the delegate's text or JSON); one for each id
     #[arg(long = "answer", value_name = "ID=JSON", value_parser = answers::parse)]
     pub answers: Vec<(String, Value)>,
-    /// Seconds
+    /// Seconds that the call may take
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub timeout: u64,
 }
@@ -96,19 +96,19 @@ pub struct PluginRunArgs {
 pub struct PluginInstallArgs {
     #[arg(value_name = "DIR", default_value = "primitives")]
     pub directory: PathBuf,
-    /// Where the runtime looks
+    /// Directory in which the runtime looks for plugins
     #[arg(long, value_name = "DIR", default_value = ".asp/plugins")]
     pub plugins: PathBuf,
-    /// Installs what the servers registered at this admin API pin, from its artifact store (ASP_ADMIN_TOKEN)
+    /// Installs the packages that servers registered at this admin API pin, from its artifact store (ASP_ADMIN_TOKEN)
     #[arg(long, value_name = "URL", conflicts_with = "directory")]
     pub from: Option<String>,
-    /// With --from: looks again after so many seconds, until it is stopped
+    /// Repeats the installation after this many seconds, until stopped (requires --from)
     #[arg(long, value_name = "SECONDS", requires = "from", value_parser = clap::value_parser!(u64).range(1..))]
     pub every: Option<u64>,
-    /// Development: put other code in place of an installed version
+    /// Replaces an installed version even if its code differs (for development)
     #[arg(long)]
     pub replace: bool,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -9,24 +9,24 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
     group = clap::ArgGroup::new("change").args(["expose", "hide", "allow", "deny", "approval", "remove"]),
     after_help = "\
 Examples:
-  asp policy acme                            all of it, as JSON
-  asp policy acme --expose demo              the server is there for the org
+  asp policy acme                            shows the whole policy as JSON
+  asp policy acme --expose demo              shows the server to the org
   asp policy acme --expose demo --protocol rest              the same over REST
-  asp policy acme --deny echo --user bob     a binding; --allow for the contrary
-  asp policy acme --remove echo --user bob   takes that binding away, as if it had never been set
-  asp policy acme --allow cc.pay --user bob --issuer login      bob of that issuer, and no other bob
-  asp policy acme --allow cc.pay --machine press-7              a machine; no --user is ever one
+  asp policy acme --deny echo --user bob     denies it to bob; --allow allows it
+  asp policy acme --remove echo --user bob   removes that binding, as if it had never been set
+  asp policy acme --allow cc.pay --user bob --issuer login      only that issuer's bob
+  asp policy acme --allow cc.pay --machine press-7              a machine; --user never matches one
   asp policy acme --deny cc.pay --when /currency in USD EUR --when /amount range 1000.. --name large
-  asp policy newcomer --hide demo --force    for an org that has not called yet
+  asp policy newcomer --hide demo --force    for an org that the platform has no record of
   asp policy acme --approval cc.pay --group clerks --when /note glob '*urgent*' --observe
 
 A test of --when is one of
   equals VALUE        this string, number, boolean or null
-  in VALUE...         one of these
-  glob TEXT           a string that fits; * stands for any text
-  range MIN..MAX      a number from MIN to MAX, both included; one may be left out. Below zero a MIN has a space
-                      before it: ' -5..5'
-A VALUE that reads as JSON is what it reads as: 5, true, null, and \"5\" for the text. Every other one is a text."
+  in VALUE...         one of these values
+  glob TEXT           a string that matches; * stands for any text
+  range MIN..MAX      a number from MIN to MAX, both included; either may be omitted. Put a space before a
+                      negative MIN: ' -5..5'
+A VALUE that parses as JSON has its JSON type: 5, true, null, or \"5\" for the string. Any other VALUE is a string."
 )]
 pub struct PolicyArgs {
     #[arg(value_name = "ORG")]
@@ -43,43 +43,43 @@ pub struct PolicyArgs {
     /// Denies a primitive: an id, `prefix*` or `*`
     #[arg(long, value_name = "ID")]
     pub deny: Option<String>,
-    /// Has a person approve the calls of a primitive that --when is about: an id, `prefix*` or `*`
+    /// Requires a person's approval for calls that match --when: the primitive's id, `prefix*` or `*`
     #[arg(long, value_name = "ID", requires = "when")]
     pub approval: Option<String>,
-    /// Removes the binding of a primitive that these options set: an id, `prefix*` or `*`
+    /// Removes the binding that the same options would set: the primitive's id, `prefix*` or `*`
     #[arg(long, value_name = "ID", conflicts_with_all = ["when", "observe", "force"])]
     pub remove: Option<String>,
-    /// User --allow, --deny, --approval and --remove are about [default: all users and all machines]
+    /// User the binding applies to [default: all users and machines]
     #[arg(long, conflicts_with_all = ["machine", "group", "wcit"])]
     pub user: Option<String>,
-    /// A machine instead of a user
+    /// Machine the binding applies to
     #[arg(long, conflicts_with_all = ["group", "wcit", "issuer"])]
     pub machine: Option<String>,
-    /// A group instead of a user
+    /// Group the binding applies to
     #[arg(long, conflicts_with = "wcit")]
     pub group: Option<String>,
-    /// A token's id instead of a user
+    /// Id of the token the binding applies to
     #[arg(long)]
     pub wcit: Option<String>,
-    /// Protocol the change is about: mcp, rest or a2a, which is not served yet [default: every protocol; mcp for --expose and --hide]
+    /// Protocol the change applies to: mcp, rest or a2a (not served yet) [default: every protocol; mcp for --expose and --hide]
     #[arg(long, value_name = "PROTOCOL", requires = "change")]
     pub protocol: Option<String>,
-    /// Issuer of the user, group or token, or '*' for every issuer. --allow needs it where several issuers speak for the org
+    /// Issuer of the user, group or token, or '*' for every issuer; required for --allow if several issuers speak for the org
     /// [default: every issuer]
     #[arg(long, value_name = "NAME", requires = "binding")]
     pub issuer: Option<String>,
     #[command(flatten)]
     pub when: Conditions,
-    /// Counts and shows what the binding would do, and does not enforce it
+    /// Counts and shows what the binding would do, without enforcing it
     #[arg(long, requires = "binding")]
     pub observe: bool,
-    /// Tells bindings of one target and primitive apart
+    /// Name of the binding, to have several for the same target and primitive
     #[arg(long, value_name = "NAME", requires = "binding")]
     pub name: Option<String>,
-    /// Stores names that no org, server, primitive or issuer has
+    /// Stores names even if no such org, server, primitive or issuer exists
     #[arg(long, requires = "change")]
     pub force: bool,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -99,7 +99,7 @@ impl Args for Conditions {
             .action(ArgAction::Append)
             .allow_negative_numbers(true)
             .requires("binding")
-            .help("The binding counts where an argument of the call fulfils this test; repeat for more, all of them count");
+            .help("Condition on an argument of the call: the binding applies only if it holds; repeat to require several");
         command.arg(when)
     }
 

@@ -6,19 +6,19 @@ use clap::{Args, Subcommand};
 pub enum ServersCommand {
     /// Shows the stored servers
     List(ServersListArgs),
-    /// Shows who a server is offered to or, with --org, whether an organisation has it
+    /// Shows which orgs a server is offered to or, with --org, whether one org has it
     Show(ServersShowArgs),
-    /// Offers a server to an organisation, which may switch it on (`asp policy ORG --expose SERVER`)
+    /// Offers a server to an org, which can then switch it on (`asp policy ORG --expose SERVER`)
     Offer(ServersOfferArgs),
-    /// Shows what a server was before: its last versions, the newest first
+    /// Shows the latest versions of a server, newest first
     Versions(ServersVersionsArgs),
-    /// Makes a server again what it was at one of its versions, one that was deleted too
+    /// Rolls a server back to one of its versions, even if the server was deleted
     Rollback(ServersRollbackArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 pub struct ServersListArgs {
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -27,31 +27,31 @@ pub struct ServersListArgs {
 pub struct ServersShowArgs {
     #[arg(value_name = "SERVER")]
     pub server: String,
-    /// This organisation
+    /// Org to show the server for
     #[arg(long, value_name = "ORG")]
     pub org: Option<String>,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Admins of the platform and of the server may offer it. What `defaultExposure: allow` or `offeredTo` in its server.yaml offers is
-withdrawn there.")]
+Admins of the platform and of the server may offer it. An offer that comes from `defaultExposure: allow` or `offeredTo` in its
+server.yaml can only be withdrawn there.")]
 pub struct ServersOfferArgs {
     #[arg(value_name = "SERVER")]
     pub server: String,
-    /// The organisation; repeat for more
+    /// Org to offer the server to; repeat for more
     #[arg(long, value_name = "ORG", required = true)]
     pub to: Vec<String>,
-    /// Takes the offer back: within a second the organisation does not have the server any more
+    /// Withdraws the offer: within a second the org no longer has the server
     #[arg(long)]
     pub withdraw: bool,
-    /// Offers it to an organisation that nothing speaks of yet
+    /// Offers it even to an org that the platform has no record of
     #[arg(long, conflicts_with = "withdraw")]
     pub force: bool,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -60,22 +60,22 @@ pub struct ServersOfferArgs {
 pub struct ServersVersionsArgs {
     #[arg(value_name = "SERVER")]
     pub server: String,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-It is stored as a new version, also where that breaks callers; the audit says which version it was.
-The directory of its specs stays as it is: `asp apply` brings what stands there.")]
+The result is stored as a new version, even if that breaks callers; the audit log names the version it was taken from.
+The directory of specs is not changed: `asp apply` applies whatever it contains.")]
 pub struct ServersRollbackArgs {
     #[arg(value_name = "SERVER")]
     pub server: String,
-    /// A version's revision, as `asp servers versions` shows it
+    /// Revision of the version, as shown by `asp servers versions`
     #[arg(long, value_name = "REVISION")]
     pub to: u64,
-    /// For programs
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }

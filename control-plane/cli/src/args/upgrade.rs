@@ -6,29 +6,29 @@ use clap::{Args, Subcommand};
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum UpgradeCommand {
-    /// Prints what an upgrade to this version needs so that today's calls go on: settings to paste and offers to store
+    /// Prints the settings to paste and the offers to store so that today's calls still work after an upgrade to this version
     #[command(after_help = "\
 Examples:
   asp upgrade check --settings /etc/asp/control.env --settings /etc/asp/gateway.env
-                                      before the upgrade, against the version that runs
-  asp upgrade check --write           after it: stores the offers that are not marked
+                                      before the upgrade, against the running version
+  asp upgrade check --write           after it; stores the offers that are not marked
 
-It reads the installation as an admin of the platform (ASP_ADMIN_URL, ASP_ADMIN_TOKEN) and changes nothing without --write.
-A line after `# check:` would let somebody do more than an operator may have meant: read it before you paste the next one.
+Reads the installation as a platform admin (ASP_ADMIN_URL, ASP_ADMIN_TOKEN) and changes nothing without --write.
+A `# check:` comment means that the line below it may grant more than the operator intended: read it before you paste it.
 
-Ends with 0 when nothing is left to do, 1 when something is. docs/upgrade.md has the steps.")]
+Exit code: 0 if nothing is left to do, 1 if something is. See docs/upgrade.md for the steps.")]
     Check(CheckArgs),
 }
 
 #[derive(Clone, Debug, Default, Args)]
 pub struct CheckArgs {
-    /// File of NAME=VALUE lines with settings of the installation, over those of the environment; repeat for more
+    /// File of NAME=VALUE lines with settings of the installation, which override the environment; repeat for more
     #[arg(long, value_name = "FILE")]
     pub settings: Vec<PathBuf>,
-    /// Stores the offers that have no mark
+    /// Stores the offers that are not marked
     #[arg(long)]
     pub write: bool,
-    /// With --write: stores the marked offers too
+    /// Also stores the marked offers
     #[arg(long, requires = "write")]
     pub all: bool,
 }

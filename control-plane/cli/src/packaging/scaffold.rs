@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 const SERVER: &str = include_str!("../../templates/server.yaml");
 const TOOL: &str = include_str!("../../templates/tool.yaml");
-/// What `asp plugin build` makes of the code in each language.
+/// Schema file that `asp plugin build` derives from the code in each language.
 const SCHEMAS: &str = include_str!("../../templates/schema.json");
 
-/// What a plugin is written in.
+/// Language of a plugin
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Language {
     Python,
