@@ -1,8 +1,8 @@
-//! The way in when the company's login is away: a key in `$ASP_STATE_DIR/break-glass.json`, by which whoever may read the
-//! control plane's state mints an admin token for a quarter of an hour.
+//! Emergency access for when the company's login is down: a key in `$ASP_STATE_DIR/break-glass.json`, with which anyone
+//! who can read the control plane's state mints an admin token for at most 15 minutes.
 //!
-//! Keeps true: a token says why; its first use is audited before it opens anything (`admin/emergency.rs`); it ends by
-//! itself within [`MAX_LIFE`], and is revoked as any other. `ASP_BREAK_GLASS=off` trusts none.
+//! Keeps true: a token states its reason; its first use is audited before it grants anything (`admin/emergency.rs`); it
+//! expires within [`MAX_LIFE`] and can be revoked like any other. With `ASP_BREAK_GLASS=off` no such token is trusted.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,37 +15,37 @@ use serde_json::json;
 use crate::local_key::{LocalKey, LocalKeyError};
 
 const FILE: &str = "break-glass.json";
-/// The longest life of a token.
+/// Maximum lifetime of a token.
 pub const MAX_LIFE: Duration = Duration::from_secs(900);
-/// Longest reason, in bytes.
+/// Maximum length of a reason in bytes.
 pub const MAX_REASON: usize = 200;
 
-/// The key of one state directory.
+/// The emergency key of one state directory.
 pub struct BreakGlass(LocalKey);
 
 impl BreakGlass {
-    /// Whether the state directory has the key of a control plane.
+    /// Whether the state directory contains a control plane's emergency key.
     pub fn is_in(state_dir: &Path) -> std::io::Result<bool> {
         state_dir.join(FILE).try_exists()
     }
 
-    /// Reads it, creating it when there is none.
+    /// Reads the key, creating it if there is none.
     pub fn load_or_create(state_dir: &Path) -> Result<BreakGlass, LocalKeyError> {
         LocalKey::load_or_create(&state_dir.join(FILE)).map(BreakGlass)
     }
 
-    /// Puts a new key in its place.
+    /// Replaces the key with a new one.
     pub fn replace(state_dir: &Path) -> Result<(), LocalKeyError> {
         LocalKey::replace(&state_dir.join(FILE))
     }
 
-    /// What the admin API verifies with: the public key only.
+    /// Returns the issuer as the admin API trusts it: with the public key only.
     pub fn trusted(&self) -> Result<TrustedIssuer, LocalKeyError> {
         let rules = IssuerRules { max_lifetime: MAX_LIFE.as_secs(), ..IssuerRules::of(BREAK_GLASS_ISS) };
         self.0.trusted(rules)
     }
 
-    /// Mints a token of the whole platform.
+    /// Mints a token with the `platform` role.
     pub fn mint(&self, user: &str, reason: &str, life: Duration) -> Result<Secret, LocalKeyError> {
         let now = clock::now_ms() / 1_000;
         self.0.sign(&json!({

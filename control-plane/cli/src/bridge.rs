@@ -1,10 +1,10 @@
-//! Carries MCP between the standard input and output of a local client (MCP, stdio transport) and a server's URL
-//! (Streamable HTTP), message by message, in both eras: sessions, headers, streams and reconnection are its work, what
-//! the messages say is not.
+//! Forwards MCP between a local client's standard input and output (MCP, stdio transport) and a server's URL (Streamable
+//! HTTP), message by message, in both eras. It handles sessions, headers, streams and reconnection, and does not interpret
+//! the messages otherwise.
 //!
-//! Keeps true: standard output has MCP messages alone, one a line; each request gets one answer, but for those that
-//! their client cancelled; what may have taken effect is never sent again, and is told as such. Bounds:
-//! [`MAX_MESSAGE`] a message, [`MAX_RUNNING`] requests at a time.
+//! Keeps true: standard output carries only MCP messages, one a line; each request gets one answer, unless its client
+//! cancelled it; a message that may have taken effect is never resent, and its error says so. Bounds: [`MAX_MESSAGE`] for a
+//! message, [`MAX_RUNNING`] concurrent requests.
 
 mod connection;
 mod legacy;
@@ -28,33 +28,33 @@ use legacy::Legacy;
 use lines::{Line, MAX_MESSAGE};
 use modern::Modern;
 
-/// Requests without their answer, listening ones among them.
+/// Maximum number of unanswered requests, listening ones included.
 const MAX_RUNNING: usize = 256;
-/// Messages on their way to standard output.
+/// Maximum number of messages waiting for standard output.
 const OUTGOING: usize = 64;
-/// For what is still to be said at the end: that the session is over.
+/// Timeout for ending the session at the server when the client is gone.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// For the POST of a message that has no answer.
+/// Timeout for the POST of a message without an answer.
 const TELL: Duration = Duration::from_secs(30);
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
 const INTERNAL_ERROR: i64 = -32603;
 
-/// Between one client and one server.
+/// The connection between one client and one server.
 struct Bridge {
     connection: Connection,
     legacy: Legacy,
     modern: Modern,
     out: mpsc::Sender<String>,
-    /// By the id of the request, as JSON.
+    /// Cancellation of each running request, by the request's id as JSON.
     running: Mutex<HashMap<String, CancellationToken>>,
     tasks: TaskTracker,
-    /// The client is gone.
+    /// Cancelled when the client is gone.
     stop: CancellationToken,
 }
 
-/// Serves the client of this process until it closes standard input or `stopped` ends.
+/// Serves this process's client until it closes standard input or `stopped` completes.
 pub(crate) async fn run(place: Place, stopped: impl Future<Output = ()>) -> anyhow::Result<()> {
     let mut lines = lines::read();
     let (out, written) = lines::write(OUTGOING);
@@ -76,12 +76,12 @@ pub(crate) async fn run(place: Place, stopped: impl Future<Output = ()>) -> anyh
         () = stopped => {}
     }
     bridge.stop.cancel();
-    // Err: it would take too long; the server finds out by itself.
+    // Err: the server did not answer in time; it will expire the session by itself.
     let _ = tokio::time::timeout(FAREWELL, bridge.legacy.end(&bridge.connection)).await;
     Ok(())
 }
 
-/// One message of the client.
+/// Handles one message of the client.
 async fn take(bridge: &Arc<Bridge>, line: String) {
     let Ok(message) = Json::parse(unmarked(line.as_bytes())) else {
         return bridge.refuse(&Value::Null, PARSE_ERROR, "a line is no JSON", "invalid_request").await;
@@ -89,7 +89,7 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
     let method = message.get("method").and_then(Value::as_str).map(str::to_owned);
     let id = message.get("id").filter(|id| !id.is_null()).cloned();
     match (method, id) {
-        // A batch of revision 2025-03-26 has its answers together.
+        // A batch (revision 2025-03-26) is answered as a whole.
         (Some(_), Some(_)) | (None, None) if message.is_array() || message.is_object() => {
             start(bridge, message);
         }
@@ -108,7 +108,7 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
     }
 }
 
-/// Sends a request, and brings its answer in its own time.
+/// Starts a request; its answer is forwarded whenever it arrives.
 fn start(bridge: &Arc<Bridge>, message: Json) {
     let id = message.get("id").cloned().unwrap_or_default();
     let key = id.to_string();
@@ -136,7 +136,7 @@ fn start(bridge: &Arc<Bridge>, message: Json) {
         };
         let outcome = tokio::select! {
             outcome = answered => outcome,
-            // Nobody waits any more; what is closed here is cancelled there.
+            // The client no longer waits; closing the request here cancels it at the server.
             () = cancelled.cancelled() => Ok(()),
         };
         bridge.running.lock().remove(&key);
@@ -159,7 +159,8 @@ impl Bridge {
         })
     }
 
-    /// Whether a notification cancels a request whose era cancels by closing (MCP 2026-07-28): it goes no further.
+    /// Whether a notification cancels a request of an era that cancels by closing the request (MCP 2026-07-28); such a
+    /// notification is not forwarded.
     fn was_cancelled_here(&self, method: &str, message: &Value) -> bool {
         if method != "notifications/cancelled" || self.legacy.is_open() {
             return false;
@@ -171,19 +172,19 @@ impl Bridge {
         true
     }
 
-    /// A message for the client. Err: the client is gone, which ends everything.
+    /// Sends a message to the client. Err: the client is gone, which stops the bridge anyway.
     async fn send(&self, message: String) {
         let _ = self.out.send(one_line(message)).await;
     }
 
-    /// An error of the bridge's own.
+    /// Answers with an error of the bridge itself.
     async fn refuse(&self, id: &Value, code: i64, message: &str, reason: &str) {
         let error = json!({"code": code, "message": message, "data": {"reason": reason}});
         self.send(json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()).await;
     }
 }
 
-/// Outside of strings JSON may be broken into lines (RFC 8259 section 2); within, it cannot be.
+/// Replaces line breaks, which JSON allows outside of strings only (RFC 8259 section 2).
 fn one_line(message: String) -> String {
     if message.contains(['\n', '\r']) { message.replace(['\n', '\r'], " ") } else { message }
 }

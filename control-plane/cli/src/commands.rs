@@ -1,4 +1,4 @@
-//! The commands: each is a module with one `run`, and the exit code is decided here.
+//! The commands: each is a module with a `run` function; this module maps its outcome to the exit code.
 
 pub mod apply;
 pub mod audit;
@@ -33,10 +33,10 @@ use crate::print;
 /// `asp diff` and `asp apply` found a contract that breaks without a new major version.
 const EXIT_BREAKING: u8 = 3;
 
-/// What shells add to a signal's number.
+/// Offset that shells add to a signal's number for the exit code.
 const EXIT_SIGNALLED: u8 = 128;
 
-/// Runs a command to its end.
+/// Runs a command and returns its exit code.
 pub fn run(command: Command) -> ExitCode {
     let outcome = match command {
         Command::Dev(args) => dev::run(&args),

@@ -1,8 +1,8 @@
 //! The development issuer: an ES256 key in `$ASP_STATE_DIR/dev-issuer.json` that mints client and admin tokens.
 //!
-//! Owns: the file, its key, what goes into a token. Refuses: tokens that outlive [`MAX_TTL`].
-//! Keeps true: the private key stays in a 0600 file and prints as `***`; a client token is never an admin
-//! token, because their audiences differ. Without `--dev` nobody trusts this issuer.
+//! Owns: the file, its key and the claims of its tokens. Refuses: lifetimes above [`MAX_TTL`].
+//! Keeps true: the private key stays in a 0600 file and prints as `***`; a client token is never accepted as an admin token,
+//! because their audiences differ. Without `--dev` nothing trusts this issuer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::state_dir;
 const FILE: &str = "dev-issuer.json";
 const CLIENT_ID: &str = "asp-cli";
 
-/// Why the issuer cannot be used.
+/// An error that makes the issuer unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
     #[error("{path}: {source}", path = path.display())]
@@ -36,7 +36,7 @@ pub enum IssuerError {
     Ttl(Duration),
 }
 
-/// The file.
+/// Content of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
@@ -44,12 +44,12 @@ struct Stored {
     iss: String,
     alg: String,
     kid: String,
-    /// The default audience: the public URL. Written by `asp serve --dev`.
+    /// Default audience: the public URL. Written by `asp serve --dev`.
     #[serde(default)]
     audience: String,
-    /// The public key (RFC 7517).
+    /// Public key (RFC 7517).
     jwk: serde_json::Value,
-    /// The private key, standard base64 of its PKCS #8 form.
+    /// Private key: standard base64 of its PKCS #8 form.
     pkcs8: String,
 }
 
@@ -60,7 +60,7 @@ pub struct DevIssuer {
     key: LocalKey,
 }
 
-/// What a client token says.
+/// Claims and lifetime of a client token.
 #[derive(Clone, Debug)]
 pub struct ClientToken {
     pub org: String,
@@ -71,7 +71,7 @@ pub struct ClientToken {
     pub ttl: Duration,
 }
 
-/// What an admin token says.
+/// Claims and lifetime of an admin token.
 #[derive(Clone, Debug)]
 pub struct AdminToken {
     pub user: String,
@@ -100,7 +100,7 @@ struct Claims<'a> {
 }
 
 impl DevIssuer {
-    /// Reads the issuer of a state directory, creating it when there is none.
+    /// Reads the issuer of a state directory, creating it if there is none.
     pub fn load_or_create(state_dir: &Path) -> Result<DevIssuer, IssuerError> {
         let path = state_dir.join(FILE);
         let io = |source| IssuerError::Io { path: path.clone(), source };
@@ -137,12 +137,12 @@ impl DevIssuer {
         Ok(DevIssuer { audience: stored.audience, key, path })
     }
 
-    /// The default audience, empty before the first `asp serve --dev`.
+    /// Returns the default audience, which is empty before the first `asp serve --dev`.
     pub fn audience(&self) -> &str {
         &self.audience
     }
 
-    /// Records the default audience, so that `asp token` needs no running server.
+    /// Stores the default audience, so that `asp token` works without a running server.
     pub fn set_audience(&mut self, audience: &str) -> Result<(), IssuerError> {
         if self.audience == audience {
             return Ok(());
@@ -153,7 +153,7 @@ impl DevIssuer {
             .map_err(|source| IssuerError::Io { path: self.path.clone(), source })
     }
 
-    /// What the edges and gateways are told: the public key only.
+    /// Returns the issuer as edges and gateways receive it: with the public key only.
     pub fn snapshot(&self) -> snapshot::Issuer {
         snapshot::Issuer {
             name: DEVELOPMENT_NAME.into(),
@@ -165,19 +165,19 @@ impl DevIssuer {
             }],
             typ: vec![TYP.into()],
             max_lifetime_seconds: MAX_TTL.as_secs(),
-            // In development anybody may be of any org. The one that `make run` hands a token of is named, so that policy
-            // may name it before it has called.
+            // In development any user may claim any org. The org for which `make run` prints a token is named, so that
+            // policy may name it before its first call.
             orgs: vec!["acme".into(), "*".into()],
             ..snapshot::Issuer::default()
         }
     }
 
-    /// The public key as a JWK with its `kid`, `alg` and `use`.
+    /// Returns the public key as a JWK with its `kid`, `alg` and `use`.
     pub fn jwk(&self) -> &serde_json::Value {
         &self.key.jwk
     }
 
-    /// What the admin API verifies with: the public key only.
+    /// Returns the issuer as the admin API trusts it: with the public key only.
     pub fn trusted(&self) -> Result<TrustedIssuer, IssuerError> {
         Ok(self.key.trusted(IssuerRules::of(DEVELOPMENT_ISS))?)
     }
@@ -223,7 +223,7 @@ impl DevIssuer {
     }
 }
 
-/// The file's text.
+/// Returns the content of the file.
 fn stored(key: &LocalKey, audience: &str) -> Result<Vec<u8>, IssuerError> {
     let stored = Stored {
         name: DEVELOPMENT_NAME.into(),
@@ -237,9 +237,9 @@ fn stored(key: &LocalKey, audience: &str) -> Result<Vec<u8>, IssuerError> {
     serde_json::to_vec_pretty(&stored).map_err(IssuerError::Encode)
 }
 
-/// Makes aws-lc the one crypto provider of this process. Every start of a process calls it once, first.
+/// Makes aws-lc the only crypto provider of this process. Must be called first at every process start.
 pub fn install_crypto() {
-    // Err: installed before, by a test of the same process.
+    // Err: already installed, by a test in the same process.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
 }
 

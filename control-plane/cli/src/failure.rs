@@ -1,23 +1,23 @@
-//! Why a command ends with another exit code than 0.
+//! Failures of commands: the reasons for an exit code other than 0.
 
 use crate::settings::source::Fault;
 
-/// sysexits.h EX_USAGE: a wrong command line or setting.
+/// Exit code for a wrong command line or setting (EX_USAGE in sysexits.h).
 pub const EXIT_BAD_CONFIGURATION: u8 = 64;
 
-/// Why a command ends with an exit code other than 0.
+/// A reason for an exit code other than 0.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Wrong flags or settings: every one of them.
+    /// All wrong flags and settings.
     #[error("bad configuration")]
     Configuration(Vec<Fault>),
-    /// The command ran and the answer is no; it has said why.
+    /// The command ran, its answer is no, and it has printed why.
     #[error("failed")]
     Refused,
-    /// What was compared breaks callers without a new major version; it has said where.
+    /// The compared specs break callers without a new major version; the places have been printed.
     #[error("breaks callers")]
     Breaking,
-    /// A signal of this number ended it, in order.
+    /// The command stopped in order after a signal with this number.
     #[error("ended by signal {0}")]
     Signalled(u8),
     #[error(transparent)]
@@ -25,7 +25,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// One wrong flag or setting.
+    /// Returns the failure for one wrong flag or setting.
     pub fn bad(name: &str, message: impl Into<String>) -> Failure {
         Failure::Configuration(vec![Fault { name: name.to_owned(), message: message.into() }])
     }

@@ -1,8 +1,8 @@
 //! The HTTP clients of commands, most of which send credentials: tokens, refresh tokens, device codes.
 //!
-//! Keeps true: no redirect is followed, so that a credential goes only where it was meant to; requests to this machine use
-//! no proxy of the environment; beyond this machine credentials are sent over TLS, or within a mesh that encrypts. A
-//! credential that goes over plain HTTP, as an operator's to its own origin may, is shown to no proxy.
+//! Keeps true: redirects are not followed, so that a credential goes only where it was meant to; requests to this machine
+//! ignore the environment's proxies; beyond this machine credentials are sent over TLS only, or within a mesh that encrypts.
+//! A credential sent over plain HTTP, which an operator may allow for an origin of its own, bypasses every proxy.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use reqwest::{Client, ClientBuilder, Url, redirect};
 use crate::settings::source::Environment;
 use crate::settings::tls::ENV_PEER_PLAINTEXT;
 
-/// Longest time until a connection stands.
+/// Timeout for establishing a connection.
 pub(crate) const CONNECT: Duration = Duration::from_secs(10);
 
-/// Settings of a client for `url`; fails where credentials would be sent in clear.
+/// Returns the settings of a client for `url`; fails if credentials would be sent unencrypted.
 pub(crate) fn builder(url: &str, environment: &dyn Environment) -> anyhow::Result<ClientBuilder> {
     Ok(with_credential(&check(url, environment)?))
 }
 
-/// Settings of a client for a URL to which a credential may be sent as it is written.
+/// Returns the settings of a client for a URL that may receive a credential over whichever scheme it names.
 pub(crate) fn with_credential(url: &Url) -> ClientBuilder {
     settings(is_direct(url, true))
 }
 
-/// Settings of a client for a URL to which no credential is sent but what it has itself.
+/// Returns the settings of a client for a URL to which no credential is sent but the URL's own.
 pub(crate) fn without_credential(url: &Url) -> ClientBuilder {
     settings(is_direct(url, false))
 }
@@ -36,14 +36,14 @@ fn settings(is_direct: bool) -> ClientBuilder {
     if is_direct { builder.no_proxy() } else { builder }
 }
 
-/// Whether no proxy of the environment is used: it could answer in the place of this machine, and would see a credential that
-/// is sent over plain HTTP, one in the URL among them.
+/// Whether to ignore the environment's proxies: a proxy could answer in place of this machine, and would see a credential
+/// sent over plain HTTP, one in the URL included.
 fn is_direct(url: &Url, has_credential: bool) -> bool {
     let has_credential = has_credential || !url.username().is_empty() || url.password().is_some();
     is_here(url) || (has_credential && url.scheme() == "http")
 }
 
-/// Refuses a URL to which credentials would be sent in clear.
+/// Rejects a URL to which credentials would be sent unencrypted.
 fn check(url: &str, environment: &dyn Environment) -> anyhow::Result<Url> {
     let parsed = Url::parse(url).ok().filter(Url::has_host);
     let Some(parsed) = parsed else { bail!("`{url}` is not an http or https URL") };

@@ -1,7 +1,6 @@
-//! The `asp` binary as a library: the command line, the settings, the wiring of both roles, and the tools beside them.
+//! The `asp` binary as a library: the command line, the settings, the wiring of both roles, and development tools.
 //!
-//! Owns the wiring; the judgement of requests is `asp-gateway`'s, the control role `asp-control`'s and the compiler
-//! `asp-registry`'s.
+//! Owns the wiring only: `asp-gateway` evaluates requests, `asp-control` is the control role, `asp-registry` the compiler.
 
 pub mod args;
 pub mod break_glass;
@@ -32,7 +31,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            // Err: the terminal is gone; there is nobody to tell.
+            // Err: the terminal is gone, so nothing can be printed.
             let _ = error.print();
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(failure::EXIT_BAD_CONFIGURATION) };
         }

@@ -1,7 +1,7 @@
-//! A signing key of this machine's own, in a file of the state directory.
+//! A signing key of this machine, in a file in the state directory.
 //!
-//! Keeps true: the private key stays in a 0600 file and prints as `***`; a file that is no such key is refused, and replaced
-//! only where somebody asks for a new key.
+//! Keeps true: the private key stays in a 0600 file and prints as `***`; a malformed file is rejected, and is replaced only
+//! on an explicit request for a new key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::state_dir;
 
-/// Why the key cannot be used.
+/// An error that makes the key unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalKeyError {
     #[error("{path}: {source}", path = path.display())]
@@ -35,9 +35,9 @@ pub enum LocalKeyError {
 #[derive(Clone)]
 pub struct LocalKey {
     pub kid: String,
-    /// The public key (RFC 7517).
+    /// Public key (RFC 7517).
     pub jwk: Value,
-    /// Standard base64 of its PKCS #8 form.
+    /// Private key: standard base64 of its PKCS #8 form.
     pub pkcs8: Secret,
 }
 
@@ -68,7 +68,7 @@ impl LocalKey {
         Ok(LocalKey { kid, jwk, pkcs8: Secret::new(STANDARD.encode(pkcs8.as_ref())) })
     }
 
-    /// Reads the key of a file, creating it when there is none.
+    /// Reads the key in a file, creating it if there is none.
     pub fn load_or_create(path: &Path) -> Result<LocalKey, LocalKeyError> {
         let io = |source| LocalKeyError::Io { path: path.to_owned(), source };
         if let Some(parent) = path.parent() {
@@ -83,20 +83,20 @@ impl LocalKey {
         Ok(LocalKey { kid: stored.kid, jwk: stored.jwk, pkcs8: Secret::new(stored.pkcs8) })
     }
 
-    /// Puts a new key in the place of a file's.
+    /// Replaces the key in a file with a new one.
     pub fn replace(path: &Path) -> Result<(), LocalKeyError> {
         let replaced = state_dir::replace(path, &LocalKey::fresh()?);
         replaced.map_err(|source| LocalKeyError::Io { path: path.to_owned(), source })
     }
 
-    /// The text of a file with a new key.
+    /// Returns the content of a file with a new key.
     fn fresh() -> Result<Vec<u8>, LocalKeyError> {
         let LocalKey { kid, jwk, pkcs8 } = LocalKey::generate()?;
         let fresh = Stored { kid, jwk, pkcs8: pkcs8.expose().to_owned() };
         serde_json::to_vec_pretty(&fresh).map_err(|error| LocalKeyError::Sign(error.to_string()))
     }
 
-    /// What the admin API verifies with: the public key only.
+    /// Returns the key as the admin API trusts it: the public key only.
     pub fn trusted(&self, rules: IssuerRules) -> Result<TrustedIssuer, LocalKeyError> {
         let malformed = |fault: String| LocalKeyError::Malformed { path: PathBuf::from(&self.kid), fault };
         let jwk: jsonwebtoken::jwk::Jwk =

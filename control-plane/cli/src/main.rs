@@ -1,9 +1,9 @@
-//! The `asp` binary: parses the command line and exits with what the command says.
+//! The `asp` binary: parses the command line and exits with the command's exit code.
 
 use std::process::ExitCode;
 
-/// Most values live for one request and are freed on another thread than theirs, which the C library's allocator locks
-/// for.
+/// Avoids lock contention: most values live for one request and are freed on a different thread, for which the C
+/// library's allocator takes a lock.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

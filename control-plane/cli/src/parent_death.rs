@@ -1,6 +1,6 @@
-//! Child processes that the kernel ends when this process dies, however it dies.
+//! Child processes that the kernel kills when this process dies, for whatever reason.
 //!
-//! Keeps true: a child outlives the thread that asked for it, but never [`Starter`]'s thread nor this process.
+//! Keeps true: a child may outlive the thread that requested it, but never [`Starter`]'s thread or this process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -12,8 +12,8 @@ use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Asks the kernel to kill the child when the thread that starts it ends (prctl(2), PR_SET_PDEATHSIG): for a thread that waits
-/// for it. The threads of a runtime come and go ([`Starter`]).
+/// Has the kernel kill the child when the thread that starts it ends (prctl(2), PR_SET_PDEATHSIG). Use it on a thread
+/// that waits for the child; the threads of an async runtime may end earlier, see [`Starter`].
 #[allow(unsafe_code)] // `pre_exec` is unsafe; its closure makes one async-signal-safe system call
 pub(crate) fn die_with_parent(command: &mut Command) {
     // SAFETY: prctl(2) is async-signal-safe, and the closure neither allocates nor locks.
@@ -22,7 +22,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
     }
 }
 
-/// A thread that starts children and stays: they are killed when this is dropped.
+/// A long-lived thread that starts children, which are killed when it is dropped.
 pub(crate) struct Starter(mpsc::Sender<Order>);
 
 struct Order {
@@ -31,7 +31,7 @@ struct Order {
 }
 
 impl Starter {
-    /// Called within the runtime, which then reaps the children.
+    /// Must be called within the async runtime, which then reaps the children.
     pub(crate) fn new() -> io::Result<Starter> {
         let (orders, inbox) = mpsc::channel::<Order>();
         let runtime = Handle::current();
@@ -40,7 +40,7 @@ impl Starter {
             for Order { mut command, answer } in inbox {
                 die_with_parent(&mut command);
                 let mut command = tokio::process::Command::from(command);
-                // Err: nobody waits any more; the child is killed with its handle.
+                // Err: the requester is gone; the child is killed when its handle is dropped.
                 let _ = answer.send(command.kill_on_drop(true).spawn());
             }
         })?;
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// A runtime's threads end while what they asked for goes on.
+    /// Threads of an async runtime may end while the children they requested still run.
     #[tokio::test]
     async fn a_child_outlives_the_thread_that_asked_for_it_and_not_its_starter() {
         let starter = Starter::new().unwrap();
@@ -73,7 +73,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        // The signal would have been sent as the thread ended, and a child that was killed is seen at the first wait.
+        // The signal would have been sent when the thread ended, and the first wait would see a killed child.
         let early = tokio::time::timeout(Duration::from_millis(200), child.wait()).await;
         assert!(early.is_err(), "{early:?}");
         drop(starter);

@@ -1,19 +1,19 @@
-//! The terminal: results on standard output, faults on standard error. A reader that went away is nobody's
-//! fault.
+//! Terminal output: results on standard output, faults on standard error. Write errors are ignored, because the reader
+//! may be gone.
 
 use std::io::Write;
 
 use serde::Serialize;
 
-/// What parts text of several lines.
+/// Control characters allowed in text of several lines.
 const LINES: [char; 2] = ['\n', '\t'];
 
-/// One line of a result.
+/// Prints one line of a result.
 pub fn line(text: &str) {
     let _ = writeln!(std::io::stdout(), "{}", printable(text, &LINES));
 }
 
-/// A result for programs.
+/// Prints a result as JSON.
 pub fn json(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => line(&text),
@@ -21,17 +21,17 @@ pub fn json(value: &impl Serialize) {
     }
 }
 
-/// One line for a person, where standard output is for programs.
+/// Prints one line for a person to standard error, for commands whose standard output is JSON.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(text, &LINES));
 }
 
-/// One line about a fault.
+/// Prints one line about a fault.
 pub fn error(text: &str) {
     let _ = writeln!(std::io::stderr(), "asp: {}", printable(text, &LINES));
 }
 
-/// An error with its causes, each said once: many errors say their cause themselves.
+/// Returns an error with its causes. Causes that the text already contains are left out, as many errors include their cause.
 pub fn in_full(error: &anyhow::Error) -> String {
     let mut full = String::new();
     for cause in error.chain().map(|cause| cause.to_string()) {
@@ -45,8 +45,9 @@ pub fn in_full(error: &anyhow::Error) -> String {
     full
 }
 
-/// Text without what a terminal obeys (ECMA-48), but for what is `kept`: a plugin's output, or a spec's words, neither
-/// forge what is shown nor command the terminal. Written as in JSON (RFC 8259 section 7), so that JSON stays JSON.
+/// Returns the text with every control character that a terminal would obey (ECMA-48) escaped, except those in `kept`, so
+/// that a plugin's output or the text of a spec can neither forge output nor control the terminal. The escapes are those of
+/// JSON (RFC 8259 section 7), so that JSON stays JSON.
 pub fn printable(text: &str, kept: &[char]) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {

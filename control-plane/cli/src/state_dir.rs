@@ -1,30 +1,30 @@
 //! The directory in which one machine keeps its state (`ASP_STATE_DIR`).
 //!
-//! Keeps true: a reader never sees half a file, and what may hold a secret is readable by its owner only.
+//! Keeps true: a reader never sees a partly written file, and files that may hold a secret are readable by their owner only.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// For the owner alone.
+/// Mode of a directory: access for the owner only.
 const DIRECTORY: u32 = 0o700;
-/// Of a directory in which every account may make files.
+/// Sticky bit, set on a directory in which every account may create files.
 const STICKY: u32 = 0o1000;
-/// What is written here is private from the start; an operator, or a copy, may have left these open. The databases
-/// are closed by who opens them.
+/// Files whose permissions are tightened at start: they are created private, but an operator or a copy may have opened
+/// them. The databases are tightened by the code that opens them.
 const SECRETS: [&str; 5] = ["seal-key", "dev-issuer.json", "break-glass.json", "env", "ports.json"];
 
-/// A file of the user's own: `asp/NAME` below `$XDG_CONFIG_HOME` or `~/.config`; `None` without a home. `variable` reads the
-/// environment, where an empty value is none.
+/// Returns the path of a per-user file: `asp/NAME` below `$XDG_CONFIG_HOME` or `~/.config`; `None` without a home
+/// directory. `variable` reads the environment; an empty value counts as unset.
 pub fn of_user(variable: impl Fn(&str) -> Option<String>, name: &str) -> Option<PathBuf> {
     let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
     let config = config.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")));
     Some(config?.join("asp").join(name))
 }
 
-/// Creates the directory (0700), or takes from everybody else what they may do with an existing one and the secrets
-/// in it.
+/// Creates the directory with mode 0700, or removes the permissions of group and others from an existing one and the
+/// secrets in it.
 pub fn create(dir: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(DIRECTORY).create(dir)?;
     let mode = fs::metadata(dir)?.permissions().mode() & 0o7777;
@@ -45,7 +45,7 @@ pub fn create(dir: &Path) -> io::Result<()> {
     SECRETS.iter().try_for_each(|name| tighten(&dir.join(name)))
 }
 
-/// Takes from everybody else what they may do with a file; one that is not there needs nothing.
+/// Removes the permissions of group and others from a file, if it exists.
 fn tighten(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.permissions().mode() & 0o077 != 0 => {
@@ -56,7 +56,7 @@ fn tighten(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces `path` by `content`, mode 0600: readers see the old file or the new one.
+/// Replaces `path` with `content`, mode 0600: readers see either the old file or the new one.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let temporary = write_beside(path, content)?;
     fs::rename(&temporary, path).inspect_err(|_| remove(&temporary))
@@ -65,7 +65,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// Creates `path` with `content`, mode 0600, unless it exists. Returns whether it was created.
 pub fn create_once(path: &Path, content: &[u8]) -> io::Result<bool> {
     let temporary = write_beside(path, content)?;
-    // A link, unlike a rename, refuses to replace: of two processes starting together one wins.
+    // A link, unlike a rename, does not replace an existing file: if two processes start together, only one succeeds.
     let linked = fs::hard_link(&temporary, path);
     remove(&temporary);
     match linked {
@@ -84,7 +84,7 @@ fn write_beside(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
     Ok(temporary)
 }
 
-/// Removes a temporary file; one that is left behind does no harm.
+/// Removes a temporary file; a leftover does no harm.
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_file(path) {
         tracing::debug!(%error, path = %path.display(), "temporary file stays");

@@ -1,6 +1,6 @@
-//! The operator's key of the platform's tokens, where there is one (`ASP_TOKEN_KEY`).
+//! The operator's key for signing the platform's tokens, if there is one (`ASP_TOKEN_KEY`).
 //!
-//! Owns: reading it. Refuses: writing any; the keys that gateways make are in memory alone.
+//! Owns: reading it. Refuses: writing keys; those that gateways create are kept in memory only.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::settings::gateway::TokenKeyFiles;
 
-/// RFC 7468 section 10.
+/// First line of a PEM file with a PKCS #8 private key (RFC 7468 section 10).
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
 
-/// Why a key cannot be used. Never holds any of its text.
+/// An error that makes a key unusable. Never contains any part of the key.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenKeyError {
     #[error("{path}: {source}", path = path.display())]
@@ -25,7 +25,7 @@ pub enum TokenKeyError {
     Form { path: PathBuf },
 }
 
-/// The operator's keys: what signs, and what signed before.
+/// Reads the operator's keys: the signing key, and the previous one.
 pub fn read(files: &TokenKeyFiles) -> Result<(SigningKey, Option<PublicKey>), TokenKeyError> {
     let current = signing(&files.current, &text(&files.current)?)?;
     let previous = files.previous.as_ref().map(|path| published(path)).transpose()?;
@@ -48,7 +48,7 @@ fn signing(path: &Path, text: &str) -> Result<SigningKey, TokenKeyError> {
     key.map_err(|source| TokenKeyError::Key { path: path.to_owned(), source })
 }
 
-/// Of a key that signs no more, the public half is enough.
+/// Reads the public half of a key that no longer signs.
 fn published(path: &Path) -> Result<PublicKey, TokenKeyError> {
     let text = text(path)?;
     match serde_json::from_str(&text) {

@@ -85,7 +85,7 @@ Environment (port 0 picks a free port, recorded in ports.json in the state direc
                         entries for a language, or a host name with several addresses (resolved every 5 s), are
                         several runtimes, at most 64 for each language
   ASP_DELEGATE_URL      base of an OpenAI-compatible endpoint, e.g. https://llm.internal/v1[;for=server/*]: it answers
-                        plugins' delegations if the client has no model [for=: every delegate]
+                        plugins' delegations if the client has no model [without for: those of every delegate]
   ASP_DELEGATE_MODEL    name of the model there (required with ASP_DELEGATE_URL)
   ASP_DELEGATE_API_KEY  API key for it
   ASP_DELEGATE_JSON_SCHEMA

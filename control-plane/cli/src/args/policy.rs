@@ -84,7 +84,7 @@ pub struct PolicyArgs {
     pub json: bool,
 }
 
-/// What bindings ask of arguments: each `--when` with its words.
+/// Conditions of a binding on arguments: the words of each `--when`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions(pub Vec<Vec<String>>);
 

@@ -1,4 +1,4 @@
-//! Requests to the server's URL, and what comes of them.
+//! Requests to the server's URL, and forwarding of their responses.
 
 use asp_json::{Json, Members};
 use std::path::PathBuf;
@@ -17,25 +17,25 @@ use super::Bridge;
 use crate::http_client;
 use crate::settings::source::ProcessEnvironment;
 
-/// The largest answer that is no stream, in bytes.
+/// Maximum size in bytes of an answer that is not a stream.
 const MAX_ANSWER: usize = 16 << 20;
-/// While nothing answers there, a request that was certainly not delivered is sent again: so often, with a pause that
-/// doubles from the first: 12 seconds in all.
+/// Attempts to deliver a request that was certainly not delivered because nothing answers at the URL. The pause doubles
+/// from the first one: 12 seconds in all.
 const ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// How often in a row a stream is gone on with that brings nothing.
+/// Maximum number of resumptions in a row that yield no event.
 const RESUMPTIONS: u32 = 8;
-/// How long to wait before a stream is gone on with, where the server does not say, and at most.
+/// Pause before a stream is resumed: the default if the server names none, and the upper bound.
 const RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// Which server, and as whom.
+/// URL of a server and the credential to use there.
 pub(crate) struct Place {
     pub(crate) url: Url,
     pub(crate) credential: Credential,
 }
 
-/// The URL of a server below a platform's.
+/// Returns the URL of a server below a platform's URL.
 pub(crate) fn below(mut platform: Url, server: &str) -> Option<Url> {
     platform.path_segments_mut().ok()?.pop_if_empty().extend([server, "mcp"]);
     Some(platform)
@@ -45,13 +45,13 @@ pub(crate) fn below(mut platform: Url, server: &str) -> Option<Url> {
 pub(crate) enum Credential {
     None,
     Token(Secret),
-    /// Read anew for each request, so that it can be renewed.
+    /// Read for each request, so that it can be renewed.
     File(PathBuf),
-    /// Made anew for each request, by the platform that this process is.
+    /// Minted for each request, when this process is itself the platform.
     Minted(Mint),
 }
 
-/// Makes a token. `Err`: why it cannot.
+/// Mints a token, or fails with the reason.
 pub(crate) type Mint = Arc<dyn Fn() -> anyhow::Result<Secret> + Send + Sync>;
 
 pub(super) struct Connection {
@@ -59,7 +59,7 @@ pub(super) struct Connection {
     place: Place,
 }
 
-/// Why a request has no answer of the server.
+/// A failure to get the server's answer to a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("{url}: nothing answers there; the request was not delivered")]
@@ -79,7 +79,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// As the platform itself names it.
+    /// Returns the platform's reason name for the failure.
     pub(super) fn reason(&self) -> &'static str {
         match self {
             Fault::NotDelivered { .. } | Fault::NoMessage { .. } => "upstream_unavailable",
@@ -108,7 +108,7 @@ impl Connection {
         self.send(Method::POST, headers, Some(message)).await
     }
 
-    /// `message`: what a POST carries.
+    /// Sends a request; `message` is the body of a POST.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -153,7 +153,7 @@ impl Connection {
         }
     }
 
-    /// An answer that is no stream, whole.
+    /// Reads the whole of an answer that is not a stream.
     pub(super) async fn body(&self, mut response: Response) -> Result<Vec<u8>, Fault> {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|_| self.lost())? {
@@ -175,8 +175,8 @@ pub(super) fn is_stream(response: &Response) -> bool {
 }
 
 impl Bridge {
-    /// Passes on what a response says, each message as it comes; ends with the answer to `request`, which `seen` has
-    /// before the client.
+    /// Forwards the messages of a response as they arrive, up to the answer to `request`. `seen` gets the answer before
+    /// the client does.
     pub(super) async fn relay(
         &self,
         response: Response,
@@ -194,7 +194,7 @@ impl Bridge {
         }
     }
 
-    /// Passes on an answer to `request` that came as one body.
+    /// Forwards an answer to `request` that arrived as one body.
     pub(super) async fn relay_body(
         &self,
         status: StatusCode,
@@ -206,7 +206,7 @@ impl Bridge {
         if !message.is_array() && message.get("jsonrpc").is_none() {
             return Err(self.connection.no_message(status));
         }
-        // A refusal before the message was read has no id.
+        // A refusal sent before the message was read has no id.
         if message.is_object() && message.get("id").is_none_or(Value::is_null) {
             let mut members = Members::of(&message);
             members.insert("id", request.clone());
@@ -217,8 +217,8 @@ impl Bridge {
         Ok(())
     }
 
-    /// Does the same as [`Bridge::relay`] in a session, whose `headers` these are: where a stream breaks off, it is gone on with after the last
-    /// event that came.
+    /// Works like [`Bridge::relay`], in a session with these `headers`: a broken stream is resumed after the last event
+    /// received.
     pub(super) async fn relay_all(
         &self,
         response: Response,
@@ -248,7 +248,7 @@ impl Bridge {
             let response = self.connection.send(Method::GET, &reached.after(headers), None).await?;
             match response.status() {
                 StatusCode::OK if is_stream(&response) => stream = Some(response),
-                // Nothing more comes: the client has cancelled the request.
+                // Nothing more will arrive: the client has cancelled the request.
                 StatusCode::NO_CONTENT => return Ok(()),
                 status if status.is_server_error() => {}
                 _ => return Err(self.connection.lost()),
@@ -256,7 +256,7 @@ impl Bridge {
         }
     }
 
-    /// Passes on what a stream says until the answer to `request` or its end.
+    /// Forwards the messages of a stream up to the answer to `request` or the end of the stream.
     pub(super) async fn pass_on(
         &self,
         mut response: Response,
@@ -265,9 +265,9 @@ impl Bridge {
         reached: &mut Reached,
     ) -> Result<Passed, Fault> {
         let status = response.status();
-        // As large as an answer that comes as one body.
+        // Same limit as for an answer that arrives as one body.
         let mut frames = Frames::bounded(MAX_ANSWER);
-        // Err: the connection broke off, which is an end too.
+        // Err: the connection broke, which ends the stream too.
         while let Ok(Some(chunk)) = response.chunk().await {
             let events = frames.push(&chunk).map_err(|_| self.connection.no_message(status))?;
             for event in events {
@@ -289,21 +289,21 @@ impl Bridge {
     }
 }
 
-/// How far a stream was passed on.
+/// Extent to which a stream was forwarded.
 pub(super) enum Passed {
-    /// Up to the answer.
+    /// Everything up to the answer.
     Answer,
-    /// Up to where it ended.
+    /// A part: the stream ended before the answer.
     Part,
 }
 
-/// Where on a stream the client is.
+/// The client's position in a stream.
 #[derive(Default)]
 pub(super) struct Reached {
-    /// Of the last event; empty where there is none.
+    /// Id of the last event; empty if there was none.
     id: String,
     retry: Option<Duration>,
-    /// Something came since it was last gone on with, or the server said when to come back.
+    /// Whether, since the last resumption, an event arrived or the server named a pause.
     said: bool,
 }
 
@@ -318,12 +318,12 @@ impl Reached {
         }
     }
 
-    /// How long to wait before the stream is gone on with.
+    /// Returns the pause before the stream is resumed.
     pub(super) fn pause(&self) -> Duration {
         self.retry.unwrap_or(RETRY)
     }
 
-    /// The headers of a request that goes on from here.
+    /// Returns the headers of a request that resumes the stream here.
     pub(super) fn after(&self, headers: &HeaderMap) -> HeaderMap {
         let mut headers = headers.clone();
         if let Some(id) = Some(&self.id).filter(|id| !id.is_empty())

@@ -1,8 +1,8 @@
-//! Messages of the revisions with a handshake (MCP 2025-03-26 to 2025-11-25): the session, its stream, and a new one
-//! where the server has lost it.
+//! Messages of the revisions with a handshake (MCP 2025-03-26 to 2025-11-25): the session, its stream, and a new session
+//! if the server has lost it.
 //!
-//! Keeps true: a client sees one session, however often it is opened anew; a stream that breaks off is gone on with after
-//! the last event that came; the level of logs and the subscriptions it asked for are asked for again.
+//! Keeps true: the client sees one session, however often it is reopened; a broken stream is resumed after the last event
+//! received; the client's log level and subscriptions are requested again in a new session.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,41 +20,41 @@ use super::connection::{Connection, Fault, Reached, is_stream};
 
 const SESSION_ID: &str = "mcp-session-id";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-/// Subscriptions that are asked for again.
+/// Maximum number of subscriptions restored in a new session.
 const MAX_SUBSCRIBED: usize = 1000;
-/// Between two tries to listen; doubles up to the longest.
+/// Backoff between attempts to listen: doubles from the first to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(super) struct Legacy {
     at: Mutex<At>,
-    /// One at a time opens the session anew.
+    /// Held while the session is reopened, so that it is reopened only once.
     reopening: tokio::sync::Mutex<()>,
     wanted: Mutex<Wanted>,
     listens: AtomicBool,
 }
 
-/// Where the session is.
+/// Identity of the current session.
 #[derive(Clone, Default)]
 struct At {
     id: Option<HeaderValue>,
     revision: Option<HeaderValue>,
-    /// How often it was opened.
+    /// Number of times a session was opened.
     generation: u64,
 }
 
-/// What a new session needs to be as the last one was.
+/// State to restore in a new session.
 #[derive(Default)]
 struct Wanted {
     initialize: Option<Value>,
     level: Option<Value>,
-    /// By URI.
+    /// Subscription requests by URI.
     subscribed: BTreeMap<String, Value>,
 }
 
 impl Legacy {
-    /// Whether the client has shaken hands.
+    /// Whether the client has completed a handshake.
     pub(super) fn is_open(&self) -> bool {
         self.at.lock().generation > 0
     }
@@ -63,7 +63,7 @@ impl Legacy {
     pub(super) async fn end(&self, connection: &Connection) {
         let at = self.at.lock().clone();
         if at.id.is_some() {
-            // Err: the server ends it by itself, in time.
+            // Err: the server expires the session by itself.
             let _ = connection.send(Method::DELETE, &at.headers(), None).await;
         }
     }
@@ -88,7 +88,7 @@ impl Legacy {
             .await
     }
 
-    /// A notification, or an answer to the server.
+    /// Forwards a notification, or an answer to the server's request.
     pub(super) async fn tell(&self, bridge: &Arc<Bridge>, message: &Json) -> Result<(), Fault> {
         let response = self.post(bridge, message).await?;
         if !response.status().is_success() {
@@ -104,7 +104,8 @@ impl Legacy {
         Ok(())
     }
 
-    /// In the session; in a new one, where that is gone: then the server took nothing.
+    /// Posts a message in the session. If the session is gone, the server did nothing, so the message is posted again in
+    /// a new one.
     async fn post(&self, bridge: &Bridge, message: &Json) -> Result<Response, Fault> {
         let at = self.at.lock().clone();
         let response = bridge.connection.post(&at.headers(), message).await?;
@@ -116,7 +117,7 @@ impl Legacy {
         bridge.connection.post(&headers, message).await
     }
 
-    /// Shakes hands again, as the client did; the client is not told.
+    /// Repeats the client's handshake, without the client noticing.
     async fn reopen(&self, bridge: &Bridge, generation: u64) -> Result<(), Fault> {
         let _one = self.reopening.lock().await;
         let initialize = self.wanted.lock().initialize.clone();
@@ -161,7 +162,7 @@ impl At {
 }
 
 impl Wanted {
-    /// A request that the server has granted.
+    /// Records a granted request that a new session must repeat.
     fn remember(&mut self, message: &Value) {
         let uri = message.pointer("/params/uri").and_then(Value::as_str).unwrap_or_default();
         match method(message) {
@@ -181,7 +182,7 @@ impl Wanted {
     }
 }
 
-/// Passes on what the server says of itself, for as long as it has a stream for that.
+/// Forwards the messages that the server sends on its own, for as long as it offers a stream for them.
 async fn listen(bridge: Arc<Bridge>) {
     let legacy = &bridge.legacy;
     let connection = &bridge.connection;
@@ -191,7 +192,7 @@ async fn listen(bridge: Arc<Bridge>) {
     loop {
         let at = legacy.at.lock().clone();
         if at.generation != generation {
-            // Of another session.
+            // The position belongs to the previous session.
             reached = Reached::default();
             generation = at.generation;
         }
@@ -199,15 +200,15 @@ async fn listen(bridge: Arc<Bridge>) {
         match got {
             Ok(response) if is_stream(&response) => {
                 pause = FIRST_PAUSE.max(reached.pause());
-                // Err: an event was too large. There is no request that the stream answers.
+                // Err: an event was too large. The stream answers no request, so no error is sent.
                 let _ = bridge.pass_on(response, &Value::Null, &|_| {}, &mut reached).await;
             }
-            // Where it was is not known there any more.
+            // The server no longer knows the position.
             Ok(response) if response.status() == StatusCode::BAD_REQUEST => reached = Reached::default(),
-            // There is no such stream.
+            // The server offers no such stream.
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
             Ok(response) if response.status() == StatusCode::NOT_FOUND && at.id.is_some() => {
-                // Err: at the next try.
+                // Err: retried in the next round.
                 let _ = legacy.reopen(&bridge, at.generation).await;
             }
             Ok(_) | Err(_) => {}
@@ -217,7 +218,7 @@ async fn listen(bridge: Arc<Bridge>) {
     }
 }
 
-/// The answer to a request of the bridge's own; what else comes with it is nobody's.
+/// Returns the answer to a request of the bridge itself; other messages in the response are dropped.
 async fn answer(connection: &Connection, response: Response) -> Result<Value, Fault> {
     let status = response.status();
     let streamed = is_stream(&response);

@@ -1,25 +1,26 @@
-//! Standard input and output of the process, a message a line.
+//! Standard input and output of the process, one message a line.
 //!
-//! Both have a thread of their own: reading a terminal or a pipe cannot be given up, and the process ends without them.
+//! Each has a thread of its own: a blocking read of a terminal or pipe cannot be cancelled, and the process must be able to
+//! exit without it.
 
 use std::io::{BufRead, BufReader, Read, Write, stdin, stdout};
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
-/// The largest message in bytes: what the platform takes.
+/// Maximum size of a message in bytes, as for the platform.
 pub(super) const MAX_MESSAGE: usize = 4 << 20;
-/// Lines that were read and not yet taken.
+/// Maximum number of lines read ahead.
 const READ_AHEAD: usize = 4;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Whole(String),
-    /// Its rest was passed over.
+    /// A line above the limit; the rest of it was skipped.
     TooLong,
 }
 
-/// The lines of standard input; the channel closes with it.
+/// Returns the lines of standard input; the channel closes at its end.
 pub(super) fn read() -> mpsc::Receiver<Line> {
     let (sender, lines) = mpsc::channel(READ_AHEAD);
     thread::spawn(move || {
@@ -33,7 +34,7 @@ pub(super) fn read() -> mpsc::Receiver<Line> {
     lines
 }
 
-/// Where lines for standard output go, and what ends when nobody reads it.
+/// Returns a sender of lines to standard output, and a future that completes when its reader is gone.
 pub(super) fn write(room: usize) -> (mpsc::Sender<String>, impl Future<Output = ()>) {
     let (sender, mut lines) = mpsc::channel::<String>(room);
     let (closed, gone) = oneshot::channel::<()>();
@@ -52,7 +53,7 @@ pub(super) fn write(room: usize) -> (mpsc::Sender<String>, impl Future<Output = 
     })
 }
 
-/// The next line that is not empty, `None` at the end.
+/// Returns the next line that is not empty, or `None` at the end of input.
 fn next(input: &mut impl BufRead, max: usize) -> Option<Line> {
     loop {
         let mut line = Vec::new();
@@ -71,7 +72,7 @@ fn next(input: &mut impl BufRead, max: usize) -> Option<Line> {
     }
 }
 
-/// The rest of a line.
+/// Skips the rest of a line.
 fn pass_over(input: &mut impl BufRead) -> Option<()> {
     loop {
         let buffer = input.fill_buf().ok()?;

@@ -1,4 +1,4 @@
-//! Messages of revision 2026-07-28 and later: no session; headers mirror what the body says (MCP, Streamable HTTP).
+//! Messages of revision 2026-07-28 and later: no session; headers repeat parts of the body (MCP, Streamable HTTP).
 
 use std::collections::HashMap;
 
@@ -13,20 +13,20 @@ use super::Bridge;
 use super::connection::{Fault, is_stream};
 
 const REVISION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
-/// A header does not say what the body says.
+/// Error code: a header differs from the body.
 const HEADER_MISMATCH: i64 = -32020;
-/// Pages of tools that are read for their marks.
+/// Maximum number of pages of tools read for their header parameters.
 const MAX_PAGES: usize = 100;
-/// Tools whose marks are kept.
+/// Maximum number of tools whose header parameters are kept.
 const MAX_TOOLS: usize = 10_000;
 
-/// Which arguments of which tool go into headers too, as far as lists of tools have told.
+/// Header parameters of tools: the arguments that are also sent as headers, as far as tool lists have been seen.
 #[derive(Default)]
 pub(super) struct Modern {
     tools: Mutex<HashMap<String, ParamHeaders>>,
 }
 
-/// The revision of a message that says its own; those of the legacy era say it in their handshake.
+/// Returns the revision that a message carries; messages of the legacy era do not, they agree on it in the handshake.
 pub(super) fn revision(message: &Value) -> Option<&str> {
     message.pointer(REVISION).and_then(Value::as_str)
 }
@@ -47,7 +47,7 @@ impl Modern {
             if said.pointer("/error/code").and_then(Value::as_i64) != Some(HEADER_MISMATCH) {
                 return bridge.relay_body(status, &body, &id, |_| {}).await;
             }
-            // Nothing ran. The tool may have other marks by now.
+            // Nothing ran. The tool's header parameters may have changed since.
             self.learn(bridge, revision, message).await?;
             response = bridge.connection.post(&self.headers(revision, message)?, message).await?;
         }
@@ -58,7 +58,7 @@ impl Modern {
         self.tools.lock().contains_key(tool)
     }
 
-    /// Lists the tools as the caller of `message` sees them. A list that is refused teaches nothing.
+    /// Lists the tools that the caller of `message` can see. A refused list changes nothing.
     async fn learn(&self, bridge: &Bridge, revision: &str, message: &Value) -> Result<(), Fault> {
         let mut meta = message.pointer("/params/_meta").cloned().unwrap_or_default();
         if let Some(members) = meta.as_object_mut() {
@@ -87,7 +87,7 @@ impl Modern {
         Ok(())
     }
 
-    /// The marks of the tools in an answer, if it lists some.
+    /// Stores the header parameters of the tools in an answer, if it lists any.
     fn read_tools(&self, answer: &Value) {
         let listed = answer.pointer("/result/tools").and_then(Value::as_array).into_iter().flatten();
         let mut tools = self.tools.lock();
