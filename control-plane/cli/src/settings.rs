@@ -1,7 +1,7 @@
 //! Every setting of `asp serve`, read once at start into typed sections.
 //!
-//! A flag wins over the environment, the environment over the default. Keeps true: all faults are found
-//! and reported together, and a secret prints as `***`.
+//! A flag takes precedence over the environment, and the environment over the default. Keeps true: all faults are found and
+//! reported together, and a secret prints as `***`.
 
 pub mod calls;
 pub mod credentials;
@@ -43,7 +43,7 @@ pub const ENV_EDGE_WORKERS: &str = "ASP_EDGE_WORKERS";
 pub const DEFAULT_STATE_DIR: &str = ".asp";
 pub const DEFAULT_FILTER_WASM: &str = "target/wasm32-wasip1/wasm/asp_filter.wasm";
 
-/// What a process does.
+/// Roles of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Roles {
     pub control: bool,
@@ -56,27 +56,27 @@ pub struct Settings {
     pub roles: Roles,
     pub dev: bool,
     pub listen: Listen,
-    /// The origin clients use; decided at start when the edge's port is 0.
+    /// Origin that clients use; decided at start if the edge's port is 0.
     pub public_url: Option<String>,
     pub state_dir: PathBuf,
     pub database: Database,
     pub calls: CallSection,
     pub admin_writes: WriteRate,
-    /// Where artifacts and packages are; without one they are files of this machine.
+    /// Object store for artifacts and packages; `None`: files on this machine.
     pub s3: Option<S3Section>,
     pub filter_wasm: PathBuf,
-    /// Envoy's concurrency: the coarse rates are shared by that many workers.
+    /// Envoy's concurrency; coarse limits are divided by it.
     pub edge_workers: u32,
     pub primitives: Option<PathBuf>,
-    /// Private or plain-http hosts that requests of some primitives may reach.
+    /// Hosts, private or plain http, that requests of some primitives may reach.
     pub upstreams: Vec<UpstreamEntry>,
-    /// Entries of operator lists that serve everything or nothing.
+    /// Entries of operator lists that apply to every primitive or to none.
     pub list_notes: Vec<ListNote>,
     /// Issuers other than the development one, see [`asp_control::issuers`].
     pub issuers: Option<PathBuf>,
-    /// Whether emergency tokens open the admin API.
+    /// Whether the admin API accepts emergency tokens.
     pub break_glass: bool,
-    /// Origins of issuers that may be plain http or private.
+    /// Origins of issuers that may use plain http or a private address.
     pub issuer_origins: Vec<String>,
     pub gateway: GatewaySection,
     pub stack: Option<StackSection>,
@@ -84,14 +84,14 @@ pub struct Settings {
     /// TLS of the admin API.
     pub admin_tls: Option<Tls>,
     pub peer: Option<PeerSection>,
-    /// User ids of this machine that may subscribe to xDS without a certificate, besides this process's own and root.
+    /// User ids on this machine that may subscribe to xDS without a certificate, besides this process's own and root.
     pub xds_accounts: Vec<u32>,
-    /// Whether a mesh protects what runs between the platform's processes.
+    /// Whether a mesh protects the traffic between the platform's processes.
     pub mesh: bool,
 }
 
 impl Settings {
-    /// Reads everything, or returns every fault.
+    /// Reads all settings, or returns every fault.
     pub fn read(args: &ServeArgs, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
         let dev = args.dev;
         let mut reader = Reader::of_development(environment, dev);
@@ -128,18 +128,18 @@ impl Settings {
         reader.finish(settings)
     }
 
-    /// Whether clients reach the gateway itself, without Envoy.
+    /// Whether clients reach the gateway directly, without Envoy.
     pub fn is_direct(&self) -> bool {
         self.stack.as_ref().is_some_and(|stack| stack.envoy.is_none())
     }
 
-    /// Whether the gateway takes requests by mutual TLS alone: beyond this machine, where no mesh encrypts.
+    /// Whether the gateway takes requests by mutual TLS only: it listens beyond this machine and no mesh encrypts.
     pub fn proved_alone(&self) -> bool {
         self.roles.gateway && !self.listen.gateway.is_loopback() && !self.mesh
     }
 }
 
-/// Where state is, for commands that need nothing else.
+/// Location of the state, for commands that need no other settings.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub state_dir: PathBuf,
@@ -178,7 +178,7 @@ fn break_glass(reader: &mut Reader<'_>) -> bool {
     }
 }
 
-/// Origins, separated by commas.
+/// Parses origins separated by commas.
 fn issuer_origins(reader: &mut Reader<'_>) -> Vec<String> {
     let text = reader.optional(ENV_ISSUER_ORIGINS).unwrap_or_default();
     let mut origins = Vec::new();
@@ -195,15 +195,15 @@ fn issuer_origins(reader: &mut Reader<'_>) -> Vec<String> {
 /// One entry of `ASP_UPSTREAMS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamEntry {
-    /// The host that specs write.
+    /// Host as specs write it.
     pub name: String,
-    /// The origin that requests go to, and the path that they stay below.
+    /// Origin that requests go to, and the path they stay below.
     pub url: String,
-    /// The primitives it serves.
+    /// Primitives that may use it.
     pub primitives: Vec<String>,
 }
 
-/// `name=http://host:port[/path];for=…`, separated by commas. A name has one origin, and may have several paths.
+/// Parses `name=http://host:port[/path];for=…` entries, separated by commas. A name has one origin and may have several paths.
 fn upstreams(reader: &mut Reader<'_>) -> Vec<UpstreamEntry> {
     let mut upstreams: Vec<UpstreamEntry> = Vec::new();
     for (entry, primitives) in reader.operator_list(ENV_UPSTREAMS, |entry| upstream(entry).is_some()) {
@@ -221,17 +221,17 @@ fn upstreams(reader: &mut Reader<'_>) -> Vec<UpstreamEntry> {
     upstreams
 }
 
-/// The parts of `name=url`.
+/// Splits `name=url`.
 fn upstream(entry: &str) -> Option<(&str, &str)> {
     entry.split_once('=').filter(|(name, url)| !name.is_empty() && is_origin_with_path(url))
 }
 
-/// The text before the path.
+/// Returns the text before the path.
 fn origin_of(url: &str) -> &str {
     url.match_indices('/').nth(2).map_or(url, |(at, _)| url.get(..at).unwrap_or(url))
 }
 
-/// An origin, and a path of plain characters without dot segments.
+/// Whether the text is an origin and a path of plain characters without dot segments.
 fn is_origin_with_path(url: &str) -> bool {
     let origin = origin_of(url);
     let path = url.get(origin.len()..).unwrap_or_default();

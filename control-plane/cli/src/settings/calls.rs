@@ -1,4 +1,4 @@
-//! How many calls a gateway runs, and how much of them is recorded.
+//! Limits on a gateway's concurrent calls, and on the size of their audit log.
 
 use asp_control::admin::turns::WriteRate;
 use asp_gateway::pipeline::admission::{Bounds, MEMORY};
@@ -12,17 +12,17 @@ pub const ENV_ADMIN_WRITES: &str = "ASP_ADMIN_WRITES_PER_SECOND";
 pub const ENV_ADMIN_BURST: &str = "ASP_ADMIN_WRITE_BURST";
 pub const ENV_REQUEST_MEMORY: &str = "ASP_REQUEST_MEMORY_BYTES";
 
-/// Of the audit log in bytes: about three million events.
+/// Default size of the audit log in bytes: about three million events.
 const DEFAULT_AUDIT: u64 = 1 << 30;
 const MIN_AUDIT: u64 = 1 << 20;
 const MAX_AUDIT: u64 = 1 << 40;
-/// The least is above what one body of 1 MiB takes at worst.
+/// Minimum memory for requests; above the worst case for one body of 1 MiB.
 const MIN_MEMORY: usize = 512 << 20;
 const MAX_MEMORY: usize = 1 << 40;
-/// More calls than memory holds.
+/// Upper bound of a call limit: more calls than memory can hold.
 const MOST: usize = 1_000_000;
 
-/// Reads the rate of writes by the admins of an org.
+/// Reads the rate limit for writes by the admins of an org.
 pub(super) fn writes(reader: &mut Reader<'_>) -> WriteRate {
     let default = WriteRate::default();
     WriteRate {
@@ -31,14 +31,14 @@ pub(super) fn writes(reader: &mut Reader<'_>) -> WriteRate {
     }
 }
 
-/// The bounds of calls.
+/// Limits on calls.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSection {
-    /// The most calls at a time.
+    /// Maximum number of concurrent calls.
     pub bounds: Bounds,
-    /// What requests take of memory at most, in bytes.
+    /// Maximum memory for requests in bytes.
     pub memory: Bounds,
-    /// What the audit log may take on the disk, in bytes.
+    /// Maximum size of the audit log on disk in bytes.
     pub audit_max_bytes: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> CallSection {
     let default = Bounds::default();
     let memory = reader.number(ENV_REQUEST_MEMORY, MEMORY.whole, MIN_MEMORY..=MAX_MEMORY);
     CallSection {
-        // An org may take half of it.
+        // One org may use half of it.
         memory: Bounds { whole: memory, per_org: memory / 2 },
         bounds: Bounds {
             whole: reader.number(ENV_MAX_CALLS, default.whole, 1..=MOST),

@@ -1,4 +1,4 @@
-//! The operator's credentials by name (`ASP_CREDENTIALS`, a JSON file): how gateways prove themselves to services.
+//! The operator's credentials by name (`ASP_CREDENTIALS`, a JSON file): how gateways authenticate to services.
 //!
 //! ```json
 //! {"kc": {"origin": "https://login.example.com", "basic": {"user": "gateway", "passwordFile": "/run/secrets/kc"}},
@@ -9,8 +9,8 @@
 //!          "clientSecretFile": "/run/secrets/erp", "tokenUrl": "https://login.example.com/token", "scopes": ["orders"]}}}
 //! ```
 //!
-//! Keeps true: a secret stands in a file of its own, is read once and prints as `***`; no fault repeats it; each belongs
-//! to one origin.
+//! Keeps true: each secret is in a file of its own, is read once and prints as `***`; no fault repeats it; each belongs to one
+//! origin.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ use super::source::{Environment, Fault, Reader, is_origin};
 
 pub const ENV_CREDENTIALS: &str = "ASP_CREDENTIALS";
 
-/// Credentials of one file, and bytes of a secret: it is a line.
+/// Maximum number of credentials in the file, and maximum size in bytes of a secret, which is one line.
 const MAX_CREDENTIALS: usize = 1_000;
 const MAX_SECRET: u64 = 16 << 10;
-/// Scopes and primitives of one credential.
+/// Maximum number of scopes, and of primitives, of one credential.
 const MAX_LIST: usize = 256;
-/// Headers that belong to the message or the connection (RFC 9110), or to a client.
+/// Headers that belong to the message or the connection (RFC 9110), or to a client, and that a credential may not set.
 const FRAMING: [&str; 9] = [
     "connection",
     "content-length",
@@ -49,7 +49,7 @@ struct Entry {
     basic: Option<Basic>,
     header: Option<Header>,
     oauth_client: Option<Client>,
-    /// The primitives that may use it; `primitives` is its former name.
+    /// Primitives that may use it; `primitives` is the former name of the member.
     #[serde(rename = "for", alias = "primitives")]
     patterns: Option<Vec<String>>,
 }
@@ -79,7 +79,7 @@ struct Client {
     audience: Option<String>,
 }
 
-/// Those that the environment names, for commands.
+/// Reads the credentials that the environment names, for commands.
 pub fn named(environment: &dyn Environment) -> Result<Named, Vec<Fault>> {
     let mut reader = Reader::new(environment);
     let named = read(&mut reader);
@@ -169,7 +169,7 @@ fn oauth(client: Client) -> Result<OauthClient, String> {
     Ok(OauthClient { token_url, id: client_id, secret: secret(&client_secret_file)?, scopes, audience })
 }
 
-/// The file's one line. No fault repeats it.
+/// Reads the only line of the file. No fault repeats it.
 fn secret(path: &Path) -> Result<SecretString, String> {
     let at = |fault: &dyn std::fmt::Display| format!("{}: {fault}", path.display());
     let size = std::fs::metadata(path).map_err(|error| at(&error))?.len();

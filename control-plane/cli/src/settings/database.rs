@@ -1,4 +1,4 @@
-//! Where what must outlive the process is kept, and how long it is waited for.
+//! Storage for what must survive the process, and the timeouts of its use.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,35 +15,35 @@ pub const ENV_DATABASE_LOCK: &str = "ASP_DATABASE_LOCK_TIMEOUT_MS";
 pub const ENV_DATABASE_POOL: &str = "ASP_DATABASE_POOL_TIMEOUT_MS";
 pub const ENV_AUDIT_SPOOL: &str = "ASP_AUDIT_SPOOL_BYTES";
 
-/// A call takes one for milliseconds, a few times.
+/// Default number of connections for calls: a call uses one a few times, for milliseconds.
 const CONNECTIONS: u32 = 16;
-/// Milliseconds that something may be waited for.
+/// Bounds of a timeout in milliseconds.
 const LEAST_WAIT: u64 = 50;
 const MOST_WAIT: u64 = 600_000;
-/// Of the audit in bytes, while the database is away: some 200,000 events.
+/// Default and bounds of the audit spool in bytes, used while the database is unreachable: some 200,000 events.
 const SPOOL: u64 = 64 << 20;
 const LEAST_SPOOL: u64 = 1 << 20;
 const MOST_SPOOL: u64 = 1 << 36;
 
-/// Where the control plane's state lives.
+/// Storage of the control plane's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
     Sqlite(PathBuf),
     Memory,
-    /// For several machines; ledger, records and audit of calls are there too.
+    /// For several machines; also stores the ledger, records and audit of calls.
     Postgres(Server),
 }
 
 /// A PostgreSQL database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// It may hold a password.
+    /// May contain a password.
     pub url: Secret,
-    /// Most connections of this process for calls; the control plane has a few more.
+    /// Maximum connections of this process for calls; the control plane has a few more.
     pub connections: u32,
-    /// How long calls wait.
+    /// Timeouts of calls.
     pub waits: Waits,
-    /// What the file may take where audit events wait while the database is away, in bytes.
+    /// Maximum size in bytes of the file that holds audit events while the database is unreachable.
     pub spool_bytes: u64,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn read(reader: &mut Reader<'_>, state_dir: &Path) -> Database {
         Some(":memory:") => Database::Memory,
         Some(path) if !path.is_empty() => Database::Sqlite(PathBuf::from(path)),
         _ => {
-            // The URL may carry a password: it is not repeated.
+            // The URL may contain a password, so it is not repeated.
             let must = "must be sqlite:<path>, sqlite::memory: or postgres://user@host/database";
             reader.fault(ENV_DATABASE_URL, must);
             Database::Memory

@@ -15,17 +15,17 @@ pub const ENV_DELEGATE_API_KEY: &str = "ASP_DELEGATE_API_KEY";
 pub const ENV_DELEGATE_JSON_SCHEMA: &str = "ASP_DELEGATE_JSON_SCHEMA";
 pub const ENV_DELEGATE_KEYS: &str = "ASP_DELEGATE_KEYS";
 
-/// The form of the endpoint. It may carry a password: what is written is not repeated.
+/// Form of the endpoint's setting. The value may contain a password, so faults do not repeat it.
 const BASE_FORM: &str = "must be http(s)://host[:port][/path] without credentials, query and fragment, and may end with \
                          ;for=SERVER/DELEGATE of the delegates that it answers";
 
-/// Largest file of a key in bytes: a key is a line.
+/// Maximum size in bytes of a key file: a key is one line.
 const MAX_KEY_FILE: u64 = 16 << 10;
 
-/// What the platform asks for delegations.
+/// Models that the platform asks for delegations.
 #[derive(Clone, Debug, Default)]
 pub struct DelegateSection {
-    /// For delegates that name no endpoint.
+    /// Endpoint for delegates that name none.
     pub default: Option<DelegateEndpoint>,
     pub keys: Vec<DelegateKey>,
 }
@@ -33,24 +33,24 @@ pub struct DelegateSection {
 /// The operator's own endpoint.
 #[derive(Clone, Debug)]
 pub struct DelegateEndpoint {
-    /// The base, e.g. `https://llm.internal/v1`.
+    /// Base URL, e.g. `https://llm.internal/v1`.
     pub url: String,
     pub model: String,
     pub key: Option<Secret>,
-    /// Whether it takes a JSON Schema as `response_format`.
+    /// Whether it accepts a JSON Schema as `response_format`.
     pub json_schema: bool,
-    /// The delegates that it answers.
+    /// Delegates that it answers.
     pub primitives: Vec<String>,
 }
 
-/// A key that specs name, and the only origin it is sent to.
+/// A key that specs name, and the only origin that it is sent to.
 #[derive(Clone, Debug)]
 pub struct DelegateKey {
     pub name: String,
-    /// Scheme, host and port as specs write them.
+    /// Scheme, host and port, as specs write them.
     pub origin: String,
     pub key: Secret,
-    /// The delegates that may use it.
+    /// Delegates that may use it.
     pub primitives: Vec<String>,
 }
 
@@ -90,7 +90,8 @@ fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
     Some(DelegateEndpoint { url, model: model?, key, json_schema, primitives })
 }
 
-/// The base of `URL[;for=…]` and the delegates that it answers: without `for` every one, as before it could be written.
+/// Parses `URL[;for=…]` into the base and the delegates that it answers: every delegate without `for`, which older settings
+/// do not have.
 fn base(reader: &mut Reader<'_>, entry: &str) -> (String, Vec<String>) {
     let parsed = operator_list::parse(entry).unwrap_or_default();
     let (value, patterns) = match parsed.as_slice() {
@@ -107,7 +108,7 @@ fn base(reader: &mut Reader<'_>, entry: &str) -> (String, Vec<String>) {
     (value.clone(), primitives)
 }
 
-/// `name=origin=file;for=…`, separated by commas.
+/// Parses `name=origin=file;for=…` entries, separated by commas.
 fn keys(reader: &mut Reader<'_>) -> Vec<DelegateKey> {
     let mut keys: Vec<DelegateKey> = Vec::new();
     for (entry, primitives) in reader.operator_list(ENV_DELEGATE_KEYS, |entry| key_entry(entry).is_some()) {
@@ -132,7 +133,7 @@ fn keys(reader: &mut Reader<'_>) -> Vec<DelegateKey> {
     keys
 }
 
-/// The parts of `name=origin=file`.
+/// Splits `name=origin=file`.
 fn key_entry(entry: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = entry.split_once('=')?;
     let (origin, file) = rest.split_once('=')?;
@@ -145,12 +146,12 @@ fn key_of_file(file: &Path) -> Result<String, String> {
     if size > MAX_KEY_FILE {
         return Err("is too large for a key".into());
     }
-    // A message of a failed decoding says no more than that.
+    // The text of an error about an invalid encoding names only its kind.
     let text = std::fs::read_to_string(file).map_err(|error| error.kind().to_string())?;
     Ok(text.trim().to_owned())
 }
 
-/// A key travels in a header: visible ASCII, nothing else.
+/// Checks that a key can be sent in a header: visible ASCII only.
 fn checked(reader: &mut Reader<'_>, name: &str, key: String) -> Secret {
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         reader.fault(name, "a key is one word of printable ASCII");

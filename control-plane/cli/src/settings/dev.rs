@@ -1,7 +1,7 @@
-//! The settings of `asp dev`: those of `asp serve --dev` that mean something on one developer's machine.
+//! The settings of `asp dev`: those of `asp serve --dev` that make sense on one developer's machine.
 //!
-//! Keeps true: what the environment says of a deployment (its public name, certificates, other processes) is not
-//! read, so that `asp dev` works in a shell that is set up for something else; only the gateway's port is fixed.
+//! Keeps true: settings of a deployment (its public name, certificates, other processes) are not read from the environment,
+//! so that `asp dev` works in a shell that is set up for something else; only the gateway's port is fixed.
 
 use std::path::{Path, PathBuf};
 
@@ -15,25 +15,25 @@ use super::stack::{self, ENV_ALLOW_PRIVATE, ENV_RUNTIME_BIN};
 use super::{ENV_STATE_DIR, ENV_UPSTREAMS, Settings};
 use crate::args::ServeArgs;
 
-/// Which model answers delegations is the developer's choice.
+/// Prefix of the settings for delegations, which are read: the model is the developer's choice.
 const DELEGATES: &str = "ASP_DELEGATE_";
-/// Below what `ASP_STATE_DIR` names: there `asp serve` keeps servers, which `asp dev` would take for gone from the
-/// directory it follows, and remove.
+/// Subdirectory of `ASP_STATE_DIR` for the state of `asp dev`. The servers that `asp serve` keeps in the directory itself
+/// would look like servers deleted from the followed directory, and `asp dev` would remove them.
 const STATE: &str = "dev";
 
-/// Where the state is kept; `None` where no directory is named for it.
+/// Returns the state directory; `None` if the environment names none.
 pub fn state_dir(environment: &dyn Environment) -> Option<PathBuf> {
     environment.get(ENV_STATE_DIR).map(|named| Path::new(&named).join(STATE))
 }
 
-/// Options of the command line, which win over the environment.
+/// Command line options, which take precedence over the environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
     pub port: Option<u16>,
     pub allow_private: bool,
 }
 
-/// Reads everything, or returns every fault.
+/// Reads all settings, or returns every fault.
 pub fn read(flags: Flags, state_dir: &Path, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
     let port_is_chosen = flags.port.is_some() || environment.get(ENV_GATEWAY_PORT).is_some();
     let environment = OfDeveloper { port: flags.port, state_dir, environment };

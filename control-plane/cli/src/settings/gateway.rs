@@ -1,4 +1,4 @@
-//! The gateway role: its keys, and how it finds its snapshots, runtimes and models, and is found itself.
+//! The gateway role: its keys, its addresses, and the control planes, runtimes and models that it uses.
 
 use std::path::PathBuf;
 
@@ -28,60 +28,60 @@ pub const ENV_REGISTRY: &str = "ASP_REGISTRY";
 pub const ENV_TELL_SERVICES: &str = "ASP_TELL_SERVICES";
 pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
 
-/// Of a seal key; it is hashed to an AES-256 key.
+/// Minimum length of a seal key in bytes; it is hashed to an AES-256 key.
 const MIN_SEAL_KEY: usize = 32;
-/// Bounds of the events of all orgs in bytes: as much as one org alone may write, and more than a Redis holds.
+/// Bounds of the events of all orgs in bytes: from what one org alone may write to more than a Redis can hold.
 const LEAST_EVENT_BYTES: u64 = 128 << 20;
 const MOST_EVENT_BYTES: u64 = 1 << 40;
 
-/// The keys that seal session ids and other state that travels through clients.
+/// Keys that seal session ids and other state that clients carry.
 #[derive(Clone, Debug)]
 pub struct SealKeys {
     pub current: Secret,
     pub previous: Option<Secret>,
 }
 
-/// Where the operator's keys are that sign the platform's tokens.
+/// Files of the operator's keys that sign the platform's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenKeyFiles {
     pub current: PathBuf,
     pub previous: Option<PathBuf>,
 }
 
-/// How the gateway role finds its snapshots and is found itself.
+/// Settings of the gateway role.
 #[derive(Clone, Debug)]
 pub struct GatewaySection {
-    /// `host:port` that Envoy connects to; the listener's own address by default.
+    /// `host:port` that Envoy connects to [default: the listener's own address].
     pub advertise: Option<String>,
-    /// The pool this replica belongs to.
+    /// Pool that this replica belongs to.
     pub pool: String,
-    /// The control plane's xDS server; this process's own by default.
+    /// xDS servers of the control planes [default: this process's own].
     pub xds_urls: Option<Vec<String>>,
-    /// Whether everybody may list the servers that are exposed to all.
+    /// Whether anyone may list the servers that are exposed to every org.
     pub registry: bool,
-    /// `None`: a key of this machine's own, in its state directory; only with `--dev`.
+    /// `None`: a key that this machine creates in its state directory; only with `--dev`.
     pub seal: Option<SealKeys>,
-    /// The file of the key that signs the platform's tokens; `None`: each gateway makes its own.
+    /// File of the key that signs the platform's tokens; `None`: each gateway creates its own.
     pub token_key: Option<TokenKeyFiles>,
-    /// The audiences of these tokens.
+    /// Audiences of these tokens.
     pub token_audiences: TokenAudiences,
     pub runtimes: Vec<RuntimeAddress>,
-    /// The models of the platform, for delegations.
+    /// Models of the platform, for delegations.
     pub delegates: DelegateSection,
-    /// By which it proves itself to services.
+    /// Credentials with which the gateway authenticates to services.
     pub credentials: Named,
-    /// What services are told of calls.
+    /// Information about calls that services receive.
     pub told: Told,
-    /// The Redis that gateways share; without one each counts limits by itself.
+    /// Redis that gateways share; without it each gateway enforces limits by itself.
     pub redis: Option<SharedRedis>,
 }
 
 /// The Redis that gateways share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedRedis {
-    /// It may hold a password.
+    /// May contain a password.
     pub url: Secret,
-    /// Bytes of events that the calls of all orgs together write within the time for which events are kept.
+    /// Maximum bytes of events that the calls of all orgs together write within the retention of events.
     pub event_bytes: u64,
 }
 
@@ -113,7 +113,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
     }
 }
 
-/// `http(s)://host[:port];for=…`, separated by commas.
+/// Parses `http(s)://host[:port];for=…` entries, separated by commas.
 fn token_audiences(reader: &mut Reader<'_>) -> TokenAudiences {
     if reader.is_development() && reader.optional(ENV_TOKEN_AUDIENCES).is_none() {
         return TokenAudiences::Every;

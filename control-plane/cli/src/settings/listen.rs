@@ -1,4 +1,4 @@
-//! Where a process listens.
+//! Addresses and ports that a process listens on.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -21,10 +21,10 @@ pub const DEFAULT_GATEWAY_PORT: u16 = 8082;
 pub const DEFAULT_XDS_PORT: u16 = 18000;
 pub const DEFAULT_ENVOY_ADMIN_PORT: u16 = 9901;
 
-/// Addresses; port 0 takes one from the operating system.
+/// Addresses and ports; port 0 takes a free one from the operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {
-    /// Of the edge, and of every listener that has no address of its own.
+    /// Address of the edge, and default of every other listener.
     pub bind: IpAddr,
     pub admin: IpAddr,
     pub gateway: IpAddr,
@@ -32,9 +32,9 @@ pub struct Listen {
     pub edge_port: u16,
     pub admin_port: u16,
     pub gateway_port: u16,
-    /// Takes a free port if another process listens on `gateway_port`.
+    /// Whether to take a free port if another process listens on `gateway_port`.
     pub gateway_port_yields: bool,
-    /// Where Envoys reach the gateway by mutual TLS; `None`: nowhere.
+    /// Port on which Envoys reach the gateway over mutual TLS; `None`: there is no such listener.
     pub gateway_mtls_port: Option<u16>,
     pub xds_port: u16,
     pub envoy_admin_port: u16,
@@ -63,7 +63,7 @@ pub(super) fn read(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
     }
 }
 
-/// User ids, separated by commas.
+/// Parses user ids separated by commas.
 pub(super) fn accounts(reader: &mut Reader<'_>) -> Vec<u32> {
     let text = reader.optional(ENV_XDS_ACCOUNTS).unwrap_or_default();
     let mut accounts = Vec::new();

@@ -1,6 +1,6 @@
-//! Where plugins run (`ASP_RUNTIMES`).
+//! Addresses of the runtimes for plugins (`ASP_RUNTIMES`).
 //!
-//! Keeps true: a language may have several runtimes, each once, and no more than a gateway uses.
+//! Keeps true: a language may have several runtimes, each listed once, and at most as many as a gateway uses.
 
 use asp_gateway::executors::plugin::runtimes::MAX_RUNTIMES;
 
@@ -8,18 +8,18 @@ use super::source::Reader;
 
 pub const ENV_RUNTIMES: &str = "ASP_RUNTIMES";
 
-/// What a runtime may run.
+/// Languages that a runtime may run.
 pub const LANGUAGES: [&str; 4] = ["python", "node", "java", "mcp-stdio"];
 
-/// Where a language runtime is, or several of one name, and what they run.
+/// Address of a language runtime, or of several under one name, and the languages they run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeAddress {
     pub languages: Vec<String>,
-    /// `unix:<path>` or `https://host:port`; a host that is a name stands for all its addresses.
+    /// `unix:<path>` or `https://host:port`; a host name stands for all its addresses.
     pub url: String,
 }
 
-/// `language[+language]=url`, separated by commas; one entry more for each further runtime of a language.
+/// Parses `language[+language]=url` entries, separated by commas, with one entry for each further runtime of a language.
 pub(super) fn read(reader: &mut Reader<'_>) -> Vec<RuntimeAddress> {
     let text = reader.optional(ENV_RUNTIMES).unwrap_or_default();
     let mut found: Vec<RuntimeAddress> = Vec::new();

@@ -1,6 +1,6 @@
 //! The object store that gateways and control planes share.
 //!
-//! Keeps true: credentials come by the environment alone, print as `***`, and no fault repeats them.
+//! Keeps true: credentials come only from the environment, print as `***`, and are not repeated by any fault.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ pub const ENV_S3_SESSION_TOKEN: &str = "ASP_S3_SESSION_TOKEN";
 pub const ENV_S3_SIGNED_URLS: &str = "ASP_S3_SIGNED_URLS";
 pub const ENV_S3_PUBLIC_ORIGIN: &str = "ASP_S3_PUBLIC_ORIGIN";
 
-/// What most stores that are not Amazon's take.
+/// Default region; most stores other than Amazon's accept it.
 const REGION: &str = "us-east-1";
-/// Seconds that a signed URL can be used: long enough to begin, and too short to be worth keeping.
+/// Bounds of a signed URL's lifetime in seconds: long enough to start the download, too short to be worth keeping.
 const SHORTEST: u64 = 10;
 const LONGEST: u64 = 3_600;
-/// Of a key.
+/// Maximum length of a key in bytes.
 const MAX_KEY: usize = 4_096;
 
-/// A store, and how it is used.
+/// An object store and its use.
 #[derive(Clone, Debug)]
 pub struct S3Section {
     /// `http(s)://host[:port]/bucket[/prefix]`
@@ -33,15 +33,15 @@ pub struct S3Section {
     pub region: String,
     pub access_key: String,
     pub secret_key: Secret,
-    /// Of temporary credentials.
+    /// Token of temporary credentials.
     pub session_token: Option<Secret>,
     pub signed_urls: Option<SignedUrls>,
 }
 
-/// That clients are given signed URLs of large bytes.
+/// Settings of the signed URLs that clients get for large objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedUrls {
-    /// The origin that clients reach; `None`: that of the store's URL.
+    /// Origin at which clients reach the store; `None`: that of the store's URL.
     pub origin: Option<String>,
     pub life: Duration,
 }
@@ -85,13 +85,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<S3Section> {
     if let Some(token) = &session_token {
         check_key(reader, ENV_S3_SESSION_TOKEN, token.expose());
     }
-    // Without a key it is a fault already, and what else is wrong is told with it.
+    // A missing key is reported already; this only lets other faults be found too.
     let access_key = access_key.unwrap_or_default();
     let secret_key = secret_key.unwrap_or_else(|| Secret::new(String::new()));
     Some(S3Section { url, region, access_key, secret_key, session_token, signed_urls })
 }
 
-/// A line end from a file is a key that never fits.
+/// Rejects a key with other than printable characters, such as a line end from a file.
 fn check_key(reader: &mut Reader<'_>, name: &str, key: &str) {
     if key.len() > MAX_KEY || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         reader.fault(name, "must be printable without spaces and line ends");
@@ -126,7 +126,7 @@ fn signed_urls(reader: &mut Reader<'_>) -> Option<SignedUrls> {
 }
 
 impl S3Section {
-    /// Rules that need more than these settings: what is encrypted, and where clients are.
+    /// Checks rules that depend on other settings: encryption, and reachability for clients.
     pub(super) fn check(&self, reader: &mut Reader<'_>, (dev, mesh): (bool, bool)) {
         if dev {
             return;
@@ -155,7 +155,7 @@ fn is_plain(url: &str) -> bool {
     url.starts_with("http://")
 }
 
-/// The host of a URL, without port and brackets.
+/// Returns the host of a URL, without port and brackets.
 fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or_default();
@@ -165,7 +165,7 @@ fn host(url: &str) -> &str {
     }
 }
 
-/// `false` for addresses that no client beyond this network reaches. Names are not resolved: that is for their owner.
+/// Whether a client outside of this network may be able to reach the host. Names are not resolved, so they may.
 fn may_be_public(url: &str) -> bool {
     let host = host(url);
     match host.parse() {

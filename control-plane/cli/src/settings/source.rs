@@ -9,18 +9,18 @@ use std::str::FromStr;
 
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
 
-/// Where settings come from; tests give a map and never touch the process's environment.
+/// A source of settings; tests use a map and never touch the process's environment.
 pub trait Environment {
-    /// The value as it is; `None` when it is unset.
+    /// Returns the value as it is, or `None` if it is unset.
     fn raw(&self, name: &str) -> Option<String>;
 
-    /// The value, or `None` when it is unset. An empty value counts as unset.
+    /// Returns the value, or `None` if it is unset or empty.
     fn get(&self, name: &str) -> Option<String> {
         self.raw(name).filter(|value| !value.is_empty())
     }
 }
 
-/// The environment of this process.
+/// Environment of this process.
 pub struct ProcessEnvironment;
 
 impl Environment for ProcessEnvironment {
@@ -35,7 +35,7 @@ impl Environment for BTreeMap<&str, &str> {
     }
 }
 
-/// A setting that is wrong.
+/// A faulty setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub name: String,
@@ -48,29 +48,29 @@ impl Display for Fault {
     }
 }
 
-/// An entry of an operator list whose `for` deserves a line in the log.
+/// An entry of an operator list whose `for` deserves a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListNote {
     pub list: &'static str,
-    /// The text before `;for=`, or the entry's name in a file.
+    /// Text before `;for=`, or the entry's name in a file.
     pub entry: String,
     pub served: Coverage,
 }
 
-/// The primitives that a noted entry serves.
+/// Coverage of a noted entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// Every one, because development reads an entry without `for` so.
+    /// Every primitive, because development mode reads an entry without `for` so.
     Every,
-    /// None: its `for` is empty.
+    /// No primitive: its `for` is empty.
     None,
 }
 
-/// Reads values and remembers faults.
+/// Reads settings and collects faults.
 pub struct Reader<'e> {
     environment: &'e dyn Environment,
     faults: Vec<Fault>,
-    /// Whether an entry of an operator list without `for` serves every primitive.
+    /// Whether an entry of an operator list without `for` applies to every primitive.
     dev: bool,
     notes: Vec<ListNote>,
 }
@@ -80,23 +80,24 @@ impl<'e> Reader<'e> {
         Reader { environment, faults: Vec::new(), dev: false, notes: Vec::new() }
     }
 
-    /// The same, where an entry of an operator list without `for` serves every primitive if `dev`.
+    /// Creates a reader for which, if `dev`, an entry of an operator list without `for` applies to every primitive.
     pub fn of_development(environment: &'e dyn Environment, dev: bool) -> Reader<'e> {
         Reader { dev, ..Reader::new(environment) }
     }
 
-    /// Whether an entry of an operator list without `for` serves every primitive.
+    /// Whether an entry of an operator list without `for` applies to every primitive.
     pub fn is_development(&self) -> bool {
         self.dev
     }
 
-    /// Takes what is to be logged about operator lists.
+    /// Takes the notes about operator lists, for the log.
     pub fn take_notes(&mut self) -> Vec<ListNote> {
         std::mem::take(&mut self.notes)
     }
 
-    /// The entries of an operator list with the primitives each serves. Outside of development an entry without `for` is a
-    /// fault that ends with the setting to paste, unless one is no entry by `is_entry`: that may be a secret.
+    /// Returns the entries of an operator list with the primitives each applies to. Outside of development an entry without
+    /// `for` is a fault that ends with the setting to paste, unless `is_entry` rejects some entry, which then may be a
+    /// secret.
     pub fn operator_list(
         &mut self,
         name: &'static str,
@@ -126,7 +127,7 @@ impl<'e> Reader<'e> {
         entries.into_iter().map(&mut served).collect()
     }
 
-    /// The primitives that an entry serves, noted where that is everything or nothing.
+    /// Returns the primitives that an entry applies to, and takes a note if these are all or none.
     pub fn served(&mut self, list: &'static str, entry: &str, patterns: Option<Vec<String>>) -> Vec<String> {
         let served = match &patterns {
             None if self.dev => Coverage::Every,
@@ -144,7 +145,7 @@ impl<'e> Reader<'e> {
         self.faults.push(Fault { name: name.to_owned(), message: message.into() });
     }
 
-    /// The settings, unless anything was wrong.
+    /// Returns the settings if there was no fault.
     pub fn finish<T>(self, settings: T) -> Result<T, Vec<Fault>> {
         if self.faults.is_empty() { Ok(settings) } else { Err(self.faults) }
     }
@@ -153,7 +154,8 @@ impl<'e> Reader<'e> {
         self.environment.get(name)
     }
 
-    /// What a cluster shares. A Secret with an empty value is no wish for a store of this process alone.
+    /// Reads a setting that a cluster shares. A value that is set but empty, as from an empty Secret, is a fault: it does not
+    /// mean that this process should use its own store.
     pub fn shared(&mut self, name: &str) -> Option<String> {
         if self.environment.raw(name).is_some_and(|value| value.trim().is_empty()) {
             self.fault(name, "is set and empty: give it a value, or unset it to do without");
@@ -165,7 +167,7 @@ impl<'e> Reader<'e> {
         PathBuf::from(self.optional(name).unwrap_or_else(|| default.to_owned()))
     }
 
-    /// A number within `range`; a faulty one is reported and read as the default.
+    /// Reads a number within `range`; a faulty one is reported and read as the default.
     pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
     where
         T: FromStr + PartialOrd + Display,
@@ -184,7 +186,7 @@ impl<'e> Reader<'e> {
         }
     }
 
-    /// `host:port` with a literal address: Envoy's endpoint discovery resolves no names.
+    /// Reads `host:port` with a literal address: Envoy's endpoint discovery does not resolve names.
     pub fn socket_address(&mut self, name: &str) -> Option<String> {
         let text = self.optional(name)?;
         if text.parse::<SocketAddr>().is_err() {
@@ -193,7 +195,7 @@ impl<'e> Reader<'e> {
         Some(text)
     }
 
-    /// An http(s) origin: scheme, host, optional port; no path, query or trailing slash.
+    /// Reads an http(s) origin: scheme, host, optional port; no path, query or trailing slash.
     pub fn origin(&mut self, name: &str) -> Option<String> {
         let text = self.optional(name)?;
         if !is_origin(&text) {
@@ -203,14 +205,14 @@ impl<'e> Reader<'e> {
     }
 }
 
-/// Whether the text is scheme, host and optional port, nothing more.
+/// Whether the text is scheme, host and optional port only.
 pub fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
     !host.is_empty() && host.chars().all(plain)
 }
 
-/// Envoy and other processes resolve relative paths from their own directory.
+/// Makes a path absolute: Envoy and other processes would resolve a relative one from their own directory.
 pub(super) fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! The tools of the development stack.
+//! The programs of the development stack.
 
 use std::path::PathBuf;
 
@@ -13,18 +13,18 @@ pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
 pub const ENV_EVERYTHING_PORT: &str = "ASP_EVERYTHING_PORT";
 pub const ENV_RUNTIME_BIN: &str = "ASP_RUNTIME_BIN";
 
-/// The processes beside this one, of `--stack` and `asp dev`.
+/// Programs that `--stack` and `asp dev` start.
 #[derive(Clone, Debug)]
 pub struct StackSection {
-    /// `None`: clients reach the gateway itself.
+    /// `None`: clients reach the gateway directly.
     pub envoy: Option<PathBuf>,
     pub node: Option<PathBuf>,
-    /// The reference MCP server's script; it is not started when this is missing.
+    /// Script of the reference MCP server, which is not started without it.
     pub everything: Option<PathBuf>,
     pub everything_port: u16,
-    /// The language runtime; plugins are off where it is missing.
+    /// Language runtime; plugins are off without it.
     pub runtime: Option<PathBuf>,
-    /// Lets plugins reach the private services that their specs list, on any port.
+    /// Whether plugins may reach private services that their specs list, on any port.
     pub allow_private: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn read(reader: &mut Reader<'_>, allow_private: bool) -> Option<Stack
     })
 }
 
-/// Whether the environment or the command line (`flag`) opens private services.
+/// Whether the environment or the command line (`flag`) allows private services.
 fn allow_private(reader: &mut Reader<'_>, flag: bool) -> bool {
     let asked = reader.optional(ENV_ALLOW_PRIVATE);
     packaging::runtime::allow_private(asked.as_deref()).unwrap_or_else(|fault| {
@@ -61,7 +61,7 @@ fn runtime(reader: &mut Reader<'_>) -> Option<PathBuf> {
     reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(runtime_binary)
 }
 
-/// Those of `asp dev`: a language runtime.
+/// Returns the programs of `asp dev`: a language runtime only.
 pub(super) fn without_envoy(reader: &mut Reader<'_>, allow_private: bool) -> StackSection {
     StackSection {
         envoy: None,

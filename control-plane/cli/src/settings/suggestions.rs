@@ -1,7 +1,7 @@
-//! The operator lists of an environment with the `for` that keeps today's calls working.
+//! Suggested operator lists: those of an environment, with the `for` that keeps today's calls working.
 //!
-//! Computed from the primitives that are served; for commands that prepare an upgrade. Keeps true: nothing is suggested that
-//! no served primitive uses, and an entry that has a `for` stays as it is.
+//! Computed from the primitives that are served, for commands that prepare an upgrade. Keeps true: a use is suggested only if
+//! a served primitive has it, and an entry that has a `for` stays as it is.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::delegates::ENV_DELEGATE_KEYS;
 use super::gateway::ENV_TOKEN_AUDIENCES;
 use super::source::Environment;
 
-/// A primitive as a server serves it.
+/// A primitive with the server that serves it.
 #[derive(Clone, Copy, Debug)]
 pub struct ServedPrimitive<'a> {
     pub server: &'a str,
@@ -25,7 +25,7 @@ pub struct ServedPrimitive<'a> {
 /// Whether a primitive uses the entry of this name.
 type Uses = fn(&str, &Primitive) -> bool;
 
-/// The lists whose entries have a name, by which primitives use them.
+/// Lists whose entries have a name, and how primitives use them.
 const NAMED_LISTS: [(&str, Uses); 2] = [(ENV_UPSTREAMS, uses_upstream), (ENV_DELEGATE_KEYS, uses_key)];
 
 /// One setting to paste.
@@ -34,11 +34,11 @@ pub struct Suggestion {
     pub list: &'static str,
     /// `NAME='…'`.
     pub line: String,
-    /// Uses that the line allows and its operator may not have meant.
+    /// Uses that the line allows and that the operator may not have intended.
     pub marks: Vec<String>,
 }
 
-/// The lists that have entries without `for`, or lack an audience that served primitives use.
+/// Returns a line for each list that has entries without `for`, or lacks an audience that served primitives use.
 pub fn suggestions(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Vec<Suggestion> {
     let mut found = Vec::new();
     for (list, uses) in NAMED_LISTS {
@@ -59,7 +59,7 @@ pub fn suggestions(environment: &dyn Environment, served: &[ServedPrimitive<'_>]
     found
 }
 
-/// The served primitives that use an entry whose `for` does not name them, a line each: their calls are refused.
+/// Returns a line for each served primitive that uses an entry whose `for` does not name it: its calls are refused.
 pub fn unlisted(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for (list, uses) in NAMED_LISTS {
@@ -111,7 +111,7 @@ fn audiences(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> O
             None => entries.push(ListEntry { value: origin.to_owned(), patterns }),
         }
     }
-    // One that nothing uses serves nobody.
+    // An entry that nothing uses applies to no primitive.
     for entry in entries.iter_mut().filter(|entry| entry.patterns.is_none()) {
         entry.patterns = Some(Vec::new());
     }
@@ -127,7 +127,7 @@ fn users<'a>(served: &[ServedPrimitive<'a>], uses: impl Fn(&Primitive) -> bool) 
     served.iter().copied().filter(|one| uses(one.primitive)).collect()
 }
 
-/// The users by name; where they are more than an entry may name, their servers whole.
+/// Returns patterns for the users: their names or, if these are more than an entry may hold, their servers as a whole.
 fn patterns(users: &[ServedPrimitive<'_>]) -> Vec<String> {
     let named =
         users.iter().map(|ServedPrimitive { server, primitive }| format!("{server}/{}", primitive.id));
@@ -138,7 +138,7 @@ fn patterns(users: &[ServedPrimitive<'_>]) -> Vec<String> {
     users.iter().map(|one| format!("{}/*", one.server)).collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// Users of an entry that its owner may not have meant: an entry was for every spec, also of another team.
+/// Returns uses of an entry that its owner may not have intended: an entry used to apply to every spec, also of another team.
 fn widenings(entry: &str, users: &[ServedPrimitive<'_>]) -> Vec<String> {
     let servers: BTreeSet<&str> = users.iter().map(|one| one.server).collect();
     let mut marks = Vec::new();
@@ -160,7 +160,7 @@ fn widenings(entry: &str, users: &[ServedPrimitive<'_>]) -> Vec<String> {
     marks
 }
 
-/// The method of a primitive that is listed as reading only and sends another one than reads have.
+/// Returns the method of a primitive that is declared read-only but sends a method that reads do not use.
 fn writes_as_a_read(primitive: &Primitive) -> Option<&str> {
     let Some(Mode::ProxyHttp(target)) = primitive.runtime.as_ref()?.mode.as_ref() else { return None };
     let is_read = matches!(target.method.as_str(), "" | "GET" | "HEAD");
@@ -260,7 +260,7 @@ mod tests {
             found[0].marks,
             ["weather/forecast says that it reads only, and sends DELETE to crm.internal"]
         );
-        // With these lines nothing is left to suggest.
+        // With these lines, nothing is left to suggest.
         let pasted: Vec<(&str, &str)> = lines
             .iter()
             .map(|line| line.split_once('=').unwrap())

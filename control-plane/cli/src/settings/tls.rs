@@ -1,4 +1,4 @@
-//! What protects the connections of the edge and of the admin API, and those between the platform's own processes.
+//! Certificates and keys for the connections of the edge and of the admin API, and those between the platform's own processes.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub const ENV_PEER_CRL: &str = "ASP_PEER_CRL";
 pub const ENV_PEER_NAME: &str = "ASP_PEER_NAME";
 pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
 
-/// A certificate for clients that show none, and its key: PEM files.
+/// Certificate and key (PEM files) of a listener whose clients present no certificate.
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub certificate: PathBuf,
@@ -27,9 +27,9 @@ pub struct Tls {
 pub struct PeerSection {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// The authority that signed both sides' certificates.
+    /// Authority that signed both sides' certificates.
     pub authority: PathBuf,
-    /// That authority's list of revoked certificates.
+    /// Revocation list of that authority.
     pub revoked: Option<PathBuf>,
     pub name: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Rules over more than one setting: what a role, development or an address beyond loopback asks for.
+//! Checks across settings: requirements of a role, of development mode or of an address beyond loopback.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,7 +15,7 @@ use super::{ENV_FILTER_WASM, ENV_ISSUERS, ENV_PUBLIC_URL, Settings};
 use crate::args::ServeArgs;
 
 impl Settings {
-    /// Rules over more than one setting.
+    /// Checks the rules that involve more than one setting.
     pub(super) fn check_together(&self, reader: &mut Reader<'_>, args: &ServeArgs) {
         if args.stack && !self.dev {
             reader.fault("--stack", "is for development: it needs --dev");
@@ -73,7 +73,7 @@ impl Settings {
         }
     }
 
-    /// Names every listener whose address is `wrong`.
+    /// Reports every listener whose address is `wrong`.
     fn faulty_binds(&self, reader: &mut Reader<'_>, wrong: impl Fn(IpAddr) -> bool, message: &str) {
         let Listen { bind, admin, gateway, xds, .. } = self.listen;
         if wrong(bind) {
@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// Envoys that prove themselves to a gateway, and a gateway that proves itself to them.
+    /// Checks the mutual TLS listener: it requires certificates, the gateway role, and an Envoy that presents a certificate.
     fn check_mtls_port(&self, reader: &mut Reader<'_>, args: &ServeArgs) {
         if self.peer.is_none() {
             let message =
@@ -101,7 +101,7 @@ impl Settings {
         }
     }
 
-    /// What may be shown beyond this machine: nothing in clear, unless a mesh encrypts.
+    /// Rejects plaintext listeners beyond this machine, unless a mesh encrypts.
     fn check_exposure(&self, reader: &mut Reader<'_>) {
         if self.dev || self.mesh {
             return;
