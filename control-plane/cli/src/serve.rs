@@ -1,7 +1,7 @@
-//! `asp serve`: wires the roles together, in start order, and stops them in reverse.
+//! `asp serve`: starts the roles in order, and stops them in reverse.
 //!
-//! Owns the listeners, the tasks and the signals. Keeps true: every port is bound before anything is told
-//! to anyone, and a stop lets open requests finish for at most [`DRAIN_LIMIT`].
+//! Owns the listeners, the tasks and the signals. Keeps true: every port is bound before anything is announced, and a stop
+//! lets open requests finish for at most [`DRAIN_LIMIT`].
 
 mod announce;
 mod certificates;
@@ -50,10 +50,10 @@ use stores::{Calls, Stores};
 
 /// Longest time for open requests after a stop; Kubernetes kills later (k8s/base/gateway/gateway.yaml).
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(25);
-/// The same without Envoy, whose end ends the streams of clients: they hold theirs open, and a developer waits.
+/// Same without Envoy, whose stop would end the clients' streams: clients hold these open, and a developer waits.
 const DIRECT_DRAIN_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long work on other threads may take after everything else: a build is ended with what it started.
+/// Time that work on other threads has after everything else: a build is ended together with the processes it started.
 const BLOCKING: Duration = tool::KILL_AFTER.saturating_add(Duration::from_secs(1));
 
 /// Runs until SIGTERM, SIGINT or SIGHUP.
@@ -67,7 +67,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     run_with(settings, None)
 }
 
-/// The same with settings that were read elsewhere, and a session that applies what a directory holds.
+/// Runs with the given settings, and with a session if a directory is to be followed.
 pub(crate) fn run_with(settings: Settings, session: Option<Session>) -> Result<(), Failure> {
     let certificates = Certificates::open(&settings)?;
     let runtime =
@@ -77,27 +77,27 @@ pub(crate) fn run_with(settings: Settings, session: Option<Session>) -> Result<(
     Ok(outcome?)
 }
 
-/// What the roles share.
+/// State shared by the roles.
 struct Process {
     settings: Settings,
     public_url: String,
     ports: Ports,
     dev_issuer: Option<Arc<DevIssuer>>,
-    /// What signs the platform's tokens; `None` where none are signed or known.
+    /// Keys of the platform's tokens; `None` if this process neither signs nor publishes any.
     token_keys: Option<Arc<TokenKeys>>,
     certificates: Certificates,
-    /// The gateway, once it is there, for whoever asks how it does.
+    /// The gateway, once it has started, for queries about its state.
     gateway: Arc<OnceLock<Weak<Gateway>>>,
-    /// The language runtime that `--stack` starts.
+    /// Language runtime that `--stack` starts.
     runtime: Option<Arc<LocalRuntime>>,
-    /// The languages that it cannot run, and the variables they want.
+    /// Languages that the runtime cannot run, each with the variable that is missing.
     absent: Vec<(&'static str, String)>,
-    /// Who hears what plugins log during calls, besides their callers.
+    /// Receiver of the lines that plugins log during calls, besides their callers.
     plugin_logs: Option<LogListener>,
     tasks: TaskTracker,
-    /// Cancelled first: no new work, listeners drain.
+    /// Cancelled first: no new work is accepted, listeners drain.
     stop: CancellationToken,
-    /// Cancelled when the listeners have drained: snapshots are followed to the end.
+    /// Cancelled when the listeners have drained: until then snapshots are followed.
     stop_background: CancellationToken,
 }
 
@@ -106,7 +106,7 @@ impl Process {
         if self.settings.is_direct() { DIRECT_DRAIN_LIMIT } else { DRAIN_LIMIT }
     }
 
-    /// Lets the listeners drain and the gateway say that it leaves; then the control plane and what runs in the background ends.
+    /// Lets the listeners drain and the gateway sign off; then stops the control plane and the background tasks.
     async fn end(&self, drains: &TaskTracker) {
         self.stop.cancel();
         drains.close();
@@ -156,7 +156,7 @@ async fn serve(
     ports::write(&process)?;
     let drains = TaskTracker::new();
     let mut control = match listeners.control {
-        // It builds plugins, which takes as long as their tools do.
+        // May build plugins, which takes as long as their tools do.
         Some(listeners) => tokio::select! {
             started = control::start(&process, listeners, &stores, &drains) => Some(started?),
             outcome = &mut signalled => return outcome.map(drop),
@@ -165,7 +165,7 @@ async fn serve(
     };
     if let Some(listener) = listeners.gateway {
         let gateway = gateway::start(&process, listener, (&stores, calls), &drains).await?;
-        // Err: there is one gateway.
+        // Err: cannot happen, there is one gateway.
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }
     let not_installed = control.as_mut().map(|control| std::mem::take(&mut control.not_installed));
@@ -180,19 +180,19 @@ async fn serve(
         error = stack.failed() => Err(error),
         () = ended.cancelled() => Ok(()),
     };
-    // Envoy first: with it go the streams that would hold the gateway's drain.
+    // Envoy first: this ends the streams that would delay the gateway's drain.
     stack.end().await;
     process.end(&drains).await;
     outcome
 }
 
-/// Where this machine itself reaches its edge.
+/// Returns the URL of the edge as seen from this machine.
 fn own_url(settings: &Settings, port: u16) -> String {
     let scheme = if settings.tls.is_some() { "https" } else { "http" };
     format!("{scheme}://{}", SocketAddr::new(settings.listen.bind, port))
 }
 
-/// What a stack's plugins can run in. Interpreters may have to be asked, which takes as long as they take.
+/// Finds the languages that a stack can run. May have to start interpreters, and takes as long as they do.
 async fn languages(settings: &Settings) -> Languages {
     match settings.stack {
         Some(_) => Languages::found().await,
@@ -200,7 +200,7 @@ async fn languages(settings: &Settings) -> Languages {
     }
 }
 
-/// What a session works with.
+/// Returns the parts of the process that a session uses.
 fn served(process: &Process, control: Control, died: Died) -> anyhow::Result<Served> {
     Ok(Served {
         store: control.store,
@@ -216,7 +216,7 @@ fn served(process: &Process, control: Control, died: Died) -> anyhow::Result<Ser
     })
 }
 
-/// Says what the settings leave open to others, which an operator may want, and may not have meant.
+/// Warns of settings that expose something to others, which the operator may not have intended.
 fn warn_of_exposure(settings: &Settings, public_url: &str) {
     if settings.dev && is_beyond_this_machine(public_url) {
         tracing::warn!(
@@ -227,7 +227,7 @@ fn warn_of_exposure(settings: &Settings, public_url: &str) {
     }
 }
 
-/// Logs the entries of operator lists that serve every primitive, because development takes them so, or none.
+/// Logs the entries of operator lists that apply to every primitive, because development mode reads them so, or to none.
 fn log_operator_lists(settings: &Settings) {
     for ListNote { list, entry, served } in &settings.list_notes {
         match served {
@@ -245,22 +245,22 @@ fn log_operator_lists(settings: &Settings) {
     }
 }
 
-/// Whether clients reach the platform by another name than this machine's own.
+/// Whether clients reach the platform under a name other than this machine's loopback names.
 fn is_beyond_this_machine(public_url: &str) -> bool {
     let uri = public_url.parse::<http::Uri>().ok();
     let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
     !asp_platform::address::is_this_machine(host)
 }
 
-/// Reads or creates the development issuer and tells it the audience of its tokens.
+/// Reads or creates the development issuer and stores the audience of its tokens.
 fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIssuer>> {
     let mut issuer = DevIssuer::load_or_create(&settings.state_dir).context("open the development issuer")?;
     issuer.set_audience(public_url).context("record the audience")?;
     Ok(Arc::new(issuer))
 }
 
-/// The stores, those of a gateway where there is one, and what signs its tokens: the operator's key, else one that is made
-/// here.
+/// Opens the stores, including those of a gateway if there is one, and the keys of its tokens: the operator's key or
+/// generated ones.
 async fn open_stores(settings: &Settings) -> anyhow::Result<(Stores, Option<Calls>, Option<Arc<TokenKeys>>)> {
     let stores = Stores::open(settings).await?;
     let calls = match settings.roles.gateway {

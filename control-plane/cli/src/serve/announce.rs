@@ -1,6 +1,7 @@
-//! Tells when the whole path of `--stack` answers, where it is, and what of it works; without a stack the same of the gateway.
+//! Announces when the whole path of `--stack` answers, its addresses, and which servers work; without a stack, the same for
+//! the gateway.
 //!
-//! Keeps true: `ready` waits for no plugin.
+//! Keeps true: `ready` does not wait for plugins.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,7 +16,7 @@ use crate::stack::plugins::NotInstalled;
 use crate::stack::table::{self, Cause, Machine};
 use crate::stack::{everything, ready};
 
-/// Waits until the path answers, writes `env`, says `ready` and shows the table.
+/// Waits until the path answers, writes `env`, prints `ready` and the table.
 pub(super) fn announce(
     process: &Process,
     not_installed: Vec<NotInstalled>,
@@ -45,13 +46,13 @@ pub(super) fn announce(
     }
 }
 
-/// Where clients and admins are served.
+/// Returns the URLs for clients and admins.
 pub(super) fn urls(process: &Process) -> ready::Urls {
     let listen = &process.settings.listen;
     let scheme = if process.certificates.admin.is_some() { "https" } else { "http" };
     let admin = format!("{scheme}://{}", SocketAddr::new(listen.admin, process.ports.admin));
     if process.settings.stack.is_none() {
-        // An Envoy of somebody else's is where the public URL says; else there is none.
+        // With an Envoy that this process did not start, the edge is at the public URL; otherwise there is no Envoy.
         let gateway = format!("http://{}", ports::local(listen.gateway, process.ports.gateway));
         let probe = format!("{gateway}/readyz");
         let edge = process.settings.public_url.clone().unwrap_or(gateway);
@@ -62,14 +63,14 @@ pub(super) fn urls(process: &Process) -> ready::Urls {
         admin,
         probe: match process.settings.tls {
             None => format!("http://{}/healthz", SocketAddr::new(listen.bind, process.ports.edge)),
-            // Its certificate may be anybody's; Envoy itself says whether its listeners are up.
+            // The edge's certificate may not be trusted here, so Envoy's admin port is asked whether its listeners are up.
             Some(_) => format!("http://127.0.0.1:{}/ready", process.ports.envoy_admin),
         },
         statistics: Some(format!("http://127.0.0.1:{}/stats", process.ports.envoy_admin)),
     }
 }
 
-/// What is known before anything runs.
+/// Describes what is known of the machine before anything runs.
 pub(super) fn machine(process: &Process, not_installed: Vec<NotInstalled>) -> Machine {
     let stack = process.settings.stack.as_ref();
     let without_runtime = match stack {

@@ -1,4 +1,4 @@
-//! The certificates of this process: what it is to the platform's others, and what the admin API shows to people.
+//! The certificates of this process: towards the platform's other processes, and of the admin API.
 
 use asp_peer::{Peer, PeerFiles, Role, ServerCertificate};
 
@@ -6,22 +6,22 @@ use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::settings::tls::{ENV_ADMIN_TLS_CERT, ENV_PEER_CERT};
 
-/// Each is read again when its files change.
+/// Both are reloaded when their files change.
 pub(super) struct Certificates {
-    /// How the platform's processes prove themselves to each other.
+    /// Certificate for mutual TLS between the platform's processes.
     pub(super) peer: Option<Peer>,
-    /// The admin API's; `None`: it speaks plain HTTP.
+    /// Certificate of the admin API; `None`: plain HTTP.
     pub(super) admin: Option<ServerCertificate>,
 }
 
 impl Certificates {
-    /// Reads them; one that cannot be used is bad configuration.
+    /// Reads the certificates; an unusable one is a fault of the configuration.
     pub(super) fn open(settings: &Settings) -> Result<Certificates, Failure> {
         Ok(Certificates { peer: peer(settings)?, admin: admin(settings)? })
     }
 }
 
-/// This process's certificate, which must name what it is; a control plane may be a gateway as well.
+/// Reads this process's certificate, which must name its role; a control plane may be a gateway as well.
 fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
     let Some(section) = settings.peer.clone() else {
         return Ok(None);

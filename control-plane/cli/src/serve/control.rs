@@ -50,25 +50,25 @@ use crate::stack::plugins::NotInstalled;
 use crate::stack::runtime::LocalRuntime;
 use crate::stack::secrets::{ENV_SECRETS, UnusedSecret};
 
-/// How often expired revocations and old audit rows are looked for.
-/// In milliseconds.
+/// One hour in milliseconds.
 const HOUR: u64 = 60 * 60 * 1_000;
+/// Interval at which expired revocations and old audit rows are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// Most servers that are named at start because orgs have lost them.
+/// Maximum number of servers logged at start because orgs have lost them.
 const MOST_LOST: usize = 20;
-/// Audit rows kept.
+/// Number of audit rows kept.
 const KEEP_AUDIT: u64 = 1_000_000;
 
-/// What applies servers in this process.
+/// The running control role, as other parts of this process use it.
 pub(super) struct Control {
     pub(super) store: Arc<dyn ControlStore>,
     pub(super) compiler: Compiler,
     pub(super) publisher: Handle,
-    /// The plugins of `--stack` that could not be installed.
+    /// Plugins of `--stack` that could not be installed.
     pub(super) not_installed: Vec<NotInstalled>,
 }
 
-/// Returns how gateways and Envoys prove their identity to the control plane.
+/// Returns how gateways and Envoys authenticate to the control plane.
 fn proof(process: &Process) -> Proof {
     match (&process.certificates.peer, process.settings.mesh) {
         (Some(peer), _) => Proof::Certificate(peer.clone()),
@@ -141,7 +141,7 @@ pub(super) async fn start(
     Ok(control)
 }
 
-/// Stores the servers of the directory that the process was given, and installs their plugins; the plugins that could not be.
+/// Stores the servers of the process's directory and installs their plugins; returns the plugins that could not be installed.
 async fn apply_directory(
     process: &Process,
     store: &dyn ControlStore,
@@ -175,7 +175,7 @@ fn tell_lost(
             Some(Ok(lost)) => warn_of_lost(&lost),
             Some(Err(error)) => tracing::warn!(
                 error = format!("{error:#}"),
-                "it is not known which servers orgs have switched on and are not offered; `asp servers show` says it of each"
+                "servers that orgs have switched on and are not offered could not be determined; check each with `asp servers show`"
             ),
             None => {}
         }
@@ -188,7 +188,7 @@ fn warn_of_lost(lost: &[Lost]) {
             server = server.server,
             orgs = server.orgs.len(),
             command = server.command(),
-            "organisations have switched a server on and do not have it, because it is not offered to them"
+            "server is switched on by orgs that it is not offered to; they do not have it"
         );
     }
     let more = lost.len().saturating_sub(MOST_LOST);
@@ -197,7 +197,7 @@ fn warn_of_lost(lost: &[Lost]) {
     }
 }
 
-/// The gateways that this control plane hears, and those that others on its store do.
+/// Tracks the gateways connected to this control plane, and those connected to others with the same store.
 fn endpoints(process: &Process, stores: &stores::Stores) -> Arc<Endpoints> {
     let endpoints = Endpoints::new();
     process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
@@ -207,7 +207,7 @@ fn endpoints(process: &Process, stores: &stores::Stores) -> Arc<Endpoints> {
     endpoints
 }
 
-/// People come over TLS where the admin API has a certificate.
+/// Serves the admin API, over TLS if it has a certificate.
 fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drains: &TaskTracker) {
     let router = admin::router(Arc::new(state));
     let (stop, limit) = (process.stop.clone(), process.drain_limit());
@@ -217,19 +217,19 @@ fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drai
     };
 }
 
-/// The issuers that are given, and those of the store: servers of a directory name either.
+/// Returns the configured issuers and those of the store: servers of a directory may name either.
 async fn trust(process: &Process, store: &dyn ControlStore) -> anyhow::Result<Trust> {
     let trust = Trust::new(given(process)?);
     let stored = store.issuers_of_now().await.context("read the issuers of the store")?;
     if !process.settings.dev {
         warn_of_lists(&stored);
     }
-    // What is not in force is told with the first snapshot.
+    // Issuers that are not in force are reported with the first snapshot.
     trust.take(&stored, clock::now_ms());
     Ok(trust)
 }
 
-/// Logs the stored audiences of token exchange that serve nobody, because they do not name primitives.
+/// Warns of stored token exchange audiences that apply to no primitive, because they name none.
 fn warn_of_lists(stored: &ControlState) {
     for record in stored.issuers.iter().filter(|record| record.side == Side::Clients) {
         let Ok(document) = serde_json::from_str::<Document>(&record.document) else { continue };
@@ -239,7 +239,7 @@ fn warn_of_lists(stored: &ControlState) {
     }
 }
 
-/// Fetches the keys of issuers from now on.
+/// Starts fetching the keys of issuers.
 fn keep_issuers(
     process: &Process,
     store: &Arc<dyn ControlStore>,
@@ -254,7 +254,7 @@ fn keep_issuers(
     Ok(keeper)
 }
 
-/// Builds and installs the plugins; what is being built ends when this is dropped.
+/// Builds and installs the plugins; a running build is ended when this future is dropped.
 async fn install(
     runtime: &Arc<LocalRuntime>,
     catalog: Catalog,
@@ -297,8 +297,7 @@ async fn serve_xds(listener: tokio::net::TcpListener, xds: XdsContext) {
     }
 }
 
-/// The public keys of the development issuer's tokens, and of those that the gateways sign whose store this process
-/// shares.
+/// Public keys of the development issuer's tokens, and of the tokens signed by gateways that share this process's store.
 struct Keys {
     development: Option<Value>,
     tokens: Option<Arc<TokenKeys>>,
@@ -323,8 +322,8 @@ impl KeySet for Keys {
     }
 }
 
-/// Whose tokens are taken whatever the store has: those of the operator's file, and in development the development
-/// issuer's.
+/// Returns the issuers trusted regardless of the store: those of the operator's file, in development the development issuer,
+/// and the emergency key.
 fn given(process: &Process) -> anyhow::Result<Given> {
     let mut given = Given { dev: process.settings.dev, ..Given::default() };
     if let Some(path) = &process.settings.issuers {
@@ -342,7 +341,7 @@ fn given(process: &Process) -> anyhow::Result<Given> {
     Ok(given)
 }
 
-/// The operator's entries, and the sample MCP server of `--stack`.
+/// Returns the operator's entries, and the sample MCP server of `--stack`.
 fn upstreams(process: &Process) -> Vec<Upstream> {
     let configured = process.settings.upstreams.iter().cloned();
     let message = |UpstreamEntry { name, url, primitives }| Upstream { name, url, primitives };
@@ -355,7 +354,7 @@ fn upstreams(process: &Process) -> Vec<Upstream> {
     upstreams
 }
 
-/// Deletes what no longer matters until `stop` is cancelled. The poll of the publisher sees the revision.
+/// Deletes expired and old records until `stop` is cancelled. The publisher notices the new revision when it polls.
 async fn prune(store: Arc<dyn ControlStore>, packages: Arc<dyn Packages>, stop: CancellationToken) {
     loop {
         tokio::select! {
@@ -364,17 +363,17 @@ async fn prune(store: Arc<dyn ControlStore>, packages: Arc<dyn Packages>, stop: 
         }
         let change = Change {
             actor: "retention".into(),
-            // By the hour: with each revocation that goes, edges get all of the long list.
+            // Rounded to the hour: each deleted revocation makes edges reload the whole long list.
             at: clock::now_ms() / HOUR * HOUR,
             precondition: Precondition::None,
             evaluated_at: None,
         };
         match store.prune(&change, KEEP_AUDIT).await {
             Ok(0) => {}
-            Ok(pruned) => tracing::info!(pruned, "expired revocations are deleted"),
+            Ok(pruned) => tracing::info!(pruned, "expired revocations and old audit rows deleted"),
             Err(error) => tracing::error!(
                 %error,
-                "expired revocations and old audit rows could not be deleted, tried again soon; check the database"
+                "expired revocations and old audit rows could not be deleted, retrying in a minute; check the database"
             ),
         }
         if let Err(error) = packages.sweep().await {

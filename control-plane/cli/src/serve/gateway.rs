@@ -1,4 +1,4 @@
-//! The gateway role: the gateway itself, its subscription, its listener.
+//! The gateway role: the gateway itself, its snapshot subscription and its listener.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use super::{Process, objects, ports, runtimes, shared, stores};
 use crate::settings::Settings;
 use crate::state_dir;
 
-/// The generated seal key, below the state directory.
+/// File of the generated seal key, below the state directory.
 const SEAL_KEY_FILE: &str = "seal-key";
-/// Bytes of a generated seal key.
+/// Length of a generated seal key in bytes.
 const SEAL_KEY: usize = 32;
 
-/// Opens a database that was away when this process started.
+/// Keeps trying to open a database that was unreachable when this process started.
 fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gateway>) {
     let Some(database) = stores.postgres().cloned() else { return };
     let gateway = Arc::clone(gateway);
@@ -38,21 +38,21 @@ fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gatew
     process.tasks.spawn(async move { background.run_until_cancelled_owned(Box::pin(opening)).await });
 }
 
-/// What other gateways tell this one, until the process ends.
+/// Handles messages from other gateways until the process ends.
 fn hear(process: &Process, gateway: &Arc<Gateway>) {
     let hearing = asp_gateway::faces::mcp::elsewhere::hear(Arc::downgrade(gateway));
     let background = process.stop_background.clone();
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
 }
 
-/// Takes over calls that gateways left behind, until this process stops taking work.
+/// Takes over calls that other gateways have left behind, until this process stops accepting work.
 fn take_over(process: &Process, gateway: &Arc<Gateway>) {
     let taking = Gateway::take_over_calls(Arc::downgrade(gateway));
     let stop = process.stop.clone();
     let gateway = Arc::clone(gateway);
     process.tasks.spawn(async move {
         stop.run_until_cancelled(taking).await;
-        // Listeners drain once the streams that wait for changes have ended.
+        // Listeners can drain only when the streams that wait for changes have ended.
         gateway.subscriptions.end_all();
     });
 }
@@ -100,8 +100,8 @@ pub(super) async fn start(
         Arc::new(move |revision, covers, changes| applying.apply_changes(revision, covers, changes));
     let noting = Arc::clone(&gateway);
     let note_fresh: client::NoteFresh = Arc::new(move || noting.control_is_fresh());
-    // Ends with the first stop: Envoy learns at once that this replica takes no new requests. A control plane in this process
-    // hears it, which ends once all has drained.
+    // Unsubscribes at the first stop, so that Envoy learns at once that this replica takes no new requests. A control plane
+    // in this process still receives that, since it ends after everything has drained.
     drains.spawn(client::run(target, apply, note_fresh, process.stop.clone()));
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
@@ -125,8 +125,8 @@ pub(super) async fn start(
     Ok(gateway)
 }
 
-/// Runs what keeps a gateway going until `stop`, and then its end. Its lease is renewed until that is over: until its last results
-/// are stored nobody else takes its calls.
+/// Runs the gateway's background tasks until `stop`, and then `end`. The lease is renewed until `end` completes, so that no
+/// other gateway takes its calls over before its last results are stored.
 async fn run(
     stop: &CancellationToken,
     background: impl Future<Output = ()>,
@@ -139,15 +139,15 @@ async fn run(
         () = background => {}
         () = &mut keep => {}
     }
-    // The listeners have drained by now: what still runs waits for nobody.
+    // The listeners have drained by now, so no client waits for the remaining calls.
     tokio::select! {
         () = end => {}
         () = keep => {}
     }
 }
 
-/// Clients and health checks come in clear on this machine and in a mesh; elsewhere health checks alone do. Envoys that
-/// show a certificate may tell of their clients' certificates.
+/// Serves clients and health checks in plaintext on this machine and in a mesh; elsewhere only health checks. Envoys that
+/// present a certificate may forward the certificates of their clients.
 fn serve(
     process: &Process,
     listeners: GatewayListeners,
@@ -175,7 +175,7 @@ fn serve(
     Ok(())
 }
 
-/// Where this gateway gets its snapshots, and how it names itself there.
+/// Returns the control planes that this gateway gets snapshots from, and its own name there.
 fn target(process: &Process) -> anyhow::Result<Target> {
     let settings = &process.settings;
     let port = match process.ports.gateway_mtls {
@@ -200,7 +200,7 @@ fn target(process: &Process) -> anyhow::Result<Target> {
     })
 }
 
-/// What issuers are asked with.
+/// Returns what the gateway needs to talk to issuers.
 fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
     let settings = &process.settings;
     Ok(IssuerDeps {
@@ -210,7 +210,7 @@ fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
     })
 }
 
-/// The control plane that this gateway follows, as it is asked for keys.
+/// Client that asks the control plane of this gateway for keys.
 struct Control(keys::Client);
 
 #[async_trait]
@@ -230,7 +230,7 @@ impl AskControl for Control {
     }
 }
 
-/// The models that answer delegations.
+/// Returns the models that answer delegations.
 fn delegates(settings: &Settings) -> Endpoints {
     let section = &settings.gateway.delegates;
     let secret = |secret: &Secret| SecretString::from(secret.expose());
@@ -252,8 +252,8 @@ fn delegates(settings: &Settings) -> Endpoints {
     Endpoints { default, keys: keys.collect() }
 }
 
-/// The configured keys; in development, where none need be, one of this machine's own: what was sealed before a
-/// restart opens after it.
+/// Returns the configured keys; in development, where none are required, a key that this machine keeps, so that state sealed
+/// before a restart can still be opened.
 fn seal_keys(settings: &Settings) -> anyhow::Result<asp_gateway::gateway::SealKeys> {
     let bytes = |secret: &Secret| SecretSlice::from(secret.expose().as_bytes().to_vec());
     if let Some(keys) = &settings.gateway.seal {
@@ -286,7 +286,7 @@ mod tests {
     async fn the_lease_is_renewed_until_the_gateway_has_ended() {
         let renewals = AtomicU32::new(0);
         let while_it_ended = AtomicU32::new(0);
-        // As where the store is slow: longer than a lease.
+        // Simulates a slow store: longer than a lease.
         let end = async {
             let before = renewals.load(Ordering::Acquire);
             tokio::time::sleep(Duration::from_secs(19)).await;

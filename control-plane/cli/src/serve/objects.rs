@@ -1,4 +1,5 @@
-//! Where bytes are kept that calls and teams leave: files of this machine, or an object store of several.
+//! Storage for the artifacts of calls and the packages of plugins: files on this machine, or an object store for several
+//! machines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,12 +12,12 @@ use super::stores::Stores;
 use crate::settings::Settings;
 use crate::settings::s3::S3Section;
 
-/// The artifacts of plugin calls, below the state directory.
+/// Directory for artifacts of plugin calls, below the state directory.
 const ARTIFACTS: &str = "artifacts";
-/// The packages of plugins, below the state directory.
+/// Directory for packages of plugins, below the state directory.
 const PACKAGES: &str = "packages";
 
-/// A gateway's artifacts.
+/// Opens a gateway's artifacts.
 pub(super) async fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
     if let Some(section) = &settings.s3 {
         return shared::artifacts(section, settings, stores);
@@ -26,7 +27,7 @@ pub(super) async fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::R
     Ok(Arc::new(artifacts.with_context(|| opening(&directory))?))
 }
 
-/// A control plane's packages.
+/// Opens a control plane's packages.
 pub(super) async fn packages(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
     if let Some(section) = &settings.s3 {
         return shared::packages(section, settings, stores);
@@ -68,7 +69,7 @@ mod shared {
         Ok(Arc::new(packages.with_context(|| opening(&directory))?))
     }
 
-    /// Uploads that are not complete, below the state directory: files without a name, which end with their process.
+    /// Directory for incomplete uploads, below the state directory: files without a name, which disappear with the process.
     fn uploads(settings: &Settings) -> PathBuf {
         settings.state_dir.join("uploads")
     }
@@ -94,7 +95,8 @@ mod shared {
         Ok(s3)
     }
 
-    /// A store may be away when a process starts. One that refuses is told of before somebody needs it.
+    /// Logs a fault of the store, so that it is known before the store is needed. The store may be unreachable when a process
+    /// starts.
     async fn tell_fault(s3: S3) {
         if let Err(fault) = s3.check().await {
             tracing::warn!(

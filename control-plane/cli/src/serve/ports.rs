@@ -1,4 +1,4 @@
-//! The listeners of a process and the file that says where they are.
+//! The listeners of a process, and the file that records their ports.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,18 +11,18 @@ use super::Process;
 use crate::settings::Settings;
 use crate::{print, state_dir};
 
-/// Where this process listens; 0 for a role it does not have.
+/// Ports of this process; 0 for a role it does not have.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Ports {
-    /// Envoy's, for clients; the gateway's own where there is no Envoy.
+    /// Envoy's port for clients; the gateway's own if there is no Envoy.
     pub(super) edge: u16,
     pub(super) admin: u16,
     pub(super) gateway: u16,
-    /// The gateway's for Envoys with a certificate; 0 where it has none.
+    /// The gateway's port for Envoys with a certificate; 0 if it has none.
     pub(super) gateway_mtls: u16,
     pub(super) xds: u16,
     pub(super) envoy_admin: u16,
-    /// The sample MCP server's; 0 without `--stack`.
+    /// Port of the sample MCP server; 0 without `--stack`.
     pub(super) everything: u16,
 }
 
@@ -40,11 +40,11 @@ pub(super) struct GatewayListeners {
 pub(super) struct Listeners {
     pub(super) control: Option<ControlListeners>,
     pub(super) gateway: Option<GatewayListeners>,
-    /// The ports that children were given, held as long as this is.
+    /// Sockets that reserve the ports of child processes while this exists.
     _held: Vec<TcpSocket>,
 }
 
-/// Binds every listener of the process's roles. The ports of Envoy and the sample server are only chosen here.
+/// Binds every listener of the process's roles. The ports of Envoy and the sample server are only reserved.
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listeners)> {
     let listen = &settings.listen;
     let mut ports =
@@ -101,7 +101,7 @@ fn is_in_use(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().map(io::Error::kind) == Some(io::ErrorKind::AddrInUse)
 }
 
-/// Says what a developer does about a port that another process has.
+/// Adds the remedy for a developer whose port is in use by another process.
 fn way_out(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
     if !settings.is_direct() || !is_in_use(&error) {
         return error;
@@ -112,9 +112,10 @@ fn way_out(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
     )
 }
 
-/// Envoy binds its ports itself. For port 0 a free one is bound here and held without listening, so that nobody else is
-/// given it: two Envoys of a user can share a port, and then each gets a part of the other's clients. Who binds it by
-/// number, as Envoy and the sample server do, still can (socket(7), `SO_REUSEADDR` and `SO_REUSEPORT`).
+/// Returns the port for a child process. Envoy binds its ports itself: for port 0 a free one is bound here and held without
+/// listening, so that the kernel gives it to no other process. Otherwise two Envoys of a user could share a port, and each
+/// would get a part of the other's clients. A process that binds the port by number, as Envoy and the sample server do, still
+/// can (socket(7), `SO_REUSEADDR` and `SO_REUSEPORT`).
 fn chosen(port: u16, address: IpAddr, what: &str, held: &mut Vec<TcpSocket>) -> anyhow::Result<u16> {
     if port != 0 {
         return Ok(port);
@@ -138,7 +139,7 @@ pub(super) fn write(process: &Process) -> anyhow::Result<()> {
     state_dir::replace(&path, &text).with_context(|| format!("write {}", path.display()))
 }
 
-/// The address of `port` on a listener of this process, as a peer on this machine reaches it.
+/// Returns the address of `port` on a listener of this process, as a peer on this machine reaches it.
 pub(super) fn local(bound: IpAddr, port: u16) -> SocketAddr {
     let reachable = if !bound.is_unspecified() {
         bound
@@ -182,7 +183,7 @@ mod tests {
         let address = IpAddr::from([127, 0, 0, 1]);
         let mut held = Vec::new();
         let port = chosen(0, address, "edge", &mut held).unwrap();
-        // As the kernel looks for a free one: one that shares it with nobody.
+        // Binds as the kernel does when it looks for a free port: without sharing.
         let other = TcpSocket::new_v4().unwrap();
         let taken = other.bind(SocketAddr::new(address, port)).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);

@@ -1,4 +1,4 @@
-//! The language runtimes of this process, and how the admin API asks after them.
+//! The language runtimes of this process, and their health for the admin API.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,7 +16,7 @@ use super::Process;
 use crate::stack::plugins::NotInstalled;
 use crate::stack::runtime::LocalRuntime;
 
-/// The gateway's connections, asked for the admin API, and what the gateway of this process says of the plugins.
+/// Health of the runtimes and plugins, from the gateway's connections and from the gateway in this process.
 pub(super) struct Health {
     runtimes: Runtimes,
     gateway: Arc<OnceLock<Weak<Gateway>>>,
@@ -28,10 +28,10 @@ impl Health {
         Ok(Health { runtimes: open(process)?, gateway: Arc::clone(&process.gateway), not_installed })
     }
 
-    /// Each plugin once that no runtime can run, by its name.
+    /// Returns each plugin that no runtime can run, by name.
     fn off(&self) -> BTreeMap<String, OffPlugin> {
         let gateway = self.gateway.get().and_then(Weak::upgrade);
-        // Whoever it is exposed to.
+        // An empty org: all servers, whichever orgs they are exposed to.
         let servers = gateway.map(|gateway| gateway.standing("")).unwrap_or_default();
         let mut off = BTreeMap::new();
         for plugin in servers.into_iter().flat_map(|server| server.plugins) {
@@ -53,7 +53,7 @@ impl Health {
 
 #[async_trait]
 impl port::Runtimes for Health {
-    /// The runtimes with what is off in each, and one entry more for the languages that have none.
+    /// Returns the runtimes with the plugins that are off in each, and an entry for the languages that have none.
     async fn health(&self) -> Vec<RuntimeHealth> {
         let mut runtimes = self.runtimes.health().await;
         let mut homeless: BTreeMap<String, Vec<OffPlugin>> = BTreeMap::new();
@@ -79,11 +79,11 @@ impl port::Runtimes for Health {
     }
 }
 
-/// The configured language runtimes, and the one that this process starts.
+/// Connects to the configured language runtimes and the one that this process starts.
 pub(super) fn open(process: &Process) -> anyhow::Result<Runtimes> {
     let settings = &process.settings;
     let own = process.runtime.as_deref().map(LocalRuntime::address);
-    // Only this machine's own has the plugins that were built from the directory.
+    // Only this machine's own runtime has the plugins that were built from the directory.
     let both =
         |language: &&String| settings.gateway.runtimes.iter().any(|it| it.languages.contains(language));
     if let Some(language) = own.iter().flat_map(|own| &own.languages).find(both) {
@@ -93,7 +93,7 @@ pub(super) fn open(process: &Process) -> anyhow::Result<Runtimes> {
     }
     let mut targets = Vec::new();
     for address in settings.gateway.runtimes.iter().cloned().chain(own) {
-        // The gateway proves itself to a runtime as it does to the control plane.
+        // The gateway authenticates to a runtime as it does to the control plane.
         let peer = process.certificates.peer.clone().filter(|_| address.url.starts_with("https://"));
         targets.push(RuntimeTarget { languages: address.languages, url: address.url, peer });
     }

@@ -1,7 +1,7 @@
-//! What `asp dev` does in the process that serves: applies a directory, says where it is, follows its changes.
+//! The session of `asp dev` in the serving process: applies a directory, announces its URLs, follows its changes.
 //!
-//! Keeps true: what has a fault is told and changes nothing of what is served, specs and code. Whoever waits for the
-//! servers on standard input and output (`asp mcp --embedded`) is served from the first load on.
+//! Keeps true: a directory with faults is reported and changes nothing that is served, neither specs nor code. A client on
+//! standard input and output (`asp mcp --embedded`) is served from the first load on.
 
 mod client;
 mod load;
@@ -31,7 +31,7 @@ use client::Client;
 use tell::Told;
 use watch::Watch;
 
-/// What a session works with.
+/// Parts of the process that a session uses.
 pub(super) struct Served {
     pub(super) store: Arc<dyn ControlStore>,
     pub(super) compiler: Compiler,
@@ -45,23 +45,23 @@ pub(super) struct Served {
     pub(super) urls: ready::Urls,
 }
 
-/// Who reads what a session says.
+/// Readers of a session's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Readers {
     Person,
-    /// Standard output has lines of JSON for them.
+    /// Programs: standard output carries lines of JSON.
     Programs,
-    /// Standard output is an MCP client's, which talks to one of the servers: the one of this name, else the only one.
+    /// An MCP client on standard input and output. It talks to the server of this name, or to the only one.
     Client {
         server: Option<String>,
     },
 }
 
-/// What is served, and how it is told.
+/// A directory to serve, and the readers of its output.
 pub(crate) struct Session {
     directory: PathBuf,
     readers: Readers,
-    /// Its client is gone, and with it what the session is for.
+    /// Cancelled when the client is gone, which ends the session.
     pub(super) ended: CancellationToken,
 }
 
@@ -74,7 +74,7 @@ impl Session {
         tell::Way { on_output: self.readers == Readers::Person }
     }
 
-    /// Shows what plugins write, with their names.
+    /// Returns a listener that shows the output of plugins, prefixed with their names.
     pub(super) fn listener(&self) -> Listener {
         let way = self.way();
         Arc::new(move |line| {
@@ -83,16 +83,16 @@ impl Session {
         })
     }
 
-    /// Shows what plugins log during calls among the rest of what they write.
+    /// Returns a listener that shows what plugins log during calls, along with their other output.
     pub(super) fn log_listener(&self) -> LogListener {
         let way = self.way();
         Arc::new(move |plugin, level, text| {
-            // A line of its own for each: none of them passes for another plugin's.
+            // One line each, so that no plugin can imitate the output of another.
             text.lines().for_each(|line| way.say(&output::logged(plugin, level.as_str(), line)));
         })
     }
 
-    /// Applies the directory, says where it is served, and follows its changes: for ever, or until its client is gone.
+    /// Applies the directory, announces its URLs and follows its changes, until its client is gone, if it has one.
     pub(super) async fn run(self, mut served: Served) -> anyhow::Result<()> {
         ready::write_env(&served.state_dir, &served.urls, &served.issuer)?;
         served.machine.root = self.directory.display().to_string();

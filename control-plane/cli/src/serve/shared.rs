@@ -1,4 +1,4 @@
-//! What gateways share beside the database, and may lose: it is in the operator's Redis, or each gateway's own.
+//! State that gateways share outside of the database and may lose: in the operator's Redis, or local to each gateway.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use asp_store::counter::{Counters, MemoryCounters};
 
 use crate::settings::gateway::SharedRedis;
 
-/// What is left of limits, and what gateways tell each other of sessions, where there may be several.
+/// Opens the counters of limits and, with Redis, the channel through which gateways tell each other about sessions.
 pub(super) fn open(redis: Option<&SharedRedis>) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     match redis {
         None => Ok((Arc::new(MemoryCounters::default()), None)),

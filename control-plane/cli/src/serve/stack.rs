@@ -1,4 +1,4 @@
-//! Starts the processes of `--stack` and tells when the whole path answers.
+//! Starts the processes of `--stack` and announces when the whole path answers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::stack::child::{Listener, Program, supervise};
 use crate::stack::plugins::NotInstalled;
 use crate::stack::{self, EnvoyPorts, everything};
 
-/// The children and the announcement. Ends early only by a failure.
+/// The child processes and the announcement. A task ends early only with a failure.
 pub(super) struct Stack {
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
@@ -22,12 +22,13 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// No stack: stops at once.
+    /// Returns an empty stack, which stops at once.
     pub(super) fn none() -> Stack {
         Stack { tasks: JoinSet::new(), stop: CancellationToken::new(), died: Died::default() }
     }
 
-    /// `not_installed`: what the announcement is to tell of the plugins; `listener`: who else hears the runtime.
+    /// Starts the stack. `not_installed`: plugins to report in the announcement; `listener`: additional receiver of the
+    /// runtime's output.
     pub(super) fn start(
         process: &Process,
         not_installed: Vec<NotInstalled>,
@@ -61,12 +62,12 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Work that ends with the children; its failure ends them.
+    /// Runs a task that ends with the children; its failure ends them.
     pub(super) fn until_stopped(&mut self, work: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
         self.tasks.spawn(until(self.stop.clone(), work));
     }
 
-    /// Why the language runtime is given up.
+    /// Returns the reason for giving up the language runtime, set once that happens.
     pub(super) fn died(&self) -> Died {
         Arc::clone(&self.died)
     }
@@ -75,7 +76,7 @@ impl Stack {
         self.tasks.spawn(supervise(program, self.stop.clone()));
     }
 
-    /// A program without which the rest still works, such as a runtime on a machine that has no sandbox.
+    /// Starts a program without which the rest still works, such as a runtime on a machine that has no sandbox.
     fn keep_if_it_works(&mut self, program: Program) {
         let name = program.name;
         let died = self.died();
@@ -83,8 +84,8 @@ impl Stack {
         self.tasks.spawn(async move {
             if let Err(error) = supervise(program, stop).await {
                 let why = print::in_full(&error);
-                tracing::error!(error = why, "{name} is off; the rest goes on");
-                // Err: it is set once.
+                tracing::error!(program = name, error = why, "program is off; everything else keeps running");
+                // Err: already set.
                 let _ = died.set(why);
             }
             Ok(())

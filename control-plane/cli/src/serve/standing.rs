@@ -1,6 +1,6 @@
-//! How the servers of a development machine do, as gateway and runtime say.
+//! Status of the servers of a development machine, as the gateway and the runtime report it.
 //!
-//! Keeps true: whoever asks waits half a minute at most for what the runtime says.
+//! Keeps true: a caller waits at most half a minute for the runtime's report.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use serde_json::Value;
 use crate::stack::ready;
 use crate::stack::table::Machine;
 
-/// For the runtime to start and to say of each plugin whether it can run, or to die for good.
+/// Timeout for the runtime to start and report on each plugin, or to fail for good.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Why the runtime that was started is given up; set once.
+/// Reason for giving up the runtime; set once.
 pub(super) type Died = Arc<OnceLock<String>>;
 
-/// How the servers do, and the machine with what its runtimes say.
+/// Returns the status of the servers, and the machine with the reports of its runtimes.
 pub(super) async fn standing(
     gateway: &Weak<Gateway>,
     died: &Died,
@@ -35,7 +35,7 @@ pub(super) async fn standing(
     (servers, machine)
 }
 
-/// The servers, when the runtime has answered for each of their plugins, will not any more, or took too long.
+/// Returns the servers once the runtime has reported on each of their plugins, has died, or took too long.
 async fn heard(gateway: &Weak<Gateway>, died: &Died) -> Vec<ServerStanding> {
     let until = tokio::time::Instant::now() + HEARD_WITHIN;
     loop {
@@ -49,7 +49,7 @@ async fn heard(gateway: &Weak<Gateway>, died: &Died) -> Vec<ServerStanding> {
     }
 }
 
-/// What a runtime says of itself, as far as it keeps plugins from running.
+/// Adds to `machine` what a runtime reports that keeps plugins from running.
 fn tell(health: &RuntimeHealth, machine: &mut Machine) {
     let members = |name: &str| health.stats.get(name).and_then(Value::as_object).into_iter().flatten();
     for (level, why) in members("missing") {

@@ -1,6 +1,6 @@
-//! The signals that end the process in order.
+//! The signals on which the process stops in order.
 //!
-//! Keeps true: a terminal that closes ends it as Ctrl-C does, unless whoever started it said that it outlives that.
+//! Keeps true: closing the terminal stops it like Ctrl-C, unless it was started to ignore that.
 
 use std::fs;
 use std::future::pending;
@@ -10,12 +10,12 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 const STATUS: &str = "/proc/self/status";
-/// The line with the signals that are ignored, proc_pid_status(5).
+/// Name of the line with the ignored signals, proc_pid_status(5).
 const IGNORED: &str = "SigIgn:";
-/// The bit of SIGHUP, signal number 1.
+/// Bit of SIGHUP, signal number 1.
 const HANGUP: u64 = 1;
 
-/// Ends at the first of them, with its number.
+/// Waits for the first of these signals and returns its number.
 pub(crate) async fn signalled() -> anyhow::Result<u8> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -28,7 +28,7 @@ pub(crate) async fn signalled() -> anyhow::Result<u8> {
     Ok(u8::try_from(signal.as_raw()).unwrap_or_default())
 }
 
-/// Ends when the terminal is gone; never under nohup(1), which listening would undo.
+/// Waits for SIGHUP, which a closed terminal sends; never completes under nohup(1), which listening would undo.
 async fn hung_up() -> anyhow::Result<()> {
     if ignores_hangup(&fs::read_to_string(STATUS).unwrap_or_default()) {
         return pending().await;

@@ -1,10 +1,8 @@
-//! Where what must survive a process is kept: SQLite files below the state directory for one machine, PostgreSQL for
-//! several.
+//! Storage for what must survive a process: SQLite files below the state directory for one machine, PostgreSQL for several.
 //!
-//! Owns opening and sweeping. A control plane needs the database to start; a gateway alone starts without one that is away.
-//! Keeps true: control store, calls and audit of a process are all of one kind, so that what
-//! one of them refers to is where the others are; audit events that PostgreSQL does not take while it is away wait in a file
-//! of this machine.
+//! Owns opening and sweeping. A control plane needs the database to start; a gateway without the control role starts even if
+//! the database is unreachable. Keeps true: control store, calls and audit of a process are of one kind, so that references
+//! between them resolve; audit events that PostgreSQL does not accept while it is unreachable wait in a file on this machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,23 +23,23 @@ use asp_store::records::{CallQuotas, CallRecords};
 use crate::settings::Settings;
 use crate::settings::database::{Database, Server};
 
-/// Ledger and running calls, below the state directory; the leases of gateways are beside it.
+/// File of the ledger and the running calls, below the state directory; the leases of gateways are next to it.
 pub(crate) const CALLS_FILE: &str = "calls.db";
-/// The audit log of calls, below the state directory.
+/// File of the audit log of calls, below the state directory.
 pub(crate) const AUDIT_FILE: &str = "audit.db";
-/// Audit events that wait for PostgreSQL, below the state directory.
+/// File of audit events that wait for PostgreSQL, below the state directory.
 const AUDIT_SPOOL_FILE: &str = "audit-spool.db";
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
-/// Context of an error of the operator's database.
+/// Context of an error from the operator's database.
 const OPENING: &str = "open the database that ASP_DATABASE_URL names";
 
-/// The open stores of a process. Every process reads or writes the audit log of calls.
+/// Open stores of a process. Every process reads or writes the audit log of calls.
 pub(super) enum Stores {
     Files { audit: Arc<SqliteAudit> },
     Postgres { database: Postgres, audit: Arc<PostgresAudit>, spool_bytes: u64 },
 }
 
-/// What gateways keep of calls.
+/// A gateway's stores for calls.
 pub(super) enum Calls {
     Files(Arc<SqliteCalls>, Arc<SqliteAudit>),
     Postgres { calls: Arc<PostgresCalls>, audit: Arc<PostgresAudit>, spool: Arc<SpooledAudit> },
@@ -60,7 +58,7 @@ impl Stores {
             Database::Postgres(server) => {
                 let database = match settings.roles.control {
                     true => connect(server).await?,
-                    // A gateway has its snapshot from elsewhere.
+                    // A gateway gets its snapshot from elsewhere, so it can start without the database.
                     false => start(server).await?,
                 };
                 let audit = Arc::new(database.audit(most));
@@ -76,7 +74,7 @@ impl Stores {
         }
     }
 
-    /// The database of several machines, where there is one.
+    /// Returns the database that several machines share, if there is one.
     pub(super) fn postgres(&self) -> Option<&Postgres> {
         match self {
             Stores::Files { .. } => None,
@@ -84,7 +82,7 @@ impl Stores {
         }
     }
 
-    /// The control plane's.
+    /// Opens the control plane's store.
     pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
         let store = match (self, &settings.database) {
             (Stores::Postgres { database, .. }, _) => {
@@ -103,7 +101,7 @@ impl Stores {
         Ok(Arc::new(store))
     }
 
-    /// Where control planes tell each other which gateways they hear; `None`: there is one control plane.
+    /// Returns where control planes publish which gateways are connected to them; `None`: there is only one control plane.
     pub(super) fn heard_gateways(&self) -> Option<Arc<dyn HeardGateways>> {
         match self {
             Stores::Files { .. } => None,
@@ -111,7 +109,7 @@ impl Stores {
         }
     }
 
-    /// A gateway's.
+    /// Opens a gateway's stores.
     pub(super) async fn calls(&self, settings: &Settings) -> anyhow::Result<Calls> {
         match self {
             Stores::Files { audit } => {
@@ -131,12 +129,12 @@ impl Stores {
     }
 }
 
-/// Opens the operator's database. Its errors never say the URL, which may hold a password.
+/// Opens the operator's database. Its errors never contain the URL, which may hold a password.
 pub(crate) async fn connect(server: &Server) -> anyhow::Result<Postgres> {
     Postgres::connect_with(server.url.expose(), server.connections, server.waits).await.context(OPENING)
 }
 
-/// The same where it may be away: then [`Postgres::keep_opening`] opens it.
+/// Opens it for a process that may start while it is unreachable; [`Postgres::keep_opening`] then opens it.
 async fn start(server: &Server) -> anyhow::Result<Postgres> {
     Postgres::start(server.url.expose(), server.connections, server.waits).await.context(OPENING)
 }
@@ -156,7 +154,7 @@ impl Calls {
         }
     }
 
-    /// Where gateways publish the keys of their tokens.
+    /// Returns where gateways publish the keys of their tokens.
     pub(super) fn published_keys(&self) -> Arc<dyn PublishedKeys> {
         match self {
             Calls::Files(calls, _) => calls.clone(),
@@ -164,7 +162,7 @@ impl Calls {
         }
     }
 
-    /// Where the events of calls go.
+    /// Returns the audit log of calls.
     pub(super) fn audit(&self) -> Arc<dyn AuditLog> {
         match self {
             Calls::Files(_, audit) => audit.clone(),
@@ -172,7 +170,7 @@ impl Calls {
         }
     }
 
-    /// Does what is to be done from time to time; never ends.
+    /// Runs the periodic work; never returns.
     pub(super) async fn keep(self) {
         match &self {
             Calls::Files(..) => self.keep_sweeping().await,
@@ -182,14 +180,14 @@ impl Calls {
         }
     }
 
-    /// Deletes what is past its retention, now and from time to time; never ends.
+    /// Deletes expired records, now and periodically; never returns.
     async fn keep_sweeping(&self) {
         let mut ticks = tokio::time::interval(SWEEP_EVERY);
         loop {
             ticks.tick().await;
             for swept in self.sweep().await {
                 if let Err(error) = swept {
-                    tracing::warn!(%error, "what is past its retention stays for now");
+                    tracing::warn!(%error, "expired records could not be deleted; they stay until the next sweep");
                 }
             }
         }
@@ -206,13 +204,13 @@ impl Calls {
     }
 }
 
-/// Brings the audit events of an earlier version to the others.
+/// Moves the audit events of an earlier version to the audit log's file.
 async fn take_over(calls: &SqliteCalls, audit: &SqliteAudit) {
     match audit.take_over(calls).await {
         Ok(0) => {}
-        Ok(events) => tracing::info!(events, "audit events of an earlier version are in {AUDIT_FILE} now"),
+        Ok(events) => tracing::info!(events, file = AUDIT_FILE, "audit events of an earlier version were moved"),
         Err(error) => {
-            tracing::warn!(%error, "audit events of an earlier version stay in {CALLS_FILE} for now");
+            tracing::warn!(%error, file = CALLS_FILE, "audit events of an earlier version could not be moved yet");
         }
     }
 }

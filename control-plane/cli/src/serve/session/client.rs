@@ -1,8 +1,8 @@
-//! The MCP client of `asp mcp --embedded`, on this process's standard input and output: it talks to one of the servers
-//! that the session serves, through the gateway's own port, as every other client does.
+//! The MCP client of `asp mcp --embedded`, on this process's standard input and output. It talks to one of the session's
+//! servers through the gateway's port, like every other client.
 //!
-//! Keeps true: it is served from the first load on, and what it said before waits; one that cannot be served ends the
-//! process, which its user sees, where waiting for the specs to be mended would look like a server that hangs.
+//! Keeps true: the client is served from the first load on, and messages it sent before wait; if it cannot be served, the
+//! process ends, which its user notices, whereas waiting until the specs are mended would look like a hanging server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::{Readers, Served};
 use crate::bridge::{self, Credential, Place};
 use crate::stack::ready;
 
-/// How far the client is.
+/// State of the client.
 pub(super) enum Client {
-    /// There is none.
+    /// The session has no client.
     None,
-    /// For the server of this name, else the only one.
+    /// The client waits for the server of this name, or for the only one.
     Waits(Option<String>),
     Talks(AbortOnDropHandle<anyhow::Result<()>>),
 }
@@ -31,7 +31,7 @@ impl Client {
         }
     }
 
-    /// These servers are in force.
+    /// Starts serving the client once these servers are in force.
     pub(super) fn begin(&mut self, servers: &[String], served: &Served) -> anyhow::Result<()> {
         let Client::Waits(wanted) = self else { return Ok(()) };
         let server = wanted_of(wanted.as_deref(), servers)?;
@@ -39,13 +39,13 @@ impl Client {
         let url = bridge::below(base, server).context("the gateway's own URL")?;
         let issuer = Arc::clone(&served.issuer);
         let credential = Credential::Minted(Arc::new(move || ready::client_token(&issuer)));
-        // Its end is the process's: nothing else stops it.
+        // Runs until the client is gone, which ends the process; nothing else stops it.
         let talking = bridge::run(Place { url, credential }, std::future::pending());
         *self = Client::Talks(AbortOnDropHandle::new(tokio::spawn(talking)));
         Ok(())
     }
 
-    /// The directory has faults, which were told.
+    /// Fails if the client waits for a directory that has faults, which have been reported.
     pub(super) fn refused(&self, directory: &Path) -> anyhow::Result<()> {
         match self {
             Client::Waits(_) => bail!("{} has faults, and is not served", directory.display()),
@@ -53,7 +53,7 @@ impl Client {
         }
     }
 
-    /// Returns when the client is gone.
+    /// Completes when the client is gone.
     pub(super) async fn ended(&mut self) -> anyhow::Result<()> {
         match self {
             Client::Talks(talking) => talking.await.context("the client's bridge")?,
@@ -62,7 +62,7 @@ impl Client {
     }
 }
 
-/// The server that is meant.
+/// Returns the name of the server that the client is for.
 fn wanted_of<'a>(wanted: Option<&str>, servers: &'a [String]) -> anyhow::Result<&'a str> {
     let there = servers.join(", ");
     match (wanted, servers) {

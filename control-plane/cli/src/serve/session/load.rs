@@ -1,8 +1,8 @@
-//! From the files of a directory to what the gateway serves: checked, built, stored, in force, installed.
+//! Loads a directory into the gateway: checks, builds, stores, publishes and installs it.
 //!
-//! Keeps true: a directory with a fault is stored not at all, and installed not at all, so that what was served before
-//! stays, specs and code; a plugin that does not build, or whose code does not load, stays what it was; whoever is told that something is in force
-//! reaches it with the next call.
+//! Keeps true: a directory with a fault is neither stored nor installed, so that the previous specs and code stay in service;
+//! a plugin that does not build, or whose code does not load, stays as it was; once a load is reported as in force, the next
+//! call reaches it.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
@@ -25,33 +25,33 @@ use crate::stack::plugins::{Made, NotInstalled, Staging};
 use crate::stack::ready;
 
 const TERMS: Terms = Terms { actor: "dev", prune: true };
-/// From the store to the gateway in the same process: far longer than it takes on a busy machine.
+/// Timeout from the store to the gateway in the same process: far longer than it takes on a busy machine.
 const IN_FORCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The gateway asks its runtime every few seconds for what could not run.
+/// Timeout for the gateway to offer new code: it asks its runtime every few seconds about plugins that could not run.
 const OFFERED: Duration = Duration::from_secs(8);
 
-/// What is in force.
+/// Result of a load.
 pub(super) struct Loaded {
     pub(super) revision: u64,
     /// Names, sorted.
     pub(super) servers: Vec<String>,
-    /// Plugins whose code is new.
+    /// Plugins with new code.
     pub(super) plugins: Vec<String>,
     pub(super) not_installed: Vec<NotInstalled>,
-    /// Why servers are not published as they are in the directory, and what of them is served.
+    /// Reasons why servers are not published as they are in the directory, with the part that is served.
     pub(super) left_out: Vec<String>,
-    /// The files that were written because the code says so.
+    /// Schema files that were rewritten after the code.
     pub(super) written: Vec<PathBuf>,
-    /// What else is to be told.
+    /// Other messages for the reader.
     pub(super) notes: Vec<String>,
-    /// Users of named secrets that there are not, a line each.
+    /// Users of named secrets that do not exist, one a line.
     pub(super) unused_secrets: Vec<String>,
 }
 
-/// Brings the directory into force, or says every reason why not. `made` is what earlier loads have built.
+/// Brings the directory into force, or returns every reason why not. `made` holds the builds of earlier loads.
 pub(super) async fn load(served: &Served, directory: &Path, made: &mut Made) -> Result<Loaded, Vec<String>> {
-    // Whoever starts it has just built, or is told by lint.
+    // At the first load the developer has just built the plugins, or learns of stale schemas from lint.
     let is_first = made.is_empty();
     let Read { sources, found, faults } = block_in_place(|| read(directory))?;
     let staging = stage(served, directory, &found, made).await?;
@@ -70,7 +70,7 @@ pub(super) async fn load(served: &Served, directory: &Path, made: &mut Made) -> 
             false => Err(faults.into_iter().chain(asked.notes).collect()),
         };
     }
-    // Specs and code together are what the author means: neither is in force without the other.
+    // The author means specs and code together: neither takes effect without the other.
     let sources = asked.with(directory, sources);
     let report = asp_registry::check(&sources);
     let Some(found) = report.catalog else {
@@ -81,7 +81,7 @@ pub(super) async fn load(served: &Served, directory: &Path, made: &mut Made) -> 
     finish(served, catalog::bundles(&sources, found), staging, asked).await
 }
 
-/// A directory whose files have no fault, but for `faults` that the schemas of its code may mend.
+/// A directory whose files have no fault except `faults`, which new schemas of its code may mend.
 struct Read {
     sources: Vec<Source>,
     found: Catalog,
@@ -101,7 +101,7 @@ fn read(root: &Path) -> Result<Read, Vec<String>> {
     }
 }
 
-/// Builds the plugins, off the path of calls; what is being built ends with the session.
+/// Builds the plugins without blocking calls; a running build ends with the session.
 async fn stage(
     served: &Served,
     root: &Path,
@@ -120,7 +120,7 @@ async fn stage(
     Ok(staging)
 }
 
-/// Brings into force what was checked and built, then writes what the code says of its schemas.
+/// Brings the checked and built servers into force, then writes the schemas derived from the code.
 async fn finish(
     served: &Served,
     bundles: Vec<Bundle>,
@@ -137,7 +137,7 @@ async fn finish(
     Ok(loaded)
 }
 
-/// Stores the servers, waits until the gateway has them, and puts their plugins into the place of earlier ones.
+/// Stores the servers, waits until the gateway has them, and replaces earlier versions of their plugins.
 async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -> anyhow::Result<Loaded> {
     let mut servers: Vec<String> = bundles.iter().map(|bundle| bundle.server.server.name.clone()).collect();
     servers.sort();
@@ -148,7 +148,7 @@ async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -
     let plugins: Vec<_> = bundles.iter().map(units).collect();
     let compiled = bundles.iter().map(|bundle| &bundle.server);
     let unused = served.runtime.as_ref().map(|runtime| runtime.unused_secrets(compiled)).unwrap_or_default();
-    // A plugin that was not there is nobody's yet, and the gateway asks for it as soon as it knows it.
+    // A new plugin is in use by no one yet, and the gateway asks for it as soon as it knows of it.
     let mut installed = block_in_place(|| staging.place(|plugin| plugin.outcome == Outcome::Installed));
     let revision = apply::servers(served.store.as_ref(), &served.compiler, bundles, TERMS).await?;
     served.publisher.changed();
@@ -182,14 +182,14 @@ fn in_words(part: &Fault) -> String {
     format!("{} {name}: {fault}; in force: {in_force} ({way_out})", part.as_str())
 }
 
-/// The runtime runs the new code, and the gateway offers it.
+/// Waits until the runtime runs the new code and the gateway offers it.
 async fn take_up(served: &Served, installed: &[Installed]) {
     let Some(runtime) = &served.runtime else { return };
     let mut taken = Vec::new();
     for plugin in installed {
         match runtime.take_up(plugin).await {
             Ok(()) => taken.push(plugin),
-            // Its state is what the table tells; the gateway asks the runtime again and again.
+            // The table shows the plugin's state; the gateway keeps asking the runtime.
             Err(error) => {
                 tracing::warn!(plugin = %plugin.id, %error, "the runtime does not run the new code of a plugin");
             }
@@ -207,11 +207,11 @@ async fn take_up(served: &Served, installed: &[Installed]) {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
-    // Err: the table says that it cannot run, and why.
+    // Err: the table shows that the plugin cannot run, and why.
     let _ = tokio::time::timeout(OFFERED, offered).await;
 }
 
-/// Waits until the gateway serves what the store has at `revision`; returns what of it is served otherwise.
+/// Waits until the gateway serves what the store has at `revision`; returns the parts that are served differently.
 async fn reached(served: &Served, revision: u64) -> anyhow::Result<Vec<Fault>> {
     let mut standing = served.publisher.standing();
     let standing = standing
@@ -219,11 +219,11 @@ async fn reached(served: &Served, revision: u64) -> anyhow::Result<Vec<Fault>> {
         .await
         .context("nothing is published any more")?
         .clone();
-    // A fault of a later revision says nothing of this one.
+    // A fault of a later revision does not concern this one.
     if let Some(fault) = standing.fault.filter(|_| standing.covers < revision) {
         bail!("it cannot be published: {fault}");
     }
-    // A revision that changes nothing of the snapshot is not pushed.
+    // A revision that does not change the snapshot is not pushed.
     let published = served.publisher.xds_state().borrow().snapshot.as_ref().map(|snapshot| snapshot.revision);
     while served.gateway.upgrade().is_some_and(|gateway| gateway.revision() < published.unwrap_or_default()) {
         tokio::time::sleep(LOOK_EVERY).await;

@@ -1,7 +1,7 @@
-//! The files of schemas beside the specs, made anew when the types of the code changed.
+//! The schema files next to the specs, rewritten when the types in the code changed.
 //!
-//! Keeps true: a file is written when what it says is in force, and never removed; code that cannot say its schemas
-//! does not load, and takes no plugin's place.
+//! Keeps true: a file is written only once its content is in force, and is never removed; code whose schemas cannot be
+//! derived does not load, and replaces no plugin.
 
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
@@ -12,18 +12,18 @@ use crate::packaging::schemas::{Schemas, of_code};
 use crate::packaging::{Unit, output};
 use crate::print;
 
-/// What the code of some plugins says now.
+/// Schemas derived from the current code of some plugins.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// Those that are not as committed.
+    /// Schemas that differ from the committed files.
     stale: Vec<Schemas>,
-    /// Id, version and the error of those that do not load.
+    /// Id, version and error of each plugin that does not load.
     pub(super) broken: Vec<(String, String, anyhow::Error)>,
-    /// For a person.
+    /// Messages for a person.
     pub(super) notes: Vec<String>,
 }
 
-/// Asks each plugin in a sandbox of its own, so that one that does not load keeps no other from being asked.
+/// Derives the schemas of each plugin in a sandbox of its own, so that one that does not load does not affect the others.
 pub(super) async fn ask(root: &Path, sources: &[Source], units: &[Unit]) -> Asked {
     let mut asked = Asked::default();
     for unit in units {
@@ -50,7 +50,7 @@ impl Asked {
         !self.stale.is_empty()
     }
 
-    /// The files of `root` as they are with what the code says.
+    /// Returns the files of `root` with the schemas of the code in place of the committed ones.
     pub(super) fn with(&self, root: &Path, mut sources: Vec<Source>) -> Vec<Source> {
         for schemas in &self.stale {
             let path =
@@ -63,7 +63,7 @@ impl Asked {
         sources
     }
 
-    /// Writes the files, and returns their paths; what came of each is a note.
+    /// Writes the files and returns their paths; the outcome of each is added to the notes.
     pub(super) fn write(&mut self) -> Vec<PathBuf> {
         let mut written = Vec::new();
         for schemas in std::mem::take(&mut self.stale) {

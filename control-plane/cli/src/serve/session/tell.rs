@@ -1,7 +1,8 @@
-//! What a person, or a program, is told: where servers are, what took effect, what has a fault.
+//! Output of a session: URLs of servers, what took effect, and faults.
 //!
-//! Owns standard output: for a person text, for programs lines of JSON and nothing else, the text being on standard
-//! error; where it is an MCP client's, it stays the client's. The tokens in it are of the development issuer, which only this session trusts.
+//! Owns standard output: text for a person, or only lines of JSON for programs, with the text on standard error; if standard
+//! output belongs to an MCP client, nothing is written there. The tokens in the output are from the development issuer, which
+//! only this session trusts.
 
 use std::path::Path;
 
@@ -13,10 +14,10 @@ use crate::print;
 use crate::serve::standing::standing;
 use crate::stack::{ready, table};
 
-/// RFC 6750 section 2.1.
+/// Prefix of a bearer token in the header (RFC 6750 section 2.1).
 const SCHEME: &str = "Bearer ";
 
-/// How lines for a person are told.
+/// Destination of lines for a person.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
     /// Whether a person reads standard output.
@@ -29,22 +30,22 @@ impl Way {
     }
 }
 
-/// What was told so far.
+/// State of the output so far.
 pub(super) struct Told {
     way: Way,
-    /// Programs read standard output.
+    /// Whether programs read standard output.
     json: bool,
-    /// How `asp token` mints for this session.
+    /// Command that mints a token for this session.
     mint: String,
     url: String,
     admin: String,
-    /// The value of the header, its scheme included.
+    /// Value of the header, including the scheme.
     authorization: String,
-    /// The servers whose URLs were told.
+    /// Servers whose URLs have been announced.
     servers: Vec<String>,
-    /// The revision that was told.
+    /// Last revision announced.
     revision: Option<u64>,
-    /// The users of secrets that were told to be none.
+    /// Unused secrets that have been reported.
     unused_secrets: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ impl Told {
         })
     }
 
-    /// Something is in force. What of it does not work is told as a table.
+    /// Reports a load that is in force, with a table of what does not work.
     pub(super) async fn in_force(&mut self, loaded: &Loaded, served: &Served) {
         let known = std::mem::replace(&mut self.servers, loaded.servers.clone());
         let news: Vec<&String> = loaded.servers.iter().filter(|server| !known.contains(server)).collect();
@@ -102,7 +103,7 @@ impl Told {
         self.say(&format!("\n{}", table::render(&servers, &machine)));
     }
 
-    /// Something has faults, and nothing of it is in force.
+    /// Reports faults because of which a load is not in force.
     pub(super) fn refused(&self, faults: &[String]) {
         faults.iter().for_each(|fault| self.say(&format!("fault: {fault}")));
         let stays = match self.revision {
@@ -118,7 +119,7 @@ impl Told {
         self.way.say(text);
     }
 
-    /// Everything, in one line.
+    /// Returns everything as one line of JSON.
     fn for_programs(&self) -> Value {
         let token = self.authorization.strip_prefix(SCHEME).unwrap_or_default();
         let servers: Vec<&String> = self.servers.iter().collect();
@@ -128,7 +129,7 @@ impl Told {
         })
     }
 
-    /// What a client's `mcp.json` takes.
+    /// Returns the entry for a client's `mcp.json`.
     fn block(&self, servers: &[&String]) -> Value {
         let entry = |server: &&String| {
             let url = format!("{}/{server}/mcp", self.url);
@@ -139,7 +140,7 @@ impl Told {
     }
 }
 
-/// A path as a shell reads it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let text = path.display().to_string();

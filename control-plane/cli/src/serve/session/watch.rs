@@ -1,9 +1,8 @@
-//! Sees that files of a directory of primitives changed: specs, and the code beside them.
+//! Detects changes to the files of a directory of primitives: specs, and the code next to them.
 //!
-//! Looks at them again and again rather than asking the kernel: that works on every file system, and for editors
-//! that rename, without a place for each folder. Keeps true: of a burst of writes one change is told, after its end;
-//! of code what is packed or compiled is followed, links too, and what a build makes of it is not. Bound: [`MAX_SEEN`],
-//! [`MAX_LEVEL`], both told once.
+//! Polls instead of asking the kernel: that works on every file system and with editors that rename, without a watch per
+//! folder. Keeps true: a burst of writes is one change, reported after its end; code that is packed or compiled is followed,
+//! also through links, and build output is not. Bounds: [`MAX_SEEN`] and [`MAX_LEVEL`]; exceeding either is reported once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -14,34 +13,34 @@ use std::time::Duration;
 use crate::packaging::folder::{MAX_DEPTH, is_left_out};
 use crate::packaging::{build, maven};
 
-/// Between two looks.
+/// Interval between two samples.
 const EVERY: Duration = Duration::from_millis(200);
-/// Nothing changed for so long: the editor or the package manager is done.
+/// Time without changes after which the editor or the package manager is taken to be done.
 const SETTLED: Duration = Duration::from_millis(50);
-/// Files and folders that are looked at; those beyond are not followed.
+/// Maximum number of files and folders sampled; others are not followed.
 const MAX_SEEN: usize = 20_000;
-/// Folders of code, below those of servers.
+/// Name of the folders with code, below the folders of servers.
 const CODE: &str = "plugins";
-/// Endings of specs.
+/// Extensions of specs.
 const SPECS: [&str; 3] = ["yaml", "yml", "json"];
-/// What a server's folder has.
+/// Depth of the content of a server's folder.
 const SERVER_LEVEL: usize = 1;
-/// What the folder of one plugin has.
+/// Depth of the content of a plugin's folder.
 const PLUGIN_LEVEL: usize = 3;
-/// What is deeper is packed no more.
+/// Maximum depth; deeper files are not packed either.
 const MAX_LEVEL: usize = PLUGIN_LEVEL + MAX_DEPTH;
 
-/// Inode, length and time of the last change: an editor that renames leaves another inode.
+/// Inode, length and time of the last change. An editor that saves by renaming leaves a new inode.
 type Mark = (u64, u64, i64, i64);
 
-/// What one look at the files saw.
+/// A sample of the files.
 #[derive(Default, PartialEq)]
 struct Look {
     marks: BTreeMap<PathBuf, Mark>,
-    /// What builds took from elsewhere. Which files that are is known after a build, so a new one is no change, and one
-    /// that is gone may only be wanted no more.
+    /// Files that builds took from elsewhere. They are known only after a build, so a new one is no change; a missing one may
+    /// just no longer be needed.
     outside: BTreeMap<PathBuf, Mark>,
-    /// A bound was reached.
+    /// Whether a limit was reached.
     is_cut: bool,
 }
 
@@ -53,7 +52,7 @@ impl Look {
     }
 }
 
-/// The files of a directory as they were seen last.
+/// Files of a directory as of the last sample.
 pub(super) struct Watch {
     root: PathBuf,
     seen: Look,
@@ -68,14 +67,14 @@ impl Watch {
         Watch { root, seen }
     }
 
-    /// This process itself has written a file, which is no change of the author's.
+    /// Records a file that this process itself has written, so that it does not count as a change.
     pub(super) fn wrote(&mut self, path: &Path) {
         if let Ok(metadata) = fs::metadata(path) {
             self.seen.marks.insert(path.to_owned(), mark(&metadata));
         }
     }
 
-    /// Waits until files are not what they were when this ended last.
+    /// Waits until files differ from their state at the end of the previous wait.
     pub(super) async fn changed(&mut self) {
         loop {
             let mut now = self.look().await;
@@ -102,7 +101,7 @@ impl Watch {
 
     async fn look(&self) -> Look {
         let root = self.root.clone();
-        // Err: the process ends.
+        // Err: the process is ending.
         tokio::task::spawn_blocking(move || look(&root, MAX_SEEN)).await.unwrap_or_default()
     }
 }
@@ -119,7 +118,7 @@ fn mark(metadata: &fs::Metadata) -> Mark {
     (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-/// Those of them that are there.
+/// Returns the paths that exist, with their marks.
 fn marked(paths: Vec<PathBuf>) -> impl Iterator<Item = (PathBuf, Mark)> {
     paths.into_iter().filter_map(|path| {
         let metadata = fs::metadata(&path).ok()?;
@@ -127,7 +126,7 @@ fn marked(paths: Vec<PathBuf>) -> impl Iterator<Item = (PathBuf, Mark)> {
     })
 }
 
-/// The files that make a directory of primitives. What cannot be read is not there.
+/// Samples the files of a directory of primitives. Unreadable ones count as absent.
 fn look(root: &Path, max_seen: usize) -> Look {
     let mut found = Look::default();
     let mut seen = 0;
@@ -150,11 +149,11 @@ fn look(root: &Path, max_seen: usize) -> Look {
                 return found;
             }
             let path = entry.path();
-            // Follows links: what they lead to is what is read.
+            // Follows links: the target is what is read.
             let Ok(metadata) = fs::metadata(&path) else { continue };
             if metadata.is_dir() {
                 let is_read = level < SERVER_LEVEL || name == CODE || level > SERVER_LEVEL;
-                // Within code a link may lead back to where it is, or far away: after all the rest, and once.
+                // Within code a link may lead back to a parent or far away: such folders come last, and each only once.
                 let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
                 let is_far = is_link && level >= PLUGIN_LEVEL;
                 let is_known = !opened.insert((metadata.dev(), metadata.ino()));
@@ -172,7 +171,7 @@ fn look(root: &Path, max_seen: usize) -> Look {
     found
 }
 
-/// What is neither read as a spec nor packed, or is made from what is.
+/// Whether a file is neither a spec nor packed, or is build output.
 fn is_passed_over(folder: &Path, name: &str, level: usize) -> bool {
     if level < PLUGIN_LEVEL {
         return name.starts_with('.');
@@ -203,7 +202,7 @@ mod tests {
         root
     }
 
-    /// The files that are followed, below `root`.
+    /// Returns the followed files, relative to `root`.
     fn followed(root: &Path) -> Vec<String> {
         let seen = look(root, MAX_SEEN).marks;
         seen.keys().map(|path| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()).collect()
@@ -295,7 +294,7 @@ mod tests {
     #[test]
     fn folders_count_and_so_do_levels() {
         let root = directory();
-        // greet, its spec, its README, plugins, greet, lib, the file.
+        // Seven entries: greet, its spec, its README, plugins, greet, lib, the file.
         assert!(!look(root.path(), 7).is_cut);
         assert!(look(root.path(), 6).is_cut);
         let deepest = format!("greet/plugins/greet{}", "/d".repeat(MAX_DEPTH));
