@@ -379,8 +379,8 @@ async fn prune(store: Arc<dyn ControlStore>, packages: Arc<dyn Packages>, stop: 
         if let Err(error) = packages.sweep().await {
             tracing::warn!(
                 %error,
-                "what is left of packages that were deleted or never complete takes room until it is deleted, which is tried \
-                 again in a minute; check the artifact store"
+                "remains of deleted or incomplete packages could not be removed and take space, retrying in a minute; check the \
+                 artifact store"
             );
         }
     }

@@ -57,8 +57,8 @@ impl LocalRuntime {
         for (language, missing) in absent {
             tracing::warn!(language, missing, "plugins of this language are off");
         }
-        for (_, note) in notes {
-            tracing::warn!("{note}");
+        for (language, note) in notes {
+            tracing::warn!(language, note, "language runtime has a limitation");
         }
         if languages.is_empty() {
             return None;

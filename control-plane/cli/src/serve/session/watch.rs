@@ -109,8 +109,10 @@ impl Watch {
 fn warn(root: &Path) {
     tracing::warn!(
         directory = %root.display(),
-        "it has more than {MAX_SEEN} files and folders, or more than {MAX_DEPTH} levels of code: edits of the rest take \
-         effect only after a restart of asp dev. Move what is no code out of the folders below `plugins`"
+        max_files = MAX_SEEN,
+        max_levels = MAX_DEPTH,
+        "directory has more files or levels of code than are followed: changes to the rest take effect only after a restart \
+         of asp dev; move everything that is not code out of the folders below `plugins`"
     );
 }
 
