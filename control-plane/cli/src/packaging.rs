@@ -1,7 +1,7 @@
-//! Plugins on their way from the code beside their specs to a language runtime: built, packed, stored, installed.
+//! Plugins from the code next to their specs to a language runtime: built, packed, stored, installed.
 //!
-//! Owns the package files and what is made of them. Keeps true: a package file's SHA-256 names the plugin's
-//! code from the build to the worker, wherever it was on the way.
+//! Owns the package files and their content. Keeps true: the SHA-256 of a package file identifies the plugin's code from the
+//! build to the worker.
 
 pub mod answers;
 pub mod build;

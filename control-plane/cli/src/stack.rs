@@ -1,7 +1,7 @@
 //! `--stack`: the processes of a development machine around `asp serve`, started, watched and stopped.
 //!
-//! Owns: Envoy, the sample MCP server, the language runtime, and the file that tells others the stack is ready. Keeps true: no
-//! child outlives this process, and a child that keeps dying ends the stack with one clear line.
+//! Owns: Envoy, the sample MCP server, the language runtime, and the file that signals that the stack is ready. Keeps true:
+//! no child outlives this process, and a child that keeps dying ends the stack with one clear line.
 
 pub mod child;
 pub mod everything;
@@ -21,12 +21,12 @@ use crate::state_dir;
 use child::Program;
 use template::Variables;
 
-/// Envoy's bootstrap and the two transport sockets it is filled with.
+/// Envoy's bootstrap, and the two transport sockets that it can be filled with.
 const BOOTSTRAP: &str = include_str!("../../../envoy/bootstrap.yaml");
 const PLAIN: &str = include_str!("../../../envoy/downstream-plain.json");
 const TLS: &str = include_str!("../../../envoy/downstream-tls.json");
 
-/// The ports Envoy is started with.
+/// Ports that Envoy is started with.
 #[derive(Clone, Copy, Debug)]
 pub struct EnvoyPorts {
     pub edge: u16,
@@ -60,7 +60,7 @@ pub fn envoy(settings: &Settings, program: &Path, ports: EnvoyPorts) -> anyhow::
         &text(&path),
         "--concurrency",
         &settings.edge_workers.to_string(),
-        // Two stacks side by side must not share Envoy's shared memory.
+        // Two stacks on one machine must not share Envoy's shared memory.
         "--disable-hot-restart",
         "--log-level",
         "warning",

@@ -1,7 +1,7 @@
-//! Scripted answers: what stands in for the user and for models where nobody is there.
+//! Scripted answers, in place of a user and of models.
 //!
-//! Owns their spelling, `its_id=JSON` on a command line and `answers` in an example. Keeps true: a question
-//! without an answer is told that nobody can be asked.
+//! Owns their syntax: `its_id=JSON` on a command line, and `answers` in an example. Keeps true: a question without an answer
+//! is answered with `unsupported`.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use asp_proto::plugin::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Why nobody answered (plugin.proto).
+/// Reason for which no one answered (plugin.proto).
 const UNSUPPORTED: &str = "unsupported";
 
-/// By the id of an elicitation or delegate.
+/// Answers by the id of an elicitation or delegate.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub struct Answers(BTreeMap<String, Value>);
 
-/// `its_id=JSON` of a command line.
+/// Parses `its_id=JSON` from a command line.
 pub fn parse(given: &str) -> Result<(String, Value), String> {
     let (id, answer) = given.split_once('=').ok_or("write its_id=JSON")?;
     let answer = serde_json::from_str(answer).map_err(|error| {
@@ -31,12 +31,12 @@ pub fn parse(given: &str) -> Result<(String, Value), String> {
 }
 
 impl Answers {
-    /// The last answer to an id counts.
+    /// Later answers to the same id replace earlier ones.
     pub fn new(given: &[(String, Value)]) -> Answers {
         Answers(given.iter().cloned().collect())
     }
 
-    /// What a user's client would say: an object accepts with these fields, the words decline and cancel do not.
+    /// Returns the answer of a user's client: an object accepts with these fields; the words `decline` and `cancel` do that.
     pub(super) fn to_user(&self, asked: &ElicitationRequested) -> anyhow::Result<DeliverUserInput> {
         let mut answer = DeliverUserInput {
             request_id: asked.request_id.clone(),
@@ -57,7 +57,7 @@ impl Answers {
         Ok(answer)
     }
 
-    /// What a delegate would say, as the platform hands it on: `text`, and `json` where the text is JSON.
+    /// Returns the answer of a delegate as the platform delivers it: `text`, and also `json` if the text is JSON.
     pub(super) fn to_delegation(&self, asked: &DelegationRequested) -> DeliverDelegationResult {
         let mut answer = DeliverDelegationResult {
             request_id: asked.request_id.clone(),

@@ -1,7 +1,7 @@
-//! Makes what a plugin's folder needs before it can be packed: Java is compiled, the others are as they are.
+//! Prepares a plugin's folder for packing: Java is compiled, other languages need nothing.
 //!
-//! A folder with a `pom.xml` is Maven's; plain `.java` files are compiled with the JDK against the shim, so that
-//! a first plugin needs neither Maven nor a network.
+//! A folder with a `pom.xml` is built by Maven; plain `.java` files are compiled with the JDK against the shim, so that a
+//! first plugin needs neither Maven nor a network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use tokio_util::sync::CancellationToken;
 use super::folder::is_maven;
 use super::{Unit, maven, tool, trust};
 
-/// Where plain sources are compiled to; the Java shim looks there.
+/// Output folder for plain sources, in which the Java shim looks.
 const CLASSES: &str = "classes";
-/// Where Maven puts what it makes.
+/// Output folder of Maven.
 const MAVENS: &str = "target";
 
-/// A first build by Maven fetches what the project needs; one that takes longer hangs.
+/// Timeout of a build: a first build by Maven downloads what the project needs.
 const BUILD: Duration = Duration::from_secs(600);
 
-/// As [`all`]; when it is dropped, what still runs is ended with all that it started.
+/// Works like [`all`]; dropping the future ends a running build with all processes that it started.
 pub async fn until_dropped(units: &[Unit], languages: Option<Vec<&'static str>>) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let _ends = stop.clone().drop_guard();
@@ -32,8 +32,8 @@ pub async fn until_dropped(units: &[Unit], languages: Option<Vec<&'static str>>)
     building.await.context("build the plugins")?.map(drop)
 }
 
-/// Builds every unit in one of `languages` (`None`: any) that has code; returns the ids of those that needed it. What
-/// is being built is ended at a `stop`.
+/// Builds every unit in one of `languages` (`None`: any) that has code; returns the ids of those that needed a build. A
+/// running build ends on `stop`.
 pub fn all(
     units: &[Unit],
     languages: Option<&[&str]>,
@@ -49,22 +49,22 @@ pub fn all(
     Ok(built)
 }
 
-/// Whether `folder/name` is what Maven makes of a module.
+/// Whether `folder/name` is the output of Maven for a module.
 fn is_mavens(folder: &Path, name: &str) -> bool {
     name == MAVENS && is_maven(folder)
 }
 
-/// Whether `folder/name` is what the sources of the plugin in `folder` are compiled to.
+/// Whether `folder/name` is the compiled output of the plugin in `folder`.
 fn is_compiled(folder: &Path, name: &str) -> bool {
     name == CLASSES && java_files(folder).is_ok_and(|sources| !sources.is_empty())
 }
 
-/// Whether `folder/name` is what a build makes; `is_plugins`: `folder` is the one of the plugin itself.
+/// Whether `folder/name` is build output; `is_plugins`: `folder` is the plugin's top folder.
 pub fn is_made(folder: &Path, name: &str, is_plugins: bool) -> bool {
     is_mavens(folder, name) || (is_plugins && is_compiled(folder, name))
 }
 
-/// The files of the machine that decide what a build of the code in `folder` makes.
+/// Returns the files of the machine on which a build of the code in `folder` depends.
 pub fn tools(folder: &Path, language: &str) -> Vec<PathBuf> {
     if language != "java" {
         return Vec::new();
@@ -82,7 +82,7 @@ pub fn tools(folder: &Path, language: &str) -> Vec<PathBuf> {
     compiler.into_iter().chain(shim).collect()
 }
 
-/// Builds the plugin in `folder`; says whether there was anything to do.
+/// Builds the plugin in `folder`; returns whether there was anything to build.
 fn build(folder: &Path, language: &str, stop: &CancellationToken) -> anyhow::Result<bool> {
     if language != "java" {
         return Ok(false);
@@ -109,7 +109,7 @@ fn build(folder: &Path, language: &str, stop: &CancellationToken) -> anyhow::Res
     Ok(true)
 }
 
-/// The compiler beside the interpreter, else that of the PATH.
+/// Returns the compiler next to the interpreter, else the one on the PATH.
 fn javac() -> PathBuf {
     let interpreter = std::env::var_os("ASP_PLUGIN_JAVA").map(PathBuf::from);
     let real = interpreter.and_then(|java| java.canonicalize().ok());

@@ -1,7 +1,7 @@
-//! What a build of a plugin is made of, as one digest: its sources, the POMs that they inherit from, and the tools that
-//! compile them; and as another what the build took from Maven's repository that is no release.
+//! The inputs of a plugin's build as one digest: its sources, the POMs that they inherit from, and the tools that compile
+//! them; and as a second digest the snapshot artifacts that the build used from Maven's repository.
 //!
-//! Keeps true: where this cannot be said, nothing is said, and whoever asks builds.
+//! Keeps true: if the inputs cannot be determined, there is no digest, and the caller builds.
 
 use std::fs;
 use std::io;
@@ -14,12 +14,12 @@ use sha2::{Digest, Sha256};
 use super::folder::{DevLinks, MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
 use super::{build, maven, pack};
 
-/// The digest for the code in `folder`; `None` where it cannot be read, is larger than a package may be, or is not all
-/// in files of its own.
+/// Returns the digest of the code in `folder`; `None` if it cannot be read, exceeds the limit of a package, or is not all in
+/// files of its own.
 pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
     let mut digest = Sha256::new();
     for tool in build::tools(folder, language) {
-        // A tool that is replaced has another inode or time; reading a whole JDK would take longer than building.
+        // A replaced tool has another inode or time; reading a whole JDK would take longer than building.
         let metadata = fs::metadata(&tool).ok()?;
         mark(&mut digest, &tool, &metadata);
     }
@@ -28,7 +28,7 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
         add(&mut digest, &pom).ok()?;
     }
     let mut files = Vec::new();
-    // A compiler takes what lies there, whatever its name.
+    // A compiler reads every file there, whatever its name.
     let skips = |name: &str| is_left_out(name) && (language != "java" || name == ".git");
     collect(folder, 0, &skips, &mut files).ok()?;
     files.sort();
@@ -44,11 +44,11 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
     Some(digest.finalize().into())
 }
 
-/// The digest for what the last build in `folder` took that may change without another name.
+/// Returns the digest of the artifacts used by the last build in `folder` that may change without a new name.
 pub fn of_snapshots(folder: &Path) -> [u8; 32] {
     let mut digest = Sha256::new();
     for file in maven::snapshots(folder) {
-        // One that is gone is told by its name alone.
+        // A missing file contributes only its name.
         match fs::metadata(&file) {
             Ok(metadata) => mark(&mut digest, &file, &metadata),
             Err(_) => part(&mut digest, file.as_os_str().as_bytes()),
@@ -68,7 +68,7 @@ fn mark(digest: &mut Sha256, path: &Path, metadata: &fs::Metadata) {
     mark.iter().for_each(|number| part(digest, &number.to_be_bytes()));
 }
 
-/// Each part with its length, so that no two lists of parts are the same bytes.
+/// Adds a part with its length, so that different lists of parts never yield the same bytes.
 fn part(digest: &mut Sha256, bytes: &[u8]) {
     digest.update((bytes.len() as u64).to_be_bytes());
     digest.update(bytes);
@@ -76,7 +76,7 @@ fn part(digest: &mut Sha256, bytes: &[u8]) {
 
 fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(path)?;
-    // What a link leads to may change unseen, and a pipe would be waited for without end.
+    // The target of a link may change unnoticed, and reading a pipe would block forever.
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -86,7 +86,7 @@ fn add(digest: &mut Sha256, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Every file that is packed or compiled, and none that a build makes.
+/// Collects every file that is packed or compiled, without build output.
 fn collect(
     folder: &Path,
     depth: usize,

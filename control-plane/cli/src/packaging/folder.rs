@@ -1,7 +1,7 @@
-//! A plugin's folder as a list of files: what of it is code, and bounds on it.
+//! A plugin's folder as a list of files: which of them are code, and the limits on them.
 //!
-//! Of a Maven project it is what Maven made: its jar, and the jars it depends on in `lib/`. Of the other folders
-//! it is the folder itself, without what editors, tests and build tools leave behind.
+//! For a Maven project these are Maven's output: its jar, and the jars it depends on in `lib/`. For other folders they are
+//! the folder's own files, without those of editors, tests and build tools.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 pub const MAX_FILES: usize = 20_000;
-/// Of all files together.
+/// Maximum bytes of all files together.
 pub const MAX_BYTES: u64 = 256 << 20;
-/// Folders below this depth are refused.
+/// Maximum depth of folders; deeper ones are rejected.
 pub const MAX_DEPTH: usize = 32;
-/// Names that are no part of a package, wherever they are. `.bin` holds npm's links to what is there anyway.
+/// Names that are never packed, wherever they are. `.bin` contains only npm's links to files that are packed anyway.
 const LEFT_OUT: [&str; 8] =
     [".git", ".venv", ".pytest_cache", "__pycache__", ".DS_Store", "plugin.json", "tests", ".bin"];
-/// Provided by the runtime; authors install it for their editor's types, which npm does by a link.
+/// The shim, which the runtime provides; authors install it for their editor's types, which npm does by a link.
 const NODE_SHIM: &str = "@asp/plugin";
-/// Marks Maven's folder.
+/// File that identifies a Maven project.
 const MAVEN: &str = "pom.xml";
 
-/// The files of one folder, sorted by path.
+/// Files of one folder, sorted by path.
 #[derive(Debug)]
 pub struct Folder {
     pub files: Vec<File>,
@@ -30,7 +30,7 @@ pub struct Folder {
 
 #[derive(Debug)]
 pub struct File {
-    /// Relative, with `/`.
+    /// Relative path, with `/`.
     pub path: String,
     pub source: PathBuf,
     pub executable: bool,
@@ -55,15 +55,14 @@ pub enum FolderError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
-/// What is left of the bounds.
+/// Files found so far and the remaining budget.
 struct Walk {
     files: Vec<File>,
     room: u64,
     dev_links: DevLinks,
 }
 
-/// The links below `node_modules` that are no part of a package: to the shim, and to what `package.json` lists as needed
-/// for development alone.
+/// Links below `node_modules` that are not packed: to the shim, and to the `devDependencies` of `package.json`.
 pub struct DevLinks(BTreeSet<String>);
 
 impl DevLinks {
@@ -75,14 +74,14 @@ impl DevLinks {
         DevLinks(names.chain([NODE_SHIM.to_owned()]).collect())
     }
 
-    /// Whether a link at this path relative to the plugin's folder is one of them.
+    /// Whether a link at this path, relative to the plugin's folder, is not packed.
     pub fn has(&self, relative: &str) -> bool {
         relative.strip_prefix("node_modules/").is_some_and(|name| self.0.contains(name))
     }
 }
 
 impl Folder {
-    /// Reads which files a plugin's folder has.
+    /// Lists the files of a plugin's folder.
     pub fn read(folder: &Path) -> Result<Folder, FolderError> {
         let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, dev_links: DevLinks::of(folder) };
         if is_maven(folder) {
@@ -98,7 +97,7 @@ impl Folder {
     }
 }
 
-/// Whether a file or folder of this name is no part of a package.
+/// Whether files and folders of this name are not packed.
 pub fn is_left_out(name: &str) -> bool {
     LEFT_OUT.contains(&name) || name.ends_with(".pyc")
 }
@@ -107,8 +106,8 @@ pub fn is_maven(folder: &Path) -> bool {
     folder.join(MAVEN).is_file()
 }
 
-/// The project's jar beside `lib/`; left out are its sources, its documentation, its tests, and the jar that a
-/// shading build started from.
+/// Adds the project's jar and those in `lib/`, without the jars of sources, documentation and tests, and the jar from which a
+/// shading build started.
 fn jars(folder: &Path, walk: &mut Walk) -> Result<(), FolderError> {
     let target = folder.join("target");
     let no_code = ["-sources.jar", "-javadoc.jar", "-tests.jar"];

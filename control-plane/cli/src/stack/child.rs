@@ -1,7 +1,7 @@
-//! A child process: started, its output logged, restarted with backoff, stopped for good.
+//! A child process: started, its output logged, restarted with backoff, finally stopped.
 //!
-//! Keeps true: the kernel ends the child when this process dies however it dies; a stop is SIGTERM, then
-//! SIGKILL after [`TERM_GRACE`]; more than [`MAX_DEATHS`] deaths within [`DEATH_WINDOW`] end the stack.
+//! Keeps true: the kernel kills the child when this process dies, for whatever reason; a stop sends SIGTERM, then SIGKILL
+//! after [`TERM_GRACE`]; more than [`MAX_DEATHS`] deaths within [`DEATH_WINDOW`] end the stack.
 
 use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
@@ -21,32 +21,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::parent_death::Starter;
 
-/// Between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
-/// A child that dies more often than this within the window has a fault that a restart does not cure.
+/// Maximum number of deaths within the window; beyond it the child has a fault that a restart does not fix.
 pub const MAX_DEATHS: usize = 5;
 pub const DEATH_WINDOW: Duration = Duration::from_secs(60);
-/// First and longest wait before a restart.
+/// First and longest pause before a restart.
 const BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
-/// Bytes of its last line that are kept.
+/// Maximum bytes kept of the last line.
 const MAX_WORDS: usize = 4096;
 
-/// Gets every line that a child writes, besides the log.
+/// Receives every line that a child writes, in addition to the log.
 pub type Listener = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What to run.
+/// A program to run.
 #[derive(Clone)]
 pub struct Program {
     pub name: &'static str,
     pub path: PathBuf,
     pub arguments: Vec<String>,
-    /// Added to the variables every child gets: PATH, HOME, LANG, TZ.
+    /// Variables in addition to those every child gets: PATH, HOME, LANG, TZ.
     pub environment: Vec<(String, String)>,
     pub listener: Option<Listener>,
 }
 
-/// Keeps `program` running until `stop` is cancelled; `Err` when it cannot be kept running.
+/// Keeps `program` running until `stop` is cancelled; `Err` if it cannot be kept running.
 pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Result<()> {
     let mut deaths: VecDeque<Instant> = VecDeque::with_capacity(MAX_DEATHS);
     let last_words = LastWords::default();
@@ -81,10 +81,10 @@ pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Res
     }
 }
 
-/// What a child said last on standard error; no longer than [`MAX_WORDS`].
+/// Last line that a child wrote to standard error, cut to [`MAX_WORDS`].
 type LastWords = Arc<watch::Sender<String>>;
 
-/// What a line says went wrong: of the platform's own JSON the error, else all of it.
+/// Returns the error in a line: the error of the platform's own JSON logs, else the whole line.
 fn told(line: &str) -> String {
     let parsed: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     let member = |name: &str| parsed.get(name).and_then(serde_json::Value::as_str);
@@ -92,7 +92,7 @@ fn told(line: &str) -> String {
     said.unwrap_or(if line.is_empty() { "it said nothing" } else { line }).to_owned()
 }
 
-/// Doubles with each recent death, half of it random.
+/// Returns the pause before a restart: it doubles with each recent death, and half of it is random.
 fn backoff(deaths: usize) -> Duration {
     let doubled = BACKOFF.saturating_mul(1 << deaths.min(8)).min(MAX_BACKOFF);
     doubled / 2 + doubled.mul_f64(rand::rng().random_range(0.0..0.5))
@@ -112,7 +112,7 @@ async fn spawn(program: &Program, starter: &Starter, last_words: &LastWords) -> 
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A Ctrl-C at the terminal reaches this process, which then stops its children in order.
+        // Keeps a Ctrl-C at the terminal from the children: it reaches only this process, which stops them in order.
         .process_group(0);
     let started = starter.start(command).await;
     let mut child =
@@ -126,7 +126,7 @@ async fn spawn(program: &Program, starter: &Starter, last_words: &LastWords) -> 
     Ok(child)
 }
 
-/// SIGTERM, and SIGKILL for a child that does not go.
+/// Sends SIGTERM, and SIGKILL if the child does not exit in time.
 async fn end(program: &Program, child: &mut Child) {
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
     if let Some(pid) = pid
@@ -145,7 +145,7 @@ async fn end(program: &Program, child: &mut Child) {
     }
 }
 
-/// Logs each line; a line that is JSON already passes as it is, as a field.
+/// Logs each line; a line that is JSON is logged unchanged, as a field.
 async fn log_lines(program: Program, output: impl AsyncRead + Unpin, last: LastWords) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(mut line)) = lines.next_line().await {

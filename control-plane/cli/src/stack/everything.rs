@@ -3,10 +3,10 @@
 use super::child::Program;
 use crate::settings::stack::StackSection;
 
-/// The host that its specs name; the snapshot says where it is.
+/// Host that its specs name; the snapshot maps it to an address.
 pub const HOST: &str = "everything.internal";
 
-/// The program on `port`, when the machine has it.
+/// Returns the program on `port`, if this machine has it.
 pub fn program(stack: &StackSection, port: u16) -> Option<Program> {
     let node = stack.node.as_ref()?;
     let script = stack.everything.as_ref()?;

@@ -1,8 +1,8 @@
 //! The plugins of a development machine, built and installed one by one.
 //!
-//! Keeps true: a plugin that cannot be built or installed ends nothing but itself; it is told in one line with the
-//! way out. An earlier build of it is not run in its place, unless its author is there and wants it. What is staged
-//! changes nothing of what is installed.
+//! Keeps true: a plugin that cannot be built or installed affects nothing else, and is reported in one line with the remedy.
+//! Its earlier build is not run instead, unless its author is present and wants that. Staging does not change what is
+//! installed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use tokio_util::sync::CancellationToken;
 use crate::packaging::{self, Existing, Installed, Outcome, Staged, Unit, build, fingerprint};
 use crate::print;
 
-/// Bytes of a reason that are shown; all of it is what the command says that is the way out.
+/// Maximum bytes shown of a reason; the command given as remedy prints all of it.
 const MAX_REASON: usize = 240;
 
-/// A plugin that no runtime finds.
+/// A plugin that is not installed for any runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotInstalled {
     pub id: String,
     pub version: String,
     pub language: String,
-    /// One line.
+    /// Reason, in one line.
     pub why: String,
-    /// The command that shows or mends it.
+    /// Command that shows or fixes the cause.
     pub way_out: String,
 }
 
-/// What was built of which sources, by id and version; no larger than the last catalog.
+/// Digests of the sources of past builds, by id and version; bounded by the size of the last catalog.
 #[derive(Debug, Default)]
 pub struct Made(BTreeMap<(String, String), Build>);
 
-/// Of what a package was made; see [`fingerprint`].
+/// Digests of the inputs of a package; see [`fingerprint`].
 #[derive(Debug)]
 struct Build {
     sources: [u8; 32],
@@ -42,7 +42,7 @@ struct Build {
     sha256: String,
 }
 
-/// Plugins that are built, and not all of them where the runtime finds them.
+/// Built plugins, some of them not yet installed.
 #[derive(Debug, Default)]
 pub struct Staging {
     staged: Vec<Staged>,
@@ -58,7 +58,7 @@ impl Made {
 }
 
 impl Staging {
-    /// One whose code turns out not to load takes no place.
+    /// Discards a staged plugin whose code turns out not to load.
     pub fn refuse(&mut self, id: &str, version: &str, error: &anyhow::Error) {
         let is_it =
             |staged: &mut Staged| staged.installed().id == id && staged.installed().version == version;
@@ -70,12 +70,12 @@ impl Staging {
         }
     }
 
-    /// What is not yet in its place.
+    /// Returns the plugins that are not yet installed.
     pub fn news(&self) -> impl Iterator<Item = &Installed> {
         self.staged.iter().map(Staged::installed)
     }
 
-    /// Puts those into their place that `wanted` takes, and returns them.
+    /// Installs and returns the staged plugins for which `wanted` holds.
     pub fn place(&mut self, wanted: impl Fn(&Installed) -> bool) -> Vec<Installed> {
         let (now, later) =
             std::mem::take(&mut self.staged).into_iter().partition(|staged| wanted(staged.installed()));
@@ -101,9 +101,9 @@ impl Staging {
     }
 }
 
-/// Builds and installs every plugin of `catalog` in one of `languages`, whose code is looked for below `root`; code
-/// that changed takes the place of what was there. Returns those that could not be: nobody remembers their earlier
-/// builds, which are not what the code beside the spec says.
+/// Builds and installs every plugin of `catalog` in one of `languages`, with its code below `root`; changed code replaces the
+/// installed version. Returns the plugins that could not be installed; their earlier builds are removed, because they do not
+/// match the code next to the spec.
 pub fn install(
     catalog: &Catalog,
     root: &Path,
@@ -124,8 +124,8 @@ pub fn install(
     staging.not_installed
 }
 
-/// Builds every plugin of `catalog` in one of the languages whose code changed since it was `made`; what is installed
-/// below the folder of plugins stays. What is being built is ended at a `stop`.
+/// Builds every plugin of `catalog` in one of the languages whose code changed since the build in `made`, without changing
+/// what is installed. A running build ends on `stop`.
 pub fn stage(
     catalog: &Catalog,
     root: &Path,
@@ -155,7 +155,7 @@ pub fn stage(
     staging
 }
 
-/// What was built, `None` where nothing changed since; else why it was not, and the way out.
+/// Builds one plugin. Returns `None` if nothing changed; fails with the reason and the remedy.
 fn one(
     unit: &Unit,
     root: &Path,
@@ -184,7 +184,7 @@ fn one(
     let staged = packaging::stage(unit, folder, plugins, Existing::Replace).context("install it");
     let staged = staged.map_err(|error| (telling_line(&error), try_it(root, id)))?;
     if let Some(sources) = sources {
-        // What Maven took is known when it has ended.
+        // The artifacts that Maven used are known only after the build.
         let snapshots = fingerprint::of_snapshots(folder);
         let sha256 = staged.installed().artifact_sha256.clone();
         made.0.insert(key, Build { sources, snapshots, sha256 });
@@ -196,10 +196,10 @@ fn try_it(root: &Path, id: &str) -> String {
     format!("asp plugin test {} --only {id}", root.display())
 }
 
-/// Removes what an earlier start installed: it is not what the code beside the spec says.
+/// Removes what an earlier start installed, because it does not match the code next to the spec.
 fn forget(unit: &Unit, plugins: &Path) {
     if unit.folder.is_none() {
-        // Somebody else installs it.
+        // The plugin is installed by other means.
         return;
     }
     let place: PathBuf = plugins.join(&unit.id).join(&unit.version);
@@ -211,7 +211,7 @@ fn forget(unit: &Unit, plugins: &Path) {
     }
 }
 
-/// The one line of an error that says most: compilers write many, and the place of the first fault is in one of them.
+/// Returns the most informative line of an error: compilers write many, of which one has the place of the first fault.
 fn telling_line(error: &anyhow::Error) -> String {
     let text = print::in_full(error);
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -244,7 +244,7 @@ mod tests {
         CancellationToken::new()
     }
 
-    /// A server of four plugins: `bad` does not build, `bare` has no code, `good` is good, `other` is in another language.
+    /// A server with four plugins: `bad` does not build, `bare` has no code, `good` is valid, `other` is in another language.
     fn primitives(root: &Path) -> Catalog {
         let server = root.join("mixed");
         for (id, file, code) in [
@@ -321,7 +321,7 @@ mod tests {
         );
         std::fs::write(root.join("mixed/plugins/good/main.py"), "def main(): return 1\n").unwrap();
         assert_eq!(load(), [news("good", Outcome::Replaced)]);
-        // Whatever became of it: what is not there is made again.
+        // A missing installation is made again, whatever the reason.
         std::fs::remove_dir_all(plugins.join("other")).unwrap();
         assert_eq!(load(), [news("other", Outcome::Installed)]);
     }

@@ -1,4 +1,4 @@
-//! Waits until the whole path answers, then says so: the file `env` and a line starting `ready`.
+//! Waits until the whole path answers, then announces it: the file `env`, and a line starting with `ready`.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,32 +11,32 @@ use asp_platform::secret::Secret;
 use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
 use crate::state_dir;
 
-/// Envoy compiles the filter at start; on a loaded machine that takes seconds.
+/// Timeout for the path: Envoy compiles the filter at start, which takes seconds on a loaded machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
-/// What must not be zero of Envoy's statistics, by the names in `envoy/bootstrap.yaml`: the snapshot and the list of revoked
+/// Statistics of Envoy that must not be zero, by their names in `envoy/bootstrap.yaml`: the snapshot and the list of revoked
 /// tokens have configured their filters, and a gateway is healthy.
 const NEEDED: &str = "^(extension_config_discovery.http_filter.(asp-edge|asp-revoked).config_reload\
     |cluster.gateway.membership_healthy)$";
 const NEEDED_COUNT: usize = 3;
 
-/// Whom the client token in `env` is for.
+/// Org of the client token in `env`.
 pub const ORG: &str = "acme";
 
-/// Where the stack is.
+/// URLs of the stack.
 #[derive(Clone, Debug)]
 pub struct Urls {
     pub edge: String,
     pub admin: String,
-    /// What answers 200 when the edge works.
+    /// URL that answers 200 when the edge works.
     pub probe: String,
-    /// Envoy's statistics, of its admin interface; `None` where no Envoy is started.
+    /// URL of Envoy's statistics on its admin port; `None` if no Envoy is started.
     pub statistics: Option<String>,
 }
 
-/// Waits until the edge works: listener, filter and gateway answer `probe` through Envoy, and Envoy has taken a snapshot, the
-/// list of revoked tokens, without which it accepts none, and a gateway. Without an Envoy `probe` is the gateway's.
+/// Waits until the edge works: listener, filter and gateway answer `probe` through Envoy, and Envoy has a snapshot, a
+/// gateway, and the list of revoked tokens, without which it accepts no token. Without an Envoy, `probe` is the gateway's.
 pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
     let client = reqwest::Client::builder()
         .timeout(ASK_TIMEOUT)
@@ -63,7 +63,7 @@ pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is answered with 200.
+/// Returns the body of a 200 response.
 async fn ask(client: &reqwest::Client, url: &str) -> Option<String> {
     let response = client.get(url).send().await.ok()?;
     if response.status() != reqwest::StatusCode::OK {
@@ -72,7 +72,7 @@ async fn ask(client: &reqwest::Client, url: &str) -> Option<String> {
     response.text().await.ok()
 }
 
-/// How many of Envoy's statistics are not zero.
+/// Counts the statistics that are not zero.
 fn nonzero(statistics: &str) -> usize {
     let counts = statistics.lines().filter_map(|line| line.rsplit_once(": "));
     counts.filter(|(_, count)| *count != "0").count()
@@ -94,7 +94,7 @@ pub fn write_env(state_dir: &Path, urls: &Urls, issuer: &DevIssuer) -> anyhow::R
     state_dir::replace(&path, text.as_bytes()).with_context(|| format!("write {}", path.display()))
 }
 
-/// A token of alice of acme, for a day.
+/// Returns a token for alice of acme that is valid for a day.
 pub fn client_token(issuer: &DevIssuer) -> anyhow::Result<Secret> {
     let client = ClientToken {
         org: ORG.into(),
@@ -107,7 +107,7 @@ pub fn client_token(issuer: &DevIssuer) -> anyhow::Result<Secret> {
     issuer.mint_client(&client).context("mint the client token")
 }
 
-/// Removes the file of an earlier run: whoever waits for it must not find an old one.
+/// Removes the file of an earlier run, so that a process that waits for it does not find an old one.
 pub fn remove_env(state_dir: &Path) -> anyhow::Result<()> {
     let path = state_dir.join("env");
     match std::fs::remove_file(&path) {
@@ -118,7 +118,7 @@ pub fn remove_env(state_dir: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What a person sees on standard output.
+/// Prints the next steps for a person.
 pub fn announce(state_dir: &Path, urls: &Urls) {
     let env = state_dir.join("env");
     let text = format!(
@@ -135,7 +135,7 @@ pub fn announce(state_dir: &Path, urls: &Urls) {
         edge = urls.edge,
         admin = urls.admin,
     );
-    // Err: nobody reads it.
+    // Err: nothing reads standard output.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers each request with the next of these, and the last again and again; what it was asked for.
+    /// Answers each request with the next of these answers, then repeats the last; returns the requests too.
     async fn says(answers: &'static [&'static str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,7 +1,7 @@
-//! The language runtime of a development machine: its plugins installed, its program, where it listens.
+//! The language runtime of a development machine: its plugins, its program and its addresses.
 //!
-//! Which languages there are is said by the environment that set-up wrote (`ASP_PLUGIN_*`). What is missing is
-//! one line in the log, and the rest goes on.
+//! The environment that set-up wrote (`ASP_PLUGIN_*`) determines the languages. Whatever is missing is logged in one line,
+//! and the rest keeps working.
 
 mod place;
 
@@ -25,10 +25,10 @@ use crate::settings::runtimes::RuntimeAddress;
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::stack::StackSection;
 
-/// A runtime starts in well under a second; on a loaded machine that takes longer.
+/// Timeout for the start: well under a second usually, longer on a loaded machine.
 const START: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The runtime answers at once: it starts workers afterwards.
+/// Timeout for taking up new code: the runtime answers at once and starts workers afterwards.
 const TAKE_UP: Duration = Duration::from_secs(10);
 
 /// The runtime of `--stack` and `asp dev`.
@@ -36,18 +36,18 @@ pub struct LocalRuntime {
     program: PathBuf,
     plugins: PathBuf,
     directory: PathBuf,
-    /// Name and value of every variable the runtime needs.
+    /// Name and value of every variable that the runtime needs.
     environment: Vec<(String, String)>,
     languages: Vec<&'static str>,
     allow_private: bool,
 }
 
-/// Variables that the runtime reads itself: the authorities whose certificates its egress proxy trusts, and the file of
-/// named secrets.
+/// Variables passed through to the runtime, which reads them itself: the authorities that its egress proxy trusts, and the
+/// file of named secrets.
 const PASSED_ON: [&str; 3] = ["SSL_CERT_FILE", "SSL_CERT_DIR", ENV_SECRETS];
 
 impl LocalRuntime {
-    /// `None` where there is no runtime or no language, and why is logged.
+    /// Returns `None` if there is no runtime or no language, and logs why.
     pub fn find(settings: &Settings, stack: &StackSection, languages: Languages) -> Option<LocalRuntime> {
         let Some(program) = stack.runtime.clone() else {
             tracing::warn!("plugins are off: there is no asp-runtime beside asp (ASP_RUNTIME_BIN)");
@@ -75,7 +75,7 @@ impl LocalRuntime {
         })
     }
 
-    /// What the gateway is told.
+    /// Returns the runtime's address and languages for the gateway.
     pub fn address(&self) -> RuntimeAddress {
         RuntimeAddress {
             languages: self.languages.iter().chain([&MCP_STDIO]).map(|name| (*name).to_owned()).collect(),
@@ -83,8 +83,8 @@ impl LocalRuntime {
         }
     }
 
-    /// Builds and installs the plugins of a directory of primitives, those whose language is there. Returns those that
-    /// could not be, of which no earlier build stays.
+    /// Builds and installs the plugins of a directory of primitives whose language is available. Returns those that could not
+    /// be installed; earlier builds of these are removed.
     pub fn install(
         &self,
         catalog: &Catalog,
@@ -94,7 +94,7 @@ impl LocalRuntime {
         plugins::install(catalog, primitives, (&self.plugins, &self.languages), stop)
     }
 
-    /// Builds what is not in `made`, and changes nothing of what is installed.
+    /// Builds what is not in `made`, without changing what is installed.
     pub fn stage(
         &self,
         catalog: &Catalog,
@@ -105,7 +105,7 @@ impl LocalRuntime {
         plugins::stage(catalog, primitives, (&self.plugins, &self.languages), made, stop)
     }
 
-    /// Lists the users of its named secrets that there are not.
+    /// Lists the users of the runtime's named secrets that do not exist.
     pub fn unused_secrets<'a>(
         &self,
         servers: impl Iterator<Item = &'a CompiledServer> + Clone,
@@ -118,13 +118,13 @@ impl LocalRuntime {
         unit.is_in(Some(&self.languages))
     }
 
-    /// Whether some build of a plugin is installed.
+    /// Whether any build of a plugin is installed.
     pub fn has(&self, id: &str, version: &str) -> bool {
         self.plugins.join(id).join(version).is_dir()
     }
 
-    /// Tells the program that a plugin was installed anew: the next call gets the new code. One that does not run
-    /// reads it when it starts.
+    /// Tells the runtime that a plugin was replaced, so that the next call gets the new code. A runtime that is not running
+    /// reads the code when it starts.
     pub async fn take_up(&self, plugin: &Installed) -> anyhow::Result<()> {
         let request = EnsurePluginRequest {
             plugin: Some(PluginRef {
@@ -162,8 +162,8 @@ impl LocalRuntime {
         })
     }
 
-    /// Waits until the program listens or `is_given_up`, for at most [`START`]: one that does not is told by who keeps it
-    /// running.
+    /// Waits until the program listens or `is_given_up`, for at most [`START`]. A program that does not start is reported by
+    /// its supervisor.
     pub async fn listens(&self, is_given_up: impl Fn() -> bool) {
         let socket = self.socket();
         let given_up = async {
@@ -173,7 +173,7 @@ impl LocalRuntime {
         };
         tokio::select! {
             () = given_up => {}
-            // Err: as above.
+            // Err: see above.
             _ = tokio::time::timeout(START, runtime::listens(&socket)) => {}
         }
     }

@@ -1,7 +1,7 @@
-//! Users of named secrets (`ASP_SECRETS`) that there are not.
+//! Users of named secrets (`ASP_SECRETS`) that do not exist.
 //!
-//! The runtime gives the secrets and does not know the servers; where it is started beside a directory of primitives, both are
-//! known. Refuses the values: they are skipped. A file that cannot be read is the runtime's to refuse.
+//! The runtime knows the secrets but not the servers; where it is started together with a directory of primitives, both are
+//! known. Never reads the values: they are skipped. An unreadable file is left for the runtime to reject.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use serde::Deserialize;
 
 /// The variable that names the file.
 pub const ENV_SECRETS: &str = "ASP_SECRETS";
-/// Larger files are the runtime's to refuse.
+/// Maximum size of the file; the runtime rejects a larger one.
 const MAX_FILE: u64 = 4 << 20;
 
-/// A pattern that names no primitive, or a secret that has none.
+/// A pattern that matches no primitive, or a secret without a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnusedSecret {
     pub name: String,
-    /// `None`: its `for` is empty.
+    /// `None`: the secret's `for` is empty.
     pub pattern: Option<String>,
 }
 
@@ -40,14 +40,14 @@ impl fmt::Display for UnusedSecret {
     }
 }
 
-/// An entry without its value.
+/// An entry of the file, without its value.
 #[derive(Deserialize)]
 struct Entry {
     #[serde(default, rename = "for")]
     users: Vec<String>,
 }
 
-/// Lists the patterns of a file of secrets that name no primitive of these servers.
+/// Lists the patterns in a file of secrets that match no primitive of these servers.
 pub fn unused<'a>(
     file: &Path,
     servers: impl Iterator<Item = &'a CompiledServer> + Clone,

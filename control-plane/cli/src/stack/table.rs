@@ -1,7 +1,7 @@
-//! What a person sees after `ready`: each server, where it is, whether it is on, why not, and what would turn it on.
+//! The table shown after `ready`: each server with its URL, whether it is on, why not, and what would turn it on.
 //!
-//! Refuses a judgement of its own: the gateway says what runs, the stack says what it could not start. Keeps true: one
-//! line a cause, plain text, and nothing that a spec, a compiler or a runtime wrote moves the terminal's cursor.
+//! Decides nothing itself: the gateway reports what runs, the stack reports what it could not start. Keeps true: one line for
+//! each cause, plain text, and nothing written by a spec, a compiler or a runtime moves the terminal's cursor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,33 +11,33 @@ use asp_gateway::gateway::standing::{PluginStanding, ServerStanding};
 use super::plugins::NotInstalled;
 use crate::print;
 
-/// Characters of a reason.
+/// Maximum characters of a reason.
 const MAX_WHY: usize = 160;
 
-/// What the stack knows of its machine beyond what the gateway says.
+/// Facts about the machine that the stack knows in addition to the gateway's report.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     pub public_url: String,
-    /// Whose token the stack has written down.
+    /// Org whose token the stack has written to `env`.
     pub org: String,
-    /// The directory of primitives.
+    /// Directory of primitives.
     pub root: String,
-    /// Why there is no language runtime at all.
+    /// Reason for having no language runtime at all.
     pub without_runtime: Option<Cause>,
-    /// Why the runtime that was started does not answer.
+    /// Reason why the started runtime does not answer.
     pub runtime_died: Option<String>,
-    /// Languages that are not here, and what they lack.
+    /// Unavailable languages, and what each lacks.
     pub absent: BTreeMap<String, String>,
     pub not_installed: Vec<NotInstalled>,
-    /// What the runtime says it cannot have, e.g. `level3`.
+    /// Features that the runtime reports as unavailable, e.g. `level3`.
     pub missing: BTreeMap<String, String>,
-    /// Plugins by `<id>@<version>` that it does not run at the moment, and why.
+    /// Quarantined plugins by `<id>@<version>`, with the reason.
     pub resting: BTreeMap<String, String>,
-    /// Hosts of services that this machine does not have, and what brings them.
+    /// Hosts of services that this machine lacks, and how to provide them.
     pub absent_hosts: BTreeMap<String, Cause>,
 }
 
-/// Why something is off, and the command that would turn it on.
+/// Reason why something is off, and the command that turns it on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
     pub why: String,
@@ -50,7 +50,7 @@ impl Cause {
     }
 }
 
-/// The table, with its head, aligned; a line for each server, and one more for each further cause.
+/// Renders the aligned table with its header: a line for each server, and one for each further cause.
 pub fn render(servers: &[ServerStanding], machine: &Machine) -> String {
     let mut rows = vec![["SERVER", "URL", "STATE", "WHY", "TURN IT ON WITH"].map(str::to_owned)];
     for server in servers {
@@ -72,12 +72,12 @@ pub fn render(servers: &[ServerStanding], machine: &Machine) -> String {
     align(rows)
 }
 
-/// Whether there is nothing to mend.
+/// Whether every server is on.
 pub fn is_all_on(servers: &[ServerStanding], machine: &Machine) -> bool {
     servers.iter().all(|server| causes(server, machine).is_empty())
 }
 
-/// Each cause with the plugins it concerns; none named: all of the server.
+/// Returns each cause with the plugins it affects; an empty set means the whole server.
 fn causes(server: &ServerStanding, machine: &Machine) -> BTreeMap<Cause, BTreeSet<String>> {
     let mut causes: BTreeMap<Cause, BTreeSet<String>> = BTreeMap::new();
     if !server.is_exposed {
@@ -111,7 +111,7 @@ fn state(server: &ServerStanding, causes: &BTreeMap<Cause, BTreeSet<String>>) ->
     }
 }
 
-/// Why a plugin does not run; `None` when it does.
+/// Returns why a plugin does not run, or `None` if it does.
 fn cause(plugin: &PluginStanding, machine: &Machine) -> Option<Cause> {
     let PluginStanding { id, version, language, availability } = plugin;
     let test = format!("asp plugin test {} --only {id}", machine.root);
@@ -152,7 +152,7 @@ fn absent(language: &str, lacks: &str) -> Cause {
     let (what, packages) = match language {
         "python" => ("Python 3.11 or later", "sudo apt-get install python3 python3-venv && "),
         "java" => ("a JDK 17 with Maven", "sudo apt-get install openjdk-17-jdk-headless maven && "),
-        // Set-up brings a Node of its own.
+        // Set-up installs its own Node.
         _ => (language, ""),
     };
     Cause::new(format!("{what} is not here ({lacks})"), format!("{packages}make run"))
@@ -166,7 +166,7 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Columns as wide as their widest cell, two blanks apart.
+/// Aligns the columns to their widest cells, separated by two spaces.
 fn align(rows: Vec<[String; 5]>) -> String {
     let rows: Vec<[String; 5]> =
         rows.into_iter().map(|row| row.map(|cell| print::printable(&cell, &[]))).collect();
@@ -208,7 +208,7 @@ mod tests {
         Availability::Impossible(reason.into())
     }
 
-    /// The table's lines, runs of blanks made one.
+    /// Returns the table's lines with runs of spaces collapsed.
     fn lines(servers: &[ServerStanding], machine: &Machine) -> Vec<String> {
         let words = |line: &str| line.split_whitespace().collect::<Vec<&str>>().join(" ");
         render(servers, machine).lines().skip(1).map(words).collect()

@@ -1,4 +1,4 @@
-//! Fills `${NAME}` in a template. A variable the template names and nobody gives is an error.
+//! Templates with `${NAME}` variables. A variable in the template without a value is an error.
 
 use std::collections::BTreeMap;
 

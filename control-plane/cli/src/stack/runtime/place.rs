@@ -1,8 +1,8 @@
-//! The directory of a development machine's runtime: the homes of its workers and its socket.
+//! The directory of a development machine's runtime: the homes of its workers, and its socket.
 //!
-//! Keeps true: nobody else chooses what lies there. Its name can be guessed, and where everybody may make files somebody
-//! else may have been first, so one that is there already is taken only as this account's own directory to which nobody
-//! else could write.
+//! Keeps true: no other account controls its content. Its name is predictable, and where every account may create files
+//! another one may have created it first, so an existing one is used only if it is this account's own directory and no other
+//! account could write to it.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -13,16 +13,18 @@ use anyhow::{Context, bail};
 use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 
-/// A Unix socket's path has at most 107 bytes, and the runtime needs some of them below its directory.
+/// Maximum length of the directory's path: a Unix socket's path has at most 107 bytes, and the runtime needs some of them.
 const LONGEST: usize = 70;
-/// The workers of a runtime that is root have users of their own, and pass through to their homes.
+/// Mode that lets others pass through: the workers of a runtime that runs as root have users of their own, and homes in the
+/// directory.
 const PASSABLE: u32 = 0o711;
 const CLOSED: u32 = 0o700;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Of a directory in which only the owner of a name may remove or replace it.
+/// Sticky bit, set on a directory in which only the owner of a file may remove or replace it.
 const STICKY: u32 = 0o1000;
 
-/// Below the state directory, or, where that path is too long for sockets, a short one in `temporary` named after it.
+/// Returns a directory below the state directory or, if its path is too long for sockets, a short one in `temporary` named
+/// after it.
 pub(super) fn of(state_dir: &Path, temporary: &Path) -> PathBuf {
     let own = super::absolute(state_dir).join("runtime");
     if own.as_os_str().len() <= LONGEST {
@@ -33,7 +35,7 @@ pub(super) fn of(state_dir: &Path, temporary: &Path) -> PathBuf {
     temporary.join(format!("asp-{name}"))
 }
 
-/// Makes it, where it is not there; else it must be one that nobody else could have put there.
+/// Creates the directory; an existing one must be one that no other account could have created or changed.
 pub(super) fn make(path: &Path) -> anyhow::Result<()> {
     let context = || format!("make the runtime's directory {}", path.display());
     let mode = if geteuid().is_root() { PASSABLE } else { CLOSED };
@@ -48,7 +50,7 @@ pub(super) fn make(path: &Path) -> anyhow::Result<()> {
         Ok(()) | Err(_) => {}
     }
     refuse(path, foreign(path).with_context(context)?)?;
-    // An earlier version left it open to readers.
+    // An earlier version left it readable by others.
     fs::set_permissions(path, Permissions::from_mode(mode)).with_context(context)
 }
 
@@ -61,9 +63,9 @@ fn refuse(path: &Path, why: Option<String>) -> anyhow::Result<()> {
     )
 }
 
-/// Why others may have made what is at `path`, or put something into it.
+/// Returns why other accounts may have created what is at `path`, or put something into it.
 fn foreign(path: &Path) -> io::Result<Option<String>> {
-    // A link's own: whoever made it chooses where it leads.
+    // Looks at a link itself, not at its target, which whoever created it chooses.
     let found = fs::symlink_metadata(path)?;
     let own = geteuid().as_raw();
     Ok(if !found.is_dir() {
@@ -75,7 +77,7 @@ fn foreign(path: &Path) -> io::Result<Option<String>> {
     })
 }
 
-/// Why others may put something else into the place of what lies in `directory`.
+/// Returns why other accounts may replace what is in `directory`.
 fn replaceable(directory: &Path) -> io::Result<Option<String>> {
     let mode = fs::metadata(directory)?.mode();
     Ok(if mode & STICKY == 0 { open_to_others(mode) } else { None })
@@ -102,7 +104,7 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o7777
     }
 
-    /// A directory in which every account may make files, as `/tmp`.
+    /// A directory in which every account may create files, like `/tmp`.
     fn shared() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         set_mode(dir.path(), 0o1777);
@@ -152,7 +154,7 @@ mod tests {
             ("dangling", "is no directory".to_owned()),
             ("file", "is no directory".to_owned()),
         ];
-        // Only root makes a directory somebody else's.
+        // Only root can give a directory to another account.
         if geteuid().is_root() {
             fs::create_dir(at("other")).unwrap();
             set_mode(&at("other"), 0o700);
