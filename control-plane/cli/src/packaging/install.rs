@@ -1,9 +1,9 @@
-//! Puts units where a language runtime finds them: `<plugins>/<id>/<version>/{plugin.json, package/}`, as
+//! Installs units where a language runtime finds them: `<plugins>/<id>/<version>/{plugin.json, package/}`, as
 //! `runtime/README.md` defines it.
 //!
-//! Keeps true: what is installed came whole from one package file and never changes under the same digest; a reader
-//! sees the old version or the new one, also when this process is killed at any moment (where the file system cannot
-//! exchange two names, none for a moment).
+//! Keeps true: an installed version comes from one whole package file and never changes under the same digest; a reader sees
+//! either the old version or the new one, even if this process is killed at any moment (on a file system that cannot exchange
+//! two names, it sees neither for a moment).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ use super::stdio;
 use super::unit::{MCP_STDIO, Unit};
 use super::unpack::{UnpackError, unpack};
 
-/// Of the folders in which versions are made. A leading dot: no id of a plugin begins so.
+/// Prefix of the folders in which versions are prepared. No plugin's id starts with a dot.
 const WORK: &str = ".work";
-/// In such a folder, the version as it is made.
+/// Name of the prepared version in such a folder.
 const FRESH: &str = "version";
 const MANIFEST: &str = "plugin.json";
-/// An installation takes seconds.
+/// Age at which a work folder counts as abandoned; an installation takes seconds.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
-/// What became of one unit.
+/// Result of installing one unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Installed {
     pub id: String,
@@ -44,9 +44,9 @@ pub struct Installed {
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     Installed,
-    /// The same package and manifest were there.
+    /// The same package and manifest were installed already.
     Unchanged,
-    /// Another package of this version was there and `Existing::Replace` was asked for.
+    /// Another package of this version was installed, and `Existing::Replace` was requested.
     Replaced,
 }
 
@@ -60,12 +60,12 @@ impl Outcome {
     }
 }
 
-/// What to do about another package under the same version.
+/// Policy for another package under the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// A version is what it was: refuse.
+    /// Reject it: a version never changes.
     Keep,
-    /// Development: the code changes without a new version.
+    /// Replace it: during development the code changes without a new version.
     Replace,
 }
 
@@ -92,15 +92,15 @@ pub enum InstallError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
-/// What one run did.
+/// Result of one run.
 #[derive(Debug, Default)]
 pub struct Report {
     pub installed: Vec<Installed>,
-    /// Ids of units without code beside their spec: somebody else installs them.
+    /// Ids of units without code next to their spec, which are installed by other means.
     pub without_code: Vec<String>,
 }
 
-/// Packs and installs every unit in one of `languages` (`None`: any) that has code. Java must be built.
+/// Packs and installs every unit in one of `languages` (`None`: any) that has code. Java must have been built.
 pub fn install(
     units: &[Unit],
     plugins: &Path,
@@ -118,16 +118,16 @@ pub fn install(
     Ok(report)
 }
 
-/// A version that was made whole and is not yet where a runtime finds it; when dropped it is gone.
+/// A complete version that no runtime can find yet; dropping it removes it.
 #[derive(Debug)]
 pub struct Staged {
     installed: Installed,
     place: PathBuf,
-    /// On the file system of `place`.
+    /// Work folder, on the same file system as `place`.
     work: TempDir,
 }
 
-/// Packs and unpacks the code of a unit beside `plugins`, of which nothing changes yet.
+/// Packs a unit's code and unpacks it next to `plugins`, whose content does not change yet.
 pub fn stage(unit: &Unit, folder: &Path, plugins: &Path, existing: Existing) -> Result<Staged, InstallError> {
     let work = work(plugins)?;
     let package = pack(unit, folder, work.path())
@@ -135,22 +135,22 @@ pub fn stage(unit: &Unit, folder: &Path, plugins: &Path, existing: Existing) -> 
     stage_package(unit, &package, plugins, existing)
 }
 
-/// A folder for the time of an installation, on the same file system as `plugins`, which is made. What
-/// installations that were killed left there is removed.
+/// Creates a work folder for an installation, on the same file system as `plugins`, which is created too. Removes the work
+/// folders of installations that were killed.
 pub fn work(plugins: &Path) -> Result<TempDir, InstallError> {
     fs::create_dir_all(plugins).map_err(io(plugins))?;
     for entry in fs::read_dir(plugins).map_err(io(plugins))?.flatten() {
         let is_work = entry.file_name().to_str().is_some_and(|name| name.starts_with(WORK));
         let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
         if is_work && changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > ABANDONED) {
-            // Err: it is tried again the next time.
+            // Err: tried again next time.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
     tempfile::Builder::new().prefix(WORK).tempdir_in(plugins).map_err(io(plugins))
 }
 
-/// Installs a unit from a package file, whose digest must be what the specs pin.
+/// Installs a unit from a package file, whose digest must be the one that the specs pin.
 pub fn install_package(
     unit: &Unit,
     package: &PackageFile,
@@ -190,7 +190,7 @@ fn stage_package(
     Ok(Staged { installed, place, work })
 }
 
-/// What putting a version with this manifest into its place will be.
+/// Determines the outcome of installing a version with this manifest.
 fn outcome(unit: &Unit, place: &Path, manifest: &str, existing: Existing) -> Result<Outcome, InstallError> {
     let Ok(there) = fs::read_to_string(place.join(MANIFEST)) else { return Ok(Outcome::Installed) };
     if there == manifest {
@@ -209,7 +209,7 @@ impl Staged {
         &self.installed
     }
 
-    /// Puts it where a runtime finds it. What was there is removed afterwards.
+    /// Moves the version to where a runtime finds it, then removes the one it replaces.
     pub fn place(self) -> Result<Installed, InstallError> {
         let Staged { installed, place, work } = self;
         if installed.outcome != Outcome::Unchanged {
@@ -222,11 +222,11 @@ impl Staged {
     }
 }
 
-/// Gives `fresh` the name `place`; what had it is called `fresh` then, or is beside it.
+/// Gives `fresh` the name `place`; the former `place` is then named `fresh`, or `old` next to it.
 fn exchange(fresh: &Path, place: &Path) -> std::io::Result<()> {
     match renameat_with(CWD, fresh, CWD, place, RenameFlags::EXCHANGE) {
         Err(Errno::NOENT) => fs::rename(fresh, place),
-        // The file system cannot (NFS among them): two steps, the first of which is taken back.
+        // The file system cannot exchange names (NFS among others): two steps, of which the first is undone if the second fails.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
             let old = fresh.with_file_name("old");
             match fs::rename(place, &old) {
@@ -234,7 +234,7 @@ fn exchange(fresh: &Path, place: &Path) -> std::io::Result<()> {
                 _ => {}
             }
             fs::rename(fresh, place).inspect_err(|_| {
-                // Err: the first of the two faults is told.
+                // Err: the first of the two faults is reported.
                 let _ = fs::rename(&old, place);
             })
         }
@@ -242,7 +242,7 @@ fn exchange(fresh: &Path, place: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The unit, when this package of it is installed with this spec.
+/// Returns the unit's installation if exactly this package is installed with this spec.
 pub fn installed(unit: &Unit, plugins: &Path, sha256: &str) -> Option<Installed> {
     let place = plugins.join(&unit.id).join(&unit.version);
     let there = fs::read_to_string(place.join(MANIFEST)).ok()?;
@@ -268,7 +268,7 @@ fn check_pins(unit: &Unit, package: &PackageFile) -> Result<(), InstallError> {
     }
 }
 
-/// The text of `plugin.json`.
+/// Returns the content of `plugin.json`.
 fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String, InstallError> {
     if unit.language == MCP_STDIO {
         let launch =
@@ -281,7 +281,7 @@ fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String, InstallErr
     Ok(made.map(|manifest| manifest.to_string()).unwrap_or_default())
 }
 
-/// Workers are other users, and read what is installed.
+/// Makes a folder readable for workers, which run as other users.
 fn readable(folder: &Path) -> Result<(), InstallError> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io(folder))

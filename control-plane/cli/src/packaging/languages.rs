@@ -1,6 +1,6 @@
-//! The languages a machine can run plugins in, as set-up left them in the environment; an `asp` that was installed into
-//! a Python environment has that one's interpreter. Where only the interpreter is not named, what the one of the PATH
-//! says it is is taken, if it is new enough, and it is told.
+//! The languages that a machine can run plugins in, from the environment that set-up wrote; an `asp` installed into a Python
+//! environment uses that environment's interpreter. If only the variable of the interpreter is missing, the one on the PATH
+//! is asked for its real location, used if it is new enough, and reported.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,30 +13,30 @@ use super::tool;
 
 const PYTHON: &str = "ASP_PLUGIN_PYTHON";
 
-/// An interpreter answers in less than a second; a version manager may look around first.
+/// Timeout for asking an interpreter: it answers in less than a second, but a version manager may search first.
 const ASK: Duration = Duration::from_secs(20);
 
-/// Major and minor.
+/// Major and minor version.
 type Version = (u32, u32);
 
-/// A language, and the variables that must all name something that exists.
+/// A language, and the variables that must all name an existing file or folder.
 struct Language {
     name: &'static str,
     variables: &'static [&'static str],
-    /// What stands in for the first variable.
+    /// Interpreter on the PATH to use if the first variable is missing.
     fallback: Option<&'static Interpreter>,
 }
 
-/// A program of the PATH. What is there may be the dispatcher of a version manager (mise, asdf, volta), which a sandbox
-/// does not have: the interpreter itself is asked where it lies.
+/// A program on the PATH. It may be the dispatcher of a version manager (mise, asdf, volta), which a sandbox does not have,
+/// so the interpreter itself is asked for its location.
 struct Interpreter {
     program: &'static str,
-    /// The oldest that the shim runs on.
+    /// Oldest version that the shim runs on.
     oldest: Version,
-    /// With these it says lines `key = value`.
+    /// Arguments that make it print lines of `key = value`.
     arguments: &'static [&'static str],
     version: &'static str,
-    /// The key of a path, and what is below it.
+    /// Key of a path, and the interpreter's location below that path.
     place: (&'static str, &'static str),
 }
 
@@ -57,39 +57,39 @@ const JAVA: Interpreter = Interpreter {
 };
 
 const LANGUAGES: [Language; 3] = [
-    // A Python without the shim's packages runs nothing.
+    // A Python without the shim's packages cannot run a plugin.
     Language { name: "python", variables: &[PYTHON], fallback: None },
     Language { name: "node", variables: &["ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"], fallback: Some(&NODE) },
     Language { name: "java", variables: &["ASP_PLUGIN_JAVA", "ASP_PLUGIN_JAVA_SHIM"], fallback: Some(&JAVA) },
 ];
 
-/// What `asp-runtime` needs to know of the languages, and which there are not.
+/// Available languages with the environment that `asp-runtime` needs for them, and the missing ones.
 #[derive(Clone, Debug, Default)]
 pub struct Languages {
     pub present: Vec<&'static str>,
     /// Name and value of each variable.
     pub environment: Vec<(String, String)>,
-    /// A language and the variables it wants.
+    /// Missing languages, each with the variables it requires.
     pub absent: Vec<(&'static str, String)>,
-    /// Variables of absent languages: a child must not inherit the half of them.
+    /// Variables of missing languages: a child process must not inherit an incomplete set.
     pub unset: Vec<&'static str>,
-    /// A language, and which interpreter it runs on that no variable names.
+    /// Languages whose interpreter was found on the PATH instead of by a variable, each with a message.
     pub notes: Vec<(&'static str, String)>,
 }
 
 impl Languages {
-    /// Asks the interpreters on the PATH that no variable names; blocks as long as they take to answer, or until `stop`.
+    /// Finds the languages, asking interpreters on the PATH if no variable names one; blocks until they answer or until `stop`.
     pub fn find(stop: &CancellationToken) -> Languages {
         let mut found = Languages::default();
         LANGUAGES.iter().for_each(|language| found.add(language, stop));
         found
     }
 
-    /// The same for a command that a signal may end meanwhile: whom it asks ends with it.
+    /// Works like [`Languages::find`] without blocking; dropping the future ends the interpreters that were asked.
     pub async fn found() -> Languages {
         let stop = CancellationToken::new();
         let _dropped = stop.clone().drop_guard();
-        // Err: the process ends.
+        // Err: the process is ending.
         tokio::task::spawn_blocking(move || Languages::find(&stop)).await.unwrap_or_default()
     }
 
@@ -132,14 +132,14 @@ impl Languages {
 // === impl Interpreter ===
 
 impl Interpreter {
-    /// Where the first one on `path` really lies, and its version; else why it cannot be used.
+    /// Returns the real location and the version of the first such program on `path`, or why it cannot be used.
     fn on_path(&self, path: &OsStr, stop: &CancellationToken) -> Result<(String, String), String> {
         let program = self.program;
         let mut candidates = std::env::split_paths(path).map(|folder| folder.join(program));
         let found = candidates.find(|candidate| candidate.is_file());
         let found = found.ok_or_else(|| format!("there is no {program} on the PATH"))?;
         let shown = format!("{}, the first on the PATH,", found.display());
-        // By the name it has there: by that a dispatcher knows what it is to be.
+        // Run by the name found on the PATH, from which a dispatcher knows which program it stands for.
         let mut command = Command::new(&found);
         let said = tool::run(command.args(self.arguments), program, ASK, stop);
         let said = said.map_err(|error| {
@@ -156,7 +156,7 @@ impl Interpreter {
             return Err(format!("{shown} does not say its version and where it lies, as a {program} does"));
         };
         self.is_new_enough(&version).map_err(|why| format!("{shown} {why}"))?;
-        // A worker sees the file itself, and not the links that lead there.
+        // A worker sees the file itself, but not the links that lead to it.
         let place = match below {
             "" => PathBuf::from(place),
             below => Path::new(&place).join(below),
@@ -179,15 +179,15 @@ impl Interpreter {
     }
 }
 
-/// What this binary was installed with.
+/// Returns the variable's value if `asp` was installed with it.
 fn installed(name: &str) -> Option<String> {
     let binary = std::env::current_exe().ok()?;
     let python = (name == PYTHON).then(|| python_of(&binary)).flatten()?;
     python.into_os_string().into_string().ok()
 }
 
-/// The interpreter of the Python environment that `binary` is installed in, where that has the shim: any other beside
-/// it, as in a system's `bin`, cannot run a plugin.
+/// Returns the interpreter of the Python environment that `binary` is installed in, if that has the shim: another interpreter
+/// in the same folder, as in a system's `bin`, cannot run a plugin.
 fn python_of(binary: &Path) -> Option<PathBuf> {
     let bin = binary.parent()?;
     let versions = bin.parent()?.join("lib").read_dir().ok()?;
@@ -195,7 +195,7 @@ fn python_of(binary: &Path) -> Option<PathBuf> {
     Some(bin.join("python3")).filter(|python| shim && python.exists())
 }
 
-/// The `asp-runtime` beside this binary.
+/// Returns the `asp-runtime` next to this binary.
 pub fn runtime_binary() -> Option<PathBuf> {
     let binary = std::env::current_exe().ok()?.with_file_name("asp-runtime");
     binary.is_file().then_some(binary)
@@ -207,8 +207,8 @@ mod tests {
 
     use super::*;
 
-    /// Another process writes it: what another test starts meanwhile would have a file that is open here, and who runs
-    /// it then is told "Text file busy".
+    /// Writes a program through another process: a child started by a concurrent test would inherit a file open for writing
+    /// here, and running that file would fail with "Text file busy".
     fn program(path: &Path, script: &str) {
         let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod 755 "$1""#;
         let mut shell = std::process::Command::new("sh");

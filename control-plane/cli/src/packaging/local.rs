@@ -1,7 +1,7 @@
-//! A language runtime for one command: plugins installed in a temporary directory, called as a gateway calls them.
+//! A language runtime for one command: plugins are installed in a temporary directory and called as a gateway calls them.
 //!
-//! Owns the child and its directory; both are gone when it is dropped. Nobody can be asked here: questions and
-//! delegations of a plugin get scripted answers, or `unsupported`.
+//! Owns the child process and its directory; dropping it removes both. There is no user: questions and delegations of a
+//! plugin get scripted answers, or `unsupported`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,20 +32,20 @@ use super::languages::{Languages, runtime_binary};
 use super::runtime::{self, ENV_ALLOW_PRIVATE, Places};
 use super::{Existing, Installed, Unit, install, output};
 
-/// A runtime starts in well under a second.
+/// Timeout for the start, which takes well under a second.
 const START: Duration = Duration::from_secs(20);
 const REQUEST: &str = "local";
-/// Frames on their way to the runtime: a call has few at a time.
+/// Maximum number of frames on their way to the runtime; a call has few at a time.
 const OUTGOING: usize = 16;
 const LOG_TAIL: usize = 20;
-/// How long code may take to say its schemas, its own imports included.
+/// Timeout for code to return its schemas, including the time for its own imports.
 const DESCRIBE: Duration = Duration::from_secs(60);
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Debug)]
 pub enum Ended {
     Completed(Value),
-    /// The tool ran and says that it could not do it.
+    /// The tool ran and reported that it failed.
     Error(Value),
     Failed {
         code: String,
@@ -53,35 +53,35 @@ pub enum Ended {
     },
 }
 
-/// A primitive, and what runs it.
+/// A primitive and the installed unit that runs it.
 #[derive(Clone, Debug)]
 pub struct Callable {
-    /// The primitive's.
+    /// Id of the primitive.
     pub id: String,
-    /// What it is called by: a stdio server has its own names.
+    /// Name to call it by: a stdio server has its own names.
     name: String,
-    /// The server that lists it.
+    /// Server that lists it.
     server: String,
-    /// How long a call of it may take.
+    /// Maximum duration of a call.
     max_runtime: Option<Duration>,
     installed: Installed,
 }
 
-/// What a plugin is called with.
+/// Input of a call.
 #[derive(Debug)]
 pub struct Request<'a> {
     pub arguments: &'a Value,
     pub answers: &'a Answers,
-    /// At most so long, and at most what the spec allows.
+    /// Maximum duration, also limited by the spec.
     pub timeout: Duration,
 }
 
 /// A runtime with the plugins of one directory of primitives.
 pub struct Local {
     pub callable: Vec<Callable>,
-    /// What runs them.
+    /// Installed units.
     pub installed: Vec<Installed>,
-    /// Ids of the primitives whose language is not here, and why, with the way out.
+    /// Ids of the primitives whose language is not available, each with the reason and the remedy.
     pub left_out: BTreeMap<String, String>,
     client: RuntimeSupervisorClient<Channel>,
     log: PathBuf,
@@ -90,7 +90,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Installs the units that have code and starts a runtime for them.
+    /// Installs the units that have code, and starts a runtime for them.
     pub async fn start(units: &[Unit], languages: Languages) -> anyhow::Result<Local> {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
         let binary =
@@ -159,19 +159,19 @@ impl Local {
         }
     }
 
-    /// What the plugins wrote to standard output and error so far, and how their processes were lost.
+    /// Returns what the plugins have written to standard output and error so far, and how their processes were lost.
     pub fn plugin_output(&self) -> Vec<String> {
         output::lines(&std::fs::read_to_string(&self.log).unwrap_or_default())
     }
 
-    /// The last lines of the runtime itself.
+    /// Returns the last lines of the runtime's log.
     fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
     }
 
-    /// Calls a plugin; `heard` gets every message of the worker before the end.
+    /// Calls a plugin; `heard` receives every message of the worker before the end.
     pub async fn call(
         &mut self,
         plugin: &Callable,
@@ -183,7 +183,7 @@ impl Local {
         self.converse(plugin, (invoke, timeout), request.answers, heard).await
     }
 
-    /// Asks the plugin's code for its schemas; its handler does not run.
+    /// Asks the plugin's code for its schemas, without running its handler.
     pub async fn describe(&mut self, plugin: &Callable) -> anyhow::Result<Ended> {
         let invoke = InvokeRequest { describe: true, ..invoke(plugin, &Value::Null, DESCRIBE) };
         self.converse(plugin, (invoke, DESCRIBE), &Answers::default(), &mut |_| ()).await
@@ -221,7 +221,7 @@ impl Local {
         bail!("the tunnel ended without a result")
     }
 
-    /// All that a stdio server lists, run as one of `server`.
+    /// Returns everything that a stdio server lists, run as one of `server`.
     pub async fn lists(&mut self, plugin: &Installed, server: &str) -> anyhow::Result<McpLists> {
         let tunnel = self.allocate(plugin, (server, ""), DESCRIBE).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
@@ -322,7 +322,7 @@ fn invoke(plugin: &Callable, arguments: &Value, timeout: Duration) -> InvokeRequ
     }
 }
 
-/// The end of the call, when this message is it.
+/// Returns the outcome of the call if this message ends it.
 fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<Ended>> {
     let value = |json: &Option<Json>| -> anyhow::Result<Value> {
         let bytes = json.as_ref().map(|json| json.value.as_slice()).unwrap_or(b"null");
@@ -345,7 +345,7 @@ fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<Ended>> {
     })
 }
 
-/// An event after which no result comes.
+/// Fails on an event after which no result can come.
 fn refuse_end(event: &TunnelEvent) -> anyhow::Result<()> {
     match event.r#type() {
         tunnel_event::Type::WorkerCrashed
@@ -374,7 +374,7 @@ impl Sender {
             .map_err(|_| anyhow!("the tunnel is closed"))
     }
 
-    /// Nobody is there to ask, and nothing keeps checkpoints.
+    /// Answers the plugin's questions from the script; checkpoints are discarded.
     async fn answer(&self, payload: &server_message::Payload, answers: &Answers) -> anyhow::Result<()> {
         let answer = match payload {
             server_message::Payload::Elicitation(asked) => {

@@ -1,7 +1,7 @@
-//! What Maven takes for a plugin from outside the plugin's folder and may change under it: the parent POMs beside it, and
-//! the files of SNAPSHOT versions in Maven's repository.
+//! Inputs that Maven takes from outside a plugin's folder and that may change unnoticed: the parent POMs on disk, and the
+//! files of SNAPSHOT versions in Maven's repository.
 //!
-//! Keeps true: what is read here is a hint which files to look at; what Maven really makes of a project is its own.
+//! Keeps true: the results are hints about which files to watch; only Maven knows what a build really uses.
 
 use std::fs::File;
 use std::io::Read;
@@ -10,19 +10,19 @@ use std::path::{Path, PathBuf};
 use super::folder::is_maven;
 
 const POM: &str = "pom.xml";
-/// Where a parent is that says no place (POM reference, `relativePath`).
+/// Default location of a parent POM (POM reference, `relativePath`).
 const PARENT: &str = "../pom.xml";
-/// Parents above each other, and bytes of one file, that are read.
+/// Maximum number of parents followed, and maximum size in bytes of one file.
 const MAX_PARENTS: usize = 16;
 const MAX_FILE: u64 = 1 << 20;
-/// Maven's own list of what it resolved, below the plugin's folder.
+/// Maven's own list of the artifacts it resolved, below the plugin's folder.
 const RESOLVED: &str = "target/asp-dependencies.txt";
-/// A version that is no release, as its folder in the repository is called.
+/// Part of the name of a repository folder of an unreleased version.
 const SNAPSHOT: &str = "-SNAPSHOT";
-/// Of a line of the list, what follows the path.
+/// Text that follows the path in a line of the list.
 const MODULE: &str = " -- ";
 
-/// What Maven is asked for: the jar, those it depends on, and the list.
+/// Returns Maven's goals: the jar, its dependencies, and the list.
 pub fn goals() -> Vec<String> {
     let goals = ["-q", "-B", "package", "dependency:copy-dependencies", "dependency:list"];
     let mut goals: Vec<String> = goals.map(str::to_owned).into();
@@ -32,7 +32,7 @@ pub fn goals() -> Vec<String> {
     goals
 }
 
-/// The POMs that the one in `folder` inherits from and that are files of the author's; none where that is no project.
+/// Returns the POM files on disk that the one in `folder` inherits from; none if there is no project.
 pub fn parents(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let mut next = if is_maven(folder) { parent(&folder.join(POM)) } else { None };
@@ -47,20 +47,20 @@ fn parent(pom: &Path) -> Option<PathBuf> {
     let text = read(pom)?;
     let parent = between(&text, "<parent>", "</parent>")?;
     let named = between(parent, "<relativePath>", "</relativePath>").map(str::trim);
-    // An empty element: it is in a repository.
+    // An empty element means that the parent is in a repository.
     let place = if parent.contains("<relativePath/>") { "" } else { named.unwrap_or(PARENT) };
     let path = pom.parent()?.join(Some(place).filter(|place| !place.is_empty())?).canonicalize().ok()?;
     let path = if path.is_dir() { path.join(POM) } else { path };
     path.is_file().then_some(path)
 }
 
-/// The files of SNAPSHOT versions that the last build took from Maven's repository.
+/// Returns the files of SNAPSHOT versions that the last build took from Maven's repository.
 pub fn snapshots(folder: &Path) -> Vec<PathBuf> {
     let text = read(&folder.join(RESOLVED)).unwrap_or_default();
     text.lines().filter_map(snapshot).collect()
 }
 
-/// Of a line `group:artifact:type:version:scope:/path`.
+/// Parses a line `group:artifact:type:version:scope:/path`; returns the path of a SNAPSHOT version.
 fn snapshot(line: &str) -> Option<PathBuf> {
     let (_, path) = line.split_once(":/")?;
     let path = path.split(MODULE).next().unwrap_or(path);

@@ -1,15 +1,15 @@
-//! What a plugin's processes wrote and how they ended, for its author, out of a runtime's log.
+//! Output and crashes of a plugin's processes, extracted from a runtime's log for the plugin's author.
 //!
-//! Keeps true: a line that repeats is shown once, as a plugin that cannot be loaded is started several times.
+//! Keeps true: a repeated line is shown once, because a plugin that cannot be loaded is started several times.
 
 use serde_json::Value;
 
-/// At the end of a log is what the last failure was about.
+/// Maximum number of lines, from the end of the log, where the last failure is.
 const MAX_LINES: usize = 40;
 const WROTE: &str = "worker log";
 const CRASHED: &str = "a worker crashed";
 
-/// The lines for a person, oldest first; empty when no worker wrote anything and none was lost.
+/// Returns the lines for a person, oldest first; empty if no worker wrote anything or was lost.
 pub fn lines(log: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for said in log.lines().filter_map(said).flat_map(|said| said.lines) {
@@ -21,24 +21,24 @@ pub fn lines(log: &str) -> Vec<String> {
     found.split_off(first)
 }
 
-/// What a worker wrote, or how it was lost.
+/// Output of a worker, or how it was lost.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said {
     pub plugin: String,
     pub lines: Vec<String>,
 }
 
-/// A line of a plugin, as it is shown among those of others.
+/// Formats a plugin's line for display among those of others.
 pub fn named(plugin: &str, line: &str) -> String {
     format!("{plugin} | {line}")
 }
 
-/// A line that a plugin logs during a call, likewise.
+/// Formats a line that a plugin logs during a call, likewise.
 pub fn logged(plugin: &str, level: &str, line: &str) -> String {
     named(plugin, &format!("{level}: {line}"))
 }
 
-/// What one line of a runtime's log says of a worker; `None` for the runtime's own lines.
+/// Parses a line of a runtime's log about a worker; `None` for the runtime's own lines.
 pub fn said(line: &str) -> Option<Said> {
     let line: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -47,12 +47,12 @@ pub fn said(line: &str) -> Option<Said> {
         CRASHED => vec![format!("(the process ended: {})", text("cause"))],
         _ => return None,
     };
-    // `id@version`; an author has one version at a time.
+    // `id@version`; an author has only one version at a time.
     let plugin = text("plugin").split('@').next().unwrap_or_default().to_owned();
     Some(Said { plugin, lines })
 }
 
-/// Node's shim writes what it has to say as JSON, a trace in one line.
+/// Node's shim writes its messages as JSON, with a stack trace in one line.
 fn readable(line: &str) -> Vec<String> {
     let Ok(Value::Object(said)) = serde_json::from_str::<Value>(line) else { return vec![line.to_owned()] };
     match (said.get("shim").and_then(Value::as_str), said.get("error").and_then(Value::as_str)) {

@@ -1,8 +1,7 @@
-//! Package files: a plugin as its language's ordinary kind of file, and a stdio MCP server as an MCP bundle.
+//! Package files: a plugin as the usual package of its language, and a stdio MCP server as an MCP bundle.
 //!
-//! Owns the formats: wheel (Python), npm tarball (Node), jar (Java), `.mcpb` (stdio). Keeps true: the same files
-//! under the same id and version give the same bytes: entries are sorted, and times, owners and
-//! permissions are fixed.
+//! Owns the formats: wheel (Python), npm tarball (Node), jar (Java), `.mcpb` (stdio). Keeps true: the same files under the
+//! same id and version yield the same bytes: entries are sorted, and times, owners and permissions are fixed.
 
 mod jar;
 mod npm;
@@ -20,10 +19,10 @@ use sha2::{Digest, Sha256};
 use super::folder::{Folder, FolderError, MAX_BYTES};
 use super::unit::{MCP_STDIO, Unit};
 
-/// Where a jar carries the jars it depends on; a runtime unpacks them beside it.
+/// Folder in a jar for the jars it depends on; a runtime unpacks them next to it.
 pub const LIBRARIES: &str = "META-INF/lib/";
 
-/// The format for a unit's language; `None` for one that no runtime has.
+/// Returns the format for a unit's language; `None` if no runtime runs that language.
 pub(super) fn format_for(language: &str) -> Option<Format> {
     match language {
         "python" => Some(Format::Wheel),
@@ -34,14 +33,14 @@ pub(super) fn format_for(language: &str) -> Option<Format> {
     }
 }
 
-/// A package file that was made.
+/// A finished package file.
 #[derive(Clone, Debug)]
 pub struct PackageFile {
     pub path: PathBuf,
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Lower-case hex.
+    /// SHA-256 in lower-case hex.
     pub sha256: String,
 }
 
@@ -61,7 +60,7 @@ pub enum PackError {
     Archive { name: String, fault: String },
 }
 
-/// One file of a package.
+/// A file in a package.
 pub(super) struct Entry {
     pub(super) content: Content,
     pub(super) executable: bool,
@@ -72,11 +71,10 @@ pub(super) enum Content {
     Bytes(Vec<u8>),
 }
 
-/// Path, with `/`, and content; the order is that of the package.
+/// Content by path (with `/`), in the order of the package.
 pub(super) type Entries = BTreeMap<String, Entry>;
 
-/// Makes the package file of `unit` from the code in `folder` and puts it into `out`, which is there. A file of
-/// that name is replaced.
+/// Packs the code in `folder` as the package file of `unit` in `out`, which must exist. Replaces a file of the same name.
 pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackError> {
     let format = format_for(&unit.language).ok_or_else(|| PackError::Language(unit.language.clone()))?;
     let files = Folder::read(folder)?;
@@ -88,7 +86,7 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackE
         Format::Jar => format!("{id}-{version}.jar"),
         Format::Bundle => format!("{id}-{version}.mcpb"),
     };
-    // Its own name in a folder of its own: nobody sees half a package under the real one.
+    // Written in a folder of its own first, so that no reader sees a partial package under the final name.
     let work = tempfile::Builder::new().prefix(".pack").tempdir_in(out).map_err(io(out))?;
     let written = work.path().join("package");
     let file = fs::File::create(&written).map_err(io(&written))?;
@@ -114,7 +112,7 @@ fn entries(folder: Folder) -> Entries {
     folder.files.into_iter().map(entry).collect()
 }
 
-/// Adds a file of the format's own.
+/// Adds a file that the format itself requires.
 pub(super) fn add_own(entries: &mut Entries, path: String, text: String) -> Result<(), PackError> {
     if entries.contains_key(&path) {
         return Err(PackError::Reserved(path));
@@ -129,7 +127,7 @@ impl Content {
             Content::Bytes(bytes) => Ok(bytes),
             Content::File(path) => {
                 let mut bytes = Vec::new();
-                // The bounds were judged before; a file that grows meanwhile is cut and refused by its reader.
+                // The limits were checked before; a file that has grown since is cut here, and rejected by its reader.
                 let file = fs::File::open(&path).map_err(io(&path))?;
                 file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(io(&path))?;
                 Ok(bytes)
@@ -138,7 +136,7 @@ impl Content {
     }
 }
 
-/// Size and lower-case hex SHA-256 of a file.
+/// Returns size and lower-case hex SHA-256 of a file.
 pub fn digest(path: &Path) -> Result<(u64, String), PackError> {
     let mut file = fs::File::open(path).map_err(io(path))?;
     let mut digest = Sha256::new();

@@ -1,4 +1,4 @@
-//! `asp-runtime` on one developer's machine: its command line, when it listens, how it is spoken to.
+//! `asp-runtime` on one developer's machine: its command line, its start, and the connection to it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
-/// The largest answer of a stdio server and its envelope.
+/// Maximum size of a message: the largest answer of a stdio server and its envelope.
 const MAX_MESSAGE: usize = (16 << 20) + (64 << 10);
 const CONNECT_EVERY: Duration = Duration::from_millis(20);
 
-/// `true`: as `--allow-private`.
+/// `true` has the effect of `--allow-private`.
 pub const ENV_ALLOW_PRIVATE: &str = "ASP_ALLOW_PRIVATE";
 
 /// Reads the value of `ASP_ALLOW_PRIVATE`.
@@ -24,15 +24,15 @@ pub fn allow_private(text: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// Where it finds what.
+/// Paths that the runtime uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a> {
-    /// The installed plugins.
+    /// Folder of the installed plugins.
     pub plugins: &'a Path,
-    /// Its own directory.
+    /// State directory of the runtime.
     pub state: &'a Path,
     pub socket: &'a Path,
-    /// Lets plugins reach the private services that their specs list.
+    /// Whether plugins may reach the private services that their specs list.
     pub allow_private: bool,
 }
 
@@ -47,14 +47,14 @@ impl Places<'_> {
     }
 }
 
-/// Ends when something listens on the socket, else never.
+/// Completes once something listens on the socket.
 pub async fn listens(socket: &Path) {
     while UnixStream::connect(socket).await.is_err() {
         tokio::time::sleep(CONNECT_EVERY).await;
     }
 }
 
-/// Connects with the first request.
+/// Returns a client that connects with its first request.
 pub fn client(socket: &Path) -> anyhow::Result<RuntimeSupervisorClient<Channel>> {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
     let channel = endpoint.context("name the runtime's socket")?.connect_lazy();

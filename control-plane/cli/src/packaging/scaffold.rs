@@ -1,6 +1,6 @@
-//! `asp plugin new`: a server folder with one tool that works, to change step by step.
+//! `asp plugin new`: a server folder with one working tool as a starting point.
 //!
-//! Refuses to touch a file that is there.
+//! Never overwrites an existing file.
 
 use std::fs;
 use std::io::Write;
@@ -28,7 +28,7 @@ impl Language {
         }
     }
 
-    /// Name of the code's file, what the spec calls it, and its text.
+    /// Returns the name of the code file, its name in the spec, and its content.
     const fn code(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Language::Python => ("main.py", "main.py", include_str!("../../templates/python/main.py")),
@@ -48,8 +48,7 @@ pub enum ScaffoldError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
-/// Writes `<root>/<server>/{server.yaml, <id>.yaml, <id>.schema.json, plugins/<id>/…}` and returns the files, in that
-/// order.
+/// Writes `<root>/<server>/{server.yaml, <id>.yaml, <id>.schema.json, plugins/<id>/…}` and returns the files in that order.
 pub fn new(root: &Path, id: &str, language: Language) -> Result<Vec<PathBuf>, ScaffoldError> {
     let server = id.replace('_', "-");
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
@@ -77,13 +76,13 @@ pub fn new(root: &Path, id: &str, language: Language) -> Result<Vec<PathBuf>, Sc
     for (path, text) in &files {
         let io = |source| ScaffoldError::Io { path: path.clone(), source };
         fs::create_dir_all(path.parent().unwrap_or(root)).map_err(io)?;
-        // create_new: whoever writes the same file at the same moment keeps it.
+        // create_new: a file that another process creates at the same moment is not overwritten.
         fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(io)?;
     }
     Ok(files.map(|(path, _)| path).to_vec())
 }
 
-/// `greet_all` → `Greet all`.
+/// Turns `greet_all` into `Greet all`.
 fn title(id: &str) -> String {
     let words = id.replace(['_', '-'], " ");
     let mut characters = words.chars();

@@ -1,7 +1,7 @@
-//! The schemas of plugins' code: asked of the code in its sandbox, written beside the specs, compared.
+//! Schemas derived from plugins' code: requested from the code in its sandbox, written next to the specs, compared.
 //!
-//! Owns which plugins are asked: those whose spec leaves the arguments to the code, and those that have a file
-//! already. Keeps true: a file holds what the code says now, or is told to differ.
+//! Derives them for plugins whose spec leaves the arguments to the code, and for those that already have a schema file. Keeps
+//! true: a file matches the current code, or is reported to differ.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,22 @@ use super::languages::Languages;
 use super::local::{Ended, Local};
 use super::{Unit, examples};
 
-/// Lines of one difference that a person reads.
+/// Maximum number of lines shown of one difference.
 const MAX_SHOWN: usize = 40;
 
-/// The schemas of one plugin, as its code says them and as they are committed.
+/// Schemas of one plugin, from its code and as committed.
 #[derive(Debug)]
 pub struct Schemas {
     pub id: String,
     pub path: PathBuf,
-    /// The text of the file; `None` when the code says nothing.
+    /// Content for the file; `None` if the code declares nothing.
     said: Option<String>,
-    /// `None` when there is no file.
+    /// `None` if there is no file.
     committed: Option<String>,
 }
 
-/// Asks the code of every unit that is to have such a file. `sources` are the files of `root` that they come from.
+/// Derives the schemas of every unit that should have a schema file. `sources` are the files of `root` from which the units
+/// were read.
 pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow::Result<Vec<Schemas>> {
     let specs = examples::spec_files(sources)?;
     let mut asked = Vec::new();
@@ -88,12 +89,12 @@ impl Schemas {
         self.said == self.committed
     }
 
-    /// The text that the file is to have; `None` when the code says nothing.
+    /// Returns the content for the file; `None` if the code declares nothing.
     pub fn said(&self) -> Option<&str> {
         self.said.as_deref()
     }
 
-    /// Makes the file what the code says; tells what was done.
+    /// Updates the file to match the code; returns a message about what was done.
     pub fn write(&self) -> anyhow::Result<String> {
         let path = self.path.display();
         match &self.said {
@@ -108,7 +109,7 @@ impl Schemas {
         }
     }
 
-    /// What is committed (`-`) and what the code says (`+`), where they part.
+    /// Returns the differing lines, committed (`-`) and from the code (`+`).
     pub fn difference(&self) -> String {
         let path = self.path.display();
         match (&self.committed, &self.said) {

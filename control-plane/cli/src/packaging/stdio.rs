@@ -1,9 +1,7 @@
-//! The command line and the variables of a stdio MCP server, from the `manifest.json` of its package (MCP bundle,
-//! `server.mcp_config`).
+//! Command line and variables of a stdio MCP server, from the `manifest.json` of its package (MCP bundle, `server.mcp_config`).
 //!
-//! Keeps true: the command comes from the installed package and from nowhere else. A variable is a constant, a list of paths
-//! of the package, or the name of one of the operator's secrets; anything else that a bundle may want is refused rather
-//! than left out.
+//! Keeps true: the command comes only from the installed package. A variable is a constant, a list of paths in the package,
+//! or the name of one of the operator's secrets; anything else in a bundle is rejected rather than ignored.
 
 use std::fs;
 use std::io::Read;
@@ -15,12 +13,12 @@ use serde_json::{Map, Value, json};
 const MANIFEST: &str = "manifest.json";
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_WORDS: usize = 64;
-/// How a bundle names the folder it is unpacked to.
+/// Name of the unpacked folder in a bundle.
 const HERE: &str = "${__dirname}/";
 const PACKAGE: &str = "${__dirname}";
-/// Prefixes of a value that names a secret: our own, and the one by which published bundles ask their user.
+/// Prefixes of a value that names a secret: the platform's own, and the one with which published bundles ask their user.
 const SECRETS: [&str; 2] = ["${secret:", "${user_config."];
-/// Set by the runtime, as `runtime/README.md` lists them; each also in lower case.
+/// Variables set by the runtime, as listed in `runtime/README.md`, which a bundle may not set; each also in lower case.
 const OWN: [&str; 9] =
     ["HOME", "TMPDIR", "PATH", "LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "GLIBC_TUNABLES"];
 
@@ -56,9 +54,9 @@ struct Config {
 /// Command line and variables of a package.
 #[derive(Debug)]
 pub struct Launch {
-    /// A language's interpreter or a program of the package, and its arguments; files of the package are relative to it.
+    /// A language's interpreter or a program in the package, and its arguments; paths in the package are relative to it.
     pub command: Vec<String>,
-    /// Variables as `plugin.json` has them.
+    /// Variables in the form of `plugin.json`.
     pub env: Map<String, Value>,
 }
 

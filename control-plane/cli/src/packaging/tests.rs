@@ -58,7 +58,7 @@ impl Fixture {
         units(&self.catalog.servers, Some(&self.root.path().join("src")))
     }
 
-    /// The digest of the package that the code makes now.
+    /// Returns the digest of the package built from the current code.
     fn digest(&self) -> String {
         let out = tempfile::tempdir().unwrap();
         pack(&self.units()[0], &self.code(), out.path()).unwrap().sha256

@@ -1,7 +1,7 @@
-//! A tool that a build runs, with all that it starts.
+//! A tool that a build runs, together with the processes it starts.
 //!
-//! Keeps true: it runs to its end, for a bounded time, or until nobody wants it any more; then its whole process group
-//! is asked to end, and after [`KILL_AFTER`] killed.
+//! Keeps true: it runs until it exits, exceeds its time limit or is no longer needed; then its whole process group gets
+//! SIGTERM, and SIGKILL after [`KILL_AFTER`].
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::CommandExt;
@@ -14,20 +14,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::parent_death::die_with_parent;
 
-/// Time between SIGTERM and SIGKILL: a package manager removes what it has half written.
+/// Time between SIGTERM and SIGKILL, in which a package manager removes incomplete files.
 pub const KILL_AFTER: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Bytes of what a tool said that are told.
+/// Maximum bytes of a tool's output that are reported.
 const MAX_SAID: u64 = 1 << 20;
 
-/// Why a tool's end is not waited for, or how it ended.
+/// End of a tool's run.
 enum End {
     Own { succeeded: bool },
     TooLong,
     Stopped,
 }
 
-/// Runs a tool to its end, for at most `limit`, or until `stop`; returns the last that it said.
+/// Runs a tool until it exits, for at most `limit`, or until `stop`; returns the end of its output.
 pub fn run(
     command: &mut Command,
     name: &str,
@@ -37,16 +37,16 @@ pub fn run(
     if stop.is_cancelled() {
         bail!("{name} was not started: asp ends");
     }
-    // A file, unlike a pipe, never fills and never waits for a process that outlives the tool.
+    // A file, unlike a pipe, never fills up, and reading it does not wait for a process that outlives the tool.
     let mut output = tempfile::tempfile().context("make a file for what the tool says")?;
     let share = || output.try_clone().context("share a file");
-    // A group of its own can be ended whole; the kernel ends its first process when this one dies.
+    // A separate process group can be killed as a whole; the kernel kills its first process if this one dies.
     command.stdin(Stdio::null()).stdout(share()?).stderr(share()?).process_group(0);
     die_with_parent(command);
     let mut child = command.spawn().with_context(|| format!("start {name}; is it installed?"))?;
     let ended = wait(&mut child, limit, stop).with_context(|| format!("wait for {name}"))?;
     let mut said = Vec::new();
-    // The end, where the reason stands.
+    // The end of the output has the reason.
     let from = output.metadata().map_or(0, |metadata| metadata.len().saturating_sub(MAX_SAID));
     let read = output.seek(SeekFrom::Start(from)).and_then(|_| output.take(MAX_SAID).read_to_end(&mut said));
     read.with_context(|| format!("read what {name} said"))?;
@@ -76,13 +76,13 @@ fn wait(child: &mut Child, limit: Duration, stop: &CancellationToken) -> io::Res
     Ok(given_up)
 }
 
-/// Ends the tool and all that it started, in its group.
+/// Ends the tool and all processes in its group.
 fn end(child: &mut Child) {
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
-    // Err, here and below: it is gone already.
+    // Err, here and below: it has exited already.
     let _ = kill_process_group(group, Signal::TERM);
     let deadline = Instant::now() + KILL_AFTER;
-    // The group is there as long as any of it, its first process until it is waited for.
+    // The group exists as long as any process in it; the first one counts until it is reaped.
     while child.try_wait().is_ok_and(|ended| ended.is_none()) || test_kill_process_group(group).is_ok() {
         if Instant::now() >= deadline {
             let _ = kill_process_group(group, Signal::KILL);
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// A killed process is there for a moment more, and as a zombie until its parent has looked.
+    /// A killed process remains for a moment, and as a zombie until its parent reaps it.
     fn ends(pid: &Path) {
         let stat = format!("/proc/{}/stat", fs::read_to_string(pid).unwrap().trim());
         let is_gone = || !fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));

@@ -1,7 +1,8 @@
-//! Where Maven may build. It runs what a project's `pom.xml` names with the rights of whoever builds, outside of the sandbox.
+//! Permission for builds with Maven, which runs whatever a project's `pom.xml` names, with the user's rights and outside of
+//! the sandbox.
 //!
-//! Keeps true: Maven runs nothing below a directory before its user has said yes to it, once: at the terminal, which
-//! `asp/builds` below `$XDG_CONFIG_HOME` or `~/.config` remembers, or for every directory by `ASP_TRUST_BUILDS=true`.
+//! Keeps true: Maven runs nothing below a directory until its user has agreed, once: at the terminal, which is recorded in
+//! `asp/builds` below `$XDG_CONFIG_HOME` or `~/.config`, or for every directory with `ASP_TRUST_BUILDS=true`.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -11,12 +12,12 @@ use anyhow::{Context, bail};
 use super::folder::is_maven;
 use crate::state_dir;
 
-/// Below what the user keeps of `asp`.
+/// File name in the user's `asp` directory.
 const FILE: &str = "builds";
 pub const ENV_TRUST_BUILDS: &str = "ASP_TRUST_BUILDS";
-/// Directories that are remembered; the one that was added first is forgotten first.
+/// Maximum number of recorded directories; the oldest is dropped first.
 const MOST: usize = 1_000;
-/// A longer line is no path.
+/// Maximum length of a line; a longer one is not a path.
 const MAX_LINE: u64 = 4_096;
 
 /// Reads a variable of an environment.
@@ -26,8 +27,8 @@ fn of_process(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Asks whether Maven may build below `root`, where some plugin there needs it, nobody has said so yet, and somebody sits at the
-/// terminal. Whatever the answer, what needs no Maven goes on.
+/// Asks whether Maven may build below `root`, if a plugin there needs it, no answer is recorded, and there is a terminal.
+/// Whatever the answer, work without Maven continues.
 pub fn ask(root: &Path) -> anyhow::Result<()> {
     let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
     let Some(root) = root.canonicalize().ok().filter(|root| somebody && has_maven(root)) else {
@@ -51,7 +52,7 @@ pub fn ask(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An error that says what to do, where nobody has said that Maven may build in `folder`.
+/// Fails with the remedy unless Maven may build in `folder`.
 pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
     if is_trusted(&folder, &of_process)? {
@@ -79,7 +80,7 @@ fn is_trusted(folder: &Path, environment: Environment<'_>) -> anyhow::Result<boo
     }
 }
 
-/// One directory a line.
+/// Reads the recorded directories, one a line.
 fn remembered(environment: Environment<'_>) -> anyhow::Result<Vec<PathBuf>> {
     let Some(file) = state_dir::of_user(environment, FILE) else { return Ok(Vec::new()) };
     match std::fs::read_to_string(&file) {

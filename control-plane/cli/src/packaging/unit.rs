@@ -1,4 +1,4 @@
-//! What there is to build and install: the plugins of a catalog, and the stdio MCP servers it names.
+//! Units to build and install: the plugins of a catalog, and the stdio MCP servers that it names.
 //!
 //! Keeps true: one unit is one folder on a runtime, so a stdio server that several primitives share is one unit.
 
@@ -11,28 +11,28 @@ use asp_registry::{CompiledServer, stdio_package};
 /// Folder of a server that holds its plugins' code, one folder for each id.
 const CODE_FOLDER: &str = "plugins";
 
-/// What a stdio MCP server is called where languages are.
+/// Language name of stdio MCP servers.
 pub const MCP_STDIO: &str = "mcp-stdio";
 
 /// One plugin, or one stdio MCP server.
 #[derive(Clone, Debug)]
 pub struct Unit {
-    /// The primitive's id, or the package's name.
+    /// Id of the primitive, or name of the package.
     pub id: String,
     pub version: String,
-    /// The server that lists it, the first of several.
+    /// Server that lists it, the first of several.
     pub server: String,
     /// `python`, `node`, `java` or `mcp-stdio`.
     pub language: String,
-    /// SHA-256 of the package file, as the specs pin it; several where they disagree.
+    /// SHA-256 of the package file as pinned by the specs; several if they disagree.
     pub pins: BTreeSet<String>,
-    /// Those that run on it: one, or a stdio server's.
+    /// Primitives that run on it: one, or all of a stdio server.
     pub primitives: Vec<Primitive>,
-    /// Where its code lies, if it does.
+    /// Folder of its code, if it has any here.
     pub folder: Option<PathBuf>,
 }
 
-/// Every unit of `servers`, by id and version; code is looked for below `root`, the directory their specs were
+/// Returns every unit of `servers`, by id and version; code is looked for below `root`, the directory that their specs were
 /// read from.
 pub fn units(servers: &[CompiledServer], root: Option<&Path>) -> Vec<Unit> {
     let mut found: BTreeMap<(String, String), Unit> = BTreeMap::new();
@@ -61,7 +61,7 @@ pub fn units(servers: &[CompiledServer], root: Option<&Path>) -> Vec<Unit> {
     found.into_values().collect()
 }
 
-/// Id, version, language and pin of what a runtime runs this primitive by.
+/// Returns id, version, language and pin of the unit that runs this primitive.
 fn installed_as(primitive: &Primitive) -> Option<(String, String, String, String)> {
     match primitive.runtime.as_ref()?.mode.as_ref()? {
         Mode::Plugin(plugin) => Some((
@@ -79,13 +79,13 @@ fn installed_as(primitive: &Primitive) -> Option<(String, String, String, String
 }
 
 impl Unit {
-    /// Whether it is in one of `languages` (`None`: any). A stdio server may be in any of them.
+    /// Whether it is in one of `languages` (`None`: any). A stdio server may be written in any of them.
     pub fn is_in(&self, languages: Option<&[&str]>) -> bool {
         languages.is_none_or(|all| self.language == MCP_STDIO || all.contains(&self.language.as_str()))
     }
 }
 
-/// `<folder of one of the server's files>/plugins/<id>`.
+/// Returns `<folder of one of the server's files>/plugins/<id>`.
 fn code_folder(root: &Path, server: &CompiledServer, id: &str) -> Option<PathBuf> {
     let folders: BTreeSet<&Path> = server.files.iter().filter_map(|file| Path::new(file).parent()).collect();
     let candidates = folders.into_iter().map(|folder| root.join(folder).join(CODE_FOLDER).join(id));

@@ -1,9 +1,9 @@
-//! Takes package files apart. Whoever made them is not believed.
+//! Unpacks package files, whose content is not trusted.
 //!
-//! Refuses: absolute paths, `..`, links, devices, two entries of one name, encrypted and overlapping entries, and
-//! more files, bytes or depth than a plugin's folder may have, or far more bytes than the package file has (a bomb).
-//! Keeps true: nothing is written outside the given folder, and what is written is readable for every user and
-//! writable for its owner only.
+//! Refuses: absolute paths, `..`, links, devices, two entries with one name, encrypted and overlapping entries, and more
+//! files, bytes or depth than a plugin's folder may have, or far more bytes than the package file has (a decompression bomb).
+//! Keeps true: nothing is written outside of the given folder, and files are readable for every user and writable for their
+//! owner only.
 
 mod place;
 mod tarball;
@@ -17,9 +17,9 @@ use asp_control::package_format::Format;
 use super::folder::MAX_BYTES;
 use place::Place;
 
-/// Bytes that a package may have beyond [`MAX_RATIO`] times its file's size.
+/// Bytes that a package may have in addition to [`MAX_RATIO`] times its file's size.
 const SLACK: u64 = 16 << 20;
-/// Source code shrinks to a fifth, tables to a fiftieth; deflate's own end is a thousandth.
+/// Maximum compression ratio: source code shrinks to a fifth, tables to a fiftieth; deflate's limit is a thousandth.
 const MAX_RATIO: u64 = 100;
 
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +38,8 @@ pub enum UnpackError {
     Io { path: PathBuf, source: std::io::Error },
 }
 
-/// Unpacks `package` into `folder`, which is made and must not be there. `name` is the package's own file name: a
-/// jar is kept under it.
+/// Unpacks `package` into `folder`, which is created and must not exist. `name` is the package's own file name, under which a
+/// jar is kept.
 pub fn unpack(package: &Path, format: Format, name: &str, folder: &Path) -> Result<(), UnpackError> {
     let io = |source| UnpackError::Io { path: package.to_owned(), source };
     let file = File::open(package).map_err(io)?;

@@ -1,7 +1,7 @@
 //! Jars: the classes at the root, and the jars they need below `META-INF/lib/`.
 //!
-//! Of a Maven project it is Maven's own jar, repacked; of plain sources, the compiled classes and every other
-//! file of the folder as a resource. The worker's class path takes the jar and what it carries.
+//! For a Maven project it is Maven's own jar, repacked; for plain sources, the compiled classes, with every other file in the
+//! folder as a resource. The worker's class path contains the jar and the jars in it.
 //! Source: the JAR file specification, Java SE 17 (the manifest comes first).
 
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::packaging::folder;
 use crate::packaging::folder::{Folder, MAX_BYTES, MAX_FILES};
 
 const MANIFEST: &str = "META-INF/MANIFEST.MF";
-/// Compiled classes of plain sources.
+/// Folder of the classes compiled from plain sources.
 const CLASSES: &str = "classes/";
 
 pub(super) fn write(file: File, files: Folder, folder: &Path) -> Result<(), PackError> {
@@ -58,7 +58,7 @@ pub(super) fn write(file: File, files: Folder, folder: &Path) -> Result<(), Pack
     archive.finish()
 }
 
-/// Takes over the files of Maven's jar.
+/// Adds the files of Maven's jar.
 fn repack(jar: &Path, entries: &mut Entries) -> Result<(), PackError> {
     let fault = |fault: String| PackError::Archive { name: jar.display().to_string(), fault };
     let file = File::open(jar).map_err(|error| fault(error.to_string()))?;

@@ -1,6 +1,6 @@
-//! npm tarballs: what `npm pack` makes, with everything the folder has, `node_modules` included.
+//! npm tarballs as `npm pack` makes them, with every file in the folder, `node_modules` included.
 //!
-//! Source: npm-pack(1), package.json(5): the files lie below `package/`, `name` and `version` are required.
+//! Source: npm-pack(1), package.json(5): the files are below `package/`, `name` and `version` are required.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,10 +12,10 @@ use tar::{Builder, EntryType, Header};
 use super::{Entries, PackError, add_own, zip};
 
 const DESCRIPTION: &str = "package.json";
-/// The time npm itself gives every file: 1985-10-26T08:15:00Z.
+/// Time that npm itself gives every file: 1985-10-26T08:15:00Z.
 const TIME: u64 = 499_162_500;
 
-/// Writes the tarball; a folder without a `package.json` gets one.
+/// Writes the tarball, with a generated `package.json` if the folder has none.
 pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -> Result<(), PackError> {
     if !entries.contains_key(DESCRIPTION) {
         let description = json!({"name": id.to_ascii_lowercase(), "version": version});

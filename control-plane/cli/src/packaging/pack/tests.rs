@@ -1,4 +1,4 @@
-//! The package files, read by the tools that their languages' people use.
+//! The package files, read by the usual tools of their languages.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -96,7 +96,7 @@ fn pip_installs_the_wheel() {
     let shown = run(Command::new(&pip).args(["--disable-pip-version-check", "show", "-f", "greet-all"]));
     assert!(shown.contains("Version: 1.2.0rc1") && shown.contains("it's, odd.txt"), "{shown}");
     run(Command::new(venv.join("bin/python")).args(["-c", "import main; assert main.b.c.x == 1"]));
-    // Every file is in RECORD with its digest; pip itself is silent about what differs.
+    // Every file must be in RECORD with its digest; pip itself does not report differences.
     let check = "import sys, zipfile, csv, base64, hashlib, io\n\
         z = zipfile.ZipFile(sys.argv[1]); r = [n for n in z.namelist() if n.endswith('RECORD')][0]\n\
         rows = {p: (h, s) for p, h, s in csv.reader(io.StringIO(z.read(r).decode()))}\n\

@@ -13,12 +13,12 @@ use super::{Content, Entries, Entry, PackError, add_own};
 
 const TAG: &str = "py3-none-any";
 
-/// `<name>-<version>-py3-none-any.whl`
+/// Returns `<name>-<version>-py3-none-any.whl`.
 pub(super) fn file_name(id: &str, version: &str) -> String {
     format!("{}-{TAG}.whl", stem(id, version))
 }
 
-/// Writes the wheel: the code at its root, and what makes it a wheel in `.dist-info`.
+/// Writes the wheel: the code at its root, and the wheel's metadata in `.dist-info`.
 pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -> Result<(), PackError> {
     let information = format!("{}.dist-info", stem(id, version));
     let metadata =
@@ -47,7 +47,7 @@ fn stem(id: &str, version: &str) -> String {
     format!("{}-{}", distribution(id), python_version(version).replace('-', "_"))
 }
 
-/// PEP 503's normal form, with `_`: a wheel's name is split at `-`.
+/// Returns the normalized name (PEP 503), with `_`, because a wheel's file name is split at `-`.
 fn distribution(id: &str) -> String {
     let mut name = String::new();
     for part in id.split(['-', '_', '.']).filter(|part| !part.is_empty()) {
@@ -59,8 +59,8 @@ fn distribution(id: &str) -> String {
     name
 }
 
-/// A semantic version as Python writes it: `1.0.0-rc.1` is `1.0.0rc1`. What Python has no word for is a
-/// development release that says it in its local part.
+/// Converts a semantic version to Python's form: `1.0.0-rc.1` becomes `1.0.0rc1`. A pre-release without an equivalent becomes
+/// a development release with the original text in its local part.
 fn python_version(version: &str) -> String {
     let (public, build) = version.split_once('+').unwrap_or((version, ""));
     let (release, pre) = public.split_once('-').unwrap_or((public, ""));
@@ -97,7 +97,7 @@ fn prerelease(pre: &str) -> Option<String> {
     Some(format!("{short}{number}"))
 }
 
-/// PEP 440 has letters and digits, in parts divided by dots.
+/// Returns a local version part (PEP 440): letters and digits, separated by dots.
 fn local_part(text: &str) -> String {
     text.to_ascii_lowercase()
         .replace('-', ".")
@@ -107,7 +107,7 @@ fn local_part(text: &str) -> String {
         .join(".")
 }
 
-/// One field of a CSV line.
+/// Returns a field of a CSV line.
 fn quoted(path: &str) -> String {
     if path.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", path.replace('"', "\"\""))

@@ -8,10 +8,10 @@ use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use super::{Entries, Entry, PackError};
 
-/// What every zlib understands by its default.
+/// Default compression level, which every zlib supports.
 pub(super) const LEVEL: u32 = 6;
 
-/// Writes the entries in their order.
+/// Writes the entries in order.
 pub(super) fn write(file: File, entries: Entries) -> Result<(), PackError> {
     let mut archive = Archive::new(file);
     for (path, entry) in entries {
@@ -20,7 +20,7 @@ pub(super) fn write(file: File, entries: Entries) -> Result<(), PackError> {
     archive.finish()
 }
 
-/// A zip file that is being written.
+/// A zip file being written.
 pub(super) struct Archive {
     writer: ZipWriter<BufWriter<File>>,
 }
@@ -30,12 +30,12 @@ impl Archive {
         Archive { writer: ZipWriter::new(BufWriter::new(file)) }
     }
 
-    /// Adds a file and returns its bytes.
+    /// Adds a file and returns its content.
     pub(super) fn add(&mut self, path: &str, entry: Entry) -> Result<Vec<u8>, PackError> {
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)
             .compression_level(Some(LEVEL.into()))
-            // 1980-01-01, where zip's time begins.
+            // 1980-01-01, the earliest time in a zip file.
             .last_modified_time(DateTime::default())
             .unix_permissions(if entry.executable { 0o755 } else { 0o644 });
         let bytes = entry.content.read()?;

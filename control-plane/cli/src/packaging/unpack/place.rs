@@ -1,4 +1,4 @@
-//! The folder a package is unpacked to: the one place where entries become files.
+//! The folder that a package is unpacked to; the only code that turns entries into files.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -10,7 +10,7 @@ use super::UnpackError;
 use crate::packaging::folder::{MAX_DEPTH, MAX_FILES};
 
 const MAX_PATH: usize = 1024;
-/// ext4 and most others.
+/// Maximum length of a file name on ext4 and most other file systems.
 const MAX_PART: usize = 255;
 
 pub(super) struct Place {
@@ -21,19 +21,19 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes the folder. At most `room` bytes are written.
+    /// Creates the folder. At most `room` bytes are written to it.
     pub(super) fn new(folder: &Path, room: u64) -> Result<Place, UnpackError> {
         fs::create_dir(folder).map_err(io(folder))?;
         open_to_all(folder)?;
         Ok(Place { folder: folder.to_owned(), seen: BTreeSet::new(), room })
     }
 
-    /// Only judges names.
+    /// Creates a place that only checks names.
     pub(super) fn judge_only() -> Place {
         Place { folder: PathBuf::new(), seen: BTreeSet::new(), room: 0 }
     }
 
-    /// Judges and counts an entry.
+    /// Checks and counts an entry.
     pub(super) fn judge(&mut self, path: &str) -> Result<(), UnpackError> {
         if !is_within(path) {
             return Err(UnpackError::Path(path.chars().take(80).collect()));
@@ -47,7 +47,7 @@ impl Place {
         Ok(())
     }
 
-    /// Makes a folder of the package; folders may be named again and again.
+    /// Creates a folder of the package, which may be named repeatedly.
     pub(super) fn folder(&mut self, path: &str) -> Result<(), UnpackError> {
         if self.seen.contains(path) && self.folder.join(path).is_dir() {
             return Ok(());
@@ -78,13 +78,12 @@ impl Place {
             self.room = self.room.checked_sub(read as u64).ok_or(UnpackError::TooLarge)?;
             file.write_all(buffer.get(..read).unwrap_or_default()).map_err(io(&target))?;
         }
-        // Whatever the process's mask took away: the worker is another user.
+        // Set regardless of the process's umask, because workers run as other users.
         file.set_permissions(fs::Permissions::from_mode(mode)).map_err(io(&target))
     }
 }
 
-/// Makes a folder and those above it, of which the place's own is there. A file in the way is an error of the
-/// system's.
+/// Creates a folder and its parents below the place's own folder, which exists. A file in the way is an I/O error.
 fn make(folder: &Path) -> Result<(), UnpackError> {
     if folder.is_dir() {
         return Ok(());
@@ -96,12 +95,12 @@ fn make(folder: &Path) -> Result<(), UnpackError> {
     open_to_all(folder)
 }
 
-/// As for files: whatever the process's mask took away.
+/// Makes a folder readable for all, regardless of the process's umask.
 fn open_to_all(folder: &Path) -> Result<(), UnpackError> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(io(folder))
 }
 
-/// A relative path of plain parts, with `/`.
+/// Whether the text is a relative path of plain parts, with `/`.
 fn is_within(path: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && part.len() <= MAX_PART;
     path.len() <= MAX_PATH

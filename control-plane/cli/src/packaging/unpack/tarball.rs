@@ -1,4 +1,4 @@
-//! npm tarballs: a gzipped tar whose files lie below one folder, which is taken away as npm does.
+//! npm tarballs: a gzipped tar whose files are below one folder, which is stripped as npm does.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -9,10 +9,10 @@ use tar::{Archive, EntryType};
 use super::UnpackError;
 use super::place::Place;
 
-/// Headers and padding of a tar are no content, but a bomb may be made of them.
+/// Maximum bytes of headers and padding in a tar: they are not content, but a bomb may consist of them.
 const HEADERS: u64 = 64 << 20;
 
-/// Unpacks the tarball; it inflates to at most `room` bytes and what its headers take.
+/// Unpacks the tarball, which may inflate to at most `room` bytes and its headers.
 pub(super) fn unpack(file: File, room: u64, place: &mut Place) -> Result<(), UnpackError> {
     let wrong = |error: std::io::Error| UnpackError::Archive(error.to_string());
     let inflated =
@@ -24,7 +24,7 @@ pub(super) fn unpack(file: File, room: u64, place: &mut Place) -> Result<(), Unp
         let path = String::from_utf8(entry.path_bytes().into_owned())
             .map_err(|_| UnpackError::Path("a name that is not UTF-8".into()))?;
         let kind = entry.header().entry_type();
-        // What git leaves at the start of its archives: a comment.
+        // A comment that git puts at the start of its archives.
         if kind == EntryType::XGlobalHeader {
             continue;
         }
@@ -45,7 +45,7 @@ pub(super) fn unpack(file: File, room: u64, place: &mut Place) -> Result<(), Unp
     Ok(())
 }
 
-/// A reader that fails where more comes than may.
+/// A reader that fails if there are more bytes than allowed.
 struct Bounded<R> {
     inner: R,
     room: u64,

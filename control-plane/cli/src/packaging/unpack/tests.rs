@@ -1,4 +1,4 @@
-//! Archives that want to hurt, and what is left of good ones.
+//! Malicious and valid archives.
 
 use std::fs;
 use std::io::Write;
@@ -31,7 +31,7 @@ impl Trial {
         self.root.path().join("inner/package")
     }
 
-    /// Everything below the trial's root, relative to it.
+    /// Returns everything below the trial's root, relative to it.
     fn files(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut open = vec![self.root.path().to_owned()];
@@ -64,7 +64,7 @@ fn zipped(entries: &[(&str, &[u8])]) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-/// A tar of entries whose headers are written as they are: the writer would refuse bad names.
+/// Builds a tar whose entry headers are written as given: the tar writer would reject bad names.
 fn tarred(entries: &[(&str, EntryType, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (name, kind, bytes) in entries {
@@ -94,7 +94,7 @@ fn nothing_is_written_outside_and_no_name_is_bent_to_fit() {
             assert!(matches!(outcome, Err(UnpackError::Path(_))), "{name:?} {outcome:?}");
             assert!(trial.files().iter().all(|file| !file.contains("evil")), "{:?}", trial.files());
         }
-        // Below `package/` as npm has it; a name that begins elsewhere has another first folder.
+        // Below `package/`, as npm has it; an absolute name has another first folder.
         let within = format!("package/{name}");
         for name in [name, &within] {
             let (outcome, trial) =
@@ -123,10 +123,10 @@ fn links_and_devices_are_refused() {
 fn one_name_is_one_file() {
     let twice = tarred(&[("package/a", PLAIN, b"1"), ("package/a", PLAIN, b"2")]);
     assert!(matches!(trial(&twice, Format::Npm).0, Err(UnpackError::Twice(_))));
-    // A file where a folder must be.
+    // A file where a folder is needed.
     let under = tarred(&[("package/a", PLAIN, b"1"), ("package/a/b", PLAIN, b"2")]);
     assert!(trial(&under, Format::Npm).0.is_err());
-    // The writer refuses two of a name; so one is renamed in the bytes, which is as long.
+    // The zip writer rejects duplicate names, so one entry is renamed in the bytes to a name of the same length.
     let mut bytes = zipped(&[("first.py", b"1"), ("other.py", b"2")]);
     let places: Vec<usize> =
         bytes.windows(8).enumerate().filter(|(_, w)| *w == b"other.py").map(|(at, _)| at).collect();
@@ -180,7 +180,7 @@ fn what_is_no_archive_of_its_kind_is_refused() {
     }
 }
 
-/// Every damaged archive is refused or unpacked within its folder; nothing panics.
+/// Every damaged archive is rejected or unpacked within its folder; nothing panics.
 #[test]
 fn damaged_archives_stay_within_their_folder() {
     let code = b"def handler(ctx):\n    return 1\n".repeat(20);
@@ -191,7 +191,7 @@ fn damaged_archives_stay_within_their_folder() {
     ];
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = |bound: usize| {
-        // xorshift64: the same damage at every run.
+        // xorshift64: the same damage in every run.
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
@@ -231,7 +231,7 @@ fn files_are_readable_for_all_and_writable_for_their_owner_only() {
     assert!(trial.folder().join("d").is_dir());
 }
 
-/// The test runs itself again under a mask: one of this process would be its other tests' too.
+/// Runs the test again in a child process with a restrictive umask, which in this process would affect other tests.
 #[test]
 fn a_processs_mask_keeps_no_worker_from_its_code() {
     const AGAIN: &str = "ASP_TEST_UNPACK_MASK";

@@ -12,7 +12,7 @@ use super::place::Place;
 use crate::packaging::folder::MAX_FILES;
 use crate::packaging::pack::LIBRARIES;
 
-/// File type bits of a Unix mode, and those of files and folders; archives of other systems have none.
+/// File type bits of a Unix mode, and their values for files and folders; archives from other systems have none.
 const TYPE: u32 = 0o170_000;
 const PLAIN: [u32; 3] = [0, 0o100_000, 0o040_000];
 
@@ -26,7 +26,7 @@ pub(super) fn unpack(file: File, place: &mut Place) -> Result<(), UnpackError> {
     )
 }
 
-/// Unpacks the jars that a jar carries to `lib/`, and judges the names of the rest.
+/// Unpacks the jars contained in a jar to `lib/`, and checks the names of all other entries.
 pub(super) fn unpack_libraries(file: File, place: &mut Place) -> Result<(), UnpackError> {
     let mut entries = Place::judge_only();
     each(file, |path, is_folder, _, content| {
@@ -43,7 +43,7 @@ pub(super) fn unpack_libraries(file: File, place: &mut Place) -> Result<(), Unpa
     })
 }
 
-/// Path, whether it is a folder, whether it is executable, content.
+/// Callback with path, whether it is a folder, whether it is executable, and content.
 type Visit<'a> = &'a mut dyn FnMut(&str, bool, bool, &mut dyn Read) -> Result<(), UnpackError>;
 
 fn each(
@@ -52,7 +52,7 @@ fn each(
 ) -> Result<(), UnpackError> {
     let wrong = |error: zip::result::ZipError| UnpackError::Archive(error.to_string());
     let mut file = BufReader::new(file);
-    // Before the archive's index is held in memory: it may have millions of entries.
+    // Counted before the archive's index is held in memory: it may have millions of entries.
     let entries = ZipIterable::try_new(&mut file, Config::default()).map_err(wrong)?.len();
     // Folders count too.
     if entries > 2 * MAX_FILES {
