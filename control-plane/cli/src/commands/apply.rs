@@ -1,4 +1,4 @@
-//! `asp apply` and `asp diff`: a directory of primitives against a control plane.
+//! `asp apply` and `asp diff`: a directory of primitives compared with a control plane.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
-/// Sends every server of the directory; the API skips what has not changed, and refuses what breaks callers
-/// without a new major version unless `--force` is given.
+/// Sends every server of the directory; the API skips unchanged servers, and rejects changes that break callers without a new
+/// major version unless `--force` is given.
 pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
     let bundles = read(&args.directory)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
@@ -52,8 +52,8 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
     })
 }
 
-/// Says which servers are new, changed or the same, and which the registry has beyond the directory. Fails
-/// when one breaks callers without a new major version.
+/// Prints which servers are new, changed or unchanged, and which servers of the registry are not in the directory. Fails if a
+/// change breaks callers without a new major version.
 pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
     let bundles = read(&args.directory)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
@@ -87,7 +87,7 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
     })
 }
 
-/// A change beside the file that declares its primitive, or the server.
+/// Returns a finding for a change, at the file that declares its primitive or at `server.yaml`.
 fn finding(root: &Path, bundle: &Bundle, change: &asp_registry::Change) -> Finding {
     let declares =
         |file: &&SourceFile| file.text.lines().any(|line| line.trim() == format!("id: {}", change.primitive));
@@ -108,7 +108,7 @@ fn finding(root: &Path, bundle: &Bundle, change: &asp_registry::Change) -> Findi
     }
 }
 
-/// A result in words: what happened, then its changes and warnings, one a line.
+/// Describes a result: what happened, then its changes and warnings, one a line.
 fn told(name: &str, result: &Value) -> String {
     let revision = result.get("revision").and_then(Value::as_u64).unwrap_or(0);
     let state = result.get("state").and_then(Value::as_str);
@@ -130,7 +130,7 @@ fn warning_in_words(warning: &Value) -> String {
     format!("{}:{line}: {}: {}; {}", text("file"), text("code"), text("message"), text("hint"))
 }
 
-/// How a server of the directory differs from the registry's.
+/// Difference between a server in the directory and in the registry.
 struct Difference {
     state: &'static str,
     changes: Vec<asp_registry::Change>,
@@ -154,7 +154,7 @@ async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failu
     }
     let files = stored.get("files").cloned().unwrap_or_default();
     let files: Vec<SourceFile> = serde_json::from_value(files).context("read the stored files")?;
-    // Files that this version no longer compiles have nothing to compare with.
+    // Files that this version no longer compiles cannot be compared.
     let changes = match catalog::compile(name, &files) {
         Ok(before) => asp_registry::compare(&before, &bundle.server),
         Err(_) => Vec::new(),

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
-/// Asks `/api/audit/calls` for one page.
+/// Gets one page of `/api/audit/calls`.
 pub fn run(args: &AuditArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let page = block_on(async { api.get(&path(args)?).await?.accepted() })?;
@@ -24,12 +24,12 @@ fn path(args: &AuditArgs) -> Result<String, Failure> {
     let mut asked = vec![("limit", args.limit.to_string())];
     asked.extend(args.before.map(|before| ("before", before.to_string())));
     asked.extend(args.org.clone().map(|org| ("org", org)));
-    // Only its query is used: what an org is called is escaped there.
+    // Only the query is used: it escapes the org's name.
     let url = reqwest::Url::parse_with_params("http://localhost/", &asked).context("write the query")?;
     Ok(format!("/api/audit/calls?{}", url.query().unwrap_or_default()))
 }
 
-/// One event: its number, its time, who, what, and how it ended.
+/// Formats one event: its number, time, caller, primitive and outcome.
 fn line(record: &Value) -> String {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or("-").to_owned();
     let number = |value: &Value, key: &str| value.get(key).and_then(Value::as_i64).unwrap_or_default();

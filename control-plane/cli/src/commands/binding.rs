@@ -1,10 +1,10 @@
-//! A binding of an org's policy as the API shows it: in words, and as the command that removes it.
+//! A binding of an org's policy as the API returns it: in words, and as the command that removes it.
 
 use asp_control::policy::EVERY_ISSUER;
 use asp_platform::shell;
 use serde_json::Value;
 
-/// A clause that says what it does.
+/// Returns a clause that says what the binding does.
 pub(super) fn in_words(org: &str, binding: &Value) -> String {
     let text = |pointer: &str| text(binding, pointer);
     let flag = |name: &str| binding.get(name).and_then(Value::as_bool).unwrap_or_default();
@@ -34,7 +34,7 @@ pub(super) fn in_words(org: &str, binding: &Value) -> String {
     )
 }
 
-/// The command that removes it.
+/// Returns the command that removes the binding.
 pub(super) fn removal(org: &str, binding: &Value) -> String {
     let text = |pointer: &str| text(binding, pointer);
     let mut words = vec![
@@ -51,7 +51,7 @@ pub(super) fn removal(org: &str, binding: &Value) -> String {
     shell::command("asp policy", org, &options)
 }
 
-/// A text at a pointer; empty where there is none.
+/// Returns the text at a pointer; empty if there is none.
 fn text<'a>(binding: &'a Value, pointer: &str) -> &'a str {
     binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }

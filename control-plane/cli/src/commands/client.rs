@@ -1,4 +1,4 @@
-//! The commands' client of the admin API (`ASP_ADMIN_URL`, `ASP_ADMIN_TOKEN`).
+//! The admin API client of the commands (`ASP_ADMIN_URL`, `ASP_ADMIN_TOKEN`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::http_client;
 use crate::settings::source::{Environment, ProcessEnvironment};
 
 pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
-/// Compiling a large server takes seconds on a small machine.
+/// Timeout of a request: compiling a large server takes seconds on a small machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest package over 3 Mbit/s.
+/// Timeout of a transfer: the largest package at 3 Mbit/s.
 const TRANSFER: Duration = Duration::from_secs(900);
 
 /// The admin API of one control plane.
@@ -30,11 +30,11 @@ pub struct AdminClient {
     token: Secret,
 }
 
-/// A refusal of the API, or its answer.
+/// A response of the API, successful or not.
 pub struct Answer {
     pub status: StatusCode,
     pub body: Value,
-    /// The revision of the resource, as `If-Match` takes it; `None` where it was never written.
+    /// Revision of the resource for `If-Match`; `None` if it was never written.
     pub etag: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl AdminClient {
         AdminClient::of(None, environment)
     }
 
-    /// `url` instead of the environment's, where it is given.
+    /// Creates a client for `url` or, without one, for the environment's URL.
     pub fn of(url: Option<&str>, environment: &dyn Environment) -> Result<AdminClient, Failure> {
         let url = url
             .map_or_else(|| kept_login::admin_url(environment), |url| url.trim_end_matches('/').to_owned());
@@ -70,7 +70,7 @@ impl AdminClient {
         self.send(self.request(Method::PUT, path).json(body)).await
     }
 
-    /// Replaces what was read with this ETag; refused (412) where it was written since.
+    /// Replaces the resource that was read with this ETag; rejected (412) if it was written since.
     pub async fn put_over(&self, path: &str, body: &Value, read: Option<&str>) -> Result<Answer, Failure> {
         let request = self.request(Method::PUT, path).json(body);
         let request = match read {
@@ -84,7 +84,7 @@ impl AdminClient {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
-    /// Deletes of what was read with this ETag; refused (412) where it was written since.
+    /// Deletes from the resource that was read with this ETag; rejected (412) if it was written since.
     pub async fn delete_over(&self, path: &str, read: Option<&str>) -> Result<Answer, Failure> {
         let request = self.request(Method::DELETE, path);
         self.send(read.into_iter().fold(request, |request, etag| request.header(IF_MATCH, etag))).await
@@ -94,7 +94,7 @@ impl AdminClient {
         self.send(self.request(Method::DELETE, path)).await
     }
 
-    /// Sends a file's bytes, `size` of them.
+    /// Uploads a file of `size` bytes.
     pub async fn upload(&self, path: &str, file: tokio::fs::File, size: u64) -> Result<Answer, Failure> {
         let request = self
             .request(Method::PUT, path)
@@ -105,7 +105,7 @@ impl AdminClient {
         self.send(request).await
     }
 
-    /// Writes an answer's bytes into a file, at most `bound` of them; `None` when the API has no such thing.
+    /// Downloads into a file, at most `bound` bytes; `None` if the API does not have the resource.
     pub async fn download(&self, path: &str, file: &Path, bound: u64) -> Result<Option<()>, Failure> {
         let request = self.request(Method::GET, path).timeout(TRANSFER);
         let mut response = request.send().await.map_err(|error| self.unanswered(&error))?;
@@ -133,7 +133,7 @@ impl AdminClient {
         Ok(Some(()))
     }
 
-    /// Gets what the API names in its place: a signed URL of the object store, which gets no token.
+    /// Follows the API's redirect to a signed URL of the object store, without sending the token there.
     async fn elsewhere(&self, answer: &Response) -> Result<Response, Failure> {
         let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.context("the API redirects to no URL")?;
@@ -152,7 +152,7 @@ impl AdminClient {
         read(request.send().await.map_err(|error| self.unanswered(&error))?).await
     }
 
-    /// One line in place of the client library's nested ones, which name neither setting nor remedy.
+    /// Returns one line that names the setting and the remedy, in place of the client library's nested errors.
     fn unanswered(&self, error: &reqwest::Error) -> Failure {
         let problem = if is_about_a_certificate(error) {
             "its certificate is not trusted here, or is for another name: name its authority's PEM file in SSL_CERT_FILE, and \
@@ -170,8 +170,8 @@ impl AdminClient {
     }
 }
 
-/// Whether the server was found and showed a certificate that is not taken. The TLS library is not this crate's, so its
-/// words have to do.
+/// Whether the server was reached and its certificate was rejected. The TLS library is not a dependency of this crate, so its
+/// message has to be matched.
 fn is_about_a_certificate(error: &reqwest::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
@@ -192,7 +192,7 @@ async fn read(response: Response) -> Result<Answer, Failure> {
 }
 
 impl Answer {
-    /// The body of a success; a refusal in words.
+    /// Returns the body of a success, or fails with the refusal in words.
     pub fn accepted(self) -> Result<Value, Failure> {
         if self.status.is_success() {
             return Ok(self.body);
@@ -200,7 +200,7 @@ impl Answer {
         Err(Failure::Other(anyhow::anyhow!("{}", self.refusal())))
     }
 
-    /// A refusal in one line, its faults after it.
+    /// Returns the refusal in one line, followed by its faults.
     pub fn refusal(&self) -> String {
         let text = |key: &str| self.body.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut line = format!("{} {}: {}", self.status.as_u16(), text("code"), text("title"));
@@ -220,7 +220,7 @@ impl Answer {
     }
 }
 
-/// One difference between two versions of a server, as the API and `asp diff` have it.
+/// Describes a difference between two versions of a server, in the form of the API and `asp diff`.
 pub fn change_in_words(change: &Value) -> String {
     let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
     let is = |key: &str| change.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -232,9 +232,9 @@ pub fn change_in_words(change: &Value) -> String {
     without_commands(&format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message")))
 }
 
-/// A path of the API. Each segment is one, whatever characters a name in it has (RFC 3986 section 3.3).
+/// Returns an API path. Names are escaped, so that each stays one segment (RFC 3986 section 3.3).
 pub fn api_path(segments: &[&str]) -> String {
-    /// All but the unreserved characters (RFC 3986 section 2.3).
+    /// All characters except the unreserved ones (RFC 3986 section 2.3).
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     segments.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, RESERVED))).collect()
 }

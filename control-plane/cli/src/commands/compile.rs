@@ -1,4 +1,4 @@
-//! `asp compile`: what clients and the runtime would get of a directory of primitives. Offline.
+//! `asp compile`: the compiled form of a directory of primitives, as clients and the runtime would get it. Offline.
 
 use asp_control::admin::registry::{DEFAULT_REVISION, compiled};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::args::CompileArgs;
 use crate::failure::Failure;
 use crate::print;
 
-/// Compiles and prints; fails when there is a fault or no such server.
+/// Compiles and prints; fails if there is a fault or no such server.
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     let (_, found) = specs::checked(&args.directory)?;
     let mut servers = found.servers;

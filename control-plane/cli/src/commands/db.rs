@@ -1,4 +1,4 @@
-//! `asp db`: the database of `asp serve`, whichever it is.
+//! `asp db`: commands on the database of `asp serve`, of either kind.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read};
@@ -19,9 +19,9 @@ use crate::settings::database::{Database, ENV_DATABASE_URL, Server};
 use crate::settings::source::ProcessEnvironment;
 use crate::{print, state_dir};
 
-/// Standard output, or standard input: from a container without a shell an archive comes no other way.
+/// Stands for standard output or standard input, the only way to move an archive in or out of a container without a shell.
 const STREAM: &str = "-";
-/// Enough for one statement after the other.
+/// Maximum connections: statements run one after the other.
 const CONNECTIONS: u32 = 2;
 
 pub fn run(command: &DbCommand) -> Result<(), Failure> {
@@ -42,7 +42,7 @@ pub fn run(command: &DbCommand) -> Result<(), Failure> {
     })
 }
 
-/// The operator's database.
+/// The operator's database, opened.
 struct Open {
     name: String,
     source: ArchiveDatabase,
@@ -55,7 +55,7 @@ impl Open {
             Database::Postgres(server) => {
                 let server = Server { connections: CONNECTIONS, ..server };
                 let source = ArchiveDatabase::Postgres(stores::connect(&server).await?);
-                // The URL may hold a password.
+                // The URL may contain a password.
                 Ok(Open { name: "PostgreSQL".into(), source })
             }
             Database::Sqlite(control) => {
@@ -119,7 +119,7 @@ async fn export(open: &Open, args: &DbExportArgs) -> Result<(), Failure> {
     }) {
         Ok(written) => written,
         Err(error) => {
-            // What is not whole is of no use, and nobody shall take it for more.
+            // A partial export is useless and must not be taken for a whole one.
             let _ = std::fs::remove_file(path);
             return Err(error.context(format!("export to {}", path.display())).into());
         }

@@ -1,8 +1,8 @@
-//! `asp dev`: serves a directory of primitives on this machine, and follows every change of specs and code; for
-//! `asp mcp --embedded` too.
+//! `asp dev`: serves a directory of primitives on this machine and applies every change to specs and code; also used by `asp
+//! mcp --embedded`.
 //!
-//! Owns what is settled before anything runs: the directory, the settings, the state directory, which is gone
-//! afterwards unless it was named. Refuses a directory without a server.
+//! Owns the preparation: the directory, the settings, and the state directory, which is removed afterwards unless it was
+//! named. Refuses a directory without a server.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::serve::{self, Readers, Session};
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::{self, dev::Flags};
 
-/// A person reads along: what goes well needs no line.
+/// Default log levels: a person reads along, so successes need no line.
 const LOG: &str = "warn";
 
 /// Runs until SIGINT, SIGTERM or SIGHUP.
@@ -36,8 +36,8 @@ pub fn run(args: &DevArgs) -> Result<(), Failure> {
     serve::run_with(settings, Some(Session::new(directory, readers)))
 }
 
-/// `asp mcp --embedded`: the same for one client on standard input and output, until that closes it. What it keeps is gone
-/// afterwards: two clients may serve the same directory.
+/// Runs `asp mcp --embedded`: the same for one client on standard input and output, until that closes it. Its state is
+/// removed afterwards, so that two clients may serve the same directory.
 pub(super) fn embedded(directory: &Path, server: Option<String>) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     telemetry::start(Some(&environment.get(telemetry::ENV_LOG).unwrap_or_else(|| LOG.to_owned())));
@@ -48,7 +48,7 @@ pub(super) fn embedded(directory: &Path, server: Option<String>) -> Result<(), F
     serve::run_with(settings, Some(Session::new(directory, Readers::Client { server })))
 }
 
-/// The directory, which must have at least one server to begin with.
+/// Returns the directory, which must have at least one server to begin with.
 fn directory(path: &Path) -> Result<PathBuf, Failure> {
     let shown = path.display();
     let refused = |what: String| {
@@ -71,7 +71,7 @@ fn directory(path: &Path) -> Result<PathBuf, Failure> {
     Ok(directory)
 }
 
-/// The state directory: `dev` in the one that was named, else one that is gone afterwards.
+/// State directory: `dev` in the named one, or a temporary one.
 enum State {
     Named(PathBuf),
     Temporary(TempDir),

@@ -1,4 +1,4 @@
-//! `asp explain`: which rule decides about a call, and what would change that.
+//! `asp explain`: the rule that decides a call, and what would change the decision.
 
 use asp_control::admin::explain::Question;
 use asp_platform::shell;
@@ -14,7 +14,7 @@ use crate::settings::source::ProcessEnvironment;
 
 mod caller;
 
-/// Asks and prints; fails when the call would not be allowed.
+/// Asks the API and prints the answer; fails if the call would not be allowed.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let question = Question {
@@ -50,7 +50,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
 }
 
-/// The first that fails of the three that a call needs, and who changes it.
+/// Returns the first unmet one of the three conditions for a call, and who can change it.
 fn standing_of(question: &Question, answer: &Value) -> Option<String> {
     let allow = allow(question, answer);
     let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
@@ -64,13 +64,13 @@ fn standing_of(question: &Question, answer: &Value) -> Option<String> {
     Some(standing::line(&Standing { server, org, offered, on, allowed }))
 }
 
-/// Whether the answer is for the team of the server, to whom what the org's bindings say is not shown.
+/// Whether the answer is for the team of the server, which does not see the bindings of the org.
 fn is_withheld(answer: &Value) -> bool {
     answer.pointer("/decidedBy/withheld").and_then(Value::as_bool) == Some(true)
 }
 
-/// The command that allows this caller this primitive, whatever the denial that decided names: it is at least as exact, and
-/// takes the place of one for the same caller.
+/// Returns the command that allows the primitive for this caller. Its binding is at least as specific as the denial that
+/// decided, and replaces one for the same caller.
 fn allow(question: &Question, answer: &Value) -> String {
     let denial = |pointer: &str| {
         let text = answer.pointer(&format!("/decidedBy/binding{pointer}")).and_then(Value::as_str);
@@ -85,11 +85,11 @@ fn allow(question: &Question, answer: &Value) -> String {
     let asked = Some(question.issuer.as_str()).filter(|name| !name.is_empty());
     let issuer = asked.or_else(|| denial("/target/issuer"));
     let protocol = match is_withheld(answer) {
-        // As exact as the denial may be.
+        // As specific as the denial may be.
         true => Some(question.protocol.as_str()),
         false => denial("/primitive/protocol"),
     };
-    // Where several may be meant, an allow that names none is refused.
+    // If several issuers may be meant, an allow that names none is rejected.
     let is_open = target.0 != "machine" && answer.get("issuers").is_some();
     words.extend(issuer.or(is_open.then_some("NAME")).map(|issuer| ("issuer", issuer)));
     words.extend(protocol.map(|protocol| ("protocol", protocol)));
@@ -105,7 +105,7 @@ fn arguments(text: &str) -> Result<Value, Failure> {
     }
 }
 
-/// What the bindings say that ask about arguments or are observed.
+/// Describes the bindings that have conditions on arguments or are only observed.
 fn beside(question: &Question, answer: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(issuers) = answer.get("issuers").map(list) {
@@ -134,7 +134,7 @@ fn beside(question: &Question, answer: &Value) -> Vec<String> {
     lines
 }
 
-/// What decided, then what would change it.
+/// Describes what decided, then what would change it.
 fn in_words(question: &Question, answer: &Value) -> String {
     let Question { org, server, primitive, protocol, .. } = question;
     let outcome = answer.get("outcome").and_then(Value::as_str).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Logins of admins that are kept between commands: `asp/logins.json` below `$XDG_CONFIG_HOME` or `~/.config`, for their
-//! owner alone.
+//! Logins of admins that are kept between commands: `asp/logins.json` below `$XDG_CONFIG_HOME` or `~/.config`, readable by
+//! their owner only.
 //!
-//! Keeps true: a token is kept for the one control plane that named its issuer, prints as `***`, and is refreshed before
-//! it ends.
+//! Keeps true: a token is used only for the control plane that named its issuer, prints as `***`, and is refreshed before it
+//! expires.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ use crate::settings::source::Environment;
 use crate::state_dir;
 
 const ENV_ADMIN_URL: &str = "ASP_ADMIN_URL";
-/// A token that ends sooner is refreshed first.
+/// Seconds before its expiry at which a token is refreshed.
 pub(super) const SOON: u64 = 30;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What is kept of a login. Secrets, in a file for its owner alone.
+/// A stored login. Contains secrets, in a file that only its owner can read.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) client_id: String,
@@ -36,7 +36,7 @@ pub(super) struct Kept {
     pub(super) expires_at: u64,
 }
 
-/// RFC 6749 section 5.
+/// Response of a token endpoint (RFC 6749 section 5).
 #[derive(Deserialize)]
 pub(super) struct Given {
     pub(super) access_token: Option<String>,
@@ -46,14 +46,14 @@ pub(super) struct Given {
     pub(super) error_description: Option<String>,
 }
 
-/// Where the admin API is, as every command finds it.
+/// Returns the URL of the admin API that every command uses.
 pub(super) fn admin_url(environment: &dyn Environment) -> String {
     let url = environment.get(ENV_ADMIN_URL);
     let url = url.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}"));
     url.trim_end_matches('/').to_owned()
 }
 
-/// The token of the login for `url`, refreshed where it ends soon; `None`: nobody has logged in there.
+/// Returns the token of the login for `url`, refreshed if it expires soon; `None` if there is no login.
 pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<Option<Secret>> {
     let Some(file) = file(environment) else { return Ok(None) };
     let Some(kept) = read(&file)?.remove(url) else { return Ok(None) };
@@ -64,7 +64,7 @@ pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<
     let refresh = kept.refresh_token.clone().ok_or_else(over)?;
     let client = http_client::builder(&kept.token_endpoint, environment)?;
     let client = client.timeout(TIMEOUT).build().context("make the HTTP client")?;
-    // A thread of its own: whoever asks may stand in a runtime.
+    // A thread of its own, because the caller may be running in an async runtime.
     let asked = kept.clone();
     let refreshed = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -86,7 +86,7 @@ pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<
     Ok(Some(token))
 }
 
-/// Asks an endpoint of the issuer. Its refusals are JSON too.
+/// Sends a form to an endpoint of the issuer. Its refusals are JSON too.
 pub(super) async fn ask<T: serde::de::DeserializeOwned>(
     client: &Client,
     url: &str,
@@ -106,7 +106,7 @@ pub(super) fn file(environment: &dyn Environment) -> Option<PathBuf> {
 
 fn read(file: &Path) -> anyhow::Result<BTreeMap<String, Kept>> {
     match std::fs::read(file) {
-        // No fault repeats what stands there.
+        // The error does not repeat the content.
         Ok(text) => serde_json::from_slice(&text).map_err(|_| {
             anyhow::anyhow!("{} is no file of logins: delete it and `asp login`", file.display())
         }),

@@ -1,4 +1,4 @@
-//! `asp lint`: every fault of a directory of primitives or of one file, with place and hint. Offline.
+//! `asp lint`: reports every fault in a directory of primitives or in one file, with place and hint. Offline.
 
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,8 @@ fn directory(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     Ok((sources, report))
 }
 
-/// In the folder of a server the whole root is checked, since files refer to each other, and what concerns this
-/// one is told. Elsewhere a spec is judged by itself.
+/// Checks one file. In the folder of a server the whole root is checked, because files refer to each other, and the faults of
+/// this file are reported. Elsewhere a spec is checked by itself.
 fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     let whole = path.canonicalize().with_context(|| format!("read {}", path.display()))?;
     let folder = whole.parent().unwrap_or(Path::new("/"));
@@ -42,25 +42,25 @@ fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
 fn alone(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let mut sources = vec![Source { path: name.to_owned(), text }];
-    // The schemas of its code, which belong to it.
+    // The schemas derived from its code, which belong to it.
     let beside = path.with_extension("schema.json");
     if let Ok(text) = std::fs::read_to_string(&beside) {
         let name = Path::new(name).with_extension("schema.json").display().to_string();
         sources.push(Source { path: name, text });
     }
     let mut report = asp_registry::check(&sources);
-    // It has no place yet.
+    // Without a server there is no right path yet.
     report.faults.retain(|fault| fault.code != FaultCode::BadPath);
     Ok((sources, report))
 }
 
-/// The folder that the names of a file's faults begin in.
+/// Returns the folder that the paths in a file's faults are relative to.
 fn root_of(file: &Path) -> PathBuf {
     let folder = file.parent().unwrap_or(Path::new(""));
     folder.parent().map_or_else(|| folder.join(".."), Path::to_path_buf)
 }
 
-/// Checks, prints, and fails when there is a fault.
+/// Checks and prints; fails if there is a fault.
 pub fn run(args: &LintArgs) -> Result<(), Failure> {
     let (sources, report) = match args.path.is_file() {
         true => one_file(&args.path)?,

@@ -1,4 +1,4 @@
-//! `asp login`: an admin's own login at the company's issuer, on a machine without a browser (RFC 8628).
+//! `asp login`: logs an admin in at the company's issuer, on a machine without a browser (RFC 8628).
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::http_client;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
-/// How often it is asked whether the user has logged in, unless the issuer says so (RFC 8628 section 3.2), and at most.
+/// Seconds between requests for the token: the default if the issuer names none (RFC 8628 section 3.2), and the maximum.
 const INTERVAL: u64 = 5;
 const MAX_INTERVAL: u64 = 60;
-/// How long the user has, unless the issuer says less.
+/// Maximum seconds that the user has to log in, unless the issuer allows less.
 const MAX_WAIT: u64 = 900;
 
-/// How admins of a control plane log in, as it says.
+/// A way for admins to log in, as the control plane announces it.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Way {
@@ -33,7 +33,7 @@ struct Way {
     token_endpoint: String,
 }
 
-/// RFC 8628 section 3.2.
+/// Response with a device code (RFC 8628 section 3.2).
 #[derive(Deserialize)]
 struct Device {
     device_code: String,
@@ -44,14 +44,14 @@ struct Device {
     interval: Option<u64>,
 }
 
-/// Logs in and keeps the token.
+/// Logs in and stores the token.
 pub fn run(args: &LoginArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     let url = admin_url(&environment);
     let file = file(&environment).context("find the file of logins: set HOME or XDG_CONFIG_HOME")?;
     block_on(async {
         let way = way(&client(&url, &environment)?, &url, args.issuer.as_deref()).await?;
-        // Both get the device code, and the control plane has named them.
+        // Both endpoints receive the device code; the control plane has named both.
         let device = client(&way.device_authorization_endpoint, &environment)?;
         let token = client(&way.token_endpoint, &environment)?;
         let kept = log_in((&device, &token), &way).await?;

@@ -1,7 +1,7 @@
-//! `asp machines`: what machines of an org call with, keys and certificates.
+//! `asp machines`: the keys and certificates that an org's machines call with.
 //!
-//! Keeps true: a key stands alone on standard output, once, so that it goes into a file and into nothing else. Refuses
-//! judgement of its own: the API decides, and its refusal is shown.
+//! Keeps true: a key is printed alone on standard output, once, so that only the key goes into a file. Decides nothing
+//! itself: the API does, and its refusal is shown.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::settings::source::ProcessEnvironment;
 
 const KEYS: &str = "keys";
 const CERTIFICATES: &str = "certificates";
-/// Where a PEM file (RFC 7468) has a certificate.
+/// Markers of a certificate in a PEM file (RFC 7468).
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
@@ -47,7 +47,7 @@ fn path(org: &str, kind: &str) -> String {
     api_path(&["api", "machines", "orgs", org, kind])
 }
 
-/// Shows what machines of an org may have, once it is changed as asked.
+/// Applies the requested changes, if any, and shows what machines of an org may have.
 fn bound(args: &BoundArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = path(&args.org, "bound");
@@ -56,7 +56,7 @@ fn bound(args: &BoundArgs) -> Result<(), Failure> {
         let etag = read.etag.clone();
         let stored = read.accepted()?;
         match changed_bound(args, &stored) {
-            // Another admin's change since then stays: the API refuses this one.
+            // If another admin has changed it since, the API rejects this change.
             Some(wanted) => api.put_over(&path, &wanted, etag.as_deref()).await?.accepted(),
             None => Ok(stored),
         }
@@ -77,7 +77,7 @@ fn bound(args: &BoundArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The bound with what is allowed and without what is withdrawn; `None` where nothing is asked for.
+/// Returns the bound with the allowed entries added and the withdrawn ones removed; `None` if no change is requested.
 fn changed_bound(args: &BoundArgs, stored: &Value) -> Option<Value> {
     let BoundArgs { allow_group, allow_scope, withdraw_group, withdraw_scope, .. } = args;
     let is_asked =
@@ -111,7 +111,7 @@ fn list(args: &OrgArgs, kind: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Id, machine and end of one; what it is known by, its groups and scopes.
+/// Formats a key or certificate: id, machine and expiry, then its identification, groups and scopes.
 fn line(one: &Value) -> String {
     let text = |key: &str| one.get(key).and_then(Value::as_str);
     let words = |key: &str| {
@@ -161,7 +161,7 @@ fn rotate(args: &RotateKeyArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The key that comes after the one with this id, as the API is asked for it.
+/// Returns the API request for the key that succeeds the one with this id.
 fn next(all: &Value, id: &str, ttl: Option<u64>) -> Option<Value> {
     let before = all.as_array()?.iter().find(|key| key.get("id").and_then(Value::as_str) == Some(id))?;
     let at = |key: &str| before.get(key).and_then(Value::as_u64).unwrap_or_default();
@@ -239,7 +239,7 @@ fn seconds(text: &str) -> Result<u64, Failure> {
     parse_ttl(text).map(|ttl| ttl.as_secs()).ok_or_else(bad)
 }
 
-/// A signature by the certificate's key, made now.
+/// Returns a signature by the certificate's key, made now.
 fn proof(args: &RegisterArgs, key: &Path, der: &[u8]) -> Result<Value, Failure> {
     let pem = std::fs::read(key).with_context(|| format!("read {}", key.display()))?;
     let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -253,12 +253,12 @@ fn fingerprint(der: &[u8]) -> String {
     Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The file's first certificate in DER.
+/// Returns the first certificate in the file, in DER.
 fn certificate(file: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
     let bad = |fault: &str| Failure::bad("--certificate", format!("{}: {fault}", file.display()));
     Ok(match std::str::from_utf8(&bytes) {
-        // DER (X.690) of a certificate begins with a byte that no text has so: a sequence of more than 127 bytes.
+        // DER (X.690) of a certificate starts with the byte of a sequence longer than 127 bytes, which is never valid text.
         Err(_) => bytes,
         Ok(text) => {
             let body = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));

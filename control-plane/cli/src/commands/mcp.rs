@@ -1,5 +1,5 @@
-//! `asp mcp`: brings a server to a local client that talks over standard input and output: one of a platform, or one of a
-//! directory that this process serves itself.
+//! `asp mcp`: connects a client on standard input and output to a server of a platform, or to one in a directory that this
+//! process serves itself.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::settings::source::{Environment, ProcessEnvironment};
 const ENV_EDGE_URL: &str = "ASP_EDGE_URL";
 const ENV_TOKEN: &str = "ASP_TOKEN";
 const ENV_TOKEN_FILE: &str = "ASP_TOKEN_FILE";
-/// For tasks that hang when the client is gone.
+/// Time that hanging tasks have after the client is gone.
 const REST: Duration = Duration::from_secs(1);
 
-/// Runs until the client closes standard input, or a signal.
+/// Runs until the client closes standard input, or until a signal.
 pub fn run(args: &McpArgs) -> Result<(), Failure> {
     if let Some(directory) = &args.embedded {
         return super::dev::embedded(directory, args.server.clone());
@@ -30,7 +30,7 @@ pub fn run(args: &McpArgs) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let outcome = runtime.block_on(bridge::run(place, async {
-        // Err: no signal can be heard, and standard input ends it.
+        // Err: signals cannot be received; closing standard input still ends the process.
         if stop::signalled().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -1,4 +1,4 @@
-//! `asp plugin`: make, try and test plugins, offline; build, push and install their packages.
+//! `asp plugin`: creates, runs and tests plugins, offline; builds, pushes and installs their packages.
 
 mod packages;
 
@@ -21,15 +21,15 @@ use crate::packaging::{self, Unit, build, examples, scaffold, trust};
 use crate::print;
 use crate::serve::stop::signalled;
 
-/// How long one example may take.
+/// Timeout of one example.
 const EXAMPLE: Duration = Duration::from_secs(60);
-/// Log lines of one failed example.
+/// Maximum log lines shown of a failed example.
 const MAX_LOG: usize = 20;
-/// Characters of a value that is not the expected one.
+/// Maximum characters shown of an unexpected value.
 const MAX_SHOWN: usize = 1000;
 
 pub fn run(command: &PluginCommand) -> Result<(), Failure> {
-    // Before anything runs that a signal would have to end.
+    // Asked before anything runs that a signal would have to end.
     match command {
         PluginCommand::Build(args) => trust::ask(&args.directory)?,
         PluginCommand::Test(args) => trust::ask(&args.directory)?,
@@ -46,7 +46,7 @@ pub fn run(command: &PluginCommand) -> Result<(), Failure> {
     }
 }
 
-/// What the work has started ends in order at a signal, which else would reach this process alone.
+/// Runs the work until a signal arrives; dropping the work then ends its child processes, which the signal itself does not reach.
 async fn unless_signalled(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::select! {
         done = work => done,
@@ -109,7 +109,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Why no example was run.
+/// Describes why no example was run.
 fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> String {
     let known = |id: &String| units.iter().any(|unit| unit.primitives.iter().any(|one| one.id == *id));
     let directory = args.directory.display();
@@ -123,7 +123,7 @@ fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> Str
     }
 }
 
-/// Keeps the log of a call that may fail, as far as a person reads it.
+/// Collects log lines of a call, up to the number that is shown.
 fn keep_log(message: &Payload, log: &mut Vec<String>) {
     if let Payload::Log(line) = message
         && log.len() < MAX_LOG
@@ -139,7 +139,7 @@ fn tell_output(local: &Local) {
     }
 }
 
-/// What is wrong with how a call ended; `None` when it is what the example says.
+/// Returns what is wrong with the outcome of a call; `None` if it is what the example expects.
 fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<String> {
     match ended {
         Ok(Ended::Completed(output)) => match expected {
@@ -154,7 +154,7 @@ fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<Strin
     }
 }
 
-/// What an author can do about a failure that the platform names.
+/// Returns a remedy for the author, for failures that the platform names.
 fn way_out(code: &str) -> &'static str {
     match code {
         "INVALID_ARGUMENT" => " (the input must fit input_schema)",
@@ -168,7 +168,7 @@ fn way_out(code: &str) -> &'static str {
     }
 }
 
-/// A value as far as a person reads it.
+/// Formats a value, cut to a readable length.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(MAX_SHOWN) {
@@ -208,7 +208,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     }
 }
 
-/// One line for a person, of what a person cares about.
+/// Prints a message in one line, if it is of interest to a person.
 fn show(message: &Payload) {
     let text = match message {
         Payload::Progress(progress) => format!("progress {:.0} % {}", progress.percent, progress.message),
@@ -227,7 +227,7 @@ fn show(message: &Payload) {
     print::error(&text);
 }
 
-/// The specs of a directory, and what there is to build and install.
+/// Reads the specs of a directory and the units to build and install.
 fn read(directory: &Path) -> Result<(Vec<Source>, Vec<Unit>), Failure> {
     let (sources, found) = specs::checked(directory)?;
     let units = packaging::units(&found.servers, Some(directory));

@@ -1,6 +1,6 @@
-//! `asp policy`, `asp limits` and `asp revoke`: what an admin changes most, without writing HTTP by hand.
+//! `asp policy`, `asp limits` and `asp revoke`: the most frequent changes by admins, without writing HTTP by hand.
 //!
-//! Refuses judgement of its own: the API decides, and its refusal is shown.
+//! Decides nothing itself: the API does, and its refusal is shown.
 
 use std::io::Read;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     })
 }
 
-/// A path whose write may name what the platform has no record of.
+/// Returns the path for a write that, with `force`, may name things that the platform has no record of.
 fn forced(path: &str, force: bool) -> String {
     if force { format!("{path}?force=true") } else { path.to_owned() }
 }
@@ -55,7 +55,7 @@ enum Part {
     Bindings,
 }
 
-/// The bodies that are put one after the other, and where.
+/// Returns the part of the policy to change, and the bodies to put one after the other.
 fn change(args: &PolicyArgs) -> Result<Option<(Part, Vec<Value>)>, Failure> {
     let server = args.expose.as_ref().or(args.hide.as_ref());
     let enabled = args.expose.is_some();
@@ -83,7 +83,7 @@ fn change(args: &PolicyArgs) -> Result<Option<(Part, Vec<Value>)>, Failure> {
     Ok(Some((Part::Bindings, targets(args).into_iter().map(binding).collect())))
 }
 
-/// Targets of the binding. If nobody is named these are all users and all machines: a machine is no user.
+/// Returns the targets of the binding. If none is given, these are all users and all machines, since a machine is not a user.
 fn targets(args: &PolicyArgs) -> Vec<Value> {
     let named =
         [("user", &args.user), ("machine", &args.machine), ("group", &args.group), ("wcit", &args.wcit)];
@@ -92,13 +92,13 @@ fn targets(args: &PolicyArgs) -> Vec<Value> {
         |kind: &str, name: &str, issuer: &str| json!({ "type": kind, "idOrPattern": name, "issuer": issuer });
     match (named, args.issuer.as_deref().unwrap_or_default()) {
         (Some((kind, name)), issuer) => vec![target(kind, name, issuer)],
-        // All users of every issuer, which nobody takes for others.
+        // All users of every issuer, which cannot match the wrong user.
         (None, "" | EVERY_ISSUER) => vec![target("user", "*", ""), target("machine", "*", "")],
         (None, issuer) => vec![target("user", "*", issuer)],
     }
 }
 
-/// `POINTER TEST VALUE…` as the API has it.
+/// Converts `POINTER TEST VALUE…` to the API's form.
 fn condition(words: &[String]) -> Result<Value, Failure> {
     let bad = |fault: &str| Failure::bad("--when", format!("`{}`: {fault}", words.join(" ")));
     let [pointer, test, values @ ..] = words else { return Err(bad("a pointer, a test and a value")) };
@@ -113,7 +113,7 @@ fn condition(words: &[String]) -> Result<Value, Failure> {
     Ok(json!({ "pointer": pointer, test: value }))
 }
 
-/// What reads as a JSON string, number, boolean or null is one; everything else is a text.
+/// Parses a JSON string, number, boolean or null; any other text is a string.
 fn scalar(text: &str) -> Value {
     let read =
         serde_json::from_str(text).ok().filter(|value: &Value| !value.is_array() && !value.is_object());
@@ -132,7 +132,7 @@ fn ends(text: &str) -> Option<Value> {
     (!range.is_empty()).then_some(Value::Object(range))
 }
 
-/// Replaces an org's rate limits by a file's, or shows them.
+/// Replaces an org's rate limits with those of a file, or shows them.
 pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = api_path(&["api", "ratelimits", "orgs", &args.org]);
@@ -151,7 +151,7 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
     })
 }
 
-/// YAML or JSON, from a file or, for `-`, from standard input.
+/// Reads YAML or JSON from a file or, for `-`, from standard input.
 fn read(path: &Path) -> Result<Value, Failure> {
     let text = text_of(path)?;
     let value: Value = serde_saphyr::from_str(&text)
@@ -159,10 +159,10 @@ fn read(path: &Path) -> Result<Value, Failure> {
     if value.is_array() { Ok(value) } else { Err(Failure::bad("--put", "the file holds no list of limits")) }
 }
 
-/// Tokens of one request.
+/// Maximum number of tokens in one request.
 const AT_ONCE: usize = 1_000;
 
-/// Revokes a token, many tokens, a user or an org, or takes a revocation back.
+/// Revokes a token, many tokens, a user or an org, or lifts a revocation.
 pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     if let Some(id) = &args.lift {
         let api = AdminClient::new(&ProcessEnvironment)?;
@@ -182,7 +182,7 @@ pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     show(&answer, args.json, &revoked(&answer))
 }
 
-/// A file or, for `-`, standard input.
+/// Reads a file or, for `-`, standard input.
 fn text_of(path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     if path == Path::new("-") {
@@ -193,7 +193,7 @@ fn text_of(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Revokes the tokens of a list, as many at once as the API takes; what was revoked before a refusal stays so.
+/// Revokes the tokens in a list, as many per request as the API accepts; tokens revoked before a refusal stay revoked.
 fn revoke_several(args: &RevokeArgs, kind: &str, list: &str) -> Result<(), Failure> {
     let requests = several(args, kind, list)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
@@ -214,7 +214,7 @@ fn revoke_several(args: &RevokeArgs, kind: &str, list: &str) -> Result<(), Failu
     show(&Value::from(revoked), args.json, &words)
 }
 
-/// The requests for a list with one token a line; empty lines are none.
+/// Returns the requests for a list with one token a line; empty lines are skipped.
 fn several(args: &RevokeArgs, kind: &str, list: &str) -> Result<Vec<Value>, Failure> {
     let ids: Vec<&str> = list.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if ids.is_empty() {
@@ -224,7 +224,7 @@ fn several(args: &RevokeArgs, kind: &str, list: &str) -> Result<Vec<Value>, Fail
     Ok(ids.chunks(AT_ONCE).map(of).collect())
 }
 
-/// The answer in words: what is revoked, until when that holds, and what keeps a new token out.
+/// Describes the answer: what is revoked, until when, and how to keep out new tokens.
 fn revoked(answer: &Value) -> String {
     let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
     let number = |key: &str| answer.get(key).and_then(Value::as_u64);

@@ -1,4 +1,4 @@
-//! Faults and changes as SARIF 2.1.0, the form in which code hosts show findings beside the lines of a change.
+//! Faults and changes as SARIF 2.1.0, the format in which code hosts show findings next to the lines of a change.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use asp_registry::Fault;
 use serde_json::{Value, json};
 
-/// How a finding is shown.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     Error,
@@ -28,17 +28,17 @@ impl Level {
 #[derive(Clone, Debug)]
 pub struct Finding {
     pub level: Level,
-    /// The rule's stable name.
+    /// Stable name of the rule.
     pub rule: String,
     pub message: String,
-    /// Relative to where the code host's checkout begins.
+    /// Path relative to the root of the code host's checkout.
     pub file: String,
-    /// One-based; 0 when unknown.
+    /// One-based; 0 if unknown.
     pub line: u32,
 }
 
 impl Finding {
-    /// A fault of a file below `root`.
+    /// Creates a finding for a fault in a file below `root`.
     pub fn of(level: Level, root: &Path, fault: &Fault) -> Finding {
         let hint = if fault.hint.is_empty() { String::new() } else { format!(" ({})", fault.hint) };
         Finding {
@@ -51,7 +51,7 @@ impl Finding {
     }
 }
 
-/// The log of one run.
+/// Returns the log of one run.
 pub fn log(findings: &[Finding]) -> Value {
     let rules: BTreeSet<&str> = findings.iter().map(|finding| finding.rule.as_str()).collect();
     let rules: Vec<Value> = rules.into_iter().map(|id| json!({ "id": id })).collect();
@@ -70,7 +70,7 @@ pub fn log(findings: &[Finding]) -> Value {
 
 fn result(finding: &Finding) -> Value {
     let mut place = json!({ "artifactLocation": { "uri": uri(&finding.file) } });
-    // A line is one-based there too; a finding of a whole file has none.
+    // SARIF's lines are one-based too; a finding about a whole file has none.
     if let (1.., Some(place)) = (finding.line, place.as_object_mut()) {
         place.insert("region".into(), json!({ "startLine": finding.line }));
     }
@@ -82,7 +82,7 @@ fn result(finding: &Finding) -> Value {
     })
 }
 
-/// A relative URI reference (RFC 3986 section 4.2): SARIF wants one, not a path.
+/// Converts a path to a relative URI reference (RFC 3986 section 4.2), which SARIF requires.
 fn uri(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for byte in path.trim_start_matches("./").bytes() {

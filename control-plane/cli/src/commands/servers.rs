@@ -1,4 +1,4 @@
-//! `asp servers`: what servers are stored, what they were before, and the way back.
+//! `asp servers`: the stored servers, their offers, their versions, and rollback.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let answer = api.get(&api_path(&["api", "registry", "orgs", org, "servers", &args.server])).await?;
     let is_unknown = answer.body.get("detail").is_some();
     if answer.status == StatusCode::NOT_FOUND && !is_unknown && !args.json {
-        // To an org what it is not offered and what there is not are the same. Whoever may see all servers is told more.
+        // An org cannot tell a server that is not offered to it from one that does not exist. Admins who may see all servers can.
         let standing =
             Standing { server: &args.server, org, offered: false, on: false, allowed: Allowed::Depends };
         print::line(&standing::line(&standing));
@@ -154,7 +154,7 @@ fn number(of: &Value, member: &str) -> u64 {
     of.get(member).and_then(Value::as_u64).unwrap_or_default()
 }
 
-/// The beginning of the content's hash: enough to tell versions apart.
+/// Returns the start of the content hash, enough to tell versions apart.
 fn hash(of: &Value) -> String {
     text(of, "contentHash").chars().take(12).collect()
 }

@@ -1,4 +1,4 @@
-//! The specs of a directory, as the commands read them that need them whole.
+//! The specs of a directory, for commands that need all of them.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use asp_registry::{Catalog, Report, Source};
 use crate::failure::Failure;
 use crate::print;
 
-/// What makes a folder a server's.
+/// File names that make a folder a server's folder.
 const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];
 
 pub(super) fn is_server(folder: &Path) -> bool {
     SERVER_FILES.iter().any(|file| folder.join(file).is_file())
 }
 
-/// Refuses the folder of one server, whose files are named from the folder above.
+/// Refuses the folder of one server: paths of its files start in the folder above.
 pub(super) fn refuse_server(directory: &Path) -> Result<(), Failure> {
     if !is_server(directory) {
         return Ok(());
@@ -30,12 +30,12 @@ pub(super) fn refuse_server(directory: &Path) -> Result<(), Failure> {
     Err(Failure::Refused)
 }
 
-/// The files and what they make; else every fault is told, and the command is refused.
+/// Reads the files and compiles them; if there are faults, prints every fault and fails.
 pub(super) fn checked(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
     read(directory, asp_registry::check)
 }
 
-/// As [`checked`], without the schemas that plugins' code says: they are about to be made.
+/// Works like [`checked`], but accepts missing schemas of plugins' code, which are about to be generated.
 pub(super) fn before_build(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
     read(directory, asp_registry::check_before_build)
 }

@@ -1,5 +1,5 @@
-//! One line about a server and an org: offered, switched on, allowed. It says of the first of these that does not hold who
-//! can change it, and by which command.
+//! One line about a server and an org: offered, switched on, allowed. For the first of these that does not hold, it names who
+//! can change it and the command.
 
 /// The state of a server for an org.
 #[derive(Clone, Copy)]
@@ -15,13 +15,13 @@ pub struct Standing<'a> {
 #[derive(Clone, Copy)]
 pub enum Allowed<'a> {
     Yes,
-    /// A command of the org's admin that allows it.
+    /// Command with which the org's admin allows it.
     No(&'a str),
-    /// It depends on who calls what.
+    /// Depends on the caller and the primitive.
     Depends,
 }
 
-/// The line.
+/// Formats the line.
 pub fn line(standing: &Standing<'_>) -> String {
     let Standing { server, org, offered, on, allowed } = *standing;
     let word = |holds: bool| if holds { "yes" } else { "no" };

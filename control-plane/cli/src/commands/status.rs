@@ -1,4 +1,4 @@
-//! `asp status`: the published snapshot and who has it, and the language runtimes.
+//! `asp status`: the published snapshot, the edges and gateways that have it, and the language runtimes.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
-/// Asks `/api/snapshot` and `/api/runtimes`; fails when a subscriber refused the newest snapshot or parts of it, or when it
-/// could not be built or not in every part. A runtime that does not answer is shown, and is no failure of the snapshot.
+/// Gets `/api/snapshot` and `/api/runtimes`. Fails if a subscriber rejected the newest snapshot or parts of it, or if it
+/// could not be built as a whole. A runtime that does not answer is shown, but is not a failure of the snapshot.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let (mut status, runtimes) = block_on(async {
@@ -82,7 +82,7 @@ fn tell(status: &Value) {
     }
 }
 
-/// The parts that a gateway could not put in force as they were sent.
+/// Returns the parts that a gateway could not put in force as they were sent.
 fn refused_parts(subscriber: &Value) -> Vec<String> {
     let listed = subscriber.get("refusedParts").and_then(Value::as_array).into_iter().flatten();
     let mut lines: Vec<String> =
@@ -94,7 +94,7 @@ fn refused_parts(subscriber: &Value) -> Vec<String> {
     lines
 }
 
-/// The parts that are not published as they are stored: what is wrong, what holds instead, the way out.
+/// Describes the parts that are not published as stored: the fault, what is in force instead, and the remedy.
 fn standing(status: &Value) -> Vec<String> {
     let listed: Vec<&Value> = status.get("faults").and_then(Value::as_array).into_iter().flatten().collect();
     let mut lines = Vec::new();
@@ -115,7 +115,7 @@ fn standing(status: &Value) -> Vec<String> {
     lines
 }
 
-/// A runtime, and below it its plugins.
+/// Formats a runtime, followed by its plugins.
 fn lines(runtime: &Value) -> Vec<String> {
     let languages = runtime.get("languages").and_then(Value::as_array).into_iter().flatten();
     let languages: Vec<&str> = languages.filter_map(Value::as_str).collect();
@@ -132,7 +132,7 @@ fn lines(runtime: &Value) -> Vec<String> {
     let budget = number(report, "maxWorkers");
     let left = number(report, "workersLeft");
     let level = number(report, "isolationLevel");
-    // An older runtime does not tell.
+    // An older runtime does not report it.
     let bounds = match text(report, "bounds") {
         "" => String::new(),
         bounds => format!(" bounds {bounds}"),
@@ -160,7 +160,7 @@ fn lines(runtime: &Value) -> Vec<String> {
     lines
 }
 
-/// The plugins that nobody can call: why, and the way out.
+/// Describes the plugins that cannot be called: why, and the remedy.
 fn off(runtime: &Value) -> Vec<String> {
     let off = runtime.get("off").and_then(Value::as_array).into_iter().flatten();
     let line = |plugin: &Value| {

@@ -1,4 +1,4 @@
-//! `asp token`: mints from the development issuer, offline, and prints the token alone.
+//! `asp token`: mints a token from the development issuer, offline, and prints only the token.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -75,7 +75,7 @@ fn state_dir(environment: &dyn Environment) -> PathBuf {
     environment.get(ENV_STATE_DIR).unwrap_or_else(|| DEFAULT_STATE_DIR.into()).into()
 }
 
-/// A key that no platform has read signs tokens that no platform accepts.
+/// Requires an existing key: no platform would accept tokens of a new key that it has not read.
 fn require_emergency_key(state_dir: &Path) -> Result<(), Failure> {
     let found = BreakGlass::is_in(state_dir).context("read the emergency key")?;
     if found { Ok(()) } else { Err(no_state(state_dir, "emergency key", "a control plane")) }
@@ -107,7 +107,7 @@ fn emergency(args: &TokenArgs, state_dir: &Path, life: Duration) -> Result<Secre
     Ok(key.mint(&args.user, reason, life).context("mint an emergency token")?)
 }
 
-/// The running server has written it down; before its first start the settings decide.
+/// Returns the URL that the running server has recorded; before its first start, that of the settings.
 fn public_url(issuer: &DevIssuer, environment: &dyn Environment) -> String {
     if !issuer.audience().is_empty() {
         return issuer.audience().to_owned();
@@ -118,7 +118,7 @@ fn public_url(issuer: &DevIssuer, environment: &dyn Environment) -> String {
     })
 }
 
-/// `30s`, `15m`, `1h` or `30d`; a bare number is seconds.
+/// Parses `30s`, `15m`, `1h` or `30d`; a bare number is seconds.
 pub(super) fn parse_ttl(text: &str) -> Option<Duration> {
     let (number, unit) = match text.char_indices().last() {
         Some((at, 's')) => (text.get(..at)?, 1),

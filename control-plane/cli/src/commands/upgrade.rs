@@ -1,7 +1,7 @@
-//! `asp upgrade`: what an upgrade of a running installation needs so that today's calls go on.
+//! `asp upgrade`: what a running installation needs so that today's calls still work after an upgrade.
 //!
-//! Owns the order: read, evaluate, print, store the offers. Keeps true: nothing is written without `--write`, and nothing but
-//! offers with it.
+//! Owns the order: read, evaluate, print, store the offers. Keeps true: nothing is written without `--write`, and with it
+//! only offers.
 
 mod given;
 mod installation;
@@ -32,7 +32,7 @@ use installation::Installation;
 use offers::MissingOffer;
 use report::{Report, Section};
 
-/// Port by which a name is looked up; any one does.
+/// Port for looking up a name; any port would do.
 const HTTPS: u16 = 443;
 
 /// Runs one of the commands.
@@ -58,13 +58,13 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     })
 }
 
-/// The operator's issuers. Their file may be on another machine only: then it is not checked, and a line says so.
+/// Reads the operator's issuers. If their file is on another machine only, it is not checked, and a line says so.
 fn issuers_file(given: &GivenSettings) -> Result<File, Failure> {
     let Some(path) = given.get(ENV_ISSUERS) else { return Ok(File::default()) };
     asp_control::issuers::file(path.as_ref()).map_err(|error| Failure::bad(ENV_ISSUERS, error.to_string()))
 }
 
-/// Everything that is to be done, and what is worth a look.
+/// Collects everything to be done, and what the operator should look at.
 fn report(
     environment: &dyn Environment,
     file: &File,
@@ -84,13 +84,13 @@ fn report(
     report
 }
 
-/// The addresses of a host, as this machine finds them.
+/// Returns the addresses of a host as resolved by this machine.
 fn addresses(host: &str) -> Vec<IpAddr> {
     let found = (host, HTTPS).to_socket_addrs();
     found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
 }
 
-/// Stores offers and returns those that are left.
+/// Stores offers and returns the ones that were not stored.
 async fn store(
     api: &AdminClient,
     installation: &Installation,
@@ -109,7 +109,7 @@ async fn store(
         let path = api_path(&["api", "registry", "servers", &offer.server, "offers", &offer.org]);
         let answer = api.put(&path, &Value::Null).await?;
         if answer.status == StatusCode::NOT_FOUND {
-            // It was deleted since.
+            // The server was deleted since.
             continue;
         }
         answer.accepted()?;

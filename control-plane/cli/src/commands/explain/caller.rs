@@ -1,11 +1,11 @@
-//! The part of an answer that is about the caller: scopes, groups and tokens that were not named, and revocations.
+//! The part of an answer about the caller: scopes, groups and tokens that were not given, and revocations.
 
 use asp_control::admin::explain::Question;
 use asp_platform::shell;
 use asp_platform::time::rfc3339;
 use serde_json::Value;
 
-/// The refusal for want of a scope, and who gives one.
+/// Describes the refusal for lack of a scope, and who can grant it.
 pub(super) fn scope(question: &Question, answer: &Value) -> String {
     let Question { org, server, primitive, .. } = question;
     let required = answer.pointer("/decidedBy/required").map(texts).unwrap_or_default();
@@ -43,7 +43,7 @@ pub(super) fn scope(question: &Question, answer: &Value) -> String {
     )
 }
 
-/// Groups and tokens that were not named and would change the answer.
+/// Describes groups and tokens that were not given and would change the answer.
 pub(super) fn depends(answer: &Value) -> Vec<String> {
     let entries = answer.get("depends").and_then(Value::as_array).into_iter().flatten();
     let line = |entry: &Value| {
@@ -67,7 +67,7 @@ pub(super) fn depends(answer: &Value) -> Vec<String> {
     lines
 }
 
-/// Revocations that end tokens of the caller, each with what takes it back.
+/// Describes revocations of the caller's tokens, each with the command that lifts it.
 pub(super) fn revocations(question: &Question, answer: &Value) -> Vec<String> {
     let all = answer.get("revocations").and_then(Value::as_array).into_iter().flatten();
     all.map(|revocation| revoked(question, revocation)).collect()

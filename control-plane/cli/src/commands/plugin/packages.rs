@@ -1,4 +1,4 @@
-//! `asp plugin build`, `push` and `install`: package files made, stored and put where a runtime finds them.
+//! `asp plugin build`, `push` and `install`: builds, uploads and installs package files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::packaging::{self, Existing, Installed, Outcome, Unit, build as source
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
-/// A package file and whose it is, as `--json` shows it.
+/// A package file and its plugin, as printed by `--json`.
 #[derive(Serialize)]
 struct Built {
     id: String,
@@ -52,10 +52,10 @@ pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
     pack_all(args)
 }
 
-/// Tells which files of schemas are not what the code says.
+/// Fails if schema files differ from the code, and prints the differences.
 fn check(stale: &[Schemas], args: &PluginBuildArgs) -> Result<(), Failure> {
     if stale.is_empty() {
-        // What else is wrong with schemas and specs together, as for every other command.
+        // Reports other faults of schemas and specs together, as every other command does.
         return read(&args.directory).map(|_| ());
     }
     for schemas in stale {
@@ -95,7 +95,7 @@ fn pack_all(args: &PluginBuildArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `<file>.sha256`, as sha256sum(1) writes and checks it.
+/// Writes `<file>.sha256` in the format of sha256sum(1).
 fn write_digest(package: &PackageFile) -> Result<(), Failure> {
     let path = digest_path(&package.path);
     let text = format!("{}  {}\n", package.sha256, package.name);
@@ -137,7 +137,7 @@ pub(super) async fn push(args: &PluginPushArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The named files, and the package files of the named directories.
+/// Returns the given files, and the package files in the given directories.
 fn package_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let is_package = |path: &Path| {
         path.is_file() && path.file_name().and_then(|name| Format::of_name(name.to_str()?)).is_some()
@@ -162,7 +162,7 @@ fn package_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// A package file that is there, and is what the digest beside it says.
+/// Reads an existing package file, which must match the digest file next to it.
 fn existing(path: &Path) -> Result<PackageFile, Failure> {
     let (size, sha256) = digest(path).context("read the package")?;
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
@@ -200,7 +200,7 @@ fn show(installed: &[Installed], json: bool) {
     }
 }
 
-/// Installs what the registered servers pin, once or again and again.
+/// Installs what the registered servers pin, once or repeatedly.
 async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -> Result<(), Failure> {
     let api = AdminClient::of(Some(url), &ProcessEnvironment)?;
     let Some(seconds) = args.every else {
@@ -210,7 +210,7 @@ async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let work = async {
         loop {
-            // Beside a runtime it must outlive a control plane that is away.
+            // Next to a runtime it must survive an unreachable control plane.
             if let Err(failure) = install_once(&api, args, existing).await {
                 let why = match &failure {
                     Failure::Other(error) => print::in_full(error),
@@ -221,7 +221,7 @@ async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
     };
-    // Dropping the work removes what is half installed.
+    // Dropping the work removes partial installations.
     tokio::select! {
         () = work => Ok(()),
         _ = terminate.recv() => Ok(()),
@@ -229,7 +229,7 @@ async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -
     }
 }
 
-/// Installs what is missing; returns how many plugins could not be installed, each with a line.
+/// Installs what is missing; prints a line for each plugin that could not be installed, and returns their number.
 async fn install_once(
     api: &AdminClient,
     args: &PluginInstallArgs,
@@ -261,7 +261,7 @@ async fn install_once(
     Ok(faults)
 }
 
-/// The units of every server that the control plane has.
+/// Returns the units of every server that the control plane has.
 async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
     let listed = api.get("/api/registry/servers").await?.accepted()?;
     let mut servers = Vec::new();
@@ -278,7 +278,7 @@ async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
     Ok(packaging::units(&servers, None))
 }
 
-/// Fetches a unit's package by its digest and installs it; `None` for one whose specs pin none.
+/// Downloads a unit's package by its digest and installs it; `None` if its specs pin no package.
 async fn install_one(
     api: &AdminClient,
     unit: &Unit,

@@ -1,7 +1,6 @@
-//! `asp policy ORG --remove ID`: takes bindings away, each named as it was set.
+//! `asp policy ORG --remove ID`: removes bindings, each identified as it was set.
 //!
-//! Keeps true: what is removed is what was read just before. If somebody changed the org's bindings in between, nothing is
-//! removed (412).
+//! Keeps true: only what was just read is removed. If the org's bindings were changed in between, nothing is removed (412).
 
 use anyhow::{Context, anyhow};
 use asp_control::policy::EVERY_ISSUER;
@@ -16,11 +15,10 @@ use crate::failure::Failure;
 use crate::print;
 
 const ISSUER: &str = "issuer";
-/// Bindings of the same primitive that are named where there is none of the one that was meant.
+/// Maximum number of bindings of the same primitive listed if the requested one does not exist.
 const MAX_NAMED: usize = 10;
 
-/// Removes the binding of `primitive` for the target that the arguments name; without one that for all users and that for all
-/// machines.
+/// Removes the binding of `primitive` for the target in the arguments; without one, those for all users and for all machines.
 pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -> Result<(), Failure> {
     let path = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
     let mut removed = Vec::new();
@@ -47,7 +45,7 @@ pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -
     Ok(())
 }
 
-/// The parts that a binding is known by, as the API's query names them.
+/// Fields that identify a binding, as the API's query names them.
 type Key = [(&'static str, String); 6];
 
 fn key(args: &PolicyArgs, primitive: &str, target: &Value) -> Key {
@@ -73,8 +71,8 @@ fn key_of(binding: &Value) -> Key {
     pointers.map(|(name, pointer)| (name, text(pointer)))
 }
 
-/// The binding that is known by a key; else the one that is about every issuer on purpose where the key is without, or the other
-/// way round.
+/// Returns the binding with this key. If there is none, returns the one that explicitly names every issuer if the key names
+/// no issuer, or the other way round.
 fn named<'a>(bindings: &'a [Value], key: &Key) -> Option<&'a Value> {
     let known_by = |key: &Key| bindings.iter().find(|binding| key_of(binding) == *key);
     let other_way = key.clone().map(|(name, text)| match (name, text.as_str()) {
@@ -86,12 +84,12 @@ fn named<'a>(bindings: &'a [Value], key: &Key) -> Option<&'a Value> {
 }
 
 fn query(path: &str, key: &Key) -> Result<String, Failure> {
-    // Only its query is used: names are escaped there.
+    // Only the query is used: it escapes the names.
     let url = Url::parse_with_params("http://localhost/", key).context("write the query")?;
     Ok(format!("{path}?{}", url.query().unwrap_or_default()))
 }
 
-/// The refusal where there is no such binding, with those of the same primitive.
+/// Returns the refusal if there is no such binding, with those of the same primitive.
 fn none(org: &str, primitive: &str, bindings: &[Value]) -> String {
     let same = bindings.iter().filter(|binding| {
         binding.pointer("/primitive/name").and_then(Value::as_str).is_some_and(|name| name == primitive)

@@ -1,4 +1,4 @@
-//! The settings of an installation: files that its operator names, over this process's environment.
+//! The settings of an installation: files named by the operator, which override this process's environment.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::settings::source::{Environment, ProcessEnvironment};
 
 const FLAG: &str = "--settings";
-/// Largest file of settings in bytes.
+/// Maximum size of a settings file in bytes.
 const MAX_FILE: u64 = 1 << 20;
 
 /// Settings by name.
@@ -17,7 +17,7 @@ pub(super) struct GivenSettings {
 }
 
 impl GivenSettings {
-    /// Reads files of `NAME=VALUE` lines, as systemd and Docker have them; the later file wins.
+    /// Reads files of `NAME=VALUE` lines, as used by systemd and Docker; later files take precedence.
     pub(super) fn read(files: &[PathBuf]) -> Result<GivenSettings, Failure> {
         let mut given = GivenSettings::default();
         for file in files {
@@ -43,8 +43,8 @@ fn read(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file).map_err(|error| error.to_string())
 }
 
-/// A value may stand in quotes, which are taken off; no variable is expanded. A line without a setting is named by its number
-/// alone: it may hold a secret.
+/// Parses the lines. Quotes around a value are removed; variables are not expanded. A line without a setting is reported by
+/// its number only, because it may contain a secret.
 fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut found = BTreeMap::new();
     for (number, line) in text.lines().enumerate() {

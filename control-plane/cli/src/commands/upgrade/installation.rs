@@ -1,6 +1,6 @@
-//! The state that a running installation has stored, read through its admin API.
+//! The stored state of a running installation, read through its admin API.
 //!
-//! Keeps true: the API of the version before has every operation that is required here; what it lacks is `None`.
+//! Keeps true: the API of the previous version has every operation required here; what it lacks is `None`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +17,11 @@ use serde_json::Value;
 use super::super::client::{AdminClient, api_path};
 use crate::failure::Failure;
 
-/// Rows of one page of the audit, as many as the API gives.
+/// Rows in one page of the audit: the API's maximum.
 const PAGE: usize = 1_000;
-/// Pages that are read: ten million changes.
+/// Maximum number of pages read: ten million changes.
 const MAX_PAGES: usize = 10_000;
-/// End of the actor of a change by an admin of the platform.
+/// Suffix of the actor if an admin of the platform made a change.
 const BY_PLATFORM: &str = "@platform";
 
 /// Servers, orgs and issuers of an installation.
@@ -47,16 +47,16 @@ pub(super) struct StoredServer {
 #[derive(Default)]
 pub(super) struct Org {
     pub(super) name: String,
-    /// Servers that it has switched on over some protocol, each with the admin who did it last, if the audit says so.
+    /// Servers that it has switched on over some protocol, each with the admin who did so last, if the audit has that.
     pub(super) switched_on: BTreeMap<String, Option<String>>,
     pub(super) bindings: Vec<Binding>,
     pub(super) keys: Vec<Machine>,
     pub(super) certificates: Vec<Machine>,
-    /// Groups and scopes that its machines may have; `None` where its version bounds nothing.
+    /// Groups and scopes that its machines may have; `None` if its version has no such bound.
     pub(super) bound: Option<Bound>,
 }
 
-/// A binding as the API shows it, without its conditions.
+/// A binding in the API's form, without its conditions.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Binding {
@@ -114,7 +114,7 @@ struct Exposure {
     enabled: bool,
 }
 
-/// A change that the audit has.
+/// A change recorded in the audit.
 #[derive(Deserialize)]
 struct Change {
     revision: u64,
@@ -126,18 +126,18 @@ struct Change {
     detail: String,
 }
 
-/// The admins who switched servers on last, by org, server and protocol.
+/// Admins who last switched servers on, by org, server and protocol.
 type Switches = BTreeMap<(String, String, String), String>;
 
 impl Org {
-    /// Keys and certificates.
+    /// Returns the keys and certificates.
     pub(super) fn machines(&self) -> impl Iterator<Item = &Machine> {
         self.keys.iter().chain(&self.certificates)
     }
 }
 
 impl Installation {
-    /// Reads everything; needs a token of the platform.
+    /// Reads everything; requires a platform token.
     pub(super) async fn read(api: &AdminClient) -> Result<Installation, Failure> {
         let mut installation = Installation { has_offers: true, ..Installation::default() };
         for server in list::<ServerName>(api, "/api/registry/servers").await? {
@@ -153,7 +153,7 @@ impl Installation {
         Ok(installation)
     }
 
-    /// The servers that this version takes.
+    /// Returns the servers that this version accepts.
     pub(super) fn compiled(&self) -> impl Iterator<Item = &CompiledServer> {
         self.servers.iter().filter_map(|server| server.form.as_ref().ok())
     }
@@ -172,7 +172,7 @@ fn parsed<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, Failure> {
     Ok(serde_json::from_value(value).with_context(|| format!("the answer of {path} is not what is known"))?)
 }
 
-/// The server, unless it was deleted since, and whether there are offers.
+/// Reads the server, unless it was deleted since, and whether there are offers.
 async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServer>, bool), Failure> {
     #[derive(Deserialize)]
     struct ServerFiles {
@@ -207,7 +207,7 @@ async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServ
     Ok((Some(server), has_offers))
 }
 
-/// Every org that an admin ever changed something of, and who switched what on last.
+/// Returns every org in which an admin ever changed something, and who last switched on which server.
 async fn changes(api: &AdminClient) -> Result<(BTreeSet<String>, Switches), Failure> {
     let (mut orgs, mut switches) = (BTreeSet::new(), Switches::new());
     let mut before = String::new();
@@ -222,7 +222,7 @@ async fn changes(api: &AdminClient) -> Result<(BTreeSet<String>, Switches), Fail
     Ok((orgs, switches))
 }
 
-/// Changes come newest first: the first that is found of a switch is in force.
+/// Records a change. Changes come newest first, so the first one found for a switch is in force.
 fn note_change(change: &Change, orgs: &mut BTreeSet<String>, switches: &mut Switches) {
     if change.org.is_empty() {
         return;
@@ -244,7 +244,7 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
     for exposure in list::<Exposure>(api, &policy("exposure")).await?.into_iter().filter(|one| one.enabled) {
         let Exposure { server, protocol, .. } = exposure;
         let by = switches.get(&(name.clone(), server.clone(), protocol)).cloned();
-        // Of several protocols the one that the platform did not switch on.
+        // If several protocols are switched on, keeps the admin who is not of the platform.
         let known = switched_on.entry(server).or_insert_with(|| by.clone());
         if !by.as_deref().is_some_and(|by| is_of_platform(by, &name)) {
             *known = by;
@@ -265,14 +265,14 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
     })
 }
 
-/// Whether an admin of the platform made a change in an org. The org's own admins end with its name, which may be `platform`
-/// or `x@platform` too: what may be theirs is.
+/// Whether an admin of the platform made a change in an org. The actor of an org's own admin ends with the org's name, which
+/// may also be `platform` or `x@platform`; if in doubt, the change counts as the org's.
 pub(super) fn is_of_platform(actor: &str, org: &str) -> bool {
     let may_be_of_org = actor.strip_suffix(org).is_some_and(|name| name.ends_with('@'));
     actor.ends_with(BY_PLATFORM) && !may_be_of_org
 }
 
-/// The client issuers of the store that can be read.
+/// Returns the readable client issuers of the store.
 fn client_issuers(answer: &Value) -> Vec<Document> {
     let all = answer.get("issuers").and_then(Value::as_array).into_iter().flatten();
     let clients = all.filter(|issuer| issuer.get("side").and_then(Value::as_str) == Some("clients"));

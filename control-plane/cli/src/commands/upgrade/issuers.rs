@@ -1,5 +1,5 @@
-//! Issuers with what this version wants to read in them: the primitives that get exchanged tokens, and the audiences that
-//! servers accept beyond their own URLs.
+//! Issuers completed with what this version requires: the primitives that get exchanged tokens, and the audiences that
+//! servers accept in addition to their own URLs.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::report::{Item, comment};
 use crate::settings::source::Environment;
 use crate::settings::{ENV_ISSUERS, ENV_PUBLIC_URL};
 
-/// A command for each issuer of the store that is to be stored again, and for each of the file what to write there.
+/// Returns a command for each stored issuer that must be stored again, and for each issuer in the file what to write there.
 pub(super) fn lines(environment: &dyn Environment, file: &File, installation: &Installation) -> Vec<Item> {
     let public_url = environment.get(ENV_PUBLIC_URL);
     let mut items = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn lines(environment: &dyn Environment, file: &File, installation: &I
     items
 }
 
-/// The document with what is missing in it; `None` where nothing is.
+/// Returns the document completed; `None` if nothing is missing.
 fn completed(
     document: &Document,
     installation: &Installation,
@@ -87,7 +87,7 @@ fn completed(
     changed.then_some((completed, marks))
 }
 
-/// Primitives that exchange their callers' tokens of an issuer for one of an audience.
+/// Returns the primitives that exchange their callers' tokens from an issuer for a token with this audience.
 fn exchanging(installation: &Installation, issuer: &str, audience: &str) -> Vec<String> {
     let servers =
         installation.compiled().filter(|server| server.edge.issuers.iter().any(|name| name == issuer));

@@ -1,4 +1,4 @@
-//! Notes for the operator of an upgrade: servers that this version refuses, and what it keeps of machines.
+//! Notes for the operator of an upgrade: servers that this version rejects, and what becomes of machines.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::installation::{Installation, Org};
 use super::report::{Item, comment};
 use super::settings::served;
 
-/// Stored servers whose files this version does not take.
+/// Returns the stored servers whose files this version does not accept.
 pub(super) fn refused_servers(installation: &Installation) -> Vec<Item> {
     let refused =
         installation.servers.iter().filter_map(|server| Some((server, server.form.as_ref().err()?)));
@@ -25,7 +25,7 @@ pub(super) fn refused_servers(installation: &Installation) -> Vec<Item> {
     refused.map(item).collect()
 }
 
-/// Plugins that may have sent the platform's token to services that they list: it has one audience now.
+/// Returns the plugins that may have sent the platform's token to services they list: such a token now has only one audience.
 pub(super) fn plugin_tokens(installation: &Installation) -> Vec<String> {
     let plugins = served(installation).filter(|one| !one.primitive.allowed_domains.is_empty());
     let note = |one: crate::settings::suggestions::ServedPrimitive<'_>| {
@@ -38,7 +38,7 @@ pub(super) fn plugin_tokens(installation: &Installation) -> Vec<String> {
     plugins.map(note).collect()
 }
 
-/// Lines on bounds of machines, certificates without a proof, and bindings that name a machine as a user.
+/// Returns notes on machine bounds, certificates without proof, and bindings that name a machine as a user.
 pub(super) fn machines(installation: &Installation) -> Vec<String> {
     installation.orgs.iter().flat_map(of_org).collect()
 }
@@ -74,7 +74,7 @@ fn of_org(org: &Org) -> Vec<String> {
     notes
 }
 
-/// The bound that is in force, or that the upgrade makes of what the stored machines have.
+/// Describes the bound in force, or the one that the upgrade creates from what the stored machines have.
 fn bound(org: &Org) -> Option<String> {
     let had = || {
         let groups = org.machines().flat_map(|machine| machine.groups.iter().cloned()).collect();

@@ -10,7 +10,7 @@ use super::report::Item;
 pub(super) struct MissingOffer {
     pub(super) server: String,
     pub(super) org: String,
-    /// The reason why the offer may be more than the platform ever meant.
+    /// Reason why the offer may exceed what the platform intended.
     pub(super) mark: Option<String>,
 }
 
@@ -21,13 +21,13 @@ impl MissingOffer {
         let marks = mark.iter().cloned();
         match has_offers {
             true => Item { line, marks: marks.collect() },
-            // The command is for the version that comes.
+            // The command works with the new version only.
             false => Item { line: format!("{line}    # after the upgrade"), marks: marks.collect() },
         }
     }
 }
 
-/// Servers that are switched on for an org, and offered neither by the server's file nor by a stored offer.
+/// Returns the servers that are switched on for an org but offered neither by the server's file nor by a stored offer.
 pub(super) fn missing(installation: &Installation) -> Vec<MissingOffer> {
     let mut missing = Vec::new();
     for org in &installation.orgs {

@@ -1,6 +1,6 @@
-//! Stored bindings that allow something to a name that several issuers of the org may give, each to somebody else.
+//! Stored bindings that allow something to a name that several issuers of the org may assign, each to a different user.
 //!
-//! Keeps true: they stay in force; the check says which issuers there are, and how to name the one that is meant.
+//! Keeps true: they stay in force; the check lists the issuers, and how to name the intended one.
 
 use asp_control::issuers::File;
 use asp_control::issuers::document::Document;
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::installation::{Binding, Installation};
 use crate::commands::binding;
 
-/// A note for each of them.
+/// Returns a note for each such binding.
 pub(super) fn notes(file: &File, installation: &Installation) -> Vec<String> {
     let mut notes = Vec::new();
     for org in &installation.orgs {
@@ -25,15 +25,15 @@ pub(super) fn notes(file: &File, installation: &Installation) -> Vec<String> {
     notes
 }
 
-/// Whether a write of the binding would be refused where several issuers speak for the org.
+/// Whether a write of the binding would be rejected if several issuers speak for the org.
 fn is_open(binding: &Binding) -> bool {
     let Binding { target, allowed, approval, observe, .. } = binding;
     let gives = *allowed && !approval && !observe;
     gives && policy::leaves_issuer_open(&target.kind, &target.pattern, &target.issuer)
 }
 
-/// Names of the client issuers that speak for an org: of the file, and of the store where the file has neither their name nor their
-/// `iss`.
+/// Returns the client issuers that speak for an org: those of the file, and stored ones that share neither name nor `iss`
+/// with one in the file.
 fn issuers_of<'a>(org: &str, file: &'a File, installation: &'a Installation) -> Vec<&'a str> {
     let is_of_file =
         |stored: &Document| file.clients.iter().any(|own| own.name == stored.name || own.iss == stored.iss);

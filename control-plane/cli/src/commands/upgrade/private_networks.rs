@@ -1,6 +1,6 @@
-//! Private networks of plugins: from an address block that every name could lead into to names with their primitives.
+//! Private networks of plugins: replaces an address block open to every name with names and their primitives.
 //!
-//! Keeps true: a name gets an entry only if it leads into the network as this machine finds it.
+//! Keeps true: a name gets an entry only if this machine resolves it into the network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::settings::source::Environment;
 
 const ENV_PRIVATE: &str = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE";
 
-/// The setting of runtimes, where an entry of it has no name or no `for`.
+/// Returns the setting for runtimes, if an entry of it has no name or no `for`.
 pub(super) fn lines(
     environment: &dyn Environment,
     installation: &Installation,
@@ -66,7 +66,7 @@ pub(super) fn lines(
     vec![Item { line: operator_list::completed(ENV_PRIVATE, &entries), marks }]
 }
 
-/// Plugins that list a domain, by domain.
+/// Returns the plugins that list a domain, by domain.
 fn domains(installation: &Installation) -> BTreeMap<&str, BTreeSet<String>> {
     let mut domains: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for one in served(installation) {

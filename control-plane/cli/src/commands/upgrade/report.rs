@@ -1,8 +1,8 @@
-//! The report of a check: lines to paste by what they are for, marks above them, and notes.
+//! The report of a check: lines to paste, grouped by purpose, with marks above them, and notes.
 
 use crate::print;
 
-/// The purpose of a line.
+/// Purpose of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
     Servers,
@@ -26,11 +26,11 @@ impl Section {
     }
 }
 
-/// One line to paste, or to act upon where it is a comment.
+/// A line to paste; if it is a comment, something to act upon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) line: String,
-    /// Ways in which the line may let somebody do more than was meant.
+    /// Ways in which the line may grant more than was intended.
     pub(super) marks: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl Item {
     }
 }
 
-/// All that a check found.
+/// Everything that a check found.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     items: Vec<(Section, Item)>,
@@ -56,7 +56,7 @@ impl Report {
         self.notes.extend(notes);
     }
 
-    /// Whether nothing is left to do; notes are for reading.
+    /// Whether nothing is left to do; notes are only information.
     pub(super) fn is_done(&self) -> bool {
         self.items.is_empty()
     }
@@ -65,7 +65,7 @@ impl Report {
         self.lines().iter().for_each(|line| print::line(line));
     }
 
-    /// Everything that is not to be pasted is a comment of a shell.
+    /// Returns the lines; everything that is not to be pasted is a shell comment.
     pub(super) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for section in Section::ALL {
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-/// A text of one or more lines as a comment: words of specs begin no line.
+/// Formats text of one or more lines as a comment, so that no text of a spec starts a line.
 pub(super) fn comment(kind: &str, text: &str) -> String {
     format!("# {kind}{}", text.replace('\r', " ").replace('\n', "\n#   "))
 }

@@ -1,12 +1,12 @@
-//! Operator lists of the control plane and the gateways with the `for` that keeps today's calls working.
+//! Operator lists of the control plane and the gateways, with the `for` that keeps today's calls working.
 
 use super::installation::Installation;
 use super::report::{Item, comment};
 use crate::settings::source::Environment;
 use crate::settings::suggestions::{ServedPrimitive, Suggestion, suggestions, unlisted};
 
-/// The lists that have entries without `for`, or lack an audience that a stored primitive uses; and the primitives that a `for`
-/// leaves out, such as those of a server that was applied again.
+/// Returns the lists that have entries without `for` or lack an audience that a stored primitive uses, and the primitives
+/// that a `for` leaves out, such as those of a server that was applied again.
 pub(super) fn lines(environment: &dyn Environment, installation: &Installation) -> Vec<Item> {
     let served: Vec<ServedPrimitive<'_>> = served(installation).collect();
     let found = suggestions(environment, &served).into_iter();
@@ -15,7 +15,7 @@ pub(super) fn lines(environment: &dyn Environment, installation: &Installation) 
     found.chain(left_out.map(|line| Item::plain(comment("", &line)))).collect()
 }
 
-/// Every primitive of every server that this version takes.
+/// Returns every primitive of every server that this version accepts.
 pub(super) fn served(installation: &Installation) -> impl Iterator<Item = ServedPrimitive<'_>> {
     installation.compiled().flat_map(|server| {
         let name = server.server.name.as_str();

@@ -1,4 +1,4 @@
-//! A check of an installation that is written here, by its lines.
+//! Checks of an installation that is defined here, compared by their lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::settings::{ENV_PUBLIC_URL, ENV_UPSTREAMS};
 
 const PRIVATE: &str = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE";
 
-/// A server with one primitive; `rest` and `spec` are lines of its files.
+/// Builds a server with one primitive; `rest` and `spec` are lines of its files.
 fn server(name: &str, rest: &str, id: &str, spec: &str) -> StoredServer {
     let of_server = format!(
         "apiVersion: asp/v1\nname: {name}\ntitle: T\ndescription: D.\nversion: 1.0.0\nprotocols: [mcp]\n{rest}\n\
@@ -56,7 +56,7 @@ fn checked(environment: &[(&str, &str)], installation: &Installation) -> Vec<Str
     report(&environment, &File::default(), installation, &missing, &resolve).lines()
 }
 
-/// Lines without titles.
+/// Returns the lines without titles.
 fn body(lines: &[String]) -> Vec<&str> {
     lines.iter().map(String::as_str).filter(|line| !line.starts_with("# ===")).collect()
 }
@@ -177,7 +177,7 @@ fn issuers_get_primitives_of_exchange_and_audiences_of_servers() {
         json!({ "origins": ["https://crm.example.com"], "for": ["shop/find"] })
     );
     assert_eq!(document["serverAudiences"], json!({ "shop": ["https://shop.example.com"] }));
-    // What it prints is what it wants.
+    // The printed document satisfies the check.
     let stored: Document = serde_json::from_value(document).unwrap();
     let done = Installation { issuers: vec![Document { name: "login".into(), ..stored }], ..installation };
     let lines = checked(&[(ENV_PUBLIC_URL, "https://mcp.example.com")], &done);
