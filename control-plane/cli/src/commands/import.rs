@@ -1,11 +1,11 @@
-//! `asp import`: brings what an upstream MCP server lists, over HTTP or in a sandbox here, or what an OpenAPI document describes, into a directory of
-//! primitives.
+//! `asp import`: imports an upstream MCP server, over HTTP or run in a sandbox here, or an OpenAPI document, into a directory
+//! of primitives.
 //!
-//! Leaves out what cannot be served, names it with the member and the rule, and imports the rest: what comes from outside
-//! is checked for hidden text and schemas over budget as what people write is. Keeps true: what was imported before and
-//! is described otherwise by now is told, and written only where somebody accepts it, under a new major version where it
-//! breaks callers; an existing `server.yaml` keeps all but its list of what was imported and the protocols that somebody
-//! chooses (`protocols`), and specs keep what somebody has written into them (`edited`).
+//! Leaves out what cannot be served, names the member and the rule, and imports the rest: imported content is checked for
+//! hidden text and oversized schemas like what people write. Keeps true: a change since the previous import is reported, and
+//! written only if it is accepted, under a new major version if it breaks callers; an existing `server.yaml` keeps everything
+//! but its list of imported primitives and the protocols that the operator chooses (`protocols`), and specs keep the
+//! operator's edits (`edited`).
 
 mod dialect;
 mod edited;
@@ -31,24 +31,24 @@ use crate::failure::Failure;
 use crate::print;
 use specs::Upstream;
 
-/// Reason for which a number or another part is not in a spec as the upstream wrote it.
+/// Reason for which a number or another part of a spec differs from the upstream's text.
 const DECODED: &str = "a spec holds it as it is decoded: numbers as 64-bit integers or doubles, whole characters, each key once";
 
-/// What is brought in.
+/// Result of an import.
 struct Imported {
-    /// Files by path relative to the primitives' root, `server.yaml` among them.
+    /// Files by path relative to the primitives' root, including `server.yaml`.
     files: BTreeMap<String, String>,
-    /// The ids, in the order of the list.
+    /// Ids, in the order of the list.
     ids: Vec<String>,
-    /// What it is, for a person.
+    /// Summary for a person.
     said: String,
-    /// What a spec cannot say, a line each.
+    /// Losses: parts that a spec cannot express, one a line.
     dropped: Vec<String>,
-    /// Names that differ from the upstream's, a line each.
+    /// Names that differ from the upstream's, one a line.
     renamed: Vec<String>,
 }
 
-/// Reads, converts, checks, and writes.
+/// Reads, converts, checks and writes.
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
@@ -69,7 +69,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     bring(args, imported)
 }
 
-/// How a spec forwards its calls to `target`, and what proves them there.
+/// Returns the `runtime` of a spec that forwards calls to `target`, with the credential to use there.
 fn proxy(way: &str, target: Value, args: &ImportArgs) -> Value {
     let mut runtime = Map::from_iter([("mode".to_owned(), "proxy".into()), (way.to_owned(), target)]);
     let auth = args.credential.as_ref().map(|name| ("auth".to_owned(), json!({"credential": name})));
@@ -87,7 +87,7 @@ fn bring(args: &ImportArgs, mut imported: Imported) -> Result<(), Failure> {
     }
     let ours = sources.iter().filter(|source| source.path.starts_with(&prefix));
     protocols::expose(&mut imported.files, args, ours);
-    // What an earlier import wrote is replaced, so that a tool the upstream dropped goes away.
+    // The files of an earlier import are replaced, so that a tool that the upstream dropped disappears.
     let stale: Vec<String> = sources
         .iter()
         .filter(|source| source.path.starts_with(&prefix) && source.path != server_file)
@@ -124,7 +124,7 @@ fn bring(args: &ImportArgs, mut imported: Imported) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The sources in the directory, none where there is no directory.
+/// Reads the sources in the directory; none if it does not exist.
 fn existing(args: &ImportArgs) -> Result<Vec<Source>, Failure> {
     match asp_registry::read_dir(&args.out) {
         Ok(sources) => Ok(sources),
@@ -133,8 +133,8 @@ fn existing(args: &ImportArgs) -> Result<Vec<Source>, Failure> {
     }
 }
 
-/// The part of an import that can be served, with the server's file, and how many primitives cannot. `kept` is the server's file
-/// as it is, and `before` what it compiled to.
+/// Returns the part of an import that can be served, with the server's file, and the number of primitives that cannot. `kept`
+/// is the server's current file, and `before` its compiled form.
 fn settled(
     args: &ImportArgs,
     imported: &Imported,
@@ -163,13 +163,13 @@ fn settled(
     Ok((files, left_out.len()))
 }
 
-/// The sources that stay and the new files.
+/// Returns the sources that stay, and the new files.
 fn whole(others: &[Source], new: &BTreeMap<String, String>) -> Vec<Source> {
     let files = new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() });
     others.iter().cloned().chain(files).collect()
 }
 
-/// The tools whose calls need an approval, and both ways out.
+/// Describes the tools whose calls need an approval, and both remedies.
 fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
     let specs = files.values().filter_map(|text| serde_json::from_str::<Value>(text).ok());
     let marked = specs.filter(|spec| spec.get("mutation").is_some_and(|word| word == "destructive"));
@@ -186,10 +186,10 @@ fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
     })
 }
 
-/// The server as its specs describe it; `None` where there is none, or it has a fault.
+/// Compiles the server; `None` if it does not exist or has a fault.
 fn compiled(sources: &[Source], server: &str) -> Option<CompiledServer> {
     let prefix = format!("{server}/");
-    // By itself: a fault of another server is nothing to this one.
+    // Compiled alone, so that a fault in another server does not matter.
     let own: Vec<Source> =
         sources.iter().filter(|source| source.path.starts_with(&prefix)).cloned().collect();
     let servers = asp_registry::check(&own).catalog?.servers;
@@ -212,7 +212,7 @@ fn check(sources: &[Source], prefix: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells what is described otherwise than when it was imported; true where that may be written.
+/// Reports the changes since the previous import; returns whether they may be written.
 fn accepted(args: &ImportArgs, before: &CompiledServer, after: &CompiledServer) -> bool {
     let changes = asp_registry::compare(before, after);
     for change in &changes {
@@ -227,7 +227,7 @@ fn accepted(args: &ImportArgs, before: &CompiledServer, after: &CompiledServer) 
     true
 }
 
-/// A `server.yaml` whose list has what was imported: what is gone is taken out, what is new comes last.
+/// Returns a `server.yaml` that lists the imported primitives: dropped ones are removed, new ones are added at the end.
 fn relisted(text: &str, server: &str, ids: &[String]) -> String {
     let wanted: BTreeSet<String> = ids.iter().map(|id| format!("- ref: {server}/{id}")).collect();
     let ours = format!("- ref: {server}/");
@@ -268,7 +268,7 @@ fn write(root: &Path, stale: &[String], new: &BTreeMap<String, String>) -> Resul
     Ok(())
 }
 
-/// A new `server.yaml` that lists `ids`.
+/// Returns a new `server.yaml` that lists `ids`.
 fn server_file(server: &str, description: &str, ids: &[String]) -> String {
     let mut yaml = format!(
         "apiVersion: asp/v1\nname: {server}\ntitle: {server}\ndescription: {description}\n\
@@ -281,10 +281,10 @@ fn server_file(server: &str, description: &str, ids: &[String]) -> String {
     yaml
 }
 
-/// A new `server.yaml` with the upstream's instructions, where they are text that the platform serves.
+/// Adds the upstream's instructions to a new `server.yaml`, if they are text that the platform serves.
 fn instructed(file: &str, instructions: Option<&str>) -> String {
     let Some(instructions) = instructions else { return file.to_owned() };
-    // JSON text is YAML in double quotes.
+    // JSON text is valid YAML in double quotes.
     let line = format!("\ninstructions: {}\nversion: ", Value::from(instructions));
     let text = file.replacen("\nversion: ", &line, 1);
     let Some(name) = file.lines().find_map(|line| line.strip_prefix("name: ")) else { return text };
@@ -299,14 +299,14 @@ fn instructed(file: &str, instructions: Option<&str>) -> String {
     }
 }
 
-/// `<server>.<name>` with what ids may hold, made unique by a number.
+/// Returns `<server>.<name>` with only the characters allowed in ids, made unique by a number.
 fn free_id(server: &str, name: &str, taken: &mut BTreeSet<String>) -> String {
     let plain: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' }).collect();
     let mut slug = plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
     slug.truncate(100);
     if slug.trim_matches('.').is_empty() {
-        // Of a name in another script nothing is left.
+        // A name in another script has no allowed characters.
         slug = "item".to_owned();
     }
     let slug = slug.trim_start_matches('.');
@@ -320,7 +320,7 @@ fn free_id(server: &str, name: &str, taken: &mut BTreeSet<String>) -> String {
     id
 }
 
-/// Where a spec stands.
+/// Returns the path of a spec.
 fn spec_path(server: &str, id: &str) -> String {
     let file = id.strip_prefix(&format!("{server}.")).unwrap_or(id);
     format!("{server}/{file}.json")

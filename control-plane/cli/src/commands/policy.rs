@@ -92,7 +92,7 @@ fn targets(args: &PolicyArgs) -> Vec<Value> {
         |kind: &str, name: &str, issuer: &str| json!({ "type": kind, "idOrPattern": name, "issuer": issuer });
     match (named, args.issuer.as_deref().unwrap_or_default()) {
         (Some((kind, name)), issuer) => vec![target(kind, name, issuer)],
-        // All users of every issuer, which cannot match the wrong user.
+        // All users of every issuer: which issuer is meant cannot be unclear.
         (None, "" | EVERY_ISSUER) => vec![target("user", "*", ""), target("machine", "*", "")],
         (None, issuer) => vec![target("user", "*", issuer)],
     }

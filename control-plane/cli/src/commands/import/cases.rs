@@ -1,4 +1,4 @@
-//! Other people's servers as they are in the field: what is served of them, and what is said of the rest.
+//! Other people's servers as found in practice: what is served of them, and what is reported about the rest.
 
 use asp_gateway::executors::accepted::lists::Lists;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn tool(name: &str, input: Value) -> Value {
     json!({"name": name, "description": "d", "inputSchema": input, "annotations": {"readOnlyHint": true}})
 }
 
-/// Imports, and returns the ids that are served with their input schemas.
+/// Imports, and returns the served ids with their input schemas.
 fn import(root: &Path, lists: &Lists) -> BTreeMap<String, Value> {
     let args = args(root);
     bring(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), lists)).unwrap();
@@ -28,7 +28,7 @@ fn served(tools: Vec<Value>) -> BTreeMap<String, Value> {
     import(root.path(), &Lists { tools, ..Lists::default() })
 }
 
-/// A table of what upstreams write under `properties.a`, and what is served of it.
+/// A table of schemas that upstreams write under `properties.a`, and of what is served.
 #[test]
 fn keywords_that_cannot_be_asserted_are_taken_out_and_the_tool_is_served() {
     let table = [

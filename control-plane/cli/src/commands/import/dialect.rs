@@ -1,11 +1,11 @@
-//! Schemas of other servers in JSON Schema 2020-12.
+//! Schemas of other servers, translated to JSON Schema 2020-12.
 //!
-//! Owns: the words of draft-04 to 2019-09 that mean something else in 2020-12, and the shape that MCP wants of a tool's
-//! arguments. Keeps true: a translated schema accepts what the written one does.
+//! Owns: the keywords of draft-04 to 2019-09 that have another meaning in 2020-12, and the shape that MCP requires of a
+//! tool's arguments. Keeps true: a translated schema accepts whatever the original does.
 
 use serde_json::{Map, Value, json};
 
-/// Keywords that hold one schema, a list of them, or one under each name.
+/// Keywords that hold one schema, a list of schemas, or one schema under each name.
 const ONE: [&str; 11] = [
     "not",
     "if",
@@ -22,13 +22,13 @@ const ONE: [&str; 11] = [
 const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 pub(super) const MAP: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// Dialects that a served schema may name, without the `#` at the end, where it means the same in both.
+/// Dialects that a served schema may name (without a trailing `#`) if it means the same in both.
 const SERVED: [&str; 2] =
     ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema"];
-/// The keywords that a `$ref` of draft-07 and older leaves in force beside it.
+/// Keywords that take effect next to a `$ref` in draft-07 and older.
 const BESIDE_REF: [&str; 6] = ["$ref", "title", "description", "default", "definitions", "$defs"];
 
-/// The schema of a tool's arguments: an object, whatever little the upstream writes.
+/// Returns the schema of a tool's arguments: an object, however little the upstream describes.
 pub(super) fn arguments(written: Option<&Value>) -> Value {
     let mut schema = match written {
         Some(schema @ Value::Object(_)) => modern(schema),
@@ -52,7 +52,7 @@ pub(super) fn arguments(written: Option<&Value>) -> Value {
     schema
 }
 
-/// The schema in 2020-12; as it was written where that means the same.
+/// Translates the schema to 2020-12; returns it unchanged if it means the same.
 pub(super) fn modern(written: &Value) -> Value {
     let dialect = written.get("$schema").and_then(Value::as_str).unwrap_or_default();
     let is_old = ["draft-03", "draft-04", "draft-06", "draft-07"].iter().any(|old| dialect.contains(old));
@@ -62,7 +62,7 @@ pub(super) fn modern(written: &Value) -> Value {
     if is_kept { written.clone() } else { schema }
 }
 
-/// Whether the translation only took out the name of the dialect. Not with a `$ref`, whose neighbours draft-07 ignores.
+/// Whether the translation only removed the name of the dialect. False if there is a `$ref`, whose neighbours draft-07 ignores.
 fn is_same_without_dialect(translated: &Value, written: &Value) -> bool {
     if translated.to_string().contains("\"$ref\"") {
         return false;
@@ -99,7 +99,7 @@ fn translated(written: &Value, is_old: bool, is_root: bool) -> Value {
     Value::Object(members)
 }
 
-/// A list of `items` is `prefixItems` since 2020-12, and `additionalItems` is `items`.
+/// Converts a list of `items` to `prefixItems`, and `additionalItems` to `items`, as renamed in 2020-12.
 fn tuples(members: &mut Map<String, Value>) {
     let rest = members.shift_remove("additionalItems");
     if let Some(Value::Array(_)) = members.get("items")
@@ -114,7 +114,7 @@ fn tuples(members: &mut Map<String, Value>) {
     }
 }
 
-/// `dependencies` came apart in 2019-09.
+/// Splits `dependencies` as 2019-09 does.
 fn dependencies(members: &mut Map<String, Value>) {
     let Some(Value::Object(written)) = members.shift_remove("dependencies") else { return };
     let (names, schemas): (Map<_, _>, Map<_, _>) =
@@ -128,7 +128,7 @@ fn dependencies(members: &mut Map<String, Value>) {
     }
 }
 
-/// `$recursiveRef` of 2019-09 leads to the root where nothing else is an anchor.
+/// Converts `$recursiveRef` of 2019-09, which refers to the root unless there is another anchor.
 fn recursion(members: &mut Map<String, Value>) {
     members.shift_remove("$recursiveAnchor");
     if let Some(reference) = members.shift_remove("$recursiveRef")
@@ -138,7 +138,7 @@ fn recursion(members: &mut Map<String, Value>) {
     }
 }
 
-/// A bound of draft-04 is exclusive by a word beside it.
+/// Converts bounds of draft-04, which a separate flag makes exclusive.
 fn bounds(members: &mut Map<String, Value>) {
     for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         let Some(Value::Bool(is_exclusive)) = members.get(exclusive).cloned() else { continue };
@@ -176,7 +176,7 @@ mod tests {
                     "properties": {"a": {"$ref": "#/definitions/b", "minLength": 9}}}),
                 json!({"properties": {"a": {"$ref": "#/definitions/b"}}}),
             ),
-            // Properties that have the names of keywords.
+            // Properties with the names of keywords.
             (
                 json!({"properties": {"dependencies": {"type": "array"}, "items": {"items": {}}}}),
                 json!({"properties": {"dependencies": {"type": "array"}, "items": {"items": {}}}}),

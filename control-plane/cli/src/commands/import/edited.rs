@@ -1,23 +1,23 @@
 //! Edits of operators in imported specs, which a later import keeps.
 //!
-//! Keeps true: it is kept only as long as the upstream says of the primitive what it said when it was imported (its pin), or
-//! the operation of a document has the same method. What has changed there is derived again, and shown as a change.
+//! Keeps true: an edit is kept only as long as the upstream's description of the primitive is the one imported (its pin), or
+//! the operation of a document has the same method. If it has changed, the value is derived again, and shown as a change.
 
 use std::collections::BTreeMap;
 
 use asp_registry::Source;
 use serde_json::Value;
 
-/// Members that an import derives from what a pin covers, and that an operator may know better.
+/// Members that an import derives from what a pin covers, but that an operator may know better.
 const OF_PINNED: [&str; 5] = ["name", "summary", "tags", "security", "mutation"];
-/// The same of an operation, whose words no pin covers.
+/// Such members of an OpenAPI operation, whose texts no pin covers.
 const OF_OPERATION: [&str; 2] = ["security", "mutation"];
 
-/// Writes what the specs `before` say into the new specs of the same paths.
+/// Writes the edits in the specs `before` into the new specs at the same paths.
 pub(super) fn keep(files: &mut BTreeMap<String, String>, before: &[Source]) {
     for source in before {
         let Some(text) = files.get_mut(&source.path) else { continue };
-        // The server's file is no JSON, and neither is what no import wrote.
+        // The server's file is not JSON, nor are files that no import wrote.
         let read = |text: &str| serde_json::from_str::<Value>(text).ok();
         let (Some(former), Some(mut spec)) = (read(&source.text), read(text)) else { continue };
         let kept = kept(&former, &spec);
@@ -31,7 +31,7 @@ pub(super) fn keep(files: &mut BTreeMap<String, String>, before: &[Source]) {
     }
 }
 
-/// The members that stay.
+/// Returns the members to keep.
 fn kept(former: &Value, new: &Value) -> &'static [&'static str] {
     let same =
         |pointer: &str| new.pointer(pointer).is_some_and(|value| former.pointer(pointer) == Some(value));

@@ -1,12 +1,12 @@
-//! Icons of what an upstream lists, as specs have them.
+//! Icons of an upstream's items, in the form of specs.
 //!
-//! Refuses: icons at other addresses than https ones, and large embedded ones, which no spec may have.
+//! Refuses: icons with other than https URLs, and large embedded ones, which no spec may have.
 
 use serde_json::{Map, Value, json};
 
-/// Longest source of an icon in bytes: what a text of a spec may have, less some room.
+/// Maximum length of an icon's source in bytes: the limit for a text in a spec, less some margin.
 const MAX_SOURCE: usize = 60 * 1024;
-/// The reason for which an icon is not taken over.
+/// Reason for which an icon is dropped.
 pub(super) const WHY: &str = "a spec has icons at https, or in a data:image URI of at most 60 KiB";
 
 /// Returns the icons of an item (MCP 2025-11-25, section "Icons") that a spec may have, and the number of the others.

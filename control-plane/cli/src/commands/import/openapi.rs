@@ -1,7 +1,7 @@
-//! An OpenAPI document (3.0 and 3.1) as specs of `proxy.http`, one tool an operation.
+//! An OpenAPI document (3.0 to 3.2) as specs of `proxy.http`, one tool for each operation.
 //!
-//! Owns: how the document is got, which operations are wanted, and the spec that each becomes. Keeps true: what cannot be
-//! proxied as it is described is left out and told; the document chooses no host but its own server's.
+//! Owns: how the document is read, which operations are selected, and the spec of each. Keeps true: an operation that cannot
+//! be proxied as described is left out and reported; the document determines no host other than its own server's.
 
 mod document;
 mod form;
@@ -30,15 +30,15 @@ use crate::args::ImportArgs;
 use crate::failure::Failure;
 use crate::http_client;
 
-/// Largest document in bytes: the largest public ones have 12 MB.
+/// Maximum size of a document in bytes; the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;
 
 /// Maximum bytes of all specs of one import.
 const MAX_SPECS: usize = 64 << 20;
 
-/// The client of requests to a place that the operator names.
+/// Creates the client for requests to a URL that the operator named.
 pub(super) fn http(settings: reqwest::ClientBuilder) -> Result<reqwest::Client, Failure> {
-    // As the gateway: nothing here undoes a compression.
+    // As in the gateway: nothing here decompresses responses.
     let plain = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     let client = settings
         .default_headers(plain)
@@ -49,7 +49,7 @@ pub(super) fn http(settings: reqwest::ClientBuilder) -> Result<reqwest::Client, 
     Ok(client)
 }
 
-/// The document's text, from a file or a URL.
+/// Reads the document from a file or a URL.
 pub(super) async fn read(place: &str) -> Result<Vec<u8>, Failure> {
     let is_url = place.starts_with("http://") || place.starts_with("https://");
     if !is_url {
@@ -79,7 +79,7 @@ fn too_large(place: &str) -> Failure {
     anyhow!("{place} has more than {} MiB", MAX_BYTES >> 20).into()
 }
 
-/// The specs of the wanted operations.
+/// Converts the selected operations to specs.
 pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure> {
     let document = Document::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
     let base = match &args.proxy_url {
@@ -139,8 +139,8 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     Ok(Imported { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
 }
 
-/// Adds the operations whose method no tool has, the paths whose operations are not in the document, and what is of the whole
-/// document.
+/// Adds the operations whose method no tool can have, the paths whose operations are in another document, and the parts that
+/// concern the whole document.
 fn report_unserved(args: &ImportArgs, document: &Document, report: &mut LeftOut) {
     for operation in document.unserved().iter().filter(|operation| is_wanted(args, operation)) {
         let place = one_line(&format!("{} {}", operation.method, operation.path));
@@ -155,8 +155,7 @@ fn report_unserved(args: &ImportArgs, document: &Document, report: &mut LeftOut)
     }
 }
 
-/// The tool that an operation becomes, which has to be at the document's server, unless somebody says where all of them
-/// are.
+/// Converts an operation to a tool. It must be at the document's server, unless the operator names the URL of all operations.
 fn tool(args: &ImportArgs, document: &Document, found: &Found<'_>) -> Result<Tool, Unfit> {
     match document.other_server(found) {
         Some(server) if args.proxy_url.is_none() => Err(Unfit::Server(one_line(&server))),

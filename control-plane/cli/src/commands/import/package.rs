@@ -1,7 +1,7 @@
-//! What a stdio MCP server lists, run in the sandbox that calls will run it in.
+//! Lists of a stdio MCP server, run in the sandbox in which calls will run it.
 //!
-//! Owns: where its code lies, and what of its former specs stays: what they say of its process. Refuses a package without
-//! code: its command line comes from its own `manifest.json`, never from here.
+//! Owns: the location of its code, and the parts of its former specs that stay, which concern its process. Refuses a package
+//! without code: its command line comes only from its own `manifest.json`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,18 +20,18 @@ use crate::packaging::languages::Languages;
 use crate::packaging::local::Local;
 use crate::packaging::{MCP_STDIO, Unit, units};
 
-/// Of a primitive that is imported: it is where a package without a version of its own is installed.
+/// Version of an imported primitive, under which a package without a version of its own is installed.
 const VERSION: &str = "1.0.0";
-/// What a spec says of the process, which no server lists.
+/// Members of a spec about the process, which no server lists.
 const KEPT: [&str; 4] = ["resources", "pool", "minIsolation", "artifactSha256"];
 
-/// A package as it lies beside its specs.
+/// A package next to its specs.
 pub(super) struct Package<'a> {
     pub name: &'a str,
     pub sha256: String,
 }
 
-/// Runs the package for as long as it takes to list.
+/// Runs the package for as long as the listing takes.
 pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists, Package<'a>), Failure> {
     let target = McpStdio { package: name.to_owned(), ..McpStdio::default() };
     let (id, version) = stdio_package(&target, VERSION);
@@ -41,7 +41,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
         let message = format!("there is no {place}: put the code of {name} there, with its manifest.json");
         return Err(Failure::bad("--stdio", message));
     }
-    // Former specs may say what its process needs.
+    // Former specs may state requirements of its process.
     let sources = asp_registry::read_dir(&args.out).context("read what was imported before")?;
     let prefix = format!("{}/", args.server);
     let own: Vec<Source> = sources.into_iter().filter(|source| source.path.starts_with(&prefix)).collect();
@@ -59,7 +59,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
         folder: None,
     });
     unit.folder = Some(folder);
-    // It is looked at as it lies there, whatever was pinned of it.
+    // The package is listed as it is on disk, regardless of earlier pins.
     unit.pins.clear();
     let mut local = Local::start(&[unit], Languages::found().await).await?;
     let installed = local.installed.first().cloned().context("the package is not installed")?;
@@ -89,7 +89,7 @@ fn read(said: McpLists) -> anyhow::Result<Lists> {
 }
 
 impl Package<'_> {
-    /// What the former spec of a primitive says of its process; a package that was pinned is pinned as it is now.
+    /// Returns the members about the process in the primitive's former spec; a pinned package is pinned to its current digest.
     pub(super) fn kept(&self, args: &ImportArgs, id: &str) -> Map<String, Value> {
         let mut kept = former(&args.out.join(spec_path(&args.server, id)), "runtime");
         kept.retain(|key, _| KEPT.contains(&key.as_str()));
@@ -99,13 +99,13 @@ impl Package<'_> {
         kept
     }
 
-    /// The domains that its former spec lets the process reach.
+    /// Returns the domains that its former spec lets the process reach.
     pub(super) fn domains(args: &ImportArgs, id: &str) -> Option<Value> {
         former(&args.out.join(spec_path(&args.server, id)), "security").remove("allowedDomains")
     }
 }
 
-/// A member of a former spec, which an import wrote as JSON; none where there is no such file.
+/// Returns a member of a former spec, which an import wrote as JSON; empty if there is no such file.
 fn former(file: &Path, member: &str) -> Map<String, Value> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let spec: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Protocols over which an imported server is served.
+//! Protocols that an imported server is served over.
 //!
-//! Keeps true: a tool has one name over all of them; without `--protocols` a server and its tools keep theirs.
+//! Keeps true: a tool has the same name over all of them; without `--protocols` a server and its tools keep their current ones.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use crate::args::ImportArgs;
 
-/// The names of a tool in a spec.
+/// Names of a tool in a spec, by protocol.
 const MCP: &str = "/exposure/mcp/tool/name";
 const REST: &str = "/exposure/rest/operation/name";
 
-/// Gives the tools of the new specs their names over REST, if the server is to be served over it: `before` are its specs as
-/// they are.
+/// Gives the tools of the new specs their REST names, if the server is to be served over REST. `before` are the server's
+/// current specs.
 pub(super) fn expose<'a>(
     files: &mut BTreeMap<String, String>,
     args: &ImportArgs,
@@ -37,12 +37,12 @@ pub(super) fn expose<'a>(
     }
 }
 
-/// A spec; the server's file, which is YAML, is none.
+/// Parses a spec; the server's file, which is YAML, is not one.
 fn read(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// A `server.yaml` that names the chosen protocols, if any are chosen.
+/// Sets the chosen protocols in a `server.yaml`, if any are chosen.
 pub(super) fn listed(text: &str, args: &ImportArgs) -> String {
     if args.protocols.is_empty() {
         return text.to_owned();
@@ -51,7 +51,7 @@ pub(super) fn listed(text: &str, args: &ImportArgs) -> String {
     let mut lines = Vec::new();
     let mut is_replaced = false;
     for line in text.lines() {
-        // The rest of a list over several lines.
+        // The rest of a list that spans several lines.
         if is_replaced && line.starts_with([' ', '\t', '-', ']']) {
             continue;
         }

@@ -1,9 +1,8 @@
-//! Imported specs as they can be served.
+//! Imported specs in a form that can be served.
 //!
-//! Owns: the answer to each fault of a spec that somebody else's server made. A keyword of its schemas that the platform
-//! cannot assert is taken out, since the upstream judges its arguments itself; with any other fault the one primitive is
-//! left out. Keeps true: nothing is taken out or left out without a line that names it, and a schema never accepts less
-//! for what was taken out.
+//! Owns: the handling of each fault in a spec derived from a foreign server. A schema keyword that the platform cannot assert
+//! is removed, because the upstream checks its arguments itself; any other fault leaves out the one primitive. Keeps true:
+//! every removal is reported in a line, and no schema accepts less because of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,21 +11,21 @@ use serde_json::Value;
 
 use super::dialect::MAP;
 
-/// Each round takes something out of a spec or leaves one out.
+/// Maximum rounds; each removes something from a spec, or leaves a spec out.
 const MAX_ROUNDS: usize = 64;
 /// Keywords below which a looser schema makes the whole one stricter.
 const TURNING: [&str; 8] =
     ["not", "if", "then", "else", "oneOf", "contains", "prefixItems", "dependentSchemas"];
 
-/// The new specs as they can be served.
+/// New specs that can be served.
 pub(super) struct Selection {
     pub(super) files: BTreeMap<String, String>,
-    /// A line for each keyword that was taken out and each primitive that was left out.
+    /// A line for each removed keyword and each primitive that was left out.
     pub(super) lines: Vec<String>,
     pub(super) left_out: BTreeSet<String>,
 }
 
-/// Judges the specs beside the `others` that stay; `server` writes the server's file for what is left.
+/// Selects the specs that can be served together with the `others` that stay; `server` writes the server's file for these.
 pub(super) fn served(
     mut files: BTreeMap<String, String>,
     others: &[Source],
@@ -63,13 +62,13 @@ pub(super) fn served(
     Selection { files, lines, left_out }
 }
 
-/// The spec without the keywords that have faults; `None` where another part of it has one.
+/// Removes the keywords that have faults from the spec; `None` if another part of it has one.
 fn looser(text: &str, faults: &[&Fault], lines: &mut Vec<String>) -> Option<String> {
     let mut spec: Value = serde_json::from_str(text).ok()?;
     let mut said = Vec::new();
     for fault in faults {
         let place = keyword(fault)?;
-        // One that stood within another one is gone with it.
+        // A keyword inside a removed one is gone with it.
         if remove(&mut spec, &place) {
             said.push(format!(
                 "dropped: {place} of {}: {}; the upstream asserts it",
@@ -85,7 +84,7 @@ fn looser(text: &str, faults: &[&Fault], lines: &mut Vec<String>) -> Option<Stri
     serde_json::to_string_pretty(&spec).ok().map(|text| text + "\n")
 }
 
-/// The pointer to the keyword to take out: the one at fault, or the outermost that turns its meaning round.
+/// Returns the pointer to the keyword to remove: the faulty one, or the outermost one that inverts its meaning.
 fn keyword(fault: &Fault) -> Option<String> {
     let is_of_schema = matches!(
         fault.code,
@@ -113,7 +112,7 @@ fn keyword(fault: &Fault) -> Option<String> {
         if MAP.contains(&part) {
             let Some(name) = parts.next() else { break };
             place = format!("{place}/{name}");
-            // A pattern of property names is itself the keyword at fault.
+            // A faulty pattern of property names is the keyword itself.
             if part == "patternProperties" && parts.clone().next().is_none() {
                 found = Some(place.clone());
             }
@@ -126,7 +125,7 @@ fn keyword(fault: &Fault) -> Option<String> {
     found.filter(|found| found != &format!("{root}/type") && found != &format!("{root}/properties"))
 }
 
-/// Takes a member out, with what would refuse more without it.
+/// Removes a member, and the keywords that would accept less without it.
 fn remove(spec: &mut Value, pointer: &str) -> bool {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
     let name = name.replace("~1", "/").replace("~0", "~");
@@ -137,7 +136,7 @@ fn remove(spec: &mut Value, pointer: &str) -> bool {
         }
         members.shift_remove(&name).map(drop)
     });
-    // Properties or items that it evaluated are left over for these.
+    // Properties or items that the member evaluated would now count as unevaluated.
     let around = match parent.rsplit_once('/') {
         Some((around, "patternProperties")) => around,
         _ => parent,
@@ -168,7 +167,7 @@ fn id(spec: &str) -> String {
     spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// Its kind and the upstream's name of it.
+/// Returns a spec's kind and its name at the upstream.
 fn shown(spec: &str) -> String {
     let spec: Value = serde_json::from_str(spec).unwrap_or_default();
     let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str);

@@ -1,7 +1,7 @@
-//! What an upstream lists, as specs of our own format.
+//! Conversion of an upstream's lists to specs.
 //!
-//! A tool without hints is what MCP's defaults say (`ToolAnnotations`: destructive, not idempotent, in an open
-//! world): it needs approval or an explicit allow here until somebody who knows it writes otherwise.
+//! A tool without hints gets MCP's defaults (`ToolAnnotations`: destructive, not idempotent, open-world): it needs an
+//! approval or an explicit allow until someone who knows it changes the spec.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::args::ImportArgs;
 
 mod resource;
 
-/// Where what is imported runs.
+/// Location of the imported primitives.
 pub(super) enum Upstream<'a> {
     Url(&'a str),
     Package(Package<'a>),
@@ -79,21 +79,21 @@ struct Import<'a> {
     completions: bool,
     files: BTreeMap<String, String>,
     taken: BTreeSet<String>,
-    /// In list order.
+    /// Ids in list order.
     ids: Vec<String>,
-    /// The number of specs of each type.
+    /// Number of specs of each type.
     kinds: BTreeMap<String, usize>,
-    /// What a spec cannot say, a line each.
+    /// Losses: parts that a spec cannot express, one a line.
     dropped: Vec<String>,
-    /// Names that differ from the upstream's, a line each.
+    /// Names that differ from the upstream's, one a line.
     renamed: Vec<String>,
-    /// The exposed names that are taken.
+    /// Exposed names already in use.
     exposed: BTreeSet<String>,
 }
 
 impl Import<'_> {
-    /// The items without those that have no name, and those whose name one before them has: a call says the name alone, so
-    /// that it means one of them.
+    /// Returns the items without unnamed ones and those with the name of an earlier one: a call carries only the name, so it
+    /// means a single item.
     fn distinct<'i>(&mut self, items: &'i [Value], (kind, member): (&str, &str)) -> Vec<&'i Value> {
         let mut names = BTreeSet::new();
         let mut kept = Vec::new();
@@ -120,7 +120,7 @@ impl Import<'_> {
         let hint = |name: &str| tool.get("annotations").and_then(|hints| hints.get(name)?.as_bool());
         let mutation = match (hint("readOnlyHint"), hint("destructiveHint"), hint("idempotentHint")) {
             (Some(true), ..) => "read_only",
-            // The other two hints mean something only where the tool says that it destroys nothing.
+            // The other two hints are meaningful only if the tool declares that it is not destructive.
             (_, Some(false), Some(true)) => "idempotent",
             (_, Some(false), _) => "non_idempotent",
             _ => "destructive",
@@ -170,7 +170,7 @@ impl Import<'_> {
         self.add(spec, name, prompt);
     }
 
-    /// The upstream's name where clients can use it, else a plain one, with a line that says so.
+    /// Returns the upstream's name if clients can use it, else a plain name, which is reported.
     fn exposed_name(&mut self, name: &str, kind: &str, spec: &Map<String, Value>) -> String {
         if is_plain(name) {
             return name.to_owned();
@@ -187,7 +187,7 @@ impl Import<'_> {
         exposed
     }
 
-    /// The upstream is asked what there is for each of these arguments, where it offers that.
+    /// Forwards completion of each of these arguments to the upstream, if it offers that.
     fn complete(&self, schema: &mut Map<String, Value>, names: Vec<&str>) {
         if self.completions && !names.is_empty() {
             let all: Map<String, Value> =
@@ -220,7 +220,7 @@ impl Import<'_> {
         spec
     }
 
-    /// The icons that a spec may have; the others are told as dropped.
+    /// Returns the icons that a spec may have; others are reported as dropped.
     fn icons(&mut self, item: &Value, name: &str) -> Vec<Value> {
         let (icons, dropped) = icons::taken(item);
         if dropped > 0 {
@@ -229,7 +229,7 @@ impl Import<'_> {
         icons
     }
 
-    /// The members that a spec may have: the others are the protocol's, and were said by another server.
+    /// Returns the members that a spec may have; reserved ones belong to the protocol and are reported as dropped.
     fn free_meta(&mut self, meta: &Map<String, Value>, name: &str) -> Map<String, Value> {
         let (reserved, free): (Vec<_>, Vec<_>) =
             meta.clone().into_iter().partition(|(member, _)| is_reserved_meta(member));
@@ -282,7 +282,7 @@ impl Import<'_> {
     }
 }
 
-/// MCP 2025-11-25, section "Tool Names".
+/// Whether the name follows MCP 2025-11-25, section "Tool Names".
 fn is_plain(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     (1..=128).contains(&name.len()) && name.bytes().all(fits)
@@ -293,7 +293,7 @@ fn plain_names(items: &[Value]) -> BTreeSet<String> {
     names.filter(|name| is_plain(name)).map(str::to_owned).collect()
 }
 
-/// Text of a member, or nothing.
+/// Returns the text of a member, if it is text.
 fn text<'a>(item: &'a Value, name: &str) -> Option<&'a str> {
     item.get(name)?.as_str()
 }

@@ -1,4 +1,4 @@
-//! What an upstream MCP server lists, to a client that can do everything: some list less to others.
+//! Lists of an upstream MCP server, for a client with every capability: some servers list less to others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::http_client;
 use crate::settings::credentials;
 use crate::settings::source::ProcessEnvironment;
 
-/// The operator names the address, so it may be private.
+/// Lists the upstream. The operator named the address, so it may be private.
 pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, Failure> {
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
     let http = super::openapi::http(match credential {
@@ -39,7 +39,7 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
         greeted.map_err(|fault| anyhow::anyhow!("greet {url}: {fault}{}", remedy(&fault, credential)))?;
     let number = AtomicU64::new(2);
     let lists = listing::list(&client, &session, || number.fetch_add(1, Ordering::Relaxed)).await;
-    // The session is ended at its server before this process is gone.
+    // The session is ended at its server before this process exits.
     drop(session);
     client.tasks.drained().await;
     Ok(lists.with_context(|| format!("list what {url} has"))?)
@@ -64,7 +64,7 @@ fn remedy(fault: &Fault, credential: Option<&str>) -> &'static str {
     }
 }
 
-/// By what the operator's credential of this name proves a request to `url`.
+/// Returns the proof that the operator's credential of this name gives to requests to `url`.
 async fn proof(name: &str, url: &reqwest::Url) -> Result<Proof, Failure> {
     let named = credentials::named(&ProcessEnvironment).map_err(Failure::Configuration)?;
     let credentials = Credentials::new(named, Arc::new(Outbound::new().context("build the HTTP clients")?));

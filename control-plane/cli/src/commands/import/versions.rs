@@ -1,21 +1,21 @@
-//! The versions of imported specs.
+//! Versions of imported specs.
 //!
-//! Keeps true: a primitive keeps the version that it was imported with, or that somebody wrote since, until a change
-//! breaks its callers; then its major version is the next one.
+//! Keeps true: a primitive keeps the version it was imported with, or that someone has written since, until a change breaks
+//! its callers; then its major version is incremented.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use asp_registry::CompiledServer;
 use serde_json::Value;
 
-/// Gives the new specs the versions of the ones before.
+/// Gives the new specs the versions of the previous ones.
 pub(super) fn keep(files: &mut BTreeMap<String, String>, before: Option<&CompiledServer>) {
     for primitive in before.iter().flat_map(|server| &server.primitives) {
         write(files, &primitive.id, &primitive.version);
     }
 }
 
-/// Raises the major version of each primitive whose change breaks callers.
+/// Increments the major version of each primitive whose change breaks callers.
 pub(super) fn raise(files: &mut BTreeMap<String, String>, before: &CompiledServer, after: &CompiledServer) {
     let changes = asp_registry::compare(before, after);
     let broken: BTreeSet<&str> =

@@ -1,27 +1,27 @@
-//! An OpenAPI document in JSON or YAML: its server, its operations, and what its references stand for.
+//! An OpenAPI document in JSON or YAML: its server, its operations, and the targets of its references.
 //!
-//! Refuses: other formats and versions, references to elsewhere, and what refers to itself without end. Keeps true: no
-//! reference is followed further than 16 steps; operations are bounded.
+//! Refuses: other formats and versions, references to other documents, and endless references. Keeps true: a chain of
+//! references is followed for at most 16 steps; the number of operations is bounded.
 
 use serde_json::{Map, Value};
 
 mod parts;
 
-/// Most operations of a document.
+/// Maximum number of operations in a document.
 const MAX_OPERATIONS: usize = 5_000;
-/// Most keys, values and ends of lists in YAML: several times those of the largest public documents.
+/// Maximum number of keys, values and ends of lists in YAML: several times that of the largest public documents.
 const MAX_EVENTS: usize = 8_000_000;
-/// Maximum number of parts that are named because they are decoded otherwise than they are written, and the characters of each.
+/// Maximum number of reported parts whose decoded value differs from the text, and the maximum length of each in characters.
 const MAX_LOSSES: usize = 100;
 const MAX_PART: usize = 100;
-/// Most references that stand for one another in turn.
+/// Maximum length of a chain of references.
 const MAX_STEPS: usize = 16;
-/// Methods of tools (OpenAPI 3.1, Path Item Object).
+/// Methods that a tool can have (OpenAPI 3.1, Path Item Object).
 const METHODS: [&str; 6] = ["get", "put", "post", "delete", "patch", "head"];
-/// Members of a path that are no operations (OpenAPI 3.2, Path Item Object).
+/// Members of a path that are not operations (OpenAPI 3.2, Path Item Object).
 const SHARED: [&str; 6] = ["$ref", "summary", "description", "servers", "parameters", "additionalOperations"];
 
-/// Why a document is not read, or a part of it has no meaning here.
+/// A reason for which a document is not read, or a part of it cannot be interpreted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
     #[error("this is UTF-16; convert it to UTF-8 first, for example by `iconv -f UTF-16 -t UTF-8`")]
@@ -48,19 +48,19 @@ pub(super) struct Document {
     losses: Vec<String>,
 }
 
-/// An operation of a document.
+/// An operation in a document.
 pub(super) struct Found<'a> {
     pub(super) path: &'a str,
     pub(super) method: &'a str,
     pub(super) operation: &'a Map<String, Value>,
-    /// The parameters of all operations of the path.
+    /// Parameters of all operations of the path.
     pub(super) shared: Option<&'a Value>,
-    /// The servers of the operation, or those of its path.
+    /// Servers of the operation, or those of its path.
     servers: Option<&'a Value>,
 }
 
 impl<'a> Found<'a> {
-    /// The operation of a path; `None` for a value that is no object.
+    /// Reads an operation of a path; `None` if the value is not an object.
     fn of(
         (path, item): (&'a str, &'a Map<String, Value>),
         method: &'a str,
@@ -89,7 +89,7 @@ impl<'a> Found<'a> {
 impl Document {
     pub(super) fn parse(text: &[u8]) -> Result<Document, Fault> {
         let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
-        // Without a mark too: the first character of a document is of ASCII.
+        // Recognized without a byte order mark too: the first character of a document is ASCII.
         if let [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [0, _, ..] | [_, 0, ..] = text {
             return Err(Fault::Encoding);
         }
@@ -98,7 +98,7 @@ impl Document {
             Some(b'{' | b'[') => (json(text)?, std::str::from_utf8(text).map(losses).unwrap_or_default()),
             _ => {
                 let root = yaml(text)?;
-                // A number that was rounded has all the digits of a double.
+                // A rounded number has all the digits of a double.
                 let losses = losses(&root.to_string());
                 (root, losses)
             }
@@ -116,8 +116,8 @@ impl Document {
         Ok(Document { root, losses })
     }
 
-    /// The first parts of the document that are decoded otherwise than they are written, such as numbers that are rounded: as they
-    /// are written in JSON, as they are decoded in YAML.
+    /// Returns the first parts of the document whose decoded value differs from the text, such as rounded numbers: as written
+    /// in JSON, as decoded in YAML.
     pub(super) fn losses(&self) -> &[String] {
         &self.losses
     }
@@ -128,19 +128,19 @@ impl Document {
         schemes.and_then(Value::as_object).into_iter().flatten().any(|(_, scheme)| {
             let Ok(scheme) = self.resolved(scheme) else { return false };
             let said = |member: &str| scheme.get(member).and_then(Value::as_str).unwrap_or_default();
-            // Names of headers have no case (RFC 9110 section 5.1).
+            // Header names are case-insensitive (RFC 9110 section 5.1).
             let is_name =
                 said("name") == name || place == "header" && said("name").eq_ignore_ascii_case(name);
             said("type") == "apiKey" && said("in") == place && is_name
         })
     }
 
-    /// The URL of the document's first server; `None` for one that is relative.
+    /// Returns the URL of the document's first server; `None` if it is relative.
     pub(super) fn server(&self) -> Option<String> {
         first_url(self.root.get("servers")?)
     }
 
-    /// The server that an operation or its path names, where that is not the document's.
+    /// Returns the server that an operation or its path names, if it is not the document's.
     pub(super) fn other_server(&self, found: &Found<'_>) -> Option<String> {
         let servers = found.servers?;
         let url = first_url(servers);
@@ -151,29 +151,29 @@ impl Document {
         Some(url.or_else(written).unwrap_or_default())
     }
 
-    /// The security of operations that name none of their own.
+    /// Returns the security of operations that name none of their own.
     pub(super) fn security(&self) -> Option<&Value> {
         self.root.get("security")
     }
 
-    /// The paths without extensions, each with what its operations are in, or with what its reference lacks.
+    /// Returns the paths without extensions, each with its resolved item or the fault of its reference.
     fn paths(&self) -> impl Iterator<Item = (&str, Result<&Value, Fault>)> {
         let paths = self.root.get("paths").and_then(Value::as_object);
         let paths = paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-"));
         paths.map(move |(path, item)| (path.as_str(), self.resolved(item)))
     }
 
-    /// The paths whose operations are elsewhere.
+    /// Returns the paths whose operations are in another document.
     pub(super) fn unread(&self) -> impl Iterator<Item = (&str, Fault)> {
         self.paths().filter_map(|(path, item)| Some((path, item.err()?)))
     }
 
-    /// The paths whose operations are here.
+    /// Returns the paths whose operations are in this document.
     fn items(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
         self.paths().filter_map(|(path, item)| Some((path, item.ok()?.as_object()?)))
     }
 
-    /// Every operation, in the document's order.
+    /// Returns every operation, in the document's order.
     pub(super) fn operations(&self) -> Result<Vec<Found<'_>>, Fault> {
         let mut found = Vec::new();
         for (path, item) in self.items() {
@@ -189,7 +189,8 @@ impl Document {
         Ok(found)
     }
 
-    /// The operations of methods that no tool has, `additionalOperations` (OpenAPI 3.2) and unknown members of a path among them.
+    /// Returns the operations with methods that no tool can have, including `additionalOperations` (OpenAPI 3.2) and unknown
+    /// members of a path.
     pub(super) fn unserved(&self) -> Vec<Found<'_>> {
         let mut found = Vec::new();
         for (path, item) in self.items() {
@@ -204,7 +205,7 @@ impl Document {
         found
     }
 
-    /// What a value stands for, where it is a reference; else the value.
+    /// Follows references to the value itself; returns other values unchanged.
     pub(super) fn resolved<'a>(&'a self, mut value: &'a Value) -> Result<&'a Value, Fault> {
         for _ in 0..MAX_STEPS {
             let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok(value) };
@@ -213,13 +214,13 @@ impl Document {
         Err(Fault::Loop(value.get("$ref").and_then(Value::as_str).unwrap_or_default().to_owned()))
     }
 
-    /// Whether only the service writes this property: a part of a reference's target, or beside the reference (3.1).
+    /// Whether only the service writes this property, according to the reference's target or to the reference itself (3.1).
     pub(super) fn is_read_only(&self, property: &Value) -> bool {
         let says = |schema: &Value| schema.get("readOnly") == Some(&Value::Bool(true));
         says(property) || self.resolved(property).is_ok_and(says)
     }
 
-    /// What `#/…` names (RFC 6901, as a URI fragment).
+    /// Resolves `#/…` (RFC 6901, as a URI fragment).
     pub(super) fn find(&self, reference: &str) -> Result<&Value, Fault> {
         let unknown = || Fault::Reference(reference.to_owned());
         let pointer = reference.strip_prefix("#/").ok_or_else(unknown)?;
@@ -237,18 +238,18 @@ impl Document {
     }
 }
 
-/// Whether a member of a path is an operation of a method that no tool has, or none that is known.
+/// Whether a member of a path is an operation with a method that no tool can have, or with an unknown method.
 fn is_unserved(name: &str) -> bool {
     !METHODS.contains(&name) && !SHARED.contains(&name) && !name.starts_with("x-")
 }
 
-/// The first parts of a text in JSON that are decoded otherwise than they are written.
+/// Returns the first parts of a JSON text whose decoded value differs from the text.
 fn losses(text: &str) -> Vec<String> {
     let losses = asp_json::losses(text).into_iter().take(MAX_LOSSES);
     losses.map(|part| part.chars().take(MAX_PART).collect()).collect()
 }
 
-/// The first server's URL, its variables at their defaults; `None` for one that is relative.
+/// Returns the first server's URL with default values for its variables; `None` if it is relative.
 fn first_url(servers: &Value) -> Option<String> {
     let server = servers.get(0)?;
     let mut url = server.get("url")?.as_str()?.to_owned();
@@ -260,16 +261,16 @@ fn first_url(servers: &Value) -> Option<String> {
     is_whole.then(|| url.trim_end_matches('/').to_owned())
 }
 
-/// JSON, of which half a surrogate pair and a number beyond a double are decoded as losses.
+/// Parses JSON, accepting half a surrogate pair and numbers beyond a double, which are decoded with loss.
 fn json(text: &[u8]) -> Result<Value, Fault> {
     serde_json::from_slice(text).or_else(|error| match asp_json::Json::parse(text) {
         Ok(document) => Ok(document.view().clone()),
-        // It says where.
+        // This error names the place.
         Err(_) => Err(Fault::Json(error.to_string())),
     })
 }
 
-/// YAML 1.2 as OpenAPI documents have it; aliases and depth are bounded.
+/// Parses YAML 1.2 as used in OpenAPI documents; aliases and depth are bounded.
 fn yaml(text: &[u8]) -> Result<Value, Fault> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
@@ -285,7 +286,7 @@ fn yaml(text: &[u8]) -> Result<Value, Fault> {
     })
 }
 
-/// A part of a pointer, whose URI fragment is percent-decoded first (RFC 6901 section 6).
+/// Decodes a part of a pointer: first the percent-encoding of its URI fragment (RFC 6901 section 6), then `~1` and `~0`.
 fn part(written: &str) -> String {
     let plain = percent_encoding::percent_decode_str(written).decode_utf8_lossy();
     plain.replace("~1", "/").replace("~0", "~")

@@ -1,6 +1,6 @@
 //! The form that an operation takes as its body: its encoding, and the fields that are sent as text.
 //!
-//! Refuses: forms that cannot do without a file, and what is no object. Keeps true: a field that is left out is named; a
+//! Refuses: forms that require a file, and bodies that are not objects. Keeps true: a field that is left out is reported; a
 //! field is encoded as the document says (Encoding Object of OpenAPI 3.0 and 3.1), or not sent.
 
 use std::collections::BTreeSet;
@@ -12,23 +12,23 @@ use super::schema::Schemas;
 use super::unfit::Unfit;
 use super::values::{essence, is_object, is_scalar, one_line};
 
-/// Media types of forms and the words of specs for them; of two that an operation takes the first one is used.
+/// Media types of forms with their names in specs; if an operation takes both, the first is used.
 const FORMATS: [(&str, &str); 2] =
     [("application/x-www-form-urlencoded", "form"), ("multipart/form-data", "multipart")];
-/// Most schemas that are looked at for the fields of one form: many times those of the largest public ones.
+/// Maximum number of schemas searched for the fields of one form: many times that of the largest public ones.
 const MAX_STEPS: usize = 20_000;
-/// Deepest nesting of compositions in which fields are looked for, and of lists and choices in which a file is.
+/// Maximum nesting of compositions searched for fields, and of lists and choices searched for a file.
 const MAX_DEPTH: usize = 8;
 
-/// A form, as a spec has it.
+/// A form in terms of a spec.
 pub(super) struct Form<'a> {
-    /// The media type as the document writes it.
+    /// Media type as the document writes it.
     pub(super) kind: &'a str,
     pub(super) format: &'static str,
     pub(super) schema: Value,
-    /// The styles of fields, as `bodyStyles` has them.
+    /// Styles of fields, for `bodyStyles`.
     pub(super) styles: Map<String, Value>,
-    /// Fields that were left out.
+    /// Notes on fields that were left out.
     pub(super) notes: Vec<String>,
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Form<'a> {
 struct Field<'a> {
     name: &'a str,
     schema: &'a Value,
-    /// It belongs to one of several forms of which the caller chooses.
+    /// Whether it belongs to one of several forms among which the caller chooses.
     is_in_choice: bool,
 }
 
-/// Reads the first form that can be sent; `None` where `content` has none.
+/// Reads the first form that can be sent; `None` if `content` has none.
 pub(super) fn read<'a>(
     document: &'a Document,
     schemas: &mut Schemas<'a>,
@@ -110,28 +110,28 @@ impl<'a> Form<'a> {
         if is_deep {
             self.styles.insert(name.into(), "deepObject".into());
         } else if name.contains(['[', ']', '\\']) || name.contains("=?") || name.trim() != name {
-            // A gateway takes such a name for another field's, unless the spec lists it.
+            // A gateway would take such a name for part of another field, unless the spec lists it.
             self.styles.insert(name.into(), "form".into());
         }
     }
 }
 
-/// Looks at the schemas of one form.
+/// Search through the schemas of one form.
 struct Search<'a> {
     document: &'a Document,
-    /// The schemas that may still be looked at.
+    /// Number of schemas that may still be searched.
     steps: usize,
 }
 
 impl<'a> Search<'a> {
-    /// Takes schemas from those that are left; false where there are fewer.
+    /// Deducts schemas from the remaining ones; false if there are fewer.
     fn step(&mut self, schemas: usize) -> bool {
         let left = self.steps.checked_sub(schemas);
         self.steps = left.unwrap_or(0);
         left.is_some()
     }
 
-    /// Adds the fields of a schema and of the schemas that it is composed of.
+    /// Adds the fields of a schema and of the schemas it is composed of.
     fn fields(
         &mut self,
         (written, is_in_choice): (&'a Value, bool),
@@ -156,7 +156,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Returns the reason for which a field cannot be sent as the document says.
+    /// Returns why a field cannot be sent as the document describes it.
     fn misfit(&mut self, field: &Field<'a>, encoding: Option<&Value>) -> Option<&'static str> {
         if self.is_file(field.schema, 0) {
             return Some("is a file");
@@ -181,7 +181,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Whether its value is bytes: `format: binary` of 3.0, `contentMediaType` of 3.1.
+    /// Whether the value is binary: `format: binary` in 3.0, `contentMediaType` in 3.1.
     fn is_file(&mut self, written: &'a Value, depth: usize) -> bool {
         let Ok(schema) = self.document.resolved(written) else { return false };
         let text = |member: &str| schema.get(member).and_then(Value::as_str);
@@ -209,7 +209,7 @@ fn parts(schema: &Value) -> impl Iterator<Item = &Value> {
     schema.get("allOf").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// Takes a property out of a schema and of those that it is composed of.
+/// Removes a property from a schema and from those it is composed of.
 fn remove(schema: &mut Value, name: &str) {
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         properties.shift_remove(name);

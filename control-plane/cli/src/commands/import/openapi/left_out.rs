@@ -1,38 +1,38 @@
 //! Parts of a document that are left out: whole operations, and members of those that become tools.
 //!
-//! Keeps true: each one is in the report; what is printed says the same of many operations in one line.
+//! Keeps true: every part is in the report; the printed output groups operations with the same reason in one line.
 
 use crate::print;
 
-/// Operations that are named in a printed line; of more it says how many.
+/// Maximum number of operations named in a printed line; further ones are counted.
 const NAMED: usize = 3;
 
-/// The parts that were left out, in the document's order.
+/// Parts that were left out, in the document's order.
 #[derive(Default)]
 pub(super) struct LeftOut {
-    /// Reasons, and the operations as `method /path`.
+    /// Reasons, each with the operations as `method /path`.
     operations: Vec<(String, Vec<String>)>,
-    /// Members, and the names of the tools.
+    /// Members, each with the names of the tools.
     parts: Vec<(String, Vec<String>)>,
 }
 
 impl LeftOut {
-    /// Adds an operation that is no tool.
+    /// Adds an operation that does not become a tool.
     pub(super) fn operation(&mut self, place: &str, why: &str) {
         add(&mut self.operations, why, place);
     }
 
-    /// Adds a part of a tool that means nothing here.
+    /// Adds a part of a tool that has no meaning here.
     pub(super) fn part(&mut self, tool: &str, what: &str) {
         add(&mut self.parts, what, tool);
     }
 
-    /// The number of operations that are no tools.
+    /// Returns the number of operations that do not become tools.
     pub(super) fn operations(&self) -> usize {
         self.operations.iter().map(|(_, places)| places.len()).sum()
     }
 
-    /// Everything, a line each.
+    /// Returns everything, one a line.
     pub(super) fn lines(&self) -> String {
         let operations = self
             .operations

@@ -1,7 +1,7 @@
-//! One operation as a tool: its arguments, and the one HTTP request that they become.
+//! An operation as a tool: its arguments, and the HTTP request that they become.
 //!
-//! Refuses: what one request of JSON or of a form cannot carry (files, lists of lists in a query) where the operation needs
-//! it; what is optional is left out and told. Keeps true: a credential is never an argument; each argument has one place.
+//! Refuses: required parts that a JSON or form request cannot carry (files, lists of lists in a query); optional ones are
+//! left out and reported. Keeps true: a credential is never an argument; each argument has one place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use super::values::{cut, describe, essence, is_json, one_line};
 mod parameters;
 mod unread;
 
-/// Longest name of a tool in bytes.
+/// Maximum length of a tool's name in bytes.
 const MAX_NAME: usize = 100;
 
-/// Maximum number of media types that a request names; an operation with more is asked for what there is.
+/// Maximum number of media types that a request accepts by name; with more, the request accepts anything.
 const MAX_KINDS: usize = 8;
 
 /// A tool, and the request of a call.
@@ -31,21 +31,21 @@ pub(super) struct Tool {
     pub(super) mutation: &'static str,
     pub(super) input: Value,
     pub(super) method: String,
-    /// Templates over the arguments, as `proxy.http` has them.
+    /// Templates over the arguments, as in `proxy.http`.
     pub(super) path: String,
     pub(super) query: Map<String, Value>,
     pub(super) headers: Map<String, Value>,
     pub(super) body: Option<Value>,
-    /// The encoding of the body, JSON where nothing is said.
+    /// Encoding of the body; `None` means JSON.
     pub(super) body_format: Option<&'static str>,
     pub(super) body_styles: Map<String, Value>,
-    /// What was left out.
+    /// Notes on parts that were left out.
     pub(super) notes: Vec<String>,
 }
 
-/// What the operation becomes.
+/// Converts an operation to a tool.
 pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit> {
-    // A document chooses no host (OpenAPI 3.1, Paths Object: a path begins with a slash).
+    // A document must not choose the host (OpenAPI 3.1, Paths Object: a path begins with a slash).
     if !found.path.starts_with('/') {
         return Err(Unfit::NoPath);
     }
@@ -95,7 +95,8 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
     Ok(building.done())
 }
 
-/// By the semantics of methods (RFC 9110 section 9.2); what deletes needs an approval or an explicit allow.
+/// Returns the mutation by the semantics of the method (RFC 9110 section 9.2); a call that deletes needs an approval or an
+/// explicit allow.
 fn mutation(method: &str) -> &'static str {
     match method {
         "get" | "head" => "read_only",
@@ -109,7 +110,7 @@ struct Building<'a> {
     document: &'a Document,
     schemas: Schemas<'a>,
     names: BTreeSet<String>,
-    /// Templates of arguments by the places of the path.
+    /// Templates of arguments by path placeholder.
     places: BTreeMap<String, String>,
     properties: Map<String, Value>,
     required: Vec<Value>,
@@ -117,7 +118,7 @@ struct Building<'a> {
 }
 
 impl<'a> Building<'a> {
-    /// A free name for an argument, of what templates allow (RFC 6570 section 2.3).
+    /// Returns an unused argument name with only the characters that templates allow (RFC 6570 section 2.3).
     fn argument(&mut self, name: &str) -> String {
         let plain: String = name
             .chars()
@@ -147,7 +148,7 @@ impl<'a> Building<'a> {
             Some(schema) => self.schemas.take(schema)?,
             None => json!({}),
         };
-        // A property of a tool is an object (MCP up to 2025-11-25).
+        // A tool's property must be an object (MCP up to 2025-11-25).
         let schema = if schema.is_object() { schema } else { json!({}) };
         let kind = kind.trim();
         if !kind.eq_ignore_ascii_case("application/json") && !kind.contains(['*', '{', '}']) {
@@ -157,7 +158,7 @@ impl<'a> Building<'a> {
         Ok(())
     }
 
-    /// A body of no media type, without which an operation is served unless it needs one.
+    /// Handles a body without a media type: an operation that does not require it is served without it.
     fn no_body(&mut self, body: &Value) -> Result<(), Unfit> {
         if is_required(body) {
             return Err(Unfit::Body(String::new()));
@@ -166,7 +167,7 @@ impl<'a> Building<'a> {
         Ok(())
     }
 
-    /// The body of an operation that takes no JSON.
+    /// Adds the body of an operation that does not take JSON.
     fn form(&mut self, body: &Value, content: &'a Map<String, Value>) -> Result<(), Unfit> {
         if content.values().all(|media| self.is_empty(media)) {
             return Ok(());
@@ -196,8 +197,8 @@ impl<'a> Building<'a> {
         }
     }
 
-    /// Names the media types of the successful answers where plain JSON is none of them: some services have those for
-    /// requests alone that name them.
+    /// Accepts the media types of the successful responses by name if plain JSON is not among them: some services return
+    /// these only if the request names them.
     fn accept(&mut self, found: &Found<'a>) {
         let document = self.document;
         let responses = found.operation.get("responses").and_then(Value::as_object);
@@ -222,13 +223,13 @@ impl<'a> Building<'a> {
         self.tool.headers.insert("accept".into(), format!("{}, */*;q=0.5", kinds.join(", ")).into());
     }
 
-    /// Whether a body is bytes, which some documents have under `*/*`.
+    /// Whether a body is binary, which some documents describe under `*/*`.
     fn is_bytes(&self, media: &Value) -> bool {
         let schema = media.get("schema").and_then(|schema| self.document.resolved(schema).ok());
         schema.and_then(|schema| schema.get("format")).is_some_and(|format| format == "binary")
     }
 
-    /// Whether a form has no fields, as some documents describe a request without a body.
+    /// Whether a form has no fields, which is how some documents describe a request without a body.
     fn is_empty(&self, media: &Value) -> bool {
         let Some(schema) = media.get("schema").and_then(|schema| self.document.resolved(schema).ok()) else {
             return false;

@@ -1,9 +1,9 @@
-//! A schema of an OpenAPI document as JSON Schema 2020-12 that stands by itself.
+//! A schema of an OpenAPI document as self-contained JSON Schema 2020-12.
 //!
 //! Owns: the dialects of 3.0 (`nullable`, boolean `exclusiveMinimum`) and of 3.1. Keeps true: references are replaced by
-//! what they stand for; one that leads back to itself, and what lies beyond the bounds, accepts anything, since the
-//! service judges it itself; nothing but what clients need to write arguments is taken over, and no schema accepts less
-//! for what is not.
+//! their targets; a recursive reference and whatever exceeds the limits accepts anything, since the service validates
+//! arguments itself; only what clients need to write arguments is kept, and no schema accepts less because of what is left
+//! out.
 
 use serde_json::{Map, Value, json};
 
@@ -14,13 +14,13 @@ mod enumeration;
 
 use changes::{Change, Changes};
 
-/// Deepest nesting that is taken over.
+/// Maximum nesting.
 const MAX_DEPTH: usize = 24;
-/// Most schemas within one operation.
+/// Maximum number of schemas in one operation.
 const MAX_NODES: usize = 2_000;
-/// Most bytes of texts, names and values within one operation.
+/// Maximum bytes of texts, names and values in one operation.
 const MAX_BYTES: usize = 200 << 10;
-/// Taken over as they are.
+/// Keywords kept unchanged.
 const PLAIN: [&str; 13] = [
     "title",
     "description",
@@ -36,17 +36,17 @@ const PLAIN: [&str; 13] = [
     "uniqueItems",
     "required",
 ];
-/// Formats that mean something to whoever writes an argument. Not `time`: a gateway asserts that of RFC 3339, with an offset, and
-/// frameworks mean one without (`TimeOnly`, `LocalTime`).
+/// Formats that help to write an argument. `time` is excluded: a gateway asserts RFC 3339's form, which has an offset, but
+/// frameworks mean a time without one (`TimeOnly`, `LocalTime`).
 const FORMATS: [&str; 5] = ["date-time", "date", "email", "uri", "uuid"];
 
-/// Takes schemas over, for one operation.
+/// Translates schemas for one operation.
 pub(super) struct Schemas<'a> {
     document: &'a Document,
     nodes: usize,
-    /// The bytes that may still be taken over.
+    /// Remaining bytes.
     left: usize,
-    /// The references that lead to where we are.
+    /// References that are being resolved.
     within: Vec<&'a str>,
     changes: Changes,
 }
@@ -56,12 +56,12 @@ impl<'a> Schemas<'a> {
         Schemas { document, nodes: 0, left: MAX_BYTES, within: Vec::new(), changes: Changes::default() }
     }
 
-    /// `schema` by itself.
+    /// Translates `schema`.
     pub(super) fn take(&mut self, schema: &'a Value) -> Result<Value, Fault> {
         self.schema(schema, 0)
     }
 
-    /// The differences between what was taken over and the document, a line each.
+    /// Returns the differences between the translations and the document, one a line.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let is_cut = self.left == 0 || self.nodes > MAX_NODES;
         let cut = "its schemas are too large to be taken over whole; what lies beyond accepts anything";
@@ -77,7 +77,7 @@ impl<'a> Schemas<'a> {
             return Ok(json!({}));
         }
         let Value::Object(members) = schema else {
-            // 3.1: `true` and `false`.
+            // In 3.1: `true` and `false`.
             if schema.is_boolean() {
                 return Ok(schema.clone());
             }
@@ -98,8 +98,8 @@ impl<'a> Schemas<'a> {
         taken.map(|taken| self.with_siblings(taken, members))
     }
 
-    /// A schema that was referred to, with what stands beside the reference: its words (3.1), and `nullable`, which 3.0
-    /// ignores and frameworks write all the same.
+    /// Adds the siblings of a reference to its target: the texts (3.1), and `nullable`, which 3.0 ignores but frameworks
+    /// write anyway.
     fn with_siblings(&mut self, mut taken: Value, siblings: &Map<String, Value>) -> Value {
         if is_nullable(siblings) {
             taken = or_null(taken);
@@ -140,13 +140,13 @@ impl<'a> Schemas<'a> {
             if let Some(Value::Array(choices)) = members.get(name).filter(|choices| **choices != json!([])) {
                 let choices: Result<Vec<Value>, Fault> =
                     choices.iter().map(|choice| self.schema(choice, depth + 1)).collect();
-                // What tells the choices apart may be what is not taken over: several of them may fit.
+                // The keywords that distinguish the choices may have been left out, so several choices may match.
                 let name = if name == "oneOf" { self.any_of(&taken) } else { name };
                 taken.entry(name).or_insert(Value::Array(choices?));
             }
         }
         self.changes.add_left_out(members, &taken);
-        // Without a type of its own, `nullable` is of what the schema chooses from.
+        // Without a type of its own, `nullable` applies to the choices.
         let chooses = ["enum", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
         if chooses && is_nullable(members) && !members.contains_key("type") {
             return Ok(or_null(Value::Object(taken)));
@@ -154,7 +154,7 @@ impl<'a> Schemas<'a> {
         Ok(Value::Object(taken))
     }
 
-    /// Takes the properties over, and returns whether nothing that an object may have is left out.
+    /// Translates the properties, and returns whether none that an object may have is left out.
     fn properties(
         &mut self,
         members: &'a Map<String, Value>,
@@ -169,7 +169,7 @@ impl<'a> Schemas<'a> {
                 has_all = false;
                 break;
             }
-            // What only the service writes is no argument.
+            // A property that only the service writes is not an argument.
             if self.document.is_read_only(property) {
                 self.changes.add(Change::ReadOnly);
             } else {
@@ -185,14 +185,14 @@ impl<'a> Schemas<'a> {
         Ok(has_all)
     }
 
-    /// The keyword that `oneOf` is taken as; a schema that has that one loses its `oneOf`.
+    /// Returns the keyword that replaces `oneOf`; a schema that already has it loses its `oneOf`.
     fn any_of(&mut self, taken: &Map<String, Value>) -> &'static str {
         let is_lost = taken.contains_key("anyOf");
         self.changes.add(if is_lost { Change::Keyword("oneOf") } else { Change::Choice });
         "anyOf"
     }
 
-    /// Takes over the schemas of what others do not name, unless some of the others are left out.
+    /// Translates the schemas of properties without a name, unless a named one is left out.
     fn rest(
         &mut self,
         members: &'a Map<String, Value>,
@@ -203,7 +203,7 @@ impl<'a> Schemas<'a> {
             taken.insert("items".into(), self.schema(items, depth + 1)?);
         }
         let Some(values) = members.get("additionalProperties").filter(|_| has_all) else { return Ok(()) };
-        // springdoc describes a `Map<String, Object>` so, of which the values are of any type.
+        // springdoc describes `Map<String, Object>` this way, whose values have any type.
         let values = if *values == json!({"type": "object"}) {
             self.changes.add(Change::Values);
             json!({})
@@ -219,7 +219,8 @@ fn or_null(schema: Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
 }
 
-/// Takes a value's bytes from what is left; false, with nothing left, where it is larger. Stops as soon as that is clear.
+/// Deducts a value's bytes from the remaining ones; false, with nothing remaining, if it is larger. Stops as soon as that is
+/// clear.
 pub(super) fn spend(value: &Value, left: &mut usize) -> bool {
     match value {
         Value::String(text) => take(text.len() + 2, left),
@@ -241,7 +242,7 @@ fn is_nullable(members: &Map<String, Value>) -> bool {
     members.get("nullable") == Some(&Value::Bool(true))
 }
 
-/// `type`, and `nullable` of 3.0.
+/// Translates `type`, and `nullable` of 3.0.
 fn kind(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
     let known = |name: &Value| {
         matches!(
@@ -257,7 +258,7 @@ fn kind(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
     kinds.retain(known);
     if is_nullable(members) && !kinds.contains(&json!("null")) {
         kinds.push("null".into());
-        // An enumeration would refuse it all the same.
+        // The enumeration would otherwise reject null.
         if let Some(Value::Array(values)) = members.get("enum")
             && !values.contains(&Value::Null)
         {
@@ -272,7 +273,7 @@ fn kind(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
     }
 }
 
-/// In 3.0 a bound is exclusive by a word beside it (JSON Schema draft 4), later it is a bound of its own.
+/// Translates bounds: in 3.0 a separate flag makes a bound exclusive (JSON Schema draft 4), later there is a separate keyword.
 fn bounds(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
     for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         match members.get(exclusive) {
@@ -287,7 +288,7 @@ fn bounds(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
     }
 }
 
-/// Only what is there can be required.
+/// Drops requirements for properties that were left out.
 fn required(taken: &mut Map<String, Value>, kept: &Map<String, Value>) {
     let Some(Value::Array(names)) = taken.get_mut("required") else {
         taken.remove("required");

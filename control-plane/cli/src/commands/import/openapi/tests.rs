@@ -1,4 +1,4 @@
-//! What a document becomes, and what none becomes.
+//! Documents and the specs they become, and documents that are rejected.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn what_is_no_document_of_version_3_is_refused() {
             "{fault:?}"
         );
     }
-    // Each level of it stands for ten of the one before.
+    // Each level stands for ten of the previous one.
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {
         let before = level - 1;
@@ -112,7 +112,7 @@ fn a_key_of_the_documents_security_is_no_argument_and_a_form_without_fields_is_n
     assert!(invites.notes.iter().any(|note| note.contains("looks like a credential")), "{:?}", invites.notes);
     assert_eq!((boards.body, json!(boards.query)), (None, json!({})));
     assert!(boards.notes.iter().any(|note| note.contains("a key of the document")), "{:?}", boards.notes);
-    // By its name alone it may be what the operation is about, such as the key of a cache.
+    // Judged by its name alone, it may be what the operation is about, such as the key of a cache.
     let open = document(paths, json!({}));
     let refused = tool(&open, &open.operations().unwrap()[0]).unwrap_err();
     assert_eq!(
@@ -255,7 +255,7 @@ fn an_operation_at_another_server_is_left_out_where_nobody_says_where_all_of_the
     assert_eq!(ids(args(Some("https://gate.example"))).len(), 4);
 }
 
-/// A document's author would choose the host.
+/// The document's author would choose the host.
 #[test]
 fn a_path_that_would_be_a_part_of_the_hosts_name_is_left_out() {
     for path in [".evil.test/x", "-admin.internal/x", ":8443/x", "@evil.test/x", "x", ""] {
@@ -415,11 +415,11 @@ fn answers_of_other_media_types_than_json_are_asked_for_by_name() {
     }
 }
 
-/// The same value, by reference from many operations.
+/// The same value, referred to by many operations.
 #[test]
 fn operations_beyond_the_bytes_of_one_import_are_left_out_and_counted() {
     const OPERATIONS: usize = 60;
-    // A few bytes each here, and a line each in a spec.
+    // A few bytes each here, but a line each in a spec.
     let schemas = json!({"schemas": {"Large": {"enum": vec![""; 100_000]}}});
     let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Large"}}}});
     let paths: serde_json::Map<String, Value> =

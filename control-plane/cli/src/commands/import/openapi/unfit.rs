@@ -1,11 +1,11 @@
-//! The reasons for which an operation is no tool.
+//! Reasons for which an operation does not become a tool.
 
 use super::document::Fault;
 
-/// Most parameters of one operation.
+/// Maximum number of parameters of one operation.
 pub(super) const MAX_PARAMETERS: usize = 200;
 
-/// A reason for which an operation is no tool.
+/// A reason for which an operation does not become a tool.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unfit {
     #[error(transparent)]

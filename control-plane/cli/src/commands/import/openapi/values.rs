@@ -1,13 +1,13 @@
-//! Values as one request carries them: kinds of media, scalars, lists and texts.
+//! Values as one request carries them: media types, scalars, lists and texts.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-/// Longest summary in bytes.
+/// Maximum length of a summary in bytes.
 const MAX_SUMMARY: usize = 4 * 1024;
 
-/// `application/json`, and whatever says `+json` or stands for any type, whatever its case and parameters.
+/// Whether it is `application/json`, or any type with `+json`, or stands for any type, regardless of case and parameters.
 pub(super) fn is_json(kind: &str) -> bool {
     let kind = essence(kind);
     kind == "application/json"
@@ -17,24 +17,24 @@ pub(super) fn is_json(kind: &str) -> bool {
         || kind == "application/*"
 }
 
-/// A media type without its parameters, in lower case.
+/// Returns a media type without its parameters, in lower case.
 pub(super) fn essence(kind: &str) -> String {
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// A kind of values, as a parameter or a field of a form is written.
+/// A kind of values, by how a parameter or a form field is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// One text.
+    /// A single text.
     Scalar,
     /// A list of texts.
     List,
     Object,
-    /// Lists of lists and of objects, and what the schema does not say.
+    /// Lists of lists and of objects, and anything that the schema does not specify.
     Other,
 }
 
-/// The kinds of a schema's values; null is none, since it leaves a parameter out.
+/// Returns the kinds of a schema's values; null does not count, since a null parameter is omitted.
 pub(super) fn kinds(schema: &Value) -> BTreeSet<Kind> {
     let list = |word: &str| schema.get(word).and_then(Value::as_array);
     if let Some(choices) = list("anyOf").or_else(|| list("oneOf")) {
@@ -43,7 +43,7 @@ pub(super) fn kinds(schema: &Value) -> BTreeSet<Kind> {
     match (schema.get("type"), list("allOf"), list("enum")) {
         (Some(Value::Array(names)), ..) => names.iter().filter_map(|name| kind(name, schema)).collect(),
         (Some(name), ..) => kind(name, schema).into_iter().collect(),
-        // Those that say nothing of a type have words for the others.
+        // Parts that do not name a type only have keywords for the others.
         (None, Some(parts), _) => {
             let mut parts = parts.iter().map(kinds);
             parts.find(|part| !part.contains(&Kind::Other)).unwrap_or_else(|| BTreeSet::from([Kind::Other]))
@@ -56,7 +56,7 @@ pub(super) fn kinds(schema: &Value) -> BTreeSet<Kind> {
     }
 }
 
-/// The kind of the values of a type's name; `None` for null.
+/// Returns the kind of values of the named type; `None` for null.
 fn kind(name: &Value, schema: &Value) -> Option<Kind> {
     Some(match name.as_str() {
         Some("string" | "number" | "integer" | "boolean") => Kind::Scalar,
@@ -70,12 +70,12 @@ fn kind(name: &Value, schema: &Value) -> Option<Kind> {
     })
 }
 
-/// Whether its values are written as one text.
+/// Whether the schema's values are written as a single text.
 pub(super) fn is_scalar(schema: &Value) -> bool {
     kinds(schema) == BTreeSet::from([Kind::Scalar])
 }
 
-/// Whether its values are objects.
+/// Whether the schema's values are objects.
 pub(super) fn is_object(schema: &Value) -> bool {
     match schema.get("type") {
         Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
@@ -84,13 +84,13 @@ pub(super) fn is_object(schema: &Value) -> bool {
     }
 }
 
-/// Text without line ends and other controls.
+/// Replaces line breaks and other control characters with spaces.
 pub(super) fn one_line(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     plain.trim().to_owned()
 }
 
-/// Puts a description before the one that a schema has.
+/// Puts a description before the schema's own.
 pub(super) fn describe(schema: &mut Value, description: Option<&Value>) {
     let (Some(Value::String(text)), Value::Object(members)) = (description, schema) else { return };
     let own = members.get("description").and_then(Value::as_str).map(str::trim);

@@ -1,6 +1,6 @@
 //! Resources and resource templates of an upstream as specs.
 //!
-//! Keeps true: lists show the upstream's own name and title; what a spec has no place for is told.
+//! Keeps true: lists show the upstream's own name and title; whatever a spec cannot express is reported.
 
 use asp_registry::is_resource_name;
 use asp_registry::uri_template::UriTemplate;
@@ -30,8 +30,8 @@ impl Import<'_> {
         self.add(spec, uri, resource);
     }
 
-    /// Has lists show the upstream's own name. A resource whose name a spec cannot hold is shown by its id, with a line that
-    /// says so.
+    /// Makes lists show the upstream's own name. A resource whose name a spec cannot hold is listed under its id, which is
+    /// reported.
     fn show_name(&mut self, resource: &Value, (kind, uri): (&str, &str), spec: &mut Map<String, Value>) {
         match text(resource, "name") {
             Some(name) if is_resource_name(name) => {
@@ -46,7 +46,7 @@ impl Import<'_> {
         }
     }
 
-    /// For whom a resource is and how much it matters; what else is said of it is told as dropped.
+    /// Returns the audience and priority of a resource; other annotations are reported as dropped.
     fn hints(&mut self, resource: &Value, uri: &str) -> Map<String, Value> {
         let mut hints = Map::new();
         let said = resource.get("annotations").and_then(Value::as_object);

@@ -1,19 +1,19 @@
 //! The parts of a document that belong to no tool, for the report.
 //!
-//! Keeps true: each part has a place to look for it; extensions (`x-`) are no part of what a document describes.
+//! Keeps true: each part is reported with its place; extensions (`x-`) do not count.
 
 use serde_json::{Map, Value};
 
 use super::super::values::one_line;
 use super::{Document, METHODS, is_unserved};
 
-/// Members of a document that become a part of tools, or have a note of their own.
+/// Members of a document that become part of tools, or have a note of their own.
 const USED: [&str; 6] = ["components", "openapi", "paths", "security", "servers", "webhooks"];
-/// Place of what is of the whole document.
+/// Place of parts that concern the whole document.
 const WHOLE: &str = "the document";
 
 impl Document {
-    /// The parts that belong to no tool: the place of each, and a note on it.
+    /// Returns the parts that belong to no tool: the place of each, and a note on it.
     pub(in super::super) fn parts(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for (path, item) in self.paths() {
@@ -32,7 +32,7 @@ impl Document {
         found
     }
 
-    /// The parts of a document's servers that are left out where tools are at the first one.
+    /// Returns the parts of the document's servers that are left out when tools use the first one.
     pub(in super::super) fn server_parts(&self) -> Vec<(String, String)> {
         let servers =
             self.root.get("servers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Document {
         found
     }
 
-    /// Adds what of a path is no operation and no part of one.
+    /// Adds the parts of a path that are neither an operation nor part of one.
     fn add_path(&self, path: &str, item: &Value, found: &mut Vec<(String, String)>) {
         let place = one_line(path);
         let Value::Object(item) = item else {
@@ -75,7 +75,7 @@ impl Document {
     }
 }
 
-/// Whether a member of a path is where an operation is expected.
+/// Whether a member of a path should hold an operation.
 fn is_operation(name: &str) -> bool {
     METHODS.contains(&name) || is_unserved(name)
 }

@@ -1,4 +1,4 @@
-//! Forms of documents, and what they become.
+//! Forms of documents, and the arguments that they become.
 
 use asp_registry::Source;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn of(content: Value) -> Result<Tool, Unfit> {
     only(json!({"parameters": [id()], "requestBody": {"required": true, "content": content}}))
 }
 
-/// A form with these properties, all but `name` optional.
+/// Builds a form with these properties, all but `name` optional.
 fn multipart(properties: Value) -> Result<Tool, Unfit> {
     of(json!({MULTIPART: {"schema": {"type": "object", "required": ["name"], "properties": properties}}}))
 }
@@ -111,7 +111,7 @@ fn parts_of_a_composed_form_are_looked_at() {
     assert_eq!(composed.input["properties"]["body"]["allOf"][0]["properties"], json!({}));
     let chosen = of(json!({MULTIPART: {"schema": {"oneOf": [file, name]}}})).unwrap_err();
     assert_eq!(chosen, Unfit::Field { name: "file".into(), why: "is a file" });
-    // Each of its parts is itself.
+    // Each of its parts is the schema itself.
     let tree = json!({"properties": {"a": {"type": "string"}}, "allOf": [
         {"$ref": "#/components/schemas/Tree"}, {"$ref": "#/components/schemas/Tree"}]});
     let body = json!({"content": {MULTIPART: {"schema": {"$ref": "#/components/schemas/Tree"}}}});

@@ -1,6 +1,6 @@
 //! The parameters of an operation as arguments of its tool.
 //!
-//! Refuses: credentials, cookies, and what is written in a way that a spec's templates do not have, where it is required.
+//! Refuses: credentials, cookies, and required parameters whose serialization a spec's templates cannot express.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::Building;
 
 mod path;
 
-/// Names of parameters that carry credentials: letters alone, in lower case.
+/// Names of parameters that carry credentials: letters only, in lower case.
 const SECRETS: [&str; 21] = [
     "apikey",
     "accesstoken",
@@ -37,9 +37,9 @@ const SECRETS: [&str; 21] = [
     "pwd",
     "passphrase",
 ];
-/// Secrets by their whole name only: other words end in them (`shopping`, `monkey`).
+/// Names of secrets that must match as a whole, because other words end in them (`shopping`, `monkey`).
 const WHOLE: [&str; 8] = ["key", "session", "sid", "sig", "otp", "pin", "pwd", "signature"];
-/// Words before `token` that name a place in a list (page tokens of public APIs), no credential.
+/// Words before `token` that name a position in a list (page tokens of public APIs) rather than a credential.
 const PLACES: [&str; 12] = [
     "page",
     "next",
@@ -54,27 +54,27 @@ const PLACES: [&str; 12] = [
     "start",
     "starting",
 ];
-/// Headers that belong to the request itself, beside those that specs may not set.
+/// Headers that belong to the request itself, in addition to those that specs may not set.
 const FRAMING: [&str; 2] = ["accept", "content-type"];
 
-/// The way in which a parameter's value is written.
+/// Serialization of a parameter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
-    /// One text, or a list with commas.
+    /// A single text, or a list separated by commas.
     Plain,
     /// A list that repeats the parameter, or an object in brackets.
     Exploded,
-    /// A list that repeats the parameter with brackets after its name.
+    /// A list that repeats the parameter, with brackets after its name.
     Bracketed,
-    /// An object of which each member is a parameter.
+    /// An object each of whose members is a parameter.
     Members,
 }
 
-/// A parameter, or a member of one that is written in the same way.
+/// A parameter, or a member of one that is serialized in the same way.
 struct Parameter<'p> {
     name: &'p str,
     place: &'p str,
-    /// The style, the words and the media type.
+    /// The parameter object with style, description and media type.
     written: &'p Value,
     schema: Value,
     is_required: bool,
@@ -106,7 +106,8 @@ impl<'a> Building<'a> {
         Ok(())
     }
 
-    /// The schema of an argument. A value that is written as JSON is a text, since the request has it as it is.
+    /// Returns the schema of an argument. A value serialized as JSON is a text argument, because the request carries it
+    /// unchanged.
     fn schema_of(&mut self, written: &'a Value, place: &str) -> Result<Value, Fault> {
         if let Some(media) = json_media(written, place) {
             self.unread_of("parameters", media);
@@ -123,7 +124,7 @@ impl<'a> Building<'a> {
         let Parameter { name, place, .. } = parameter;
         let lower = name.to_ascii_lowercase();
         let is_key = matches!(place, "query" | "header") && self.document.is_key(name, place);
-        // In a header such a name is nothing that the operation is about.
+        // In a header, such a name cannot be what the operation is about.
         let credential = match place {
             _ if is_key => Some("is a key of the document's security"),
             "header" if is_secret(&lower) => Some("looks like a credential"),
@@ -173,7 +174,7 @@ impl<'a> Building<'a> {
         self.tool.notes.push(note);
     }
 
-    /// Whether another parameter is written under this one's name.
+    /// Whether another parameter is already written under this one's name.
     fn is_taken(&self, name: &str, place: &str, shape: Shape) -> bool {
         match place {
             "query" => self.tool.query.contains_key(&query_name(name, shape)),
@@ -182,8 +183,8 @@ impl<'a> Building<'a> {
         }
     }
 
-    /// Adds the members of an object, each as a parameter. An object without members writes nothing, so that one whose
-    /// members have no names is not needed.
+    /// Adds the members of an object, each as a parameter. An object without members writes nothing, so an object whose
+    /// members have no names is not required.
     fn members(&mut self, parameter: &Parameter<'_>) -> Result<(), Unfit> {
         if properties(&parameter.schema).next().is_none() {
             let name = one_line(parameter.name);
@@ -235,7 +236,7 @@ impl<'a> Building<'a> {
     }
 }
 
-/// The text before a value in a path (RFC 6570 sections 3.2.5 and 3.2.7).
+/// Returns the text before a value in a path (RFC 6570 sections 3.2.5 and 3.2.7).
 fn prefix(name: &str, written: &Value) -> String {
     match written.get("style").and_then(Value::as_str) {
         Some("label") => ".".to_owned(),
@@ -244,7 +245,7 @@ fn prefix(name: &str, written: &Value) -> String {
     }
 }
 
-/// The name under which a parameter is written in a query.
+/// Returns the name under which a parameter is written in a query.
 fn query_name(name: &str, shape: Shape) -> String {
     let brackets = if shape == Shape::Bracketed { "[]" } else { "" };
     format!("{name}{brackets}")
@@ -254,13 +255,13 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The media type object of a parameter of a query that is written as JSON: the one entry of its `content`.
+/// Returns the media type object of a query parameter that is serialized as JSON: the only entry of its `content`.
 fn json_media<'v>(written: &'v Value, place: &str) -> Option<&'v Value> {
     let (kind, media) = written.get("content")?.as_object()?.iter().next()?;
     (place == "query" && is_json(kind) && !kind.contains('*')).then_some(media)
 }
 
-/// Returns how a value is written in its place, or why that is not served (OpenAPI 3.1, Parameter Object).
+/// Returns how a value is serialized, or why that is not supported (OpenAPI 3.1, Parameter Object).
 fn shape(parameter: &Parameter<'_>) -> Result<Shape, &'static str> {
     let Parameter { place, written, schema, .. } = parameter;
     if written.get("content").is_some() && json_media(written, place).is_none() {

@@ -1,6 +1,6 @@
-//! The members of an operation that mean nothing to its tool, for the report.
+//! The members of an operation that have no meaning for its tool, for the report.
 //!
-//! Keeps true: each is named once, also where many parameters have it. Extensions (`x-`) are no part of what a document describes.
+//! Keeps true: each is named once, even if many parameters have it. Extensions (`x-`) do not count.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::super::document::Found;
 use super::super::values::one_line;
 use super::Building;
 
-/// Members of an operation that become a part of its tool, choose it, or have a note of their own.
+/// Members of an operation that become part of its tool, determine whether it is one, or have a note of their own.
 const USED: [&str; 10] = [
     "callbacks",
     "description",
@@ -21,7 +21,7 @@ const USED: [&str; 10] = [
     "summary",
     "tags",
 ];
-/// Members of a parameter or of a body that no tool has.
+/// Members of a parameter or body that no tool has.
 const UNREAD: [&str; 5] = ["allowEmptyValue", "allowReserved", "deprecated", "example", "examples"];
 
 impl<'a> Building<'a> {
@@ -32,7 +32,7 @@ impl<'a> Building<'a> {
         }
     }
 
-    /// Names what of the operation means nothing here.
+    /// Notes the members of the operation that have no meaning here.
     pub(super) fn unread(&mut self, found: &Found<'a>) {
         if is_there(found.operation.get("security").or(self.document.security())) {
             self.note("its security is left out: the operator names a credential (`--credential`)".into());
@@ -60,14 +60,14 @@ impl<'a> Building<'a> {
         }
     }
 
-    /// Names the members of a `part` of the operation that no tool has.
+    /// Notes the members of a `part` of the operation that no tool has.
     pub(super) fn unread_of(&mut self, part: &str, written: &Value) {
         for member in UNREAD.into_iter().filter(|member| is_there(written.get(*member))) {
             self.note(format!("`{member}` of its {part} is left out"));
         }
     }
 
-    /// Names the media types of a body in which it is not sent.
+    /// Notes the media types of a body that are not used.
     pub(super) fn unread_kinds(&mut self, content: &Map<String, Value>, sent: &str) {
         let others = content.keys().filter(|kind| *kind != sent).map(|kind| one_line(kind));
         let others = others.collect::<Vec<_>>().join(", ");
@@ -77,7 +77,7 @@ impl<'a> Building<'a> {
     }
 }
 
-/// Whether a member says something.
+/// Whether a member has content.
 fn is_there(value: Option<&Value>) -> bool {
     let nothing = [Value::Null, false.into(), "".into(), json!([]), json!({})];
     value.is_some_and(|value| !nothing.contains(value))

@@ -1,14 +1,14 @@
-//! The differences between the schemas of a document and those of a tool, for the report.
+//! Differences between the schemas of a document and those of a tool, for the report.
 //!
-//! Keeps true: each keyword that is not taken over is named once for a tool; a document cannot make the list longer than that of
-//! the known keywords.
+//! Keeps true: each keyword that is left out is named once per tool; a document cannot make the list longer than that of the
+//! known keywords.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// Keywords that are named where they are left out (JSON Schema draft 4 to 2020-12; OpenAPI 3.2, Schema Object).
+/// Keywords that are reported if they are left out (JSON Schema draft 4 to 2020-12; OpenAPI 3.2, Schema Object).
 const KEYWORDS: [&str; 40] = [
     "$dynamicRef",
     "additionalItems",
@@ -51,7 +51,7 @@ const KEYWORDS: [&str; 40] = [
     "unevaluatedProperties",
     "xml",
 ];
-/// Keywords that are written in another way, mean nothing for arguments, or only hold what references stand for.
+/// Keywords that are converted, mean nothing for arguments, or only hold the targets of references.
 const REWRITTEN: [&str; 23] = [
     "$anchor",
     "$comment",
@@ -77,15 +77,15 @@ const REWRITTEN: [&str; 23] = [
     "title",
     "writeOnly",
 ];
-/// Members beside a reference that are taken over or mean nothing for arguments.
+/// Members next to a reference that are kept or mean nothing for arguments.
 const BESIDE: [&str; 7] = ["$comment", "$ref", "description", "nullable", "readOnly", "title", "writeOnly"];
 
-/// A difference between a schema of the document and the one of the tool.
+/// A difference between a schema in the document and the tool's schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Change {
     /// An `enum` contradicted its `type`.
     Enumeration,
-    /// The values of a map were described as objects of no members.
+    /// The values of a map were described as objects without members.
     Values,
     /// A property that only the service writes.
     ReadOnly,
@@ -101,9 +101,9 @@ pub(super) enum Change {
     Recursion,
     /// A schema that is neither an object nor a boolean.
     Malformed,
-    /// A property that is required and not described beside it.
+    /// A property that is required but not described.
     Required,
-    /// A schema below the deepest level that is taken over.
+    /// A schema below the maximum depth.
     Depth,
 }
 
@@ -134,7 +134,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// The changes to the schemas of one operation.
+/// Changes to the schemas of one operation.
 #[derive(Default)]
 pub(super) struct Changes(BTreeSet<Change>);
 
@@ -143,7 +143,7 @@ impl Changes {
         self.0.insert(change);
     }
 
-    /// Adds the members of a schema that are not taken over. Extensions (`x-`) mean nothing to a schema.
+    /// Adds the members of a schema that are left out. Extensions (`x-`) mean nothing to a schema.
     pub(super) fn add_left_out(&mut self, written: &Map<String, Value>, taken: &Map<String, Value>) {
         let is_left_out =
             |name: &str| !taken.contains_key(name) && !REWRITTEN.contains(&name) && !name.starts_with("x-");
@@ -153,14 +153,14 @@ impl Changes {
         }
     }
 
-    /// Adds the members beside a reference that are not taken over.
+    /// Adds the members next to a reference that are left out.
     pub(super) fn add_beside(&mut self, written: &Map<String, Value>) {
         if written.keys().any(|name| !BESIDE.contains(&name.as_str()) && !name.starts_with("x-")) {
             self.add(Change::Beside);
         }
     }
 
-    /// The changes, a line each.
+    /// Returns the changes, one a line.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(Change::to_string)
     }

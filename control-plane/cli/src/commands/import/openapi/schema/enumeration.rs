@@ -1,11 +1,12 @@
-//! Enumerations whose values are not of the type that their schema declares.
+//! Enumerations whose values do not have the type that their schema declares.
 //!
-//! Keeps true: a schema accepts what its author listed, where a document says so in a way that would refuse every value.
+//! Keeps true: a schema accepts what its author listed, even if the document, taken literally, would reject every value.
 
 use serde_json::{Map, Value};
 
-/// Mends an `enum` of which no value is of the declared `type`: its values become those of the type. If one cannot, the schema
-/// accepts the values as they are written, and a list or an object any of its type. Returns whether it did.
+/// Fixes an `enum` of which no value has the declared `type`, by converting its values to the type. If a value cannot be
+/// converted, the schema accepts the values as written and, for lists and objects, any value of the type. Returns whether it
+/// was fixed.
 pub(super) fn mend(taken: &mut Map<String, Value>) -> bool {
     let kinds: Vec<&str> = match taken.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -39,7 +40,7 @@ fn is_of(value: &Value, kind: &str) -> bool {
     }
 }
 
-/// The value that a value of another type stands for: `"1"` for the integer 1, and YAML's `1` or `true` for their texts.
+/// Converts a value of another type: `"1"` to the integer 1, and YAML's `1` or `true` to text.
 fn converted(value: &Value, kind: &str) -> Option<Value> {
     let converted = match (kind, value) {
         (_, Value::Null) => return Some(Value::Null),

@@ -1,4 +1,4 @@
-//! Schemas of documents, and what is taken over of them.
+//! Schemas of documents, and their translation.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn a_schema_that_doubles_at_each_step_stays_small() {
     assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
 }
 
-/// One large value, by reference from many places of an operation.
+/// A large value that many places in an operation refer to.
 #[test]
 fn a_value_that_is_repeated_stays_within_the_budget_of_an_operation() {
     let large: Vec<String> = (0..20_000).map(|n| format!("value number {n}")).collect();
@@ -44,7 +44,7 @@ fn a_value_that_is_repeated_stays_within_the_budget_of_an_operation() {
     }
 }
 
-/// The service tells what is wrong with them.
+/// The service reports violations itself.
 #[test]
 fn what_is_not_taken_over_makes_no_schema_accept_less() {
     let text = json!({"type": "string"});
@@ -70,14 +70,14 @@ fn what_is_not_taken_over_makes_no_schema_accept_less() {
     assert_eq!(tool.input["properties"]["body"], json!({"properties": {"a": {}}}));
 }
 
-/// The notes of an operation whose body is `schema`, and what it becomes.
+/// Returns the notes on an operation whose body is `schema`, and the resulting schema.
 fn noted(schema: &Value) -> (Vec<String>, Value) {
     let body = json!({"content": {"application/json": {"schema": schema}}});
     let mut tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
     (tool.notes, tool.input["properties"]["body"].take())
 }
 
-/// springdoc writes a `Map<String, Object>` so, whose values may be texts and lists.
+/// springdoc describes `Map<String, Object>` this way, whose values may also be texts and lists.
 #[test]
 fn values_of_a_map_that_are_described_as_objects_of_no_members_may_be_anything() {
     let any = json!({"type": "object", "additionalProperties": {"type": "object"}});

@@ -1,6 +1,6 @@
-//! The path of an operation: the arguments of its places, and the query that some documents write in it.
+//! The path of an operation: the arguments of its placeholders, and the query that some documents write in it.
 //!
-//! Refuses: credentials. Keeps true: a parameter that is described and written in the path as well is one argument.
+//! Refuses: credentials. Keeps true: a parameter that is both described and written in the path is one argument.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::super::Building;
 use super::{Shape, is_secret, query_name};
 
 impl Building<'_> {
-    /// Adds what a path holds beyond its described parameters, and writes the arguments into it. `is_parameter` knows the names of
-    /// the described parameters of the query.
+    /// Adds what a path contains in addition to its described parameters, and inserts the arguments into it. `is_parameter`
+    /// knows the names of the described query parameters.
     pub(super) fn path(&mut self, written: &str, is_parameter: impl Fn(&str) -> bool) {
         let path = match written.split_once('?') {
             None => written.to_owned(),
@@ -29,8 +29,8 @@ impl Building<'_> {
         self.tool.path = filled(&path, &self.places);
     }
 
-    /// Whether a pair of the path's query stays in the path: it is no parameter of the query, which would be written twice, and
-    /// holds no credential.
+    /// Whether a pair in the path's query stays in the path: it must not be a described query parameter, which would be
+    /// written twice, nor hold a credential.
     fn is_of_path(&mut self, pair: &str, is_parameter: &impl Fn(&str) -> bool) -> bool {
         let Some((name, value)) = pair.split_once('=') else { return true };
         let name = percent_decode_str(name).decode_utf8_lossy();
@@ -41,7 +41,7 @@ impl Building<'_> {
             if is_parameter(&name) || self.tool.query.contains_key(&*name) {
                 return false;
             }
-            // The document describes the place by its own name: one argument is sent under both.
+            // The document describes the placeholder by its own name: one argument is sent under both names.
             if let Some(template) = self.query_template(place) {
                 self.tool.query.insert(name.into_owned(), template);
                 return false;
@@ -55,7 +55,7 @@ impl Building<'_> {
         true
     }
 
-    /// The template of a described parameter of the query.
+    /// Returns the template of a described query parameter.
     fn query_template(&self, name: &str) -> Option<Value> {
         let names = [Shape::Plain, Shape::Bracketed].map(|shape| query_name(name, shape));
         names.iter().find_map(|name| self.tool.query.get(name)).cloned()
@@ -65,7 +65,7 @@ impl Building<'_> {
         is_secret(&name.to_ascii_lowercase()) || self.document.is_key(name, "query")
     }
 
-    /// Adds an argument for each place of the path that the document does not describe, as those of some frameworks leave out.
+    /// Adds an argument for each placeholder that the document does not describe, which some frameworks omit.
     fn undescribed(&mut self, path: &str) {
         for place in places(path) {
             if self.places.contains_key(place) {
@@ -81,12 +81,12 @@ impl Building<'_> {
     }
 }
 
-/// The names of the places of a text.
+/// Returns the names of the placeholders in a text.
 fn places(text: &str) -> impl Iterator<Item = &str> {
     text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
 }
 
-/// Writes arguments into the places of a path: all at once, because an argument may have the name of another place.
+/// Inserts arguments into the placeholders of a path: all at once, because an argument may be named like another placeholder.
 fn filled(path: &str, places: &BTreeMap<String, String>) -> String {
     let mut parts = path.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();

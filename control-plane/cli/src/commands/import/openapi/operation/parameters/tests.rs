@@ -49,7 +49,7 @@ fn a_list_in_brackets_does_not_replace_a_parameter_of_that_name() {
     }
 }
 
-/// Spring has pages and filters so (OpenAPI 3.1, Parameter Object: style `form`, exploded).
+/// Spring describes pages and filters this way (OpenAPI 3.1, Parameter Object: style `form`, exploded).
 #[test]
 fn each_member_of_an_object_in_a_query_is_a_parameter() {
     let text = json!({"type": "string"});
@@ -81,7 +81,7 @@ fn each_member_of_an_object_in_a_query_is_a_parameter() {
     );
 }
 
-/// Documents of some frameworks leave it out.
+/// Documents of some frameworks omit the description.
 #[test]
 fn a_place_of_the_path_that_is_not_described_takes_a_text() {
     let other = json!({"name": "id", "in": "query", "schema": {"type": "integer"}});
@@ -95,7 +95,7 @@ fn a_place_of_the_path_that_is_not_described_takes_a_text() {
     );
 }
 
-/// Public documents write parameters of a query in the path as well.
+/// Some public documents also write query parameters in the path.
 #[test]
 fn a_parameter_in_the_query_of_a_path_is_one_argument() {
     let query = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
