@@ -309,7 +309,7 @@ pub struct ImportArgs {
     /// URL that the specs name (an upstream entry of the operator) [default: the URL of the upstream or of the document]
     #[arg(long, value_name = "URL", conflicts_with = "stdio")]
     pub proxy_url: Option<String>,
-    /// https URL below which the upstream's tools may send a user (elicitation mode `url`); repeat for more
+    /// Prefix (https URL) of pages to which the upstream's tools may send a user (elicitation mode `url`); repeat for more
     #[arg(long = "page", value_name = "URL", requires = "mcp")]
     pub pages: Vec<String>,
     /// Operator's credential (ASP_CREDENTIALS) used to list the upstream, which the specs then name

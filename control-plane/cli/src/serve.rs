@@ -92,7 +92,7 @@ struct Process {
     runtime: Option<Arc<LocalRuntime>>,
     /// Languages that the runtime cannot run, each with the variable that is missing.
     absent: Vec<(&'static str, String)>,
-    /// Receiver of the lines that plugins log during calls, besides their callers.
+    /// Receiver of the lines that plugins log during calls, in addition to their callers.
     plugin_logs: Option<LogListener>,
     tasks: TaskTracker,
     /// Cancelled first: no new work is accepted, listeners drain.

@@ -1,5 +1,5 @@
-//! The binary itself: exit codes, output, and a whole start and stop on ports of the system's choice. More than 500 lines,
-//! because each file of tests links the whole program once more.
+//! The binary itself: exit codes, output, and a whole start and stop on free ports. More than 500 lines, because each test
+//! file links the whole program again.
 
 // A helper of a test fails like the test itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -133,7 +133,7 @@ fn in_the_folder_of_one_server_a_command_names_the_directory_above_it() {
 #[test]
 fn without_a_server_a_command_says_one_line_with_the_way_out() {
     let state = tempfile::tempdir().unwrap();
-    // Bound and let go: nothing listens there.
+    // Bound and released, so that nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}");
     let output =
@@ -154,7 +154,7 @@ fn the_usage_of_token_says_when_an_org_is_needed() {
 fn development_mode_behind_a_public_name_is_warned_of() {
     let state = tempfile::tempdir().unwrap();
     let warned = |url: &str| {
-        // A directory that is not there ends the start after the settings.
+        // A missing directory ends the start after the settings were read.
         let output = run(asp(state.path())
             .args(["serve", "--dev", "--primitives", "/nonexistent"])
             .env("ASP_PUBLIC_URL", url));
@@ -189,7 +189,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // Err: it has ended already.
+        // Err: it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -315,7 +315,7 @@ async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
     assert_eq!(admin(&["diff"]).status.code(), Some(0), "now it is what is stored");
 }
 
-/// A control plane, and an admin of the platform who gives it commands.
+/// A control plane, and a platform admin who runs commands against it.
 struct Admin {
     state: tempfile::TempDir,
     serving: Serving,
@@ -473,7 +473,7 @@ async fn a_server_goes_back_to_an_earlier_version_by_commands() {
     }
 }
 
-/// Every file and directory below, the directory itself included, with its mode.
+/// Returns every file and directory below `directory`, and the directory itself, with its mode.
 fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
     let mut found = vec![(directory.to_owned(), mode(directory))];
@@ -492,7 +492,7 @@ fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {
 async fn what_a_process_of_an_ordinary_umask_keeps_is_its_owners_alone() {
     let parent = tempfile::tempdir().unwrap();
     let state = parent.path().join("state");
-    // As an operator may have made it, with a key of an earlier version's or a copy's mode.
+    // As an operator may have created it, with a key whose mode is that of an earlier version or a copy.
     std::fs::create_dir(&state).unwrap();
     std::fs::write(state.join("seal-key"), [7; 32]).unwrap();
     for (path, mode) in [(state.clone(), 0o755), (state.join("seal-key"), 0o644)] {

@@ -1,4 +1,4 @@
-//! `asp upgrade check` against a running control plane, and a write that minds what was written since it was read.
+//! `asp upgrade check` against a running control plane, and a write that is rejected if the resource changed since it was read.
 
 // A helper of a test fails like the test itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -24,7 +24,7 @@ fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A control plane with the samples, and an admin of the platform.
+/// A control plane with the samples, and a platform admin.
 struct Running {
     state: tempfile::TempDir,
     child: Child,
@@ -61,7 +61,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Err: it has ended already.
+        // Err: it has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -104,7 +104,7 @@ fn a_check_prints_what_is_missing_stores_offers_and_then_finds_nothing() {
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stdout));
 }
 
-/// Answers two requests of a command, and returns them.
+/// Answers two requests of a command and returns them.
 fn api(listener: &TcpListener, etag: &str) -> Vec<String> {
     let mut requests = Vec::new();
     for _ in 0..2 {

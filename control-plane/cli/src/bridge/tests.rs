@@ -1,4 +1,4 @@
-//! What becomes of messages where the server fails.
+//! Messages when the server fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,13 +7,13 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// What came: the method of HTTP or of the message, and the session it came in.
+/// Requests received: the method of HTTP or of the message, and the session.
 type Seen = Arc<Mutex<Vec<(String, String)>>>;
 
-/// Status, session and body of an answer to a method in a session.
+/// Returns status, session and body of the response to a method in a session.
 type Says = dyn Fn(&str, &str) -> (u16, Option<String>, String) + Send + Sync;
 
-/// A server at a free port.
+/// Starts a server on a free port.
 async fn server(says: Arc<Says>) -> (Place, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/demo/mcp", listener.local_addr().unwrap()).parse().unwrap();
@@ -27,7 +27,7 @@ async fn server(says: Arc<Says>) -> (Place, Seen) {
     (Place { url, credential: Credential::None }, seen)
 }
 
-/// One request of a connection, which it then closes.
+/// Answers one request of a connection, then closes it.
 async fn one(mut stream: TcpStream, says: Arc<Says>, seen: Seen) {
     let mut request = Vec::new();
     let (head, body) = loop {
@@ -53,7 +53,7 @@ async fn one(mut stream: TcpStream, says: Arc<Says>, seen: Seen) {
     let (status, opened, body) = says(&method, &session);
     let body = body.replace("ID", &message.get("id").cloned().unwrap_or_default().to_string());
     let opened = opened.map(|session| format!("{SESSION_ID}: {session}\r\n")).unwrap_or_default();
-    // A stream has no length: it ends with its connection.
+    // A stream has no length: it ends when the connection closes.
     let (kind, length) = match body.starts_with("id: ") {
         true => ("text/event-stream", String::new()),
         false => ("application/json", format!("content-length: {}\r\n", body.len())),
@@ -157,7 +157,7 @@ async fn what_is_no_message_and_what_has_no_id_is_an_answer_to_its_request() {
     }
 }
 
-/// A server whose call's stream breaks off; what it says to who comes back after an event.
+/// Starts a server whose call stream breaks; `back` answers a client that resumes after an event.
 async fn breaking(back: fn(&str) -> (u16, String)) -> (Arc<Bridge>, mpsc::Receiver<String>, Seen) {
     let (place, seen) = server(Arc::new(move |method, _| match method {
         "initialize" => (200, Some("s".to_owned()), RESULT.to_owned()),
@@ -190,7 +190,7 @@ async fn a_stream_that_breaks_off_is_gone_on_with_after_the_last_event_that_came
     .await;
     assert_eq!(answer(&mut answers).await, json!({"n": 1}));
     assert_eq!(answer(&mut answers).await, json!({"n": 2}));
-    // What never comes is not waited for without end.
+    // Resumptions without progress are bounded.
     let last = answer(&mut answers).await;
     assert_eq!((&last["id"], &last["error"]["data"]["reason"]), (&json!(2), &json!("outcome_unknown")));
     let gets = seen.lock().iter().filter(|(method, _)| method == "GET e3").count();
@@ -218,7 +218,7 @@ async fn each_refused_call_has_its_id_and_no_page_of_a_proxy_is_a_message() {
         let (bridge, mut answers) = bridge(place);
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});
         let call = request(7, "tools/call", json!({"name": "t", "arguments": {}, "_meta": meta}));
-        // Some clients begin with a byte order mark.
+        // Some clients start with a byte order mark.
         take(&bridge, format!("\u{feff}{call}")).await;
         let answer = answer(&mut answers).await;
         assert_eq!(answer["id"], 7, "{answer}");

@@ -32,7 +32,7 @@ pub fn goals() -> Vec<String> {
     goals
 }
 
-/// Returns the POM files on disk that the one in `folder` inherits from; none if there is no project.
+/// Returns the POM files on disk that the one in `folder` inherits from, or none without a project.
 pub fn parents(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let mut next = if is_maven(folder) { parent(&folder.join(POM)) } else { None };

@@ -30,7 +30,7 @@ const MOST_SPOOL: u64 = 1 << 36;
 pub enum Database {
     Sqlite(PathBuf),
     Memory,
-    /// For several machines; also stores the ledger, records and audit of calls.
+    /// PostgreSQL for several machines; also stores the ledger, records and audit of calls.
     Postgres(Server),
 }
 

@@ -1,4 +1,4 @@
-//! Bad configuration is reported whole; good configuration means what it says.
+//! Faulty configuration is reported as a whole; valid configuration is read as written.
 
 mod operator_lists;
 
@@ -170,7 +170,7 @@ fn nothing_is_in_clear_beyond_loopback_unless_a_mesh_encrypts() {
     environment.extend([(ENV_ADMIN_TLS_KEY, "key.pem"), (ENV_GATEWAY_MTLS_PORT, "8443")]);
     let settings = Settings::read(&args, &environment).unwrap();
     assert!(settings.proved_alone() && settings.admin_tls.is_some());
-    // A gateway alone is held to it too.
+    // It applies to a process with only the gateway role too.
     let alone = ServeArgs { roles: Some("gateway".into()), ..args.clone() };
     environment.insert(ENV_XDS_URL, "https://asp-control:18000");
     assert!(Settings::read(&alone, &environment).unwrap().proved_alone());
@@ -317,7 +317,7 @@ fn runtimes_are_given_by_language() {
         "python=http://127.0.0.1:1",
         "=unix:/a",
         "python=unix:/a,node+python=unix:/a",
-        // Needs the certificates.
+        // Requires the certificates.
         "python=https://runtime:1",
     ] {
         assert!(read(bad).is_err(), "{bad}");

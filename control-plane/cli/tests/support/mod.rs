@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A hang guard, far above what any step takes.
+/// Timeout that catches a hang, far above the duration of any step.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
-/// The binary with a state directory, ports of the system's choice, and nothing of this process's environment.
+/// Returns the binary with a state directory, free ports, and none of this process's environment.
 pub(crate) fn asp(state: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asp"));
     command.env_clear().env("ASP_STATE_DIR", state);
@@ -17,12 +17,12 @@ pub(crate) fn asp(state: &Path) -> Command {
     command
 }
 
-/// The samples of the repository.
+/// Returns the samples of the repository.
 pub(crate) fn primitives() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives")
 }
 
-/// Output as text.
+/// Returns output as text.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }

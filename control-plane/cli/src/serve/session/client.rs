@@ -2,7 +2,7 @@
 //! servers through the gateway's port, like every other client.
 //!
 //! Keeps true: the client is served from the first load on, and messages it sent before wait; if it cannot be served, the
-//! process ends, which its user notices, whereas waiting until the specs are mended would look like a hanging server.
+//! process ends, which its user notices, whereas waiting for corrected specs would look like a hanging server.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -81,7 +81,7 @@ pub(super) async fn load(served: &Served, directory: &Path, made: &mut Made) -> 
     finish(served, catalog::bundles(&sources, found), staging, asked).await
 }
 
-/// A directory whose files have no fault except `faults`, which new schemas of its code may mend.
+/// A directory whose files have no faults except `faults`, which new schemas of its code may fix.
 struct Read {
     sources: Vec<Source>,
     found: Catalog,

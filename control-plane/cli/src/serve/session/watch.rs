@@ -37,8 +37,8 @@ type Mark = (u64, u64, i64, i64);
 #[derive(Default, PartialEq)]
 struct Look {
     marks: BTreeMap<PathBuf, Mark>,
-    /// Files that builds took from elsewhere. They are known only after a build, so a new one is no change; a missing one may
-    /// just no longer be needed.
+    /// Files that builds took from elsewhere. They are known only after a build, so a new one does not count as a change; a
+    /// missing one may just no longer be needed.
     outside: BTreeMap<PathBuf, Mark>,
     /// Whether a limit was reached.
     is_cut: bool,

@@ -1,4 +1,4 @@
-//! Operator lists name the primitives they serve (I-12).
+//! Operator lists name the primitives they apply to (I-12).
 
 use super::*;
 use crate::settings::source::Coverage;
@@ -20,7 +20,7 @@ fn a_list_without_for_is_refused_with_the_lines_to_paste_and_serves_all_in_devel
     let line = "ASP_UPSTREAMS='crm=http://10.0.0.5:8080/v1;for=SERVER/PRIMITIVE,erp=http://10.0.0.6;for=erp/* ops/find'";
     assert!(faults[0].to_string().contains(line), "{faults:?}");
 
-    // Completed, the line is one that a start takes.
+    // Completed, the suggested line is accepted by a start.
     let pasted =
         line.trim_start_matches("ASP_UPSTREAMS=").trim_matches('\'').replace("SERVER/PRIMITIVE", "crm/*");
     let settings = upstreams(&pasted, &ServeArgs::default()).unwrap();
@@ -70,7 +70,7 @@ fn bad_entries_are_refused_in_development_too() {
     assert!(upstreams("crm=http://h/a;for=a/*,crm=http://h/b;for=b/*", &ServeArgs::default()).is_ok());
 }
 
-/// The setting of developers who start `asp dev` over an imported server.
+/// The setting of developers who run `asp dev` with an imported server.
 #[test]
 fn asp_dev_takes_an_upstream_without_for() {
     let environment = BTreeMap::from([(ENV_UPSTREAMS, "case=http://127.0.0.1:3001")]);

@@ -93,9 +93,9 @@ pub(super) enum Change {
     Choice,
     /// A keyword that is left out.
     Keyword(&'static str),
-    /// A member that is no keyword.
+    /// A member that is not a known keyword.
     Unknown,
-    /// A member beside a reference.
+    /// A member next to a reference.
     Beside,
     /// A reference that leads back to itself.
     Recursion,
