@@ -23,10 +23,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use connection::Connection;
-pub(crate) use connection::{Credential, Place, below};
-use legacy::Legacy;
+pub(crate) use connection::{Credential, ServerEndpoint, below};
+use legacy::LegacyEra;
 use lines::{Line, MAX_MESSAGE};
-use modern::Modern;
+use modern::ModernEra;
 
 /// Maximum number of unanswered requests, listening ones included.
 const MAX_RUNNING: usize = 256;
@@ -44,8 +44,8 @@ const INTERNAL_ERROR: i64 = -32603;
 /// The connection between one client and one server.
 struct Bridge {
     connection: Connection,
-    legacy: Legacy,
-    modern: Modern,
+    legacy: LegacyEra,
+    modern: ModernEra,
     out: mpsc::Sender<String>,
     /// Cancellation of each running request, by the request's id as JSON.
     running: Mutex<HashMap<String, CancellationToken>>,
@@ -55,7 +55,7 @@ struct Bridge {
 }
 
 /// Serves this process's client until it closes standard input or `stopped` completes.
-pub(crate) async fn run(place: Place, stopped: impl Future<Output = ()>) -> anyhow::Result<()> {
+pub(crate) async fn run(place: ServerEndpoint, stopped: impl Future<Output = ()>) -> anyhow::Result<()> {
     let mut lines = lines::read();
     let (out, written) = lines::write(OUTGOING);
     let bridge = Arc::new(Bridge::new(place, out)?);
@@ -147,11 +147,11 @@ fn start(bridge: &Arc<Bridge>, message: Json) {
 }
 
 impl Bridge {
-    fn new(place: Place, out: mpsc::Sender<String>) -> anyhow::Result<Bridge> {
+    fn new(place: ServerEndpoint, out: mpsc::Sender<String>) -> anyhow::Result<Bridge> {
         Ok(Bridge {
             connection: Connection::new(place)?,
-            legacy: Legacy::default(),
-            modern: Modern::default(),
+            legacy: LegacyEra::default(),
+            modern: ModernEra::default(),
             out,
             running: Mutex::default(),
             tasks: TaskTracker::new(),

@@ -30,7 +30,7 @@ const RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// URL of a server and the credential to use there.
-pub(crate) struct Place {
+pub(crate) struct ServerEndpoint {
     pub(crate) url: Url,
     pub(crate) credential: Credential,
 }
@@ -56,12 +56,12 @@ pub(crate) type Mint = Arc<dyn Fn() -> anyhow::Result<Secret> + Send + Sync>;
 
 pub(super) struct Connection {
     client: Client,
-    place: Place,
+    place: ServerEndpoint,
 }
 
 /// A failure to get the server's answer to a request.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum RequestFault {
     #[error("{url}: nothing answers there; the request was not delivered")]
     NotDelivered { url: Url },
     #[error(
@@ -78,20 +78,20 @@ pub(super) enum Fault {
     Unsendable(String),
 }
 
-impl Fault {
+impl RequestFault {
     /// Returns the platform's reason name for the failure.
     pub(super) fn reason(&self) -> &'static str {
         match self {
-            Fault::NotDelivered { .. } | Fault::NoMessage { .. } => "upstream_unavailable",
-            Fault::Lost { .. } => "outcome_unknown",
-            Fault::NoToken { .. } | Fault::NotMinted(_) => "unauthenticated",
-            Fault::Unsendable(_) => "invalid_request",
+            RequestFault::NotDelivered { .. } | RequestFault::NoMessage { .. } => "upstream_unavailable",
+            RequestFault::Lost { .. } => "outcome_unknown",
+            RequestFault::NoToken { .. } | RequestFault::NotMinted(_) => "unauthenticated",
+            RequestFault::Unsendable(_) => "invalid_request",
         }
     }
 }
 
 impl Connection {
-    pub(super) fn new(place: Place) -> anyhow::Result<Connection> {
+    pub(super) fn new(place: ServerEndpoint) -> anyhow::Result<Connection> {
         let client = match place.credential {
             Credential::None => http_client::without_credential(&place.url),
             _ => http_client::builder(place.url.as_str(), &ProcessEnvironment)?,
@@ -100,11 +100,11 @@ impl Connection {
         Ok(Connection { client, place })
     }
 
-    pub(super) fn lost(&self) -> Fault {
-        Fault::Lost { url: self.place.url.clone() }
+    pub(super) fn lost(&self) -> RequestFault {
+        RequestFault::Lost { url: self.place.url.clone() }
     }
 
-    pub(super) async fn post(&self, headers: &HeaderMap, message: &Json) -> Result<Response, Fault> {
+    pub(super) async fn post(&self, headers: &HeaderMap, message: &Json) -> Result<Response, RequestFault> {
         self.send(Method::POST, headers, Some(message)).await
     }
 
@@ -114,7 +114,7 @@ impl Connection {
         method: Method,
         headers: &HeaderMap,
         message: Option<&Json>,
-    ) -> Result<Response, Fault> {
+    ) -> Result<Response, RequestFault> {
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             let mut request =
@@ -128,10 +128,10 @@ impl Connection {
             }
             match request.send().await {
                 Ok(response) => return Ok(response),
-                Err(error) if error.is_builder() => return Err(Fault::Unsendable(error.to_string())),
+                Err(error) if error.is_builder() => return Err(RequestFault::Unsendable(error.to_string())),
                 Err(error) if error.is_connect() && attempt < ATTEMPTS => {}
                 Err(error) if error.is_connect() => {
-                    return Err(Fault::NotDelivered { url: self.place.url.clone() });
+                    return Err(RequestFault::NotDelivered { url: self.place.url.clone() });
                 }
                 Err(_) => return Err(self.lost()),
             }
@@ -141,20 +141,22 @@ impl Connection {
         Err(self.lost())
     }
 
-    async fn token(&self) -> Result<Option<Secret>, Fault> {
+    async fn token(&self) -> Result<Option<Secret>, RequestFault> {
         match &self.place.credential {
             Credential::None => Ok(None),
             Credential::Token(token) => Ok(Some(token.clone())),
-            Credential::Minted(mint) => mint().map(Some).map_err(|error| Fault::NotMinted(error.to_string())),
+            Credential::Minted(mint) => {
+                mint().map(Some).map_err(|error| RequestFault::NotMinted(error.to_string()))
+            }
             Credential::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(Some(Secret::new(text.trim().to_owned()))),
-                Err(error) => Err(Fault::NoToken { path: path.clone(), why: error.to_string() }),
+                Err(error) => Err(RequestFault::NoToken { path: path.clone(), why: error.to_string() }),
             },
         }
     }
 
     /// Reads the whole of an answer that is not a stream.
-    pub(super) async fn body(&self, mut response: Response) -> Result<Vec<u8>, Fault> {
+    pub(super) async fn body(&self, mut response: Response) -> Result<Vec<u8>, RequestFault> {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|_| self.lost())? {
             if body.len() + chunk.len() > MAX_ANSWER {
@@ -165,8 +167,8 @@ impl Connection {
         Ok(body)
     }
 
-    pub(super) fn no_message(&self, status: StatusCode) -> Fault {
-        Fault::NoMessage { url: self.place.url.clone(), status }
+    pub(super) fn no_message(&self, status: StatusCode) -> RequestFault {
+        RequestFault::NoMessage { url: self.place.url.clone(), status }
     }
 }
 
@@ -182,15 +184,15 @@ impl Bridge {
         response: Response,
         request: &Value,
         seen: impl Fn(&Value),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RequestFault> {
         let status = response.status();
         if !is_stream(&response) {
             let body = self.connection.body(response).await?;
             return self.relay_body(status, &body, request, seen).await;
         }
-        match self.pass_on(response, request, &seen, &mut Reached::default()).await? {
-            Passed::Answer => Ok(()),
-            Passed::Part => Err(self.connection.lost()),
+        match self.pass_on(response, request, &seen, &mut StreamPosition::default()).await? {
+            StreamEnd::Answer => Ok(()),
+            StreamEnd::Early => Err(self.connection.lost()),
         }
     }
 
@@ -201,7 +203,7 @@ impl Bridge {
         body: &[u8],
         request: &Value,
         seen: impl Fn(&Value),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RequestFault> {
         let mut message = Json::parse(body).map_err(|_| self.connection.no_message(status))?;
         if !message.is_array() && message.get("jsonrpc").is_none() {
             return Err(self.connection.no_message(status));
@@ -225,27 +227,27 @@ impl Bridge {
         headers: &HeaderMap,
         request: &Value,
         seen: impl Fn(&Value),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), RequestFault> {
         if !is_stream(&response) {
             return self.relay(response, request, seen).await;
         }
-        let mut reached = Reached::default();
+        let mut position = StreamPosition::default();
         let mut stream = Some(response);
         let mut tries = 0;
         loop {
             if let Some(response) = stream.take() {
-                reached.said = false;
-                if let Passed::Answer = self.pass_on(response, request, &seen, &mut reached).await? {
+                position.said = false;
+                if let StreamEnd::Answer = self.pass_on(response, request, &seen, &mut position).await? {
                     return Ok(());
                 }
-                tries = if reached.said { 0 } else { tries };
+                tries = if position.said { 0 } else { tries };
             }
             tries += 1;
-            if reached.id.is_empty() || tries > RESUMPTIONS {
+            if position.id.is_empty() || tries > RESUMPTIONS {
                 return Err(self.connection.lost());
             }
-            tokio::time::sleep(reached.pause()).await;
-            let response = self.connection.send(Method::GET, &reached.after(headers), None).await?;
+            tokio::time::sleep(position.pause()).await;
+            let response = self.connection.send(Method::GET, &position.after(headers), None).await?;
             match response.status() {
                 StatusCode::OK if is_stream(&response) => stream = Some(response),
                 // Nothing more will arrive: the client has cancelled the request.
@@ -262,8 +264,8 @@ impl Bridge {
         mut response: Response,
         request: &Value,
         seen: &impl Fn(&Value),
-        reached: &mut Reached,
-    ) -> Result<Passed, Fault> {
+        position: &mut StreamPosition,
+    ) -> Result<StreamEnd, RequestFault> {
         let status = response.status();
         // Same limit as for an answer that arrives as one body.
         let mut frames = Frames::bounded(MAX_ANSWER);
@@ -278,28 +280,28 @@ impl Bridge {
                     seen(&message);
                 }
                 self.send(event).await;
-                reached.said = true;
+                position.said = true;
                 if is_answer {
-                    return Ok(Passed::Answer);
+                    return Ok(StreamEnd::Answer);
                 }
             }
-            reached.read(&frames);
+            position.read(&frames);
         }
-        Ok(Passed::Part)
+        Ok(StreamEnd::Early)
     }
 }
 
-/// Extent to which a stream was forwarded.
-pub(super) enum Passed {
-    /// Everything up to the answer.
+/// The end of forwarding a stream.
+pub(super) enum StreamEnd {
+    /// The answer was forwarded.
     Answer,
-    /// A part: the stream ended before the answer.
-    Part,
+    /// The stream ended before the answer.
+    Early,
 }
 
 /// The client's position in a stream.
 #[derive(Default)]
-pub(super) struct Reached {
+pub(super) struct StreamPosition {
     /// Id of the last event; empty if there was none.
     id: String,
     retry: Option<Duration>,
@@ -307,7 +309,7 @@ pub(super) struct Reached {
     said: bool,
 }
 
-impl Reached {
+impl StreamPosition {
     fn read(&mut self, frames: &Frames) {
         if let Some(id) = frames.last_id() {
             id.clone_into(&mut self.id);

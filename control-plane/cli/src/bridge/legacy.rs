@@ -16,7 +16,7 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::Bridge;
-use super::connection::{Connection, Fault, Reached, is_stream};
+use super::connection::{Connection, RequestFault, StreamPosition, is_stream};
 
 const SESSION_ID: &str = "mcp-session-id";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -27,17 +27,17 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LAST_PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
-pub(super) struct Legacy {
-    at: Mutex<At>,
+pub(super) struct LegacyEra {
+    identity: Mutex<SessionIdentity>,
     /// Held while the session is reopened, so that it is reopened only once.
     reopening: tokio::sync::Mutex<()>,
-    wanted: Mutex<Wanted>,
+    setup: Mutex<SessionSetup>,
     listens: AtomicBool,
 }
 
-/// Identity of the current session.
+/// Identity of the current session, empty before the handshake.
 #[derive(Clone, Default)]
-struct At {
+struct SessionIdentity {
     id: Option<HeaderValue>,
     revision: Option<HeaderValue>,
     /// Number of times a session was opened.
@@ -46,50 +46,50 @@ struct At {
 
 /// State to restore in a new session.
 #[derive(Default)]
-struct Wanted {
+struct SessionSetup {
     initialize: Option<Value>,
     level: Option<Value>,
     /// Subscription requests by URI.
     subscribed: BTreeMap<String, Value>,
 }
 
-impl Legacy {
+impl LegacyEra {
     /// Whether the client has completed a handshake.
     pub(super) fn is_open(&self) -> bool {
-        self.at.lock().generation > 0
+        self.identity.lock().generation > 0
     }
 
     /// Ends the session at the server.
     pub(super) async fn end(&self, connection: &Connection) {
-        let at = self.at.lock().clone();
-        if at.id.is_some() {
+        let identity = self.identity.lock().clone();
+        if identity.id.is_some() {
             // Err: the server expires the session by itself.
-            let _ = connection.send(Method::DELETE, &at.headers(), None).await;
+            let _ = connection.send(Method::DELETE, &identity.headers(), None).await;
         }
     }
 
-    pub(super) async fn request(&self, bridge: &Bridge, message: &Json) -> Result<(), Fault> {
+    pub(super) async fn request(&self, bridge: &Bridge, message: &Json) -> Result<(), RequestFault> {
         let id = message.get("id").cloned().unwrap_or_default();
         if method(message) == "initialize" {
-            self.wanted.lock().initialize = Some(message.view().clone());
+            self.setup.lock().initialize = Some(message.view().clone());
             let response = bridge.connection.post(&HeaderMap::new(), message).await?;
             let session = response.headers().get(SESSION_ID).cloned();
             return bridge.relay(response, &id, |answer| self.opened(session.clone(), answer)).await;
         }
         let response = self.post(bridge, message).await?;
         let is_taken = response.status().is_success();
-        let headers = self.at.lock().headers();
+        let headers = self.identity.lock().headers();
         bridge
             .relay_all(response, &headers, &id, |answer| {
                 if is_taken && answer.get("result").is_some() {
-                    self.wanted.lock().remember(message);
+                    self.setup.lock().remember(message);
                 }
             })
             .await
     }
 
     /// Forwards a notification, or an answer to the server's request.
-    pub(super) async fn tell(&self, bridge: &Arc<Bridge>, message: &Json) -> Result<(), Fault> {
+    pub(super) async fn tell(&self, bridge: &Arc<Bridge>, message: &Json) -> Result<(), RequestFault> {
         let response = self.post(bridge, message).await?;
         if !response.status().is_success() {
             return Err(bridge.connection.no_message(response.status()));
@@ -106,22 +106,22 @@ impl Legacy {
 
     /// Posts a message in the session. If the session is gone, the server did nothing, so the message is posted again in
     /// a new one.
-    async fn post(&self, bridge: &Bridge, message: &Json) -> Result<Response, Fault> {
-        let at = self.at.lock().clone();
-        let response = bridge.connection.post(&at.headers(), message).await?;
-        if response.status() != StatusCode::NOT_FOUND || at.id.is_none() {
+    async fn post(&self, bridge: &Bridge, message: &Json) -> Result<Response, RequestFault> {
+        let identity = self.identity.lock().clone();
+        let response = bridge.connection.post(&identity.headers(), message).await?;
+        if response.status() != StatusCode::NOT_FOUND || identity.id.is_none() {
             return Ok(response);
         }
-        self.reopen(bridge, at.generation).await?;
-        let headers = self.at.lock().headers();
+        self.reopen(bridge, identity.generation).await?;
+        let headers = self.identity.lock().headers();
         bridge.connection.post(&headers, message).await
     }
 
     /// Repeats the client's handshake, without the client noticing.
-    async fn reopen(&self, bridge: &Bridge, generation: u64) -> Result<(), Fault> {
+    async fn reopen(&self, bridge: &Bridge, generation: u64) -> Result<(), RequestFault> {
         let _one = self.reopening.lock().await;
-        let initialize = self.wanted.lock().initialize.clone();
-        let (true, Some(mut initialize)) = (self.at.lock().generation == generation, initialize) else {
+        let initialize = self.setup.lock().initialize.clone();
+        let (true, Some(mut initialize)) = (self.identity.lock().generation == generation, initialize) else {
             return Ok(());
         };
         set_id(&mut initialize, "asp-mcp-initialize");
@@ -130,10 +130,10 @@ impl Legacy {
         let session = response.headers().get(SESSION_ID).cloned();
         let answer = answer(connection, response).await?;
         self.opened(session, &answer);
-        let headers = self.at.lock().headers();
+        let headers = self.identity.lock().headers();
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         connection.post(&headers, &initialized.into()).await?;
-        let repeated = self.wanted.lock().repeated();
+        let repeated = self.setup.lock().repeated();
         for mut message in repeated {
             set_id(&mut message, "asp-mcp-again");
             answer_of(connection, &headers, &message).await?;
@@ -144,12 +144,13 @@ impl Legacy {
     fn opened(&self, session: Option<HeaderValue>, answer: &Value) {
         let revision = answer.pointer("/result/protocolVersion").and_then(Value::as_str);
         let Some(revision) = revision.and_then(|text| HeaderValue::from_str(text).ok()) else { return };
-        let mut at = self.at.lock();
-        *at = At { id: session, revision: Some(revision), generation: at.generation + 1 };
+        let mut identity = self.identity.lock();
+        *identity =
+            SessionIdentity { id: session, revision: Some(revision), generation: identity.generation + 1 };
     }
 }
 
-impl At {
+impl SessionIdentity {
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in [(SESSION_ID, &self.id), (PROTOCOL_VERSION, &self.revision)] {
@@ -161,7 +162,7 @@ impl At {
     }
 }
 
-impl Wanted {
+impl SessionSetup {
     /// Records a granted request that a new session must repeat.
     fn remember(&mut self, message: &Value) {
         let uri = message.pointer("/params/uri").and_then(Value::as_str).unwrap_or_default();
@@ -187,29 +188,31 @@ async fn listen(bridge: Arc<Bridge>) {
     let legacy = &bridge.legacy;
     let connection = &bridge.connection;
     let mut pause = FIRST_PAUSE;
-    let mut reached = Reached::default();
+    let mut position = StreamPosition::default();
     let mut generation = 0;
     loop {
-        let at = legacy.at.lock().clone();
-        if at.generation != generation {
+        let identity = legacy.identity.lock().clone();
+        if identity.generation != generation {
             // The position belongs to the previous session.
-            reached = Reached::default();
-            generation = at.generation;
+            position = StreamPosition::default();
+            generation = identity.generation;
         }
-        let got = connection.send(Method::GET, &reached.after(&at.headers()), None).await;
+        let got = connection.send(Method::GET, &position.after(&identity.headers()), None).await;
         match got {
             Ok(response) if is_stream(&response) => {
-                pause = FIRST_PAUSE.max(reached.pause());
+                pause = FIRST_PAUSE.max(position.pause());
                 // Err: an event was too large. The stream answers no request, so no error is sent.
-                let _ = bridge.pass_on(response, &Value::Null, &|_| {}, &mut reached).await;
+                let _ = bridge.pass_on(response, &Value::Null, &|_| {}, &mut position).await;
             }
             // The server no longer knows the position.
-            Ok(response) if response.status() == StatusCode::BAD_REQUEST => reached = Reached::default(),
+            Ok(response) if response.status() == StatusCode::BAD_REQUEST => {
+                position = StreamPosition::default()
+            }
             // The server offers no such stream.
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
-            Ok(response) if response.status() == StatusCode::NOT_FOUND && at.id.is_some() => {
+            Ok(response) if response.status() == StatusCode::NOT_FOUND && identity.id.is_some() => {
                 // Err: retried in the next round.
-                let _ = legacy.reopen(&bridge, at.generation).await;
+                let _ = legacy.reopen(&bridge, identity.generation).await;
             }
             Ok(_) | Err(_) => {}
         }
@@ -219,7 +222,7 @@ async fn listen(bridge: Arc<Bridge>) {
 }
 
 /// Returns the answer to a request of the bridge itself; other messages in the response are dropped.
-async fn answer(connection: &Connection, response: Response) -> Result<Value, Fault> {
+async fn answer(connection: &Connection, response: Response) -> Result<Value, RequestFault> {
     let status = response.status();
     let streamed = is_stream(&response);
     let body = connection.body(response).await?;
@@ -233,7 +236,11 @@ async fn answer(connection: &Connection, response: Response) -> Result<Value, Fa
     last.ok_or_else(|| connection.no_message(status))
 }
 
-async fn answer_of(connection: &Connection, headers: &HeaderMap, message: &Value) -> Result<Value, Fault> {
+async fn answer_of(
+    connection: &Connection,
+    headers: &HeaderMap,
+    message: &Value,
+) -> Result<Value, RequestFault> {
     answer(connection, connection.post(headers, &message.clone().into()).await?).await
 }
 

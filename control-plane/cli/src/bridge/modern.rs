@@ -10,7 +10,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use super::Bridge;
-use super::connection::{Fault, is_stream};
+use super::connection::{RequestFault, is_stream};
 
 const REVISION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 /// Error code: a header differs from the body.
@@ -22,7 +22,7 @@ const MAX_TOOLS: usize = 10_000;
 
 /// Header parameters of tools: the arguments that are also sent as headers, as far as tool lists have been seen.
 #[derive(Default)]
-pub(super) struct Modern {
+pub(super) struct ModernEra {
     tools: Mutex<HashMap<String, ParamHeaders>>,
 }
 
@@ -31,8 +31,13 @@ pub(super) fn revision(message: &Value) -> Option<&str> {
     message.pointer(REVISION).and_then(Value::as_str)
 }
 
-impl Modern {
-    pub(super) async fn request(&self, bridge: &Bridge, revision: &str, message: &Json) -> Result<(), Fault> {
+impl ModernEra {
+    pub(super) async fn request(
+        &self,
+        bridge: &Bridge,
+        revision: &str,
+        message: &Json,
+    ) -> Result<(), RequestFault> {
         let method = text(message, "/method");
         if method == "tools/call" && !self.knows(text(message, "/params/name")) {
             self.learn(bridge, revision, message).await?;
@@ -59,7 +64,7 @@ impl Modern {
     }
 
     /// Lists the tools that the caller of `message` can see. A refused list changes nothing.
-    async fn learn(&self, bridge: &Bridge, revision: &str, message: &Value) -> Result<(), Fault> {
+    async fn learn(&self, bridge: &Bridge, revision: &str, message: &Value) -> Result<(), RequestFault> {
         let mut meta = message.pointer("/params/_meta").cloned().unwrap_or_default();
         if let Some(members) = meta.as_object_mut() {
             members.remove("progressToken");
@@ -100,7 +105,7 @@ impl Modern {
         }
     }
 
-    fn headers(&self, revision: &str, message: &Value) -> Result<HeaderMap, Fault> {
+    fn headers(&self, revision: &str, message: &Value) -> Result<HeaderMap, RequestFault> {
         let mut headers = HeaderMap::new();
         let mut add = |name: &str, value: &str| {
             let name = HeaderName::from_bytes(name.as_bytes());
@@ -110,7 +115,9 @@ impl Modern {
                     headers.insert(name, value);
                     Ok(())
                 }
-                _ => Err(Fault::Unsendable("its method or revision has letters no header can hold".into())),
+                _ => Err(RequestFault::Unsendable(
+                    "its method or revision has letters no header can hold".into(),
+                )),
             }
         };
         let method = text(message, "/method");

@@ -14,7 +14,7 @@ type Seen = Arc<Mutex<Vec<(String, String)>>>;
 type Says = dyn Fn(&str, &str) -> (u16, Option<String>, String) + Send + Sync;
 
 /// Starts a server on a free port.
-async fn server(says: Arc<Says>) -> (Place, Seen) {
+async fn server(says: Arc<Says>) -> (ServerEndpoint, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/demo/mcp", listener.local_addr().unwrap()).parse().unwrap();
     let seen = Seen::default();
@@ -24,7 +24,7 @@ async fn server(says: Arc<Says>) -> (Place, Seen) {
             tokio::spawn(one(stream, Arc::clone(&says), Arc::clone(&all)));
         }
     });
-    (Place { url, credential: Credential::None }, seen)
+    (ServerEndpoint { url, credential: Credential::None }, seen)
 }
 
 /// Answers one request of a connection, then closes it.
@@ -71,7 +71,7 @@ fn header<'h>(head: &'h str, name: &str) -> &'h str {
     lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value.trim())
 }
 
-fn bridge(place: Place) -> (Arc<Bridge>, mpsc::Receiver<String>) {
+fn bridge(place: ServerEndpoint) -> (Arc<Bridge>, mpsc::Receiver<String>) {
     let (out, answers) = mpsc::channel(OUTGOING);
     (Arc::new(Bridge::new(place, out).unwrap()), answers)
 }

@@ -9,7 +9,7 @@ use asp_platform::secret::Secret;
 use reqwest::Url;
 
 use crate::args::mcp::McpArgs;
-use crate::bridge::{self, Credential, Place};
+use crate::bridge::{self, Credential, ServerEndpoint};
 use crate::failure::Failure;
 use crate::serve::stop;
 use crate::settings::listen::DEFAULT_PORT;
@@ -39,7 +39,7 @@ pub fn run(args: &McpArgs) -> Result<(), Failure> {
     Ok(outcome?)
 }
 
-fn place(args: &McpArgs, environment: &dyn Environment) -> Result<Place, Failure> {
+fn place(args: &McpArgs, environment: &dyn Environment) -> Result<ServerEndpoint, Failure> {
     let base = args.url.clone().or_else(|| environment.get(ENV_EDGE_URL));
     let base = base.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}"));
     let name = if args.url.is_some() { "--url" } else { ENV_EDGE_URL };
@@ -55,7 +55,7 @@ fn place(args: &McpArgs, environment: &dyn Environment) -> Result<Place, Failure
         (None, Some(path)) => Credential::File(PathBuf::from(path)),
         (None, None) => Credential::None,
     };
-    Ok(Place { url, credential })
+    Ok(ServerEndpoint { url, credential })
 }
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    fn placed(url: Option<&str>, variables: &[(&str, &str)]) -> Result<Place, Failure> {
+    fn placed(url: Option<&str>, variables: &[(&str, &str)]) -> Result<ServerEndpoint, Failure> {
         let args = McpArgs { server: Some("demo".into()), url: url.map(str::to_owned), embedded: None };
         let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
         place(&args, &variables)

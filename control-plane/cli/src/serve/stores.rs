@@ -208,7 +208,9 @@ impl Calls {
 async fn take_over(calls: &SqliteCalls, audit: &SqliteAudit) {
     match audit.take_over(calls).await {
         Ok(0) => {}
-        Ok(events) => tracing::info!(events, file = AUDIT_FILE, "audit events of an earlier version were moved"),
+        Ok(events) => {
+            tracing::info!(events, file = AUDIT_FILE, "audit events of an earlier version were moved")
+        }
         Err(error) => {
             tracing::warn!(%error, file = CALLS_FILE, "audit events of an earlier version could not be moved yet");
         }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Readers, Served};
-use crate::bridge::{self, Credential, Place};
+use crate::bridge::{self, Credential, ServerEndpoint};
 use crate::stack::ready;
 
 /// State of the client.
@@ -40,7 +40,7 @@ impl Client {
         let issuer = Arc::clone(&served.issuer);
         let credential = Credential::Minted(Arc::new(move || ready::client_token(&issuer)));
         // Runs until the client is gone, which ends the process; nothing else stops it.
-        let talking = bridge::run(Place { url, credential }, std::future::pending());
+        let talking = bridge::run(ServerEndpoint { url, credential }, std::future::pending());
         *self = Client::Talks(AbortOnDropHandle::new(tokio::spawn(talking)));
         Ok(())
     }
