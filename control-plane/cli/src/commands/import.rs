@@ -35,7 +35,7 @@ use specs::Upstream;
 const DECODED: &str = "a spec holds it as it is decoded: numbers as 64-bit integers or doubles, whole characters, each key once";
 
 /// Result of an import.
-struct Imported {
+struct ImportResult {
     /// Files by path relative to the primitives' root, including `server.yaml`.
     files: BTreeMap<String, String>,
     /// Ids, in the order of the list.
@@ -77,7 +77,7 @@ fn proxy(way: &str, target: Value, args: &ImportArgs) -> Value {
     Value::Object(runtime)
 }
 
-fn bring(args: &ImportArgs, mut imported: Imported) -> Result<(), Failure> {
+fn bring(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Failure> {
     let mut sources = existing(args)?;
     let prefix = format!("{}/", args.server);
     let server_file = format!("{prefix}server.yaml");
@@ -137,7 +137,7 @@ fn existing(args: &ImportArgs) -> Result<Vec<Source>, Failure> {
 /// is the server's current file, and `before` its compiled form.
 fn settled(
     args: &ImportArgs,
-    imported: &Imported,
+    imported: &ImportResult,
     (kept, before): (Option<String>, Option<&CompiledServer>),
     others: &[Source],
 ) -> Result<(BTreeMap<String, String>, usize), Failure> {

@@ -5,10 +5,10 @@
 
 mod document;
 mod form;
-mod left_out;
+mod omissions;
 mod operation;
 mod schema;
-mod unfit;
+mod skip_reason;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,14 +18,14 @@ use asp_registry::MAX_PRIMITIVES;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use document::Document;
-use document::Found;
-use left_out::LeftOut;
+use document::DescribedOperation;
+use document::OpenApiDocument;
+use omissions::Omissions;
 use operation::Tool;
-use unfit::Unfit;
+use skip_reason::SkipReason;
 use values::one_line;
 
-use super::{DECODED, Imported, free_id, proxy, server_file, spec_path};
+use super::{DECODED, ImportResult, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 use crate::failure::Failure;
 use crate::http_client;
@@ -80,8 +80,8 @@ fn too_large(place: &str) -> Failure {
 }
 
 /// Converts the selected operations to specs.
-pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure> {
-    let document = Document::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
+pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Failure> {
+    let document = OpenApiDocument::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
     let base = match &args.proxy_url {
         Some(url) => url.clone(),
         None => document.server().ok_or_else(|| {
@@ -95,7 +95,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let mut specs = Specs { args, base: base.trim_end_matches('/'), files: BTreeMap::new(), ids: Vec::new() };
     let mut taken = BTreeSet::new();
     let mut names = BTreeSet::new();
-    let mut report = LeftOut::default();
+    let mut report = Omissions::default();
     for part in document.losses() {
         report.part("the document", &format!("{part}: {DECODED}"));
     }
@@ -136,12 +136,12 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let description = "What an HTTP service offers, as its OpenAPI document says.";
     files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
     let said = format!("{} operations ({} left out) from {}", ids.len(), report.operations(), place(args));
-    Ok(Imported { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
+    Ok(ImportResult { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
 }
 
 /// Adds the operations whose method no tool can have, the paths whose operations are in another document, and the parts that
 /// concern the whole document.
-fn report_unserved(args: &ImportArgs, document: &Document, report: &mut LeftOut) {
+fn report_unserved(args: &ImportArgs, document: &OpenApiDocument, report: &mut Omissions) {
     for operation in document.unserved().iter().filter(|operation| is_wanted(args, operation)) {
         let place = one_line(&format!("{} {}", operation.method, operation.path));
         report.operation(&place, "its method is none that a tool has");
@@ -156,9 +156,13 @@ fn report_unserved(args: &ImportArgs, document: &Document, report: &mut LeftOut)
 }
 
 /// Converts an operation to a tool. It must be at the document's server, unless the operator names the URL of all operations.
-fn tool(args: &ImportArgs, document: &Document, found: &Found<'_>) -> Result<Tool, Unfit> {
+fn tool(
+    args: &ImportArgs,
+    document: &OpenApiDocument,
+    found: &DescribedOperation<'_>,
+) -> Result<Tool, SkipReason> {
     match document.other_server(found) {
-        Some(server) if args.proxy_url.is_none() => Err(Unfit::Server(one_line(&server))),
+        Some(server) if args.proxy_url.is_none() => Err(SkipReason::Server(one_line(&server))),
         _ => operation::tool(document, found),
     }
 }
@@ -167,7 +171,7 @@ fn place(args: &ImportArgs) -> &str {
     args.openapi.as_deref().unwrap_or_default()
 }
 
-fn is_wanted(args: &ImportArgs, operation: &Found<'_>) -> bool {
+fn is_wanted(args: &ImportArgs, operation: &DescribedOperation<'_>) -> bool {
     let named = |names: &[String], name: &str| names.iter().any(|other| other == name);
     let tags = operation.tags();
     (args.tags.is_empty() || tags.iter().any(|tag| named(&args.tags, tag)))

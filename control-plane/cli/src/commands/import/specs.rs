@@ -11,7 +11,7 @@ use asp_registry::{MAX_PRIMITIVES, is_reserved_meta};
 use serde_json::{Map, Value, json};
 
 use super::package::Package;
-use super::{DECODED, Imported, dialect, free_id, icons, proxy, server_file, spec_path};
+use super::{DECODED, ImportResult, dialect, free_id, icons, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 
 mod resource;
@@ -22,7 +22,7 @@ pub(super) enum Upstream<'a> {
     Package(Package<'a>),
 }
 
-pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists) -> Imported {
+pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists) -> ImportResult {
     let files = BTreeMap::new();
     let taken = BTreeSet::new();
     let mut import = Import {
@@ -70,7 +70,7 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         count("resource"),
         count("resource_template"),
     );
-    Imported { files, ids, said, dropped, renamed }
+    ImportResult { files, ids, said, dropped, renamed }
 }
 
 struct Import<'a> {

@@ -23,7 +23,7 @@ const SHARED: [&str; 6] = ["$ref", "summary", "description", "servers", "paramet
 
 /// A reason for which a document is not read, or a part of it cannot be interpreted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Fault {
+pub(super) enum DocumentFault {
     #[error("this is UTF-16; convert it to UTF-8 first, for example by `iconv -f UTF-16 -t UTF-8`")]
     Encoding,
     #[error("this is no JSON: {0}")]
@@ -43,13 +43,13 @@ pub(super) enum Fault {
 }
 
 /// A document of version 3.
-pub(super) struct Document {
+pub(super) struct OpenApiDocument {
     root: Map<String, Value>,
     losses: Vec<String>,
 }
 
 /// An operation in a document.
-pub(super) struct Found<'a> {
+pub(super) struct DescribedOperation<'a> {
     pub(super) path: &'a str,
     pub(super) method: &'a str,
     pub(super) operation: &'a Map<String, Value>,
@@ -59,17 +59,17 @@ pub(super) struct Found<'a> {
     servers: Option<&'a Value>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> DescribedOperation<'a> {
     /// Reads an operation of a path; `None` if the value is not an object.
     fn of(
         (path, item): (&'a str, &'a Map<String, Value>),
         method: &'a str,
         operation: &'a Value,
-    ) -> Option<Found<'a>> {
+    ) -> Option<DescribedOperation<'a>> {
         let operation = operation.as_object()?;
         let servers = [operation.get("servers"), item.get("servers")];
         let servers = servers.into_iter().flatten().find(|servers| servers.get(0).is_some());
-        Some(Found { path, method, operation, shared: item.get("parameters"), servers })
+        Some(DescribedOperation { path, method, operation, shared: item.get("parameters"), servers })
     }
 
     pub(super) fn id(&self) -> &str {
@@ -86,12 +86,12 @@ impl<'a> Found<'a> {
     }
 }
 
-impl Document {
-    pub(super) fn parse(text: &[u8]) -> Result<Document, Fault> {
+impl OpenApiDocument {
+    pub(super) fn parse(text: &[u8]) -> Result<OpenApiDocument, DocumentFault> {
         let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
         // Recognized without a byte order mark too: the first character of a document is ASCII.
         if let [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [0, _, ..] | [_, 0, ..] = text {
-            return Err(Fault::Encoding);
+            return Err(DocumentFault::Encoding);
         }
         let (root, losses) = match text.trim_ascii_start().first() {
             // serde_json bounds the depth.
@@ -103,7 +103,7 @@ impl Document {
                 (root, losses)
             }
         };
-        let Value::Object(root) = root else { return Err(Fault::Version) };
+        let Value::Object(root) = root else { return Err(DocumentFault::Version) };
         let version = match root.get("openapi") {
             Some(Value::String(version)) => version.clone(),
             // `openapi: 3.1` is a number in YAML.
@@ -111,9 +111,9 @@ impl Document {
             _ => String::new(),
         };
         if !["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) {
-            return Err(Fault::Version);
+            return Err(DocumentFault::Version);
         }
-        Ok(Document { root, losses })
+        Ok(OpenApiDocument { root, losses })
     }
 
     /// Returns the first parts of the document whose decoded value differs from the text, such as rounded numbers: as written
@@ -141,7 +141,7 @@ impl Document {
     }
 
     /// Returns the server that an operation or its path names, if it is not the document's.
-    pub(super) fn other_server(&self, found: &Found<'_>) -> Option<String> {
+    pub(super) fn other_server(&self, found: &DescribedOperation<'_>) -> Option<String> {
         let servers = found.servers?;
         let url = first_url(servers);
         if url.is_some() && url == self.server() {
@@ -157,14 +157,14 @@ impl Document {
     }
 
     /// Returns the paths without extensions, each with its resolved item or the fault of its reference.
-    fn paths(&self) -> impl Iterator<Item = (&str, Result<&Value, Fault>)> {
+    fn paths(&self) -> impl Iterator<Item = (&str, Result<&Value, DocumentFault>)> {
         let paths = self.root.get("paths").and_then(Value::as_object);
         let paths = paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-"));
         paths.map(move |(path, item)| (path.as_str(), self.resolved(item)))
     }
 
     /// Returns the paths whose operations are in another document.
-    pub(super) fn unread(&self) -> impl Iterator<Item = (&str, Fault)> {
+    pub(super) fn unread(&self) -> impl Iterator<Item = (&str, DocumentFault)> {
         self.paths().filter_map(|(path, item)| Some((path, item.err()?)))
     }
 
@@ -174,14 +174,15 @@ impl Document {
     }
 
     /// Returns every operation, in the document's order.
-    pub(super) fn operations(&self) -> Result<Vec<Found<'_>>, Fault> {
+    pub(super) fn operations(&self) -> Result<Vec<DescribedOperation<'_>>, DocumentFault> {
         let mut found = Vec::new();
         for (path, item) in self.items() {
             let written = METHODS.iter().filter_map(|method| Some((*method, item.get(*method)?)));
-            for operation in written.filter_map(|(method, written)| Found::of((path, item), method, written))
+            for operation in
+                written.filter_map(|(method, written)| DescribedOperation::of((path, item), method, written))
             {
                 if found.len() >= MAX_OPERATIONS {
-                    return Err(Fault::TooMany);
+                    return Err(DocumentFault::TooMany);
                 }
                 found.push(operation);
             }
@@ -191,27 +192,25 @@ impl Document {
 
     /// Returns the operations with methods that no tool can have, including `additionalOperations` (OpenAPI 3.2) and unknown
     /// members of a path.
-    pub(super) fn unserved(&self) -> Vec<Found<'_>> {
+    pub(super) fn unserved(&self) -> Vec<DescribedOperation<'_>> {
         let mut found = Vec::new();
         for (path, item) in self.items() {
             let others = item.iter().filter(|(name, _)| is_unserved(name));
             let more = item.get("additionalOperations").and_then(Value::as_object).into_iter().flatten();
-            found.extend(
-                others
-                    .chain(more)
-                    .filter_map(|(method, written)| Found::of((path, item), method.as_str(), written)),
-            );
+            found.extend(others.chain(more).filter_map(|(method, written)| {
+                DescribedOperation::of((path, item), method.as_str(), written)
+            }));
         }
         found
     }
 
     /// Follows references to the value itself; returns other values unchanged.
-    pub(super) fn resolved<'a>(&'a self, mut value: &'a Value) -> Result<&'a Value, Fault> {
+    pub(super) fn resolved<'a>(&'a self, mut value: &'a Value) -> Result<&'a Value, DocumentFault> {
         for _ in 0..MAX_STEPS {
             let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok(value) };
             value = self.find(reference)?;
         }
-        Err(Fault::Loop(value.get("$ref").and_then(Value::as_str).unwrap_or_default().to_owned()))
+        Err(DocumentFault::Loop(value.get("$ref").and_then(Value::as_str).unwrap_or_default().to_owned()))
     }
 
     /// Whether only the service writes this property, according to the reference's target or to the reference itself (3.1).
@@ -221,8 +220,8 @@ impl Document {
     }
 
     /// Resolves `#/…` (RFC 6901, as a URI fragment).
-    pub(super) fn find(&self, reference: &str) -> Result<&Value, Fault> {
-        let unknown = || Fault::Reference(reference.to_owned());
+    pub(super) fn find(&self, reference: &str) -> Result<&Value, DocumentFault> {
+        let unknown = || DocumentFault::Reference(reference.to_owned());
         let pointer = reference.strip_prefix("#/").ok_or_else(unknown)?;
         let mut parts = pointer.split('/').map(part);
         let first = parts.next().ok_or_else(unknown)?;
@@ -262,16 +261,16 @@ fn first_url(servers: &Value) -> Option<String> {
 }
 
 /// Parses JSON, accepting half a surrogate pair and numbers beyond a double, which are decoded with loss.
-fn json(text: &[u8]) -> Result<Value, Fault> {
+fn json(text: &[u8]) -> Result<Value, DocumentFault> {
     serde_json::from_slice(text).or_else(|error| match asp_json::Json::parse(text) {
         Ok(document) => Ok(document.view().clone()),
         // This error names the place.
-        Err(_) => Err(Fault::Json(error.to_string())),
+        Err(_) => Err(DocumentFault::Json(error.to_string())),
     })
 }
 
 /// Parses YAML 1.2 as used in OpenAPI documents; aliases and depth are bounded.
-fn yaml(text: &[u8]) -> Result<Value, Fault> {
+fn yaml(text: &[u8]) -> Result<Value, DocumentFault> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: MAX_EVENTS,
@@ -282,7 +281,7 @@ fn yaml(text: &[u8]) -> Result<Value, Fault> {
     };
     serde_saphyr::from_slice_with_options(text, options).map_err(|error| {
         let said = error.to_string();
-        Fault::Yaml(said.lines().next().unwrap_or_default().to_owned())
+        DocumentFault::Yaml(said.lines().next().unwrap_or_default().to_owned())
     })
 }
 

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::document::{Document, Fault};
-use super::schema::Schemas;
-use super::unfit::Unfit;
+use super::document::{DocumentFault, OpenApiDocument};
+use super::schema::SchemaTranslator;
+use super::skip_reason::SkipReason;
 use super::values::{essence, is_object, is_scalar, one_line};
 
 /// Media types of forms with their names in specs; if an operation takes both, the first is used.
@@ -21,7 +21,7 @@ const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 8;
 
 /// A form in terms of a spec.
-pub(super) struct Form<'a> {
+pub(super) struct FormBody<'a> {
     /// Media type as the document writes it.
     pub(super) kind: &'a str,
     pub(super) format: &'static str,
@@ -42,10 +42,10 @@ struct Field<'a> {
 
 /// Reads the first form that can be sent; `None` if `content` has none.
 pub(super) fn read<'a>(
-    document: &'a Document,
-    schemas: &mut Schemas<'a>,
+    document: &'a OpenApiDocument,
+    schemas: &mut SchemaTranslator<'a>,
     content: &'a Map<String, Value>,
-) -> Result<Option<Form<'a>>, Unfit> {
+) -> Result<Option<FormBody<'a>>, SkipReason> {
     let mut refused = None;
     for (kind, format) in FORMATS {
         let Some((kind, media)) = content.iter().find(|(written, _)| essence(written) == kind) else {
@@ -56,7 +56,7 @@ pub(super) fn read<'a>(
         if !is_object(&schema) {
             continue;
         }
-        let form = Form { kind, format, schema, styles: Map::new(), notes: Vec::new() };
+        let form = FormBody { kind, format, schema, styles: Map::new(), notes: Vec::new() };
         match form.with_fields(document, written, media.get("encoding")) {
             Ok(form) => return Ok(Some(form)),
             Err(why) => refused = refused.or(Some(why)),
@@ -65,13 +65,13 @@ pub(super) fn read<'a>(
     refused.map_or(Ok(None), Err)
 }
 
-impl<'a> Form<'a> {
+impl<'a> FormBody<'a> {
     fn with_fields(
         mut self,
-        document: &'a Document,
+        document: &'a OpenApiDocument,
         written: &'a Value,
         encodings: Option<&Value>,
-    ) -> Result<Form<'a>, Unfit> {
+    ) -> Result<FormBody<'a>, SkipReason> {
         if let Some(members) = self.schema.as_object_mut() {
             members.insert("type".into(), "object".into());
         }
@@ -93,13 +93,13 @@ impl<'a> Form<'a> {
             };
             let name = one_line(field.name);
             if field.is_in_choice || is_required(&self.schema, field.name) {
-                return Err(Unfit::Field { name, why });
+                return Err(SkipReason::Field { name, why });
             }
             remove(&mut self.schema, field.name);
             self.notes.push(format!("its form field {name} is left out: it {why}"));
         }
         match sent == 0 && !self.notes.is_empty() {
-            true => Err(Unfit::NoField),
+            true => Err(SkipReason::NoField),
             false => Ok(self),
         }
     }
@@ -118,7 +118,7 @@ impl<'a> Form<'a> {
 
 /// Search through the schemas of one form.
 struct Search<'a> {
-    document: &'a Document,
+    document: &'a OpenApiDocument,
     /// Number of schemas that may still be searched.
     steps: usize,
 }
@@ -137,7 +137,7 @@ impl<'a> Search<'a> {
         (written, is_in_choice): (&'a Value, bool),
         depth: usize,
         found: &mut Vec<Field<'a>>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DocumentFault> {
         let schema = self.document.resolved(written)?;
         let properties = schema.get("properties").and_then(Value::as_object);
         if depth > MAX_DEPTH || !self.step(1 + properties.map_or(0, Map::len)) {

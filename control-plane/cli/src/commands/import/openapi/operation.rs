@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::document::{Document, Found};
+use super::document::{DescribedOperation, OpenApiDocument};
 use super::form;
-use super::schema::Schemas;
-use super::unfit::Unfit;
+use super::schema::SchemaTranslator;
+use super::skip_reason::SkipReason;
 use super::values::{cut, describe, essence, is_json, one_line};
 
 mod parameters;
@@ -44,10 +44,10 @@ pub(super) struct Tool {
 }
 
 /// Converts an operation to a tool.
-pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit> {
+pub(super) fn tool(document: &OpenApiDocument, found: &DescribedOperation<'_>) -> Result<Tool, SkipReason> {
     // A document must not choose the host (OpenAPI 3.1, Paths Object: a path begins with a slash).
     if !found.path.starts_with('/') {
-        return Err(Unfit::NoPath);
+        return Err(SkipReason::NoPath);
     }
     let name = match found.id() {
         "" => format!("{}-{}", found.method, found.path.replace(['{', '}'], "")),
@@ -63,7 +63,7 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
     }
     let mut building = Building {
         document,
-        schemas: Schemas::of(document),
+        schemas: SchemaTranslator::of(document),
         names: BTreeSet::new(),
         places: BTreeMap::new(),
         properties: Map::new(),
@@ -107,8 +107,8 @@ fn mutation(method: &str) -> &'static str {
 }
 
 struct Building<'a> {
-    document: &'a Document,
-    schemas: Schemas<'a>,
+    document: &'a OpenApiDocument,
+    schemas: SchemaTranslator<'a>,
     names: BTreeSet<String>,
     /// Templates of arguments by path placeholder.
     places: BTreeMap<String, String>,
@@ -135,7 +135,7 @@ impl<'a> Building<'a> {
         argument
     }
 
-    fn body(&mut self, found: &Found<'a>) -> Result<(), Unfit> {
+    fn body(&mut self, found: &DescribedOperation<'a>) -> Result<(), SkipReason> {
         let Some(written) = found.operation.get("requestBody") else { return Ok(()) };
         let body = self.document.resolved(written)?;
         let content = body.get("content").and_then(Value::as_object).filter(|content| !content.is_empty());
@@ -159,22 +159,22 @@ impl<'a> Building<'a> {
     }
 
     /// Handles a body without a media type: an operation that does not require it is served without it.
-    fn no_body(&mut self, body: &Value) -> Result<(), Unfit> {
+    fn no_body(&mut self, body: &Value) -> Result<(), SkipReason> {
         if is_required(body) {
-            return Err(Unfit::Body(String::new()));
+            return Err(SkipReason::Body(String::new()));
         }
         self.note("its body is left out: the document names no media type of it".into());
         Ok(())
     }
 
     /// Adds the body of an operation that does not take JSON.
-    fn form(&mut self, body: &Value, content: &'a Map<String, Value>) -> Result<(), Unfit> {
+    fn form(&mut self, body: &Value, content: &'a Map<String, Value>) -> Result<(), SkipReason> {
         if content.values().all(|media| self.is_empty(media)) {
             return Ok(());
         }
         let Some(form) = form::read(self.document, &mut self.schemas, content)? else {
             let kinds: Vec<String> = content.keys().map(|kind| one_line(kind)).collect();
-            return Err(Unfit::Body(kinds.join(", ")));
+            return Err(SkipReason::Body(kinds.join(", ")));
         };
         self.unread_kinds(content, form.kind);
         if let Some(media) = content.get(form.kind) {
@@ -199,7 +199,7 @@ impl<'a> Building<'a> {
 
     /// Accepts the media types of the successful responses by name if plain JSON is not among them: some services return
     /// these only if the request names them.
-    fn accept(&mut self, found: &Found<'a>) {
+    fn accept(&mut self, found: &DescribedOperation<'a>) {
         let document = self.document;
         let responses = found.operation.get("responses").and_then(Value::as_object);
         let successes = responses.into_iter().flatten().filter(|(status, _)| status.starts_with('2'));

@@ -7,12 +7,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::document::{Document, Fault};
+use super::document::{DocumentFault, OpenApiDocument};
 
 mod changes;
 mod enumeration;
 
-use changes::{Change, Changes};
+use changes::{SchemaChange, SchemaChanges};
 
 /// Maximum nesting.
 const MAX_DEPTH: usize = 24;
@@ -41,23 +41,29 @@ const PLAIN: [&str; 13] = [
 const FORMATS: [&str; 5] = ["date-time", "date", "email", "uri", "uuid"];
 
 /// Translates schemas for one operation.
-pub(super) struct Schemas<'a> {
-    document: &'a Document,
+pub(super) struct SchemaTranslator<'a> {
+    document: &'a OpenApiDocument,
     nodes: usize,
     /// Remaining bytes.
     left: usize,
     /// References that are being resolved.
     within: Vec<&'a str>,
-    changes: Changes,
+    changes: SchemaChanges,
 }
 
-impl<'a> Schemas<'a> {
-    pub(super) fn of(document: &'a Document) -> Schemas<'a> {
-        Schemas { document, nodes: 0, left: MAX_BYTES, within: Vec::new(), changes: Changes::default() }
+impl<'a> SchemaTranslator<'a> {
+    pub(super) fn of(document: &'a OpenApiDocument) -> SchemaTranslator<'a> {
+        SchemaTranslator {
+            document,
+            nodes: 0,
+            left: MAX_BYTES,
+            within: Vec::new(),
+            changes: SchemaChanges::default(),
+        }
     }
 
     /// Translates `schema`.
-    pub(super) fn take(&mut self, schema: &'a Value) -> Result<Value, Fault> {
+    pub(super) fn take(&mut self, schema: &'a Value) -> Result<Value, DocumentFault> {
         self.schema(schema, 0)
     }
 
@@ -68,11 +74,11 @@ impl<'a> Schemas<'a> {
         is_cut.then(|| cut.to_owned()).into_iter().chain(self.changes.lines())
     }
 
-    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, Fault> {
+    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, DocumentFault> {
         self.nodes += 1;
         if depth > MAX_DEPTH || self.nodes > MAX_NODES {
             if depth > MAX_DEPTH {
-                self.changes.add(Change::Depth);
+                self.changes.add(SchemaChange::Depth);
             }
             return Ok(json!({}));
         }
@@ -81,14 +87,14 @@ impl<'a> Schemas<'a> {
             if schema.is_boolean() {
                 return Ok(schema.clone());
             }
-            self.changes.add(Change::Malformed);
+            self.changes.add(SchemaChange::Malformed);
             return Ok(json!({}));
         };
         let Some(reference) = members.get("$ref").and_then(Value::as_str) else {
             return self.members(members, depth);
         };
         if self.within.contains(&reference) {
-            self.changes.add(Change::Recursion);
+            self.changes.add(SchemaChange::Recursion);
             return Ok(json!({}));
         }
         let found = self.document.find(reference)?;
@@ -115,7 +121,7 @@ impl<'a> Schemas<'a> {
         taken
     }
 
-    fn members(&mut self, members: &'a Map<String, Value>, depth: usize) -> Result<Value, Fault> {
+    fn members(&mut self, members: &'a Map<String, Value>, depth: usize) -> Result<Value, DocumentFault> {
         let mut taken = Map::new();
         for name in PLAIN {
             if let Some(value) = members.get(name)
@@ -126,7 +132,7 @@ impl<'a> Schemas<'a> {
         }
         kind(members, &mut taken);
         if enumeration::mend(&mut taken) {
-            self.changes.add(Change::Enumeration);
+            self.changes.add(SchemaChange::Enumeration);
         }
         bounds(members, &mut taken);
         if let Some(format) =
@@ -138,7 +144,7 @@ impl<'a> Schemas<'a> {
         self.rest(members, &mut taken, (depth, has_all))?;
         for name in ["allOf", "anyOf", "oneOf"] {
             if let Some(Value::Array(choices)) = members.get(name).filter(|choices| **choices != json!([])) {
-                let choices: Result<Vec<Value>, Fault> =
+                let choices: Result<Vec<Value>, DocumentFault> =
                     choices.iter().map(|choice| self.schema(choice, depth + 1)).collect();
                 // The keywords that distinguish the choices may have been left out, so several choices may match.
                 let name = if name == "oneOf" { self.any_of(&taken) } else { name };
@@ -160,7 +166,7 @@ impl<'a> Schemas<'a> {
         members: &'a Map<String, Value>,
         taken: &mut Map<String, Value>,
         depth: usize,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, DocumentFault> {
         let mut has_all = !members.contains_key("patternProperties");
         let Some(Value::Object(properties)) = members.get("properties") else { return Ok(has_all) };
         let mut kept = Map::new();
@@ -171,14 +177,14 @@ impl<'a> Schemas<'a> {
             }
             // A property that only the service writes is not an argument.
             if self.document.is_read_only(property) {
-                self.changes.add(Change::ReadOnly);
+                self.changes.add(SchemaChange::ReadOnly);
             } else {
                 kept.insert(name.clone(), self.schema(property, depth + 1)?);
             }
         }
         let mut names = members.get("required").and_then(Value::as_array).into_iter().flatten();
         if names.any(|name| name.as_str().is_some_and(|name| !properties.contains_key(name))) {
-            self.changes.add(Change::Required);
+            self.changes.add(SchemaChange::Required);
         }
         required(taken, &kept);
         taken.insert("properties".into(), Value::Object(kept));
@@ -188,7 +194,7 @@ impl<'a> Schemas<'a> {
     /// Returns the keyword that replaces `oneOf`; a schema that already has it loses its `oneOf`.
     fn any_of(&mut self, taken: &Map<String, Value>) -> &'static str {
         let is_lost = taken.contains_key("anyOf");
-        self.changes.add(if is_lost { Change::Keyword("oneOf") } else { Change::Choice });
+        self.changes.add(if is_lost { SchemaChange::Keyword("oneOf") } else { SchemaChange::Choice });
         "anyOf"
     }
 
@@ -198,14 +204,14 @@ impl<'a> Schemas<'a> {
         members: &'a Map<String, Value>,
         taken: &mut Map<String, Value>,
         (depth, has_all): (usize, bool),
-    ) -> Result<(), Fault> {
+    ) -> Result<(), DocumentFault> {
         if let Some(items) = members.get("items").filter(|_| !members.contains_key("prefixItems")) {
             taken.insert("items".into(), self.schema(items, depth + 1)?);
         }
         let Some(values) = members.get("additionalProperties").filter(|_| has_all) else { return Ok(()) };
         // springdoc describes `Map<String, Object>` this way, whose values have any type.
         let values = if *values == json!({"type": "object"}) {
-            self.changes.add(Change::Values);
+            self.changes.add(SchemaChange::Values);
             json!({})
         } else {
             self.schema(values, depth + 1)?

@@ -3,18 +3,18 @@
 use serde_json::{Value, json};
 
 use super::super::specs;
-use super::document::{Document, Fault};
+use super::document::{DocumentFault, OpenApiDocument};
 use super::operation::{Tool, tool};
-use super::unfit::Unfit;
+use super::skip_reason::SkipReason;
 use super::{ImportArgs, import};
 
-pub(super) fn document(paths: Value, components: Value) -> Document {
+pub(super) fn document(paths: Value, components: Value) -> OpenApiDocument {
     let whole = json!({"openapi": "3.0.3", "servers": [{"url": "https://{host}.example/v1",
         "variables": {"host": {"default": "api"}}}], "paths": paths, "components": components});
-    Document::parse(whole.to_string().as_bytes()).unwrap()
+    OpenApiDocument::parse(whole.to_string().as_bytes()).unwrap()
 }
 
-pub(super) fn only(operation: Value) -> Result<Tool, Unfit> {
+pub(super) fn only(operation: Value) -> Result<Tool, SkipReason> {
     let schemas = json!({"schemas": {
         "Node": {"type": "object", "properties": {"name": {"type": "string"}, "child": {"$ref": "#/components/schemas/Node"}}},
         "Ring": {"$ref": "#/components/schemas/Ring"}}});
@@ -30,14 +30,14 @@ pub(super) fn id() -> Value {
 #[test]
 fn numbers_that_are_rounded_are_known() {
     let text = r#"{"openapi": "3.1.0", "paths": {}, "x-a": [18446744073709551615, 18446744073709551616]}"#;
-    assert_eq!(Document::parse(text.as_bytes()).unwrap().losses(), ["18446744073709551616"]);
+    assert_eq!(OpenApiDocument::parse(text.as_bytes()).unwrap().losses(), ["18446744073709551616"]);
     assert!(document(json!({}), json!({})).losses().is_empty());
     let odd = r#"{"openapi": "3.1.0", "paths": {}, "x-a": "cut \ud83d", "x-b": 1e400}"#;
-    assert_eq!(Document::parse(odd.as_bytes()).unwrap().losses().len(), 2);
+    assert_eq!(OpenApiDocument::parse(odd.as_bytes()).unwrap().losses().len(), 2);
     let yaml = "openapi: 3.1\nx-a: [18446744073709551615, 0.1, 1.5e3]\nx-b: 0.1234567890123456789\nx-c: -9223372036854775807\n";
-    assert_eq!(Document::parse(yaml.as_bytes()).unwrap().losses(), ["0.12345678901234568"]);
+    assert_eq!(OpenApiDocument::parse(yaml.as_bytes()).unwrap().losses(), ["0.12345678901234568"]);
     let large = "openapi: 3.1\nmaximum: 18446744073709551616\n";
-    let losses = Document::parse(large.as_bytes()).unwrap().losses().to_vec();
+    let losses = OpenApiDocument::parse(large.as_bytes()).unwrap().losses().to_vec();
     assert!(matches!(losses.as_slice(), [one] if one.starts_with("1.8446744073709552e")), "{losses:?}");
 }
 
@@ -55,13 +55,19 @@ fn what_is_no_document_of_version_3_is_refused() {
         r#"{"openapi": 3}"#,
         r#"{"openapi": "4.0.0"}"#,
     ] {
-        let fault = Document::parse(text.as_bytes()).err();
-        assert!(matches!(fault, Some(Fault::Json(_) | Fault::Yaml(_) | Fault::Version)), "{text}: {fault:?}");
+        let fault = OpenApiDocument::parse(text.as_bytes()).err();
+        assert!(
+            matches!(fault, Some(DocumentFault::Json(_) | DocumentFault::Yaml(_) | DocumentFault::Version)),
+            "{text}: {fault:?}"
+        );
     }
     for (deep, is_json) in [("[".repeat(100_000), true), (format!("a: {}", "[".repeat(100_000)), false)] {
-        let fault = Document::parse(deep.as_bytes()).err();
+        let fault = OpenApiDocument::parse(deep.as_bytes()).err();
         assert!(
-            matches!((&fault, is_json), (Some(Fault::Json(_)), true) | (Some(Fault::Yaml(_)), false)),
+            matches!(
+                (&fault, is_json),
+                (Some(DocumentFault::Json(_)), true) | (Some(DocumentFault::Yaml(_)), false)
+            ),
             "{fault:?}"
         );
     }
@@ -72,7 +78,7 @@ fn what_is_no_document_of_version_3_is_refused() {
         let ten = vec![format!("*a{before}"); 10].join(", ");
         bomb.push_str(&format!("a{level}: &a{level} [{ten}]\n"));
     }
-    assert!(matches!(Document::parse(bomb.as_bytes()).err(), Some(Fault::Yaml(_))));
+    assert!(matches!(OpenApiDocument::parse(bomb.as_bytes()).err(), Some(DocumentFault::Yaml(_))));
 }
 
 #[test]
@@ -86,7 +92,7 @@ fn a_document_in_yaml_is_the_same_as_in_json() {
         "/others": {"get": {"operationId": "others",
             "parameters": [{"name": "page", "in": "query", "schema": {"type": "integer"}}]}}}});
     let tools = |text: &[u8]| {
-        let document = Document::parse(text).unwrap();
+        let document = OpenApiDocument::parse(text).unwrap();
         let found = document.operations().unwrap();
         assert_eq!(document.server().as_deref(), Some("https://api.example/v1"));
         found.iter().map(|one| tool(&document, one).unwrap()).collect::<Vec<_>>()
@@ -147,7 +153,7 @@ fn a_server_is_whole_or_none() {
         [json!([]), json!([{"url": "/v1"}]), json!([{"url": "https://{host}/"}]), json!([{"url": "ftp://a"}])]
     {
         let text = json!({"openapi": "3.1.0", "servers": servers}).to_string();
-        assert_eq!(Document::parse(text.as_bytes()).unwrap().server(), None, "{text}");
+        assert_eq!(OpenApiDocument::parse(text.as_bytes()).unwrap().server(), None, "{text}");
     }
 }
 
@@ -261,7 +267,7 @@ fn a_path_that_would_be_a_part_of_the_hosts_name_is_left_out() {
     for path in [".evil.test/x", "-admin.internal/x", ":8443/x", "@evil.test/x", "x", ""] {
         let document = document(json!({path: {"get": {"operationId": "a"}}}), json!({}));
         let operations = document.operations().unwrap();
-        assert!(matches!(tool(&document, &operations[0]), Err(Unfit::NoPath)), "{path}");
+        assert!(matches!(tool(&document, &operations[0]), Err(SkipReason::NoPath)), "{path}");
     }
 }
 
@@ -312,39 +318,39 @@ fn what_one_request_cannot_carry_is_no_tool() {
     for (operation, expected) in [
         (
             json!({"parameters": [id(), array]}),
-            Unfit::Parameter { name: "a".into(), why: "is more than one text or number" },
+            SkipReason::Parameter { name: "a".into(), why: "is more than one text or number" },
         ),
         (
             json!({"parameters": [id(), secret]}),
-            Unfit::Parameter {
+            SkipReason::Parameter {
                 name: "access_token".into(),
                 why: "looks like a credential, which is never an argument",
             },
         ),
         (
             json!({"parameters": [elsewhere]}),
-            Unfit::Document(Fault::Reference("https://evil.example/p.json#/x".into())),
+            SkipReason::Document(DocumentFault::Reference("https://evil.example/p.json#/x".into())),
         ),
         (
             json!({"parameters": [{"$ref": "#/nowhere"}]}),
-            Unfit::Document(Fault::Reference("#/nowhere".into())),
+            SkipReason::Document(DocumentFault::Reference("#/nowhere".into())),
         ),
         (
             json!({"parameters": [{"$ref": "#/components/schemas/Ring"}]}),
-            Unfit::Document(Fault::Loop("#/components/schemas/Ring".into())),
+            SkipReason::Document(DocumentFault::Loop("#/components/schemas/Ring".into())),
         ),
         (
             json!({"parameters": [id()], "requestBody": body("multipart/form-data", json!({}))}),
-            Unfit::Body("multipart/form-data".into()),
+            SkipReason::Body("multipart/form-data".into()),
         ),
         (
             json!({"parameters": [id()], "requestBody": body("*/*", json!({"type": "string", "format": "binary"}))}),
-            Unfit::Body("*/*".into()),
+            SkipReason::Body("*/*".into()),
         ),
         (
             json!({"parameters": std::iter::once(json!({"name": "x", "in": "query"})).chain((0..201).map(|n|
             json!({"name": format!("p{n}"), "in": "query"}))).collect::<Vec<_>>()}),
-            Unfit::TooMany,
+            SkipReason::TooMany,
         ),
     ] {
         assert_eq!(only(operation.clone()).unwrap_err(), expected, "{operation}");
@@ -456,6 +462,6 @@ fn a_document_in_utf_16_is_named_as_one() {
         [("\u{feff}", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("", u16::to_be_bytes as fn(u16) -> [u8; 2])]
     {
         let bytes: Vec<u8> = format!("{mark}{text}").encode_utf16().flat_map(unit).collect();
-        assert_eq!(Document::parse(&bytes).err(), Some(Fault::Encoding));
+        assert_eq!(OpenApiDocument::parse(&bytes).err(), Some(DocumentFault::Encoding));
     }
 }

@@ -23,7 +23,7 @@ pub(in super::super) fn args() -> ImportArgs {
     }
 }
 
-fn converted(tool: Value) -> Imported {
+fn converted(tool: Value) -> ImportResult {
     let args = args();
     let lists = Lists { tools: vec![tool], ..Lists::default() };
     convert(&args, &Upstream::Url("https://up.example/mcp"), &lists)
@@ -87,7 +87,7 @@ fn what_an_upstream_completes_is_asked_of_it() {
     }
 }
 
-fn spec(imported: &Imported) -> Value {
+fn spec(imported: &ImportResult) -> Value {
     serde_json::from_str(&imported.files["up/t.json"]).unwrap()
 }
 

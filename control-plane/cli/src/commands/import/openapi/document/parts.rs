@@ -5,14 +5,14 @@
 use serde_json::{Map, Value};
 
 use super::super::values::one_line;
-use super::{Document, METHODS, is_unserved};
+use super::{METHODS, OpenApiDocument, is_unserved};
 
 /// Members of a document that become part of tools, or have a note of their own.
 const USED: [&str; 6] = ["components", "openapi", "paths", "security", "servers", "webhooks"];
 /// Place of parts that concern the whole document.
 const WHOLE: &str = "the document";
 
-impl Document {
+impl OpenApiDocument {
     /// Returns the parts that belong to no tool: the place of each, and a note on it.
     pub(in super::super) fn parts(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();

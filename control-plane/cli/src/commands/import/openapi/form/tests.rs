@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 
 use super::super::super::specs;
 use super::super::operation::{Tool, tool};
+use super::super::skip_reason::SkipReason;
 use super::super::tests::{document, id, only};
-use super::super::unfit::Unfit;
 use super::super::{ImportArgs, import};
 
 const URLENCODED: &str = "application/x-www-form-urlencoded";
 const MULTIPART: &str = "multipart/form-data";
 
-fn of(content: Value) -> Result<Tool, Unfit> {
+fn of(content: Value) -> Result<Tool, SkipReason> {
     only(json!({"parameters": [id()], "requestBody": {"required": true, "content": content}}))
 }
 
 /// Builds a form with these properties, all but `name` optional.
-fn multipart(properties: Value) -> Result<Tool, Unfit> {
+fn multipart(properties: Value) -> Result<Tool, SkipReason> {
     of(json!({MULTIPART: {"schema": {"type": "object", "required": ["name"], "properties": properties}}}))
 }
 
@@ -68,10 +68,10 @@ fn a_file_is_left_out_where_it_is_optional() {
         let tool = multipart(json!({"name": text, "file": file})).unwrap();
         assert_eq!(tool.input["properties"]["body"]["properties"], json!({"name": text}), "{file}");
         assert!(tool.notes.contains(&"its form field file is left out: it is a file".to_owned()), "{file}");
-        let needed = Unfit::Field { name: "name".into(), why: "is a file" };
+        let needed = SkipReason::Field { name: "name".into(), why: "is a file" };
         assert_eq!(multipart(json!({"name": file, "a": text})).unwrap_err(), needed, "{file}");
         let nothing_else = json!({MULTIPART: {"schema": {"type": "object", "properties": {"file": file}}}});
-        assert_eq!(of(nothing_else).unwrap_err(), Unfit::NoField, "{file}");
+        assert_eq!(of(nothing_else).unwrap_err(), SkipReason::NoField, "{file}");
     }
     for text in [
         json!({"type": "string", "format": "byte"}),
@@ -110,7 +110,7 @@ fn parts_of_a_composed_form_are_looked_at() {
     let composed = of(json!({MULTIPART: {"schema": {"allOf": [file, name]}}})).unwrap();
     assert_eq!(composed.input["properties"]["body"]["allOf"][0]["properties"], json!({}));
     let chosen = of(json!({MULTIPART: {"schema": {"oneOf": [file, name]}}})).unwrap_err();
-    assert_eq!(chosen, Unfit::Field { name: "file".into(), why: "is a file" });
+    assert_eq!(chosen, SkipReason::Field { name: "file".into(), why: "is a file" });
     // Each of its parts is the schema itself.
     let tree = json!({"properties": {"a": {"type": "string"}}, "allOf": [
         {"$ref": "#/components/schemas/Tree"}, {"$ref": "#/components/schemas/Tree"}]});

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::document::{Fault, Found};
-use super::super::unfit::{MAX_PARAMETERS, Unfit};
+use super::super::document::{DescribedOperation, DocumentFault};
+use super::super::skip_reason::{MAX_PARAMETERS, SkipReason};
 use super::super::values::{Kind, describe, is_json, kinds, one_line};
 use super::Building;
 
@@ -82,7 +82,7 @@ struct Parameter<'p> {
 }
 
 impl<'a> Building<'a> {
-    pub(super) fn parameters(&mut self, found: &Found<'a>) -> Result<(), Unfit> {
+    pub(super) fn parameters(&mut self, found: &DescribedOperation<'a>) -> Result<(), SkipReason> {
         let own = found.operation.get("parameters");
         let mut seen = BTreeSet::new();
         // An operation's own parameter replaces one of its path (OpenAPI 3.1, Operation Object).
@@ -98,7 +98,7 @@ impl<'a> Building<'a> {
                     self.parameter(Parameter { name, place, written, schema, is_required, is_member })?;
                 }
                 if seen.len().max(self.properties.len()) > MAX_PARAMETERS {
-                    return Err(Unfit::TooMany);
+                    return Err(SkipReason::TooMany);
                 }
             }
         }
@@ -108,7 +108,7 @@ impl<'a> Building<'a> {
 
     /// Returns the schema of an argument. A value serialized as JSON is a text argument, because the request carries it
     /// unchanged.
-    fn schema_of(&mut self, written: &'a Value, place: &str) -> Result<Value, Fault> {
+    fn schema_of(&mut self, written: &'a Value, place: &str) -> Result<Value, DocumentFault> {
         if let Some(media) = json_media(written, place) {
             self.unread_of("parameters", media);
             let content = media.get("schema").map(|schema| self.schemas.take(schema)).transpose()?;
@@ -120,7 +120,7 @@ impl<'a> Building<'a> {
         written.get("schema").map_or(Ok(Value::Null), |schema| self.schemas.take(schema))
     }
 
-    fn parameter(&mut self, parameter: Parameter<'_>) -> Result<(), Unfit> {
+    fn parameter(&mut self, parameter: Parameter<'_>) -> Result<(), SkipReason> {
         let Parameter { name, place, .. } = parameter;
         let lower = name.to_ascii_lowercase();
         let is_key = matches!(place, "query" | "header") && self.document.is_key(name, place);
@@ -156,7 +156,7 @@ impl<'a> Building<'a> {
                 self.add(parameter, shape);
                 Ok(())
             }
-            Err(why) if parameter.is_required => Err(Unfit::Parameter { name: one_line(name), why }),
+            Err(why) if parameter.is_required => Err(SkipReason::Parameter { name: one_line(name), why }),
             Err(why) => {
                 self.tool
                     .notes
@@ -185,7 +185,7 @@ impl<'a> Building<'a> {
 
     /// Adds the members of an object, each as a parameter. An object without members writes nothing, so an object whose
     /// members have no names is not required.
-    fn members(&mut self, parameter: &Parameter<'_>) -> Result<(), Unfit> {
+    fn members(&mut self, parameter: &Parameter<'_>) -> Result<(), SkipReason> {
         if properties(&parameter.schema).next().is_none() {
             let name = one_line(parameter.name);
             let note =

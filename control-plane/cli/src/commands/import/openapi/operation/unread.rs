@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::document::Found;
+use super::super::document::DescribedOperation;
 use super::super::values::one_line;
 use super::Building;
 
@@ -33,7 +33,7 @@ impl<'a> Building<'a> {
     }
 
     /// Notes the members of the operation that have no meaning here.
-    pub(super) fn unread(&mut self, found: &Found<'a>) {
+    pub(super) fn unread(&mut self, found: &DescribedOperation<'a>) {
         if is_there(found.operation.get("security").or(self.document.security())) {
             self.note("its security is left out: the operator names a credential (`--credential`)".into());
         }

@@ -82,7 +82,7 @@ const BESIDE: [&str; 7] = ["$comment", "$ref", "description", "nullable", "readO
 
 /// A difference between a schema in the document and the tool's schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Change {
+pub(super) enum SchemaChange {
     /// An `enum` contradicted its `type`.
     Enumeration,
     /// The values of a map were described as objects without members.
@@ -107,28 +107,28 @@ pub(super) enum Change {
     Depth,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SchemaChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Change::Keyword(name) => return write!(f, "`{name}` of its schemas is left out"),
-            Change::Enumeration => {
+            SchemaChange::Keyword(name) => return write!(f, "`{name}` of its schemas is left out"),
+            SchemaChange::Enumeration => {
                 "an `enum` of its schemas contradicts its `type`: the values are taken as those of the type; where they \
                  cannot be, the `type` is left out, of a list or an object the `enum`"
             }
-            Change::Values => {
+            SchemaChange::Values => {
                 "`additionalProperties: {type: object}` of its schemas accepts any value: frameworks describe values of \
                  any type so"
             }
-            Change::ReadOnly => "properties of its schemas that are `readOnly` are left out",
-            Change::Choice => "`oneOf` of its schemas is taken as `anyOf`",
-            Change::Unknown => "members of its schemas that are no known keywords are left out",
-            Change::Beside => "members beside a `$ref` of its schemas are left out",
-            Change::Recursion => "a schema of it within itself accepts anything",
-            Change::Malformed => "schemas of it that are neither objects nor booleans accept anything",
-            Change::Required => {
+            SchemaChange::ReadOnly => "properties of its schemas that are `readOnly` are left out",
+            SchemaChange::Choice => "`oneOf` of its schemas is taken as `anyOf`",
+            SchemaChange::Unknown => "members of its schemas that are no known keywords are left out",
+            SchemaChange::Beside => "members beside a `$ref` of its schemas are left out",
+            SchemaChange::Recursion => "a schema of it within itself accepts anything",
+            SchemaChange::Malformed => "schemas of it that are neither objects nor booleans accept anything",
+            SchemaChange::Required => {
                 "names in `required` of its schemas that are not in `properties` are left out"
             }
-            Change::Depth => "schemas of it that are nested too deep accept anything",
+            SchemaChange::Depth => "schemas of it that are nested too deep accept anything",
         };
         f.write_str(text)
     }
@@ -136,10 +136,10 @@ impl fmt::Display for Change {
 
 /// Changes to the schemas of one operation.
 #[derive(Default)]
-pub(super) struct Changes(BTreeSet<Change>);
+pub(super) struct SchemaChanges(BTreeSet<SchemaChange>);
 
-impl Changes {
-    pub(super) fn add(&mut self, change: Change) {
+impl SchemaChanges {
+    pub(super) fn add(&mut self, change: SchemaChange) {
         self.0.insert(change);
     }
 
@@ -149,19 +149,19 @@ impl Changes {
             |name: &str| !taken.contains_key(name) && !REWRITTEN.contains(&name) && !name.starts_with("x-");
         for name in written.keys().filter(|name| is_left_out(name)) {
             let keyword = KEYWORDS.iter().copied().find(|keyword| keyword == name);
-            self.add(keyword.map_or(Change::Unknown, Change::Keyword));
+            self.add(keyword.map_or(SchemaChange::Unknown, SchemaChange::Keyword));
         }
     }
 
     /// Adds the members next to a reference that are left out.
     pub(super) fn add_beside(&mut self, written: &Map<String, Value>) {
         if written.keys().any(|name| !BESIDE.contains(&name.as_str()) && !name.starts_with("x-")) {
-            self.add(Change::Beside);
+            self.add(SchemaChange::Beside);
         }
     }
 
     /// Returns the changes, one a line.
     pub(super) fn lines(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(Change::to_string)
+        self.0.iter().map(SchemaChange::to_string)
     }
 }

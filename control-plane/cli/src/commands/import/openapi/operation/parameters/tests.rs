@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::super::super::skip_reason::SkipReason;
 use super::super::super::tests::{document, id, only};
-use super::super::super::unfit::Unfit;
 use super::super::tool;
 
 #[test]
@@ -77,7 +77,7 @@ fn each_member_of_an_object_in_a_query_is_a_parameter() {
     let composed = query("composed", &json!({"type": "object", "allOf": [page]}));
     assert_eq!(
         only(json!({"parameters": [id(), composed]})).unwrap_err(),
-        Unfit::Parameter { name: "composed".into(), why: "is more than one text or number" }
+        SkipReason::Parameter { name: "composed".into(), why: "is more than one text or number" }
     );
 }
 

@@ -1,15 +1,15 @@
 //! Reasons for which an operation does not become a tool.
 
-use super::document::Fault;
+use super::document::DocumentFault;
 
 /// Maximum number of parameters of one operation.
 pub(super) const MAX_PARAMETERS: usize = 200;
 
 /// A reason for which an operation does not become a tool.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unfit {
+pub(super) enum SkipReason {
     #[error(transparent)]
-    Document(#[from] Fault),
+    Document(#[from] DocumentFault),
     #[error("its required parameter {name} {why}")]
     Parameter { name: String, why: &'static str },
     #[error("it has more than {MAX_PARAMETERS} parameters")]

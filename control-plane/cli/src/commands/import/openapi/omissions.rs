@@ -9,14 +9,14 @@ const NAMED: usize = 3;
 
 /// Parts that were left out, in the document's order.
 #[derive(Default)]
-pub(super) struct LeftOut {
+pub(super) struct Omissions {
     /// Reasons, each with the operations as `method /path`.
     operations: Vec<(String, Vec<String>)>,
     /// Members, each with the names of the tools.
     parts: Vec<(String, Vec<String>)>,
 }
 
-impl LeftOut {
+impl Omissions {
     /// Adds an operation that does not become a tool.
     pub(super) fn operation(&mut self, place: &str, why: &str) {
         add(&mut self.operations, why, place);
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_same_of_many_operations_is_one_line_and_all_of_it_is_in_the_report() {
-        let mut report = LeftOut::default();
+        let mut report = Omissions::default();
         for n in 1..=5 {
             report.part(&format!("t{n}"), "its servers are left out");
         }
