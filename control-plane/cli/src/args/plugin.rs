@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use crate::packaging::answers;
-use crate::packaging::scaffold::Language;
+use crate::packaging::scaffold::ScaffoldLanguage;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PluginCommand {
@@ -32,7 +32,7 @@ pub struct PluginNewArgs {
     #[arg(value_name = "ID")]
     pub id: String,
     #[arg(long)]
-    pub language: Language,
+    pub language: ScaffoldLanguage,
     /// Directory of primitives to create it in
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,

@@ -16,7 +16,7 @@ use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTes
 use crate::failure::Failure;
 use crate::packaging::answers::Answers;
 use crate::packaging::languages::Languages;
-use crate::packaging::local::{Ended, Local, Request};
+use crate::packaging::local::{Local, PluginOutcome, Request};
 use crate::packaging::{self, Unit, build, examples, scaffold, trust};
 use crate::print;
 use crate::serve::stop::signalled;
@@ -140,16 +140,16 @@ fn tell_output(local: &Local) {
 }
 
 /// Returns what is wrong with the outcome of a call; `None` if it is what the example expects.
-fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<String> {
+fn fault(ended: anyhow::Result<PluginOutcome>, expected: Option<&Value>) -> Option<String> {
     match ended {
-        Ok(Ended::Completed(output)) => match expected {
+        Ok(PluginOutcome::Completed(output)) => match expected {
             Some(expected) if *expected != output => {
                 Some(format!("expected {}, got {}", shown(expected), shown(&output)))
             }
             _ => None,
         },
-        Ok(Ended::Error(said)) => Some(format!("the tool says: {said}")),
-        Ok(Ended::Failed { code, message }) => Some(format!("{code}: {message}{}", way_out(&code))),
+        Ok(PluginOutcome::Error(said)) => Some(format!("the tool says: {said}")),
+        Ok(PluginOutcome::Failed { code, message }) => Some(format!("{code}: {message}{}", way_out(&code))),
         Err(error) => Some(print::in_full(&error)),
     }
 }
@@ -196,7 +196,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     };
     let ended = local.call(&plugin, &request, &mut |message| show(message)).await;
     match ended {
-        Ok(Ended::Completed(output)) => {
+        Ok(PluginOutcome::Completed(output)) => {
             print::json(&output);
             Ok(())
         }

@@ -30,39 +30,39 @@ const ABANDONED: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of installing one unit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Installed {
+pub struct InstalledUnit {
     pub id: String,
     pub version: String,
     pub language: String,
     /// Lower-case hex SHA-256 of the package file.
     #[serde(rename = "artifactSha256")]
     pub artifact_sha256: String,
-    pub outcome: Outcome,
+    pub outcome: InstallOutcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum InstallOutcome {
     Installed,
     /// The same package and manifest were installed already.
     Unchanged,
-    /// Another package of this version was installed, and `Existing::Replace` was requested.
+    /// Another package of this version was installed, and `ConflictPolicy::Replace` was requested.
     Replaced,
 }
 
-impl Outcome {
+impl InstallOutcome {
     pub const fn word(self) -> &'static str {
         match self {
-            Outcome::Installed => "installed",
-            Outcome::Unchanged => "unchanged",
-            Outcome::Replaced => "replaced",
+            InstallOutcome::Installed => "installed",
+            InstallOutcome::Unchanged => "unchanged",
+            InstallOutcome::Replaced => "replaced",
         }
     }
 }
 
 /// Policy for another package under the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum ConflictPolicy {
     /// Reject it: a version never changes.
     Keep,
     /// Replace it: during development the code changes without a new version.
@@ -94,8 +94,8 @@ pub enum InstallError {
 
 /// Result of one run.
 #[derive(Debug, Default)]
-pub struct Report {
-    pub installed: Vec<Installed>,
+pub struct InstallReport {
+    pub installed: Vec<InstalledUnit>,
     /// Ids of units without code next to their spec, which are installed by other means.
     pub without_code: Vec<String>,
 }
@@ -104,10 +104,10 @@ pub struct Report {
 pub fn install(
     units: &[Unit],
     plugins: &Path,
-    existing: Existing,
+    existing: ConflictPolicy,
     languages: Option<&[&str]>,
-) -> Result<Report, InstallError> {
-    let mut report = Report::default();
+) -> Result<InstallReport, InstallError> {
+    let mut report = InstallReport::default();
     for unit in units.iter().filter(|unit| unit.is_in(languages)) {
         let Some(folder) = &unit.folder else {
             report.without_code.push(unit.id.clone());
@@ -120,15 +120,20 @@ pub fn install(
 
 /// A complete version that no runtime can find yet; dropping it removes it.
 #[derive(Debug)]
-pub struct Staged {
-    installed: Installed,
+pub struct StagedUnit {
+    installed: InstalledUnit,
     place: PathBuf,
     /// Work folder, on the same file system as `place`.
     work: TempDir,
 }
 
 /// Packs a unit's code and unpacks it next to `plugins`, whose content does not change yet.
-pub fn stage(unit: &Unit, folder: &Path, plugins: &Path, existing: Existing) -> Result<Staged, InstallError> {
+pub fn stage(
+    unit: &Unit,
+    folder: &Path,
+    plugins: &Path,
+    existing: ConflictPolicy,
+) -> Result<StagedUnit, InstallError> {
     let work = work(plugins)?;
     let package = pack(unit, folder, work.path())
         .map_err(|source| InstallError::Pack { id: unit.id.clone(), source })?;
@@ -155,8 +160,8 @@ pub fn install_package(
     unit: &Unit,
     package: &PackageFile,
     plugins: &Path,
-    existing: Existing,
-) -> Result<Installed, InstallError> {
+    existing: ConflictPolicy,
+) -> Result<InstalledUnit, InstallError> {
     stage_package(unit, package, plugins, existing)?.place()
 }
 
@@ -164,8 +169,8 @@ fn stage_package(
     unit: &Unit,
     package: &PackageFile,
     plugins: &Path,
-    existing: Existing,
-) -> Result<Staged, InstallError> {
+    existing: ConflictPolicy,
+) -> Result<StagedUnit, InstallError> {
     check_pins(unit, package)?;
     let format = format_for(&unit.language)
         .ok_or_else(|| InstallError::Language { id: unit.id.clone(), language: unit.language.clone() })?;
@@ -180,39 +185,44 @@ fn stage_package(
     let file = fresh.join(MANIFEST);
     fs::write(&file, &manifest).map_err(io(&file))?;
     let place = plugins.join(&unit.id).join(&unit.version);
-    let installed = Installed {
+    let installed = InstalledUnit {
         id: unit.id.clone(),
         version: unit.version.clone(),
         language: unit.language.clone(),
         artifact_sha256: package.sha256.clone(),
         outcome: outcome(unit, &place, &manifest, existing)?,
     };
-    Ok(Staged { installed, place, work })
+    Ok(StagedUnit { installed, place, work })
 }
 
 /// Determines the outcome of installing a version with this manifest.
-fn outcome(unit: &Unit, place: &Path, manifest: &str, existing: Existing) -> Result<Outcome, InstallError> {
-    let Ok(there) = fs::read_to_string(place.join(MANIFEST)) else { return Ok(Outcome::Installed) };
+fn outcome(
+    unit: &Unit,
+    place: &Path,
+    manifest: &str,
+    existing: ConflictPolicy,
+) -> Result<InstallOutcome, InstallError> {
+    let Ok(there) = fs::read_to_string(place.join(MANIFEST)) else { return Ok(InstallOutcome::Installed) };
     if there == manifest {
-        return Ok(Outcome::Unchanged);
+        return Ok(InstallOutcome::Unchanged);
     }
-    if existing == Existing::Keep {
+    if existing == ConflictPolicy::Keep {
         let id = unit.id.clone();
         let version = unit.version.clone();
         return Err(InstallError::Changed { id, version, there: digest_in(&there) });
     }
-    Ok(Outcome::Replaced)
+    Ok(InstallOutcome::Replaced)
 }
 
-impl Staged {
-    pub fn installed(&self) -> &Installed {
+impl StagedUnit {
+    pub fn installed(&self) -> &InstalledUnit {
         &self.installed
     }
 
     /// Moves the version to where a runtime finds it, then removes the one it replaces.
-    pub fn place(self) -> Result<Installed, InstallError> {
-        let Staged { installed, place, work } = self;
-        if installed.outcome != Outcome::Unchanged {
+    pub fn place(self) -> Result<InstalledUnit, InstallError> {
+        let StagedUnit { installed, place, work } = self;
+        if installed.outcome != InstallOutcome::Unchanged {
             let home = place.parent().unwrap_or(&place);
             fs::create_dir_all(home).map_err(io(home))?;
             readable(home)?;
@@ -243,16 +253,16 @@ fn exchange(fresh: &Path, place: &Path) -> std::io::Result<()> {
 }
 
 /// Returns the unit's installation if exactly this package is installed with this spec.
-pub fn installed(unit: &Unit, plugins: &Path, sha256: &str) -> Option<Installed> {
+pub fn installed(unit: &Unit, plugins: &Path, sha256: &str) -> Option<InstalledUnit> {
     let place = plugins.join(&unit.id).join(&unit.version);
     let there = fs::read_to_string(place.join(MANIFEST)).ok()?;
     let made = manifest(unit, &place.join("package"), sha256).ok()?;
-    (there == made).then(|| Installed {
+    (there == made).then(|| InstalledUnit {
         id: unit.id.clone(),
         version: unit.version.clone(),
         language: unit.language.clone(),
         artifact_sha256: sha256.to_owned(),
-        outcome: Outcome::Unchanged,
+        outcome: InstallOutcome::Unchanged,
     })
 }
 

@@ -20,7 +20,7 @@ const ASK: Duration = Duration::from_secs(20);
 type Version = (u32, u32);
 
 /// A language, and the variables that must all name an existing file or folder.
-struct Language {
+struct LanguageVariables {
     name: &'static str,
     variables: &'static [&'static str],
     /// Interpreter on the PATH to use if the first variable is missing.
@@ -56,11 +56,19 @@ const JAVA: Interpreter = Interpreter {
     place: ("java.home", "bin/java"),
 };
 
-const LANGUAGES: [Language; 3] = [
+const LANGUAGES: [LanguageVariables; 3] = [
     // A Python without the shim's packages cannot run a plugin.
-    Language { name: "python", variables: &[PYTHON], fallback: None },
-    Language { name: "node", variables: &["ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"], fallback: Some(&NODE) },
-    Language { name: "java", variables: &["ASP_PLUGIN_JAVA", "ASP_PLUGIN_JAVA_SHIM"], fallback: Some(&JAVA) },
+    LanguageVariables { name: "python", variables: &[PYTHON], fallback: None },
+    LanguageVariables {
+        name: "node",
+        variables: &["ASP_PLUGIN_NODE", "ASP_PLUGIN_NODE_SHIM"],
+        fallback: Some(&NODE),
+    },
+    LanguageVariables {
+        name: "java",
+        variables: &["ASP_PLUGIN_JAVA", "ASP_PLUGIN_JAVA_SHIM"],
+        fallback: Some(&JAVA),
+    },
 ];
 
 /// Available languages with the environment that `asp-runtime` needs for them, and the missing ones.
@@ -93,8 +101,8 @@ impl Languages {
         tokio::task::spawn_blocking(move || Languages::find(&stop)).await.unwrap_or_default()
     }
 
-    fn add(&mut self, language: &Language, stop: &CancellationToken) {
-        let Language { name, variables, fallback } = *language;
+    fn add(&mut self, language: &LanguageVariables, stop: &CancellationToken) {
+        let LanguageVariables { name, variables, fallback } = *language;
         let value = |variable: &str| std::env::var(variable).ok().or_else(|| installed(variable));
         let mut values: Vec<(String, String)> = variables
             .iter()

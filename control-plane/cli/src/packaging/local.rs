@@ -30,7 +30,7 @@ use tonic::transport::Channel;
 use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
 use super::runtime::{self, ENV_ALLOW_PRIVATE, Places};
-use super::{Existing, Installed, Unit, install, output};
+use super::{ConflictPolicy, InstalledUnit, Unit, install, output};
 
 /// Timeout for the start, which takes well under a second.
 const START: Duration = Duration::from_secs(20);
@@ -43,7 +43,7 @@ const DESCRIBE: Duration = Duration::from_secs(60);
 
 /// Outcome of a call.
 #[derive(Debug)]
-pub enum Ended {
+pub enum PluginOutcome {
     Completed(Value),
     /// The tool ran and reported that it failed.
     Error(Value),
@@ -64,7 +64,7 @@ pub struct Callable {
     server: String,
     /// Maximum duration of a call.
     max_runtime: Option<Duration>,
-    installed: Installed,
+    installed: InstalledUnit,
 }
 
 /// Input of a call.
@@ -80,7 +80,7 @@ pub struct Request<'a> {
 pub struct Local {
     pub callable: Vec<Callable>,
     /// Installed units.
-    pub installed: Vec<Installed>,
+    pub installed: Vec<InstalledUnit>,
     /// Ids of the primitives whose language is not available, each with the reason and the remedy.
     pub left_out: BTreeMap<String, String>,
     client: RuntimeSupervisorClient<Channel>,
@@ -113,7 +113,7 @@ impl Local {
         for (_, note) in languages.notes.iter().filter(|(language, _)| is_wanted(language)) {
             crate::print::error(note);
         }
-        let report = install(units, &plugins, Existing::Keep, Some(&languages.present))
+        let report = install(units, &plugins, ConflictPolicy::Keep, Some(&languages.present))
             .context("install the plugins")?;
         let socket = directory.path().join("api.sock");
         let log = directory.path().join("runtime.log");
@@ -177,14 +177,14 @@ impl Local {
         plugin: &Callable,
         request: &Request<'_>,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<PluginOutcome> {
         let timeout = plugin.max_runtime.map_or(request.timeout, |most| most.min(request.timeout));
         let invoke = invoke(plugin, request.arguments, timeout);
         self.converse(plugin, (invoke, timeout), request.answers, heard).await
     }
 
     /// Asks the plugin's code for its schemas, without running its handler.
-    pub async fn describe(&mut self, plugin: &Callable) -> anyhow::Result<Ended> {
+    pub async fn describe(&mut self, plugin: &Callable) -> anyhow::Result<PluginOutcome> {
         let invoke = InvokeRequest { describe: true, ..invoke(plugin, &Value::Null, DESCRIBE) };
         self.converse(plugin, (invoke, DESCRIBE), &Answers::default(), &mut |_| ()).await
     }
@@ -195,7 +195,7 @@ impl Local {
         (invoke, timeout): (InvokeRequest, Duration),
         answers: &Answers,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
-    ) -> anyhow::Result<Ended> {
+    ) -> anyhow::Result<PluginOutcome> {
         let tunnel = self.allocate(&plugin.installed, (&plugin.server, &plugin.id), timeout).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
         let sender = Sender { frames, tunnel };
@@ -222,7 +222,7 @@ impl Local {
     }
 
     /// Returns everything that a stdio server lists, run as one of `server`.
-    pub async fn lists(&mut self, plugin: &Installed, server: &str) -> anyhow::Result<McpLists> {
+    pub async fn lists(&mut self, plugin: &InstalledUnit, server: &str) -> anyhow::Result<McpLists> {
         let tunnel = self.allocate(plugin, (server, ""), DESCRIBE).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
         let sender = Sender { frames, tunnel };
@@ -255,7 +255,7 @@ impl Local {
 
     async fn allocate(
         &mut self,
-        plugin: &Installed,
+        plugin: &InstalledUnit,
         (server, primitive): (&str, &str),
         timeout: Duration,
     ) -> anyhow::Result<String> {
@@ -286,7 +286,7 @@ impl Local {
     }
 }
 
-fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {
+fn callable(units: &[Unit], installed: &[InstalledUnit]) -> Vec<Callable> {
     let mut found = Vec::new();
     for installed in installed {
         let is_it = |unit: &&Unit| unit.id == installed.id && unit.version == installed.version;
@@ -323,7 +323,7 @@ fn invoke(plugin: &Callable, arguments: &Value, timeout: Duration) -> InvokeRequ
 }
 
 /// Returns the outcome of the call if this message ends it.
-fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<Ended>> {
+fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<PluginOutcome>> {
     let value = |json: &Option<Json>| -> anyhow::Result<Value> {
         let bytes = json.as_ref().map(|json| json.value.as_slice()).unwrap_or(b"null");
         serde_json::from_slice(bytes).context("the plugin's output is no JSON")
@@ -331,15 +331,15 @@ fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<Ended>> {
     Ok(match payload {
         server_message::Payload::Completed(done) if done.is_error => {
             let said = if done.content.is_some() { &done.content } else { &done.output };
-            Some(Ended::Error(value(said)?))
+            Some(PluginOutcome::Error(value(said)?))
         }
         server_message::Payload::Completed(done) => {
             // A stdio server may answer with content only.
             let said = if done.output.is_some() { &done.output } else { &done.content };
-            Some(Ended::Completed(value(said)?))
+            Some(PluginOutcome::Completed(value(said)?))
         }
         server_message::Payload::Failed(failed) => {
-            Some(Ended::Failed { code: failed.code.clone(), message: failed.message.clone() })
+            Some(PluginOutcome::Failed { code: failed.code.clone(), message: failed.message.clone() })
         }
         _ => None,
     })

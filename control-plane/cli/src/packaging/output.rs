@@ -23,7 +23,7 @@ pub fn lines(log: &str) -> Vec<String> {
 
 /// Output of a worker, or how it was lost.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct WorkerOutput {
     pub plugin: String,
     pub lines: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub fn logged(plugin: &str, level: &str, line: &str) -> String {
 }
 
 /// Parses a line of a runtime's log about a worker; `None` for the runtime's own lines.
-pub fn said(line: &str) -> Option<Said> {
+pub fn said(line: &str) -> Option<WorkerOutput> {
     let line: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let lines = match text("message") {
@@ -49,7 +49,7 @@ pub fn said(line: &str) -> Option<Said> {
     };
     // `id@version`; an author has only one version at a time.
     let plugin = text("plugin").split('@').next().unwrap_or_default().to_owned();
-    Some(Said { plugin, lines })
+    Some(WorkerOutput { plugin, lines })
 }
 
 /// Node's shim writes its messages as JSON, with a stack trace in one line.
@@ -91,7 +91,7 @@ mod tests {
     fn a_line_of_a_worker_has_its_plugins_name() {
         let wrote =
             r#"{"message": "worker log", "plugin": "greet@1.0.0", "stream": "stdout", "line": "heard"}"#;
-        assert_eq!(said(wrote), Some(Said { plugin: "greet".into(), lines: vec!["heard".into()] }));
+        assert_eq!(said(wrote), Some(WorkerOutput { plugin: "greet".into(), lines: vec!["heard".into()] }));
         assert_eq!(said(r#"{"message": "ready", "plugin": "greet@1.0.0"}"#), None);
         assert_eq!(said("no JSON"), None);
         assert_eq!(named("greet", "heard"), "greet | heard");

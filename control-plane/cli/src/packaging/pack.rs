@@ -61,7 +61,7 @@ pub enum PackError {
 }
 
 /// A file in a package.
-pub(super) struct Entry {
+pub(super) struct PackEntry {
     pub(super) content: Content,
     pub(super) executable: bool,
 }
@@ -72,7 +72,7 @@ pub(super) enum Content {
 }
 
 /// Content by path (with `/`), in the order of the package.
-pub(super) type Entries = BTreeMap<String, Entry>;
+pub(super) type Entries = BTreeMap<String, PackEntry>;
 
 /// Packs the code in `folder` as the package file of `unit` in `out`, which must exist. Replaces a file of the same name.
 pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackError> {
@@ -107,7 +107,7 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackE
 
 fn entries(folder: Folder) -> Entries {
     let entry = |file: super::folder::File| {
-        (file.path, Entry { content: Content::File(file.source), executable: file.executable })
+        (file.path, PackEntry { content: Content::File(file.source), executable: file.executable })
     };
     folder.files.into_iter().map(entry).collect()
 }
@@ -117,7 +117,7 @@ pub(super) fn add_own(entries: &mut Entries, path: String, text: String) -> Resu
     if entries.contains_key(&path) {
         return Err(PackError::Reserved(path));
     }
-    entries.insert(path, Entry { content: Content::Bytes(text.into_bytes()), executable: false });
+    entries.insert(path, PackEntry { content: Content::Bytes(text.into_bytes()), executable: false });
     Ok(())
 }
 

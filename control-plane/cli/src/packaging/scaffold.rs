@@ -13,27 +13,29 @@ const SCHEMAS: &str = include_str!("../../templates/schema.json");
 
 /// Language of a plugin
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Language {
+pub enum ScaffoldLanguage {
     Python,
     Node,
     Java,
 }
 
-impl Language {
+impl ScaffoldLanguage {
     const fn word(self) -> &'static str {
         match self {
-            Language::Python => "python",
-            Language::Node => "node",
-            Language::Java => "java",
+            ScaffoldLanguage::Python => "python",
+            ScaffoldLanguage::Node => "node",
+            ScaffoldLanguage::Java => "java",
         }
     }
 
     /// Returns the name of the code file, its name in the spec, and its content.
     const fn code(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Language::Python => ("main.py", "main.py", include_str!("../../templates/python/main.py")),
-            Language::Node => ("main.mjs", "main.mjs", include_str!("../../templates/node/main.mjs")),
-            Language::Java => ("Main.java", "Main", include_str!("../../templates/java/Main.java")),
+            ScaffoldLanguage::Python => {
+                ("main.py", "main.py", include_str!("../../templates/python/main.py"))
+            }
+            ScaffoldLanguage::Node => ("main.mjs", "main.mjs", include_str!("../../templates/node/main.mjs")),
+            ScaffoldLanguage::Java => ("Main.java", "Main", include_str!("../../templates/java/Main.java")),
         }
     }
 }
@@ -49,7 +51,7 @@ pub enum ScaffoldError {
 }
 
 /// Writes `<root>/<server>/{server.yaml, <id>.yaml, <id>.schema.json, plugins/<id>/…}` and returns the files in that order.
-pub fn new(root: &Path, id: &str, language: Language) -> Result<Vec<PathBuf>, ScaffoldError> {
+pub fn new(root: &Path, id: &str, language: ScaffoldLanguage) -> Result<Vec<PathBuf>, ScaffoldError> {
     let server = id.replace('_', "-");
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     let first = id.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_is_made_has_no_fault_in_any_language() {
-        for language in [Language::Python, Language::Node, Language::Java] {
+        for language in [ScaffoldLanguage::Python, ScaffoldLanguage::Node, ScaffoldLanguage::Java] {
             let root = tempfile::tempdir().unwrap();
             new(root.path(), "greet_all", language).unwrap();
             let report = asp_registry::check(&asp_registry::read_dir(root.path()).unwrap());
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_first_tool_is_twelve_lines_of_code_and_fifteen_of_yaml_without_a_schema() {
-        for language in [Language::Python, Language::Node, Language::Java] {
+        for language in [ScaffoldLanguage::Python, ScaffoldLanguage::Node, ScaffoldLanguage::Java] {
             let root = tempfile::tempdir().unwrap();
             let files = new(root.path(), "greet", language).unwrap();
             let text = |index: usize| fs::read_to_string(&files[index]).unwrap();
@@ -120,10 +122,10 @@ mod tests {
     #[test]
     fn nothing_that_is_there_is_touched() {
         let root = tempfile::tempdir().unwrap();
-        new(root.path(), "hello", Language::Python).unwrap();
+        new(root.path(), "hello", ScaffoldLanguage::Python).unwrap();
         let spec = root.path().join("hello/hello.yaml");
         fs::write(&spec, "mine").unwrap();
-        assert!(matches!(new(root.path(), "hello", Language::Node), Err(ScaffoldError::Exists(_))));
+        assert!(matches!(new(root.path(), "hello", ScaffoldLanguage::Node), Err(ScaffoldError::Exists(_))));
         assert_eq!(fs::read_to_string(spec).unwrap(), "mine");
     }
 
@@ -131,7 +133,10 @@ mod tests {
     fn an_id_that_could_leave_its_folder_is_refused() {
         let root = tempfile::tempdir().unwrap();
         for id in ["", "..", "a/b", "A", "1a", "-a", &"a".repeat(64)] {
-            assert!(matches!(new(root.path(), id, Language::Java), Err(ScaffoldError::Id(_))), "{id}");
+            assert!(
+                matches!(new(root.path(), id, ScaffoldLanguage::Java), Err(ScaffoldError::Id(_))),
+                "{id}"
+            );
         }
     }
 }

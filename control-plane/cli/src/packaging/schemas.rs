@@ -12,7 +12,7 @@ use asp_registry::{Source, schema_file, schema_file_name};
 use serde_json::Value;
 
 use super::languages::Languages;
-use super::local::{Ended, Local};
+use super::local::{Local, PluginOutcome};
 use super::{Unit, examples};
 
 /// Maximum number of lines shown of one difference.
@@ -20,7 +20,7 @@ const MAX_SHOWN: usize = 40;
 
 /// Schemas of one plugin, from its code and as committed.
 #[derive(Debug)]
-pub struct Schemas {
+pub struct PluginSchemas {
     pub id: String,
     pub path: PathBuf,
     /// Content for the file; `None` if the code declares nothing.
@@ -31,7 +31,7 @@ pub struct Schemas {
 
 /// Derives the schemas of every unit that should have a schema file. `sources` are the files of `root` from which the units
 /// were read.
-pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow::Result<Vec<Schemas>> {
+pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow::Result<Vec<PluginSchemas>> {
     let specs = examples::spec_files(sources)?;
     let mut asked = Vec::new();
     let mut places = Vec::new();
@@ -58,7 +58,12 @@ pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow:
     for (unit, (path, committed)) in asked.iter().zip(places) {
         let described = describe(&mut local, unit).await;
         let described = described.with_context(|| format!("{}: ask the code for its schemas", unit.id))?;
-        found.push(Schemas { id: unit.id.clone(), path, said: schema_file(&unit.id, &described), committed });
+        found.push(PluginSchemas {
+            id: unit.id.clone(),
+            path,
+            said: schema_file(&unit.id, &described),
+            committed,
+        });
     }
     Ok(found)
 }
@@ -68,11 +73,11 @@ async fn describe(local: &mut Local, unit: &Unit) -> anyhow::Result<Value> {
         bail!("plugins in {} cannot run here", unit.language);
     };
     match local.describe(&plugin).await {
-        Ok(Ended::Completed(said)) if said.get("format") == Some(&1.into()) => Ok(said),
-        Ok(Ended::Completed(_) | Ended::Error(_)) => {
+        Ok(PluginOutcome::Completed(said)) if said.get("format") == Some(&1.into()) => Ok(said),
+        Ok(PluginOutcome::Completed(_) | PluginOutcome::Error(_)) => {
             bail!("the plugin's library is too old to be asked; install the one of this asp")
         }
-        Ok(Ended::Failed { code, message }) => bail!("{code}: {message}"),
+        Ok(PluginOutcome::Failed { code, message }) => bail!("{code}: {message}"),
         Err(error) => {
             let wrote = local.plugin_output().join("\n");
             Err(if wrote.is_empty() {
@@ -84,7 +89,7 @@ async fn describe(local: &mut Local, unit: &Unit) -> anyhow::Result<Value> {
     }
 }
 
-impl Schemas {
+impl PluginSchemas {
     pub fn is_current(&self) -> bool {
         self.said == self.committed
     }

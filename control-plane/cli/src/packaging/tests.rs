@@ -50,7 +50,7 @@ fn fixture(spec: &str) -> Fixture {
 }
 
 impl Fixture {
-    fn install(&self, existing: Existing) -> Result<Report, InstallError> {
+    fn install(&self, existing: ConflictPolicy) -> Result<InstallReport, InstallError> {
         install(&self.units(), &self.root.path().join("out"), existing, None)
     }
 
@@ -72,8 +72,8 @@ impl Fixture {
 #[test]
 fn a_plugin_is_installed_once_and_then_unchanged() {
     let fixture = fixture(SPEC);
-    let first = fixture.install(Existing::Keep).unwrap();
-    assert_eq!(first.installed[0].outcome, Outcome::Installed);
+    let first = fixture.install(ConflictPolicy::Keep).unwrap();
+    assert_eq!(first.installed[0].outcome, InstallOutcome::Installed);
     let place = fixture.root.path().join("out/p/1.0.0");
     assert_eq!(fs::read_to_string(place.join("package/main.py")).unwrap(), "print(1)\n");
     assert!(place.join("package/pkg/data.json").is_file());
@@ -81,16 +81,22 @@ fn a_plugin_is_installed_once_and_then_unchanged() {
         serde_json::from_str(&fs::read_to_string(place.join("plugin.json")).unwrap()).unwrap();
     assert_eq!(manifest["artifactSha256"], first.installed[0].artifact_sha256);
     assert_eq!(manifest["entrypoint"], "main.py");
-    assert_eq!(fixture.install(Existing::Keep).unwrap().installed[0].outcome, Outcome::Unchanged);
+    assert_eq!(
+        fixture.install(ConflictPolicy::Keep).unwrap().installed[0].outcome,
+        InstallOutcome::Unchanged
+    );
 }
 
 #[test]
 fn a_version_keeps_its_code_unless_replacing_is_asked_for() {
     let fixture = fixture(SPEC);
-    fixture.install(Existing::Keep).unwrap();
+    fixture.install(ConflictPolicy::Keep).unwrap();
     fs::write(fixture.code().join("main.py"), "print(2)\n").unwrap();
-    assert!(matches!(fixture.install(Existing::Keep), Err(InstallError::Changed { .. })));
-    assert_eq!(fixture.install(Existing::Replace).unwrap().installed[0].outcome, Outcome::Replaced);
+    assert!(matches!(fixture.install(ConflictPolicy::Keep), Err(InstallError::Changed { .. })));
+    assert_eq!(
+        fixture.install(ConflictPolicy::Replace).unwrap().installed[0].outcome,
+        InstallOutcome::Replaced
+    );
     let installed = fixture.root.path().join("out/p/1.0.0/package/main.py");
     assert_eq!(fs::read_to_string(installed).unwrap(), "print(2)\n");
 }
@@ -98,7 +104,7 @@ fn a_version_keeps_its_code_unless_replacing_is_asked_for() {
 #[test]
 fn a_reader_finds_a_plugin_at_every_moment_of_its_replacement() {
     let fixture = fixture(SPEC);
-    fixture.install(Existing::Keep).unwrap();
+    fixture.install(ConflictPolicy::Keep).unwrap();
     let manifest = fixture.root.path().join("out/p/1.0.0/plugin.json");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -111,7 +117,7 @@ fn a_reader_finds_a_plugin_at_every_moment_of_its_replacement() {
         });
         for round in 0..100 {
             fs::write(fixture.code().join("main.py"), format!("print({round})\n")).unwrap();
-            fixture.install(Existing::Replace).unwrap();
+            fixture.install(ConflictPolicy::Replace).unwrap();
         }
         done.store(true, Ordering::Relaxed);
         assert_eq!(reader.join().unwrap(), 0, "looks that found no plugin");
@@ -123,12 +129,12 @@ fn a_reader_finds_a_plugin_at_every_moment_of_its_replacement() {
 #[test]
 fn what_is_staged_changes_nothing_until_it_is_placed() {
     let fixture = fixture(SPEC);
-    fixture.install(Existing::Keep).unwrap();
+    fixture.install(ConflictPolicy::Keep).unwrap();
     fs::write(fixture.code().join("main.py"), "print(2)\n").unwrap();
     let out = fixture.root.path().join("out");
-    let stage = || stage(&fixture.units()[0], &fixture.code(), &out, Existing::Replace).unwrap();
+    let stage = || stage(&fixture.units()[0], &fixture.code(), &out, ConflictPolicy::Replace).unwrap();
     let code = || fs::read_to_string(out.join("p/1.0.0/package/main.py")).unwrap();
-    assert_eq!(stage().installed().outcome, Outcome::Replaced);
+    assert_eq!(stage().installed().outcome, InstallOutcome::Replaced);
     assert_eq!((code().as_str(), fs::read_dir(&out).unwrap().count()), ("print(1)\n", 1), "it was dropped");
     stage().place().unwrap();
     assert_eq!(code(), "print(2)\n");
@@ -137,14 +143,14 @@ fn what_is_staged_changes_nothing_until_it_is_placed() {
 #[test]
 fn a_pinned_package_must_be_the_one_beside_the_spec() {
     let pinned = SPEC.replace("main.py}", &format!("main.py, artifactSha256: {}}}", "ab".repeat(32)));
-    assert!(matches!(fixture(&pinned).install(Existing::Keep), Err(InstallError::Pinned { .. })));
+    assert!(matches!(fixture(&pinned).install(ConflictPolicy::Keep), Err(InstallError::Pinned { .. })));
 }
 
 #[test]
 fn a_pin_is_the_package_files_digest() {
     let digest = fixture(SPEC).digest();
     let pinned = SPEC.replace("main.py}", &format!("main.py, artifactSha256: {digest}}}"));
-    let installed = fixture(&pinned).install(Existing::Keep).unwrap().installed;
+    let installed = fixture(&pinned).install(ConflictPolicy::Keep).unwrap().installed;
     assert_eq!(installed[0].artifact_sha256, digest);
 }
 
@@ -152,7 +158,7 @@ fn a_pin_is_the_package_files_digest() {
 fn a_link_is_no_part_of_a_package() {
     let fixture = fixture(SPEC);
     symlink("/etc/passwd", fixture.code().join("passwd")).unwrap();
-    let error = fixture.install(Existing::Keep).unwrap_err();
+    let error = fixture.install(ConflictPolicy::Keep).unwrap_err();
     let special =
         matches!(error, InstallError::Pack { source: PackError::Folder(FolderError::Special(_)), .. });
     assert!(special, "{error}");
@@ -174,12 +180,12 @@ fn npms_links_to_the_shim_and_to_development_dependencies_are_left_out() {
     assert_eq!(fingerprint::of(&fixture.code(), "node"), mark);
     assert!(mark.is_some());
     symlink("../../../code", modules.join("our-code")).unwrap();
-    let refused = fixture.install(Existing::Keep).unwrap_err().to_string();
+    let refused = fixture.install(ConflictPolicy::Keep).unwrap_err().to_string();
     assert!(refused.contains("our-code"), "{refused}");
     fs::remove_file(modules.join("our-code")).unwrap();
     fs::create_dir(fixture.code().join("src")).unwrap();
     symlink("/etc/passwd", fixture.code().join("src/our-types")).unwrap();
-    assert!(fixture.install(Existing::Keep).is_err(), "a link elsewhere is refused");
+    assert!(fixture.install(ConflictPolicy::Keep).is_err(), "a link elsewhere is refused");
 }
 
 #[test]
@@ -197,7 +203,7 @@ fn what_tools_leave_behind_does_not_change_the_digest() {
 fn a_plugin_without_code_is_reported_and_not_an_error() {
     let fixture = fixture(SPEC);
     fs::remove_dir_all(fixture.code()).unwrap();
-    let report = fixture.install(Existing::Keep).unwrap();
+    let report = fixture.install(ConflictPolicy::Keep).unwrap();
     assert_eq!((report.installed, report.without_code), (vec![], vec!["p".to_owned()]));
 }
 
@@ -221,11 +227,11 @@ fn primitives_of_one_stdio_server_share_its_package_and_its_pinned_command() {
     let units = units(&catalog.servers, Some(&root.path().join("src")));
     assert_eq!((units.len(), units[0].primitives.len(), units[0].id.as_str()), (1, 2, "scope__tools"));
     let out = root.path().join("out");
-    let missing = install(&units, &out, Existing::Keep, None).unwrap_err();
+    let missing = install(&units, &out, ConflictPolicy::Keep, None).unwrap_err();
     assert!(missing.to_string().contains("manifest.json"), "{missing}");
     let bundle = r#"{"server": {"mcp_config": {"command": "node", "args": ["${__dirname}/server.mjs"]}}}"#;
     fs::write(code.join("manifest.json"), bundle).unwrap();
-    install(&units, &out, Existing::Keep, None).unwrap();
+    install(&units, &out, ConflictPolicy::Keep, None).unwrap();
     let manifest = fs::read_to_string(out.join("scope__tools/2.0.0/plugin.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     assert_eq!(manifest["command"], serde_json::json!(["node", "server.mjs"]));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use asp_control::package_format::Format;
 
 use super::folder::MAX_BYTES;
-use place::Place;
+use place::UnpackFolder;
 
 /// Bytes that a package may have in addition to [`MAX_RATIO`] times its file's size.
 const SLACK: u64 = 16 << 20;
@@ -48,7 +48,7 @@ pub fn unpack(package: &Path, format: Format, name: &str, folder: &Path) -> Resu
         return Err(UnpackError::TooLarge);
     }
     let room = MAX_BYTES.min(size.saturating_mul(MAX_RATIO).saturating_add(SLACK));
-    let mut place = Place::new(folder, room)?;
+    let mut place = UnpackFolder::new(folder, room)?;
     match format {
         Format::Wheel | Format::Bundle => zipped::unpack(file, &mut place),
         Format::Jar => {

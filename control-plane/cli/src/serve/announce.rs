@@ -12,14 +12,14 @@ use super::Process;
 use super::ports;
 use super::standing::{Died, standing};
 use crate::print;
-use crate::stack::plugins::NotInstalled;
-use crate::stack::table::{self, Cause, Machine};
+use crate::stack::plugins::MissingPlugin;
+use crate::stack::table::{self, DevMachine, OffCause};
 use crate::stack::{everything, ready};
 
 /// Waits until the path answers, writes `env`, prints `ready` and the table.
 pub(super) fn announce(
     process: &Process,
-    not_installed: Vec<NotInstalled>,
+    not_installed: Vec<MissingPlugin>,
     died: Died,
 ) -> impl Future<Output = anyhow::Result<()>> + 'static {
     let urls = urls(process);
@@ -71,27 +71,26 @@ pub(super) fn urls(process: &Process) -> ready::Urls {
 }
 
 /// Describes what is known of the machine before anything runs.
-pub(super) fn machine(process: &Process, not_installed: Vec<NotInstalled>) -> Machine {
+pub(super) fn machine(process: &Process, not_installed: Vec<MissingPlugin>) -> DevMachine {
     let stack = process.settings.stack.as_ref();
     let without_runtime = match stack {
         Some(stack) => stack.runtime.is_none().then(|| {
-            Cause::new("there is no asp-runtime beside asp (ASP_RUNTIME_BIN)", "make build, then make run")
+            OffCause::new("there is no asp-runtime beside asp (ASP_RUNTIME_BIN)", "make build, then make run")
         }),
-        None => process
-            .settings
-            .gateway
-            .runtimes
-            .is_empty()
-            .then(|| Cause::new("no language runtime is named (ASP_RUNTIMES)", "asp serve --dev --stack")),
+        None => {
+            process.settings.gateway.runtimes.is_empty().then(|| {
+                OffCause::new("no language runtime is named (ASP_RUNTIMES)", "asp serve --dev --stack")
+            })
+        }
     };
     let mut absent_hosts = BTreeMap::new();
     if stack.is_none_or(|stack| everything::program(stack, process.ports.everything).is_none()) {
         absent_hosts.insert(
             everything::HOST.to_owned(),
-            Cause::new("the sample MCP server is not here (ASP_EVERYTHING_JS, ASP_NODE_BIN)", "make run"),
+            OffCause::new("the sample MCP server is not here (ASP_EVERYTHING_JS, ASP_NODE_BIN)", "make run"),
         );
     }
-    Machine {
+    DevMachine {
         public_url: urls(process).edge,
         org: ready::ORG.into(),
         root: process.settings.primitives.as_deref().unwrap_or(Path::new(".")).display().to_string(),
@@ -99,6 +98,6 @@ pub(super) fn machine(process: &Process, not_installed: Vec<NotInstalled>) -> Ma
         absent: process.absent.iter().map(|(name, lacks)| ((*name).to_owned(), lacks.clone())).collect(),
         not_installed,
         absent_hosts,
-        ..Machine::default()
+        ..DevMachine::default()
     }
 }

@@ -46,7 +46,7 @@ use super::{Process, objects, runtimes, stores};
 use crate::break_glass::BreakGlass;
 use crate::settings::UpstreamEntry;
 use crate::stack::everything;
-use crate::stack::plugins::NotInstalled;
+use crate::stack::plugins::MissingPlugin;
 use crate::stack::runtime::LocalRuntime;
 use crate::stack::secrets::{ENV_SECRETS, UnusedSecret};
 
@@ -65,7 +65,7 @@ pub(super) struct Control {
     pub(super) compiler: Compiler,
     pub(super) publisher: Handle,
     /// Plugins of `--stack` that could not be installed.
-    pub(super) not_installed: Vec<NotInstalled>,
+    pub(super) not_installed: Vec<MissingPlugin>,
 }
 
 /// Returns how gateways and Envoys authenticate to the control plane.
@@ -146,7 +146,7 @@ async fn apply_directory(
     process: &Process,
     store: &dyn ControlStore,
     compiler: &Compiler,
-) -> anyhow::Result<Vec<NotInstalled>> {
+) -> anyhow::Result<Vec<MissingPlugin>> {
     let Some(directory) = &process.settings.primitives else { return Ok(Vec::new()) };
     let catalog = apply::directory(store, compiler, directory).await?;
     match &process.runtime {
@@ -259,7 +259,7 @@ async fn install(
     runtime: &Arc<LocalRuntime>,
     catalog: Catalog,
     directory: &Path,
-) -> anyhow::Result<Vec<NotInstalled>> {
+) -> anyhow::Result<Vec<MissingPlugin>> {
     let stop = CancellationToken::new();
     let _ends = stop.clone().drop_guard();
     for UnusedSecret { name, pattern } in runtime.unused_secrets(catalog.servers.iter()) {

@@ -13,18 +13,18 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::Process;
-use crate::stack::plugins::NotInstalled;
+use crate::stack::plugins::MissingPlugin;
 use crate::stack::runtime::LocalRuntime;
 
 /// Health of the runtimes and plugins, from the gateway's connections and from the gateway in this process.
 pub(super) struct Health {
     runtimes: Runtimes,
     gateway: Arc<OnceLock<Weak<Gateway>>>,
-    not_installed: Vec<NotInstalled>,
+    not_installed: Vec<MissingPlugin>,
 }
 
 impl Health {
-    pub(super) fn of(process: &Process, not_installed: Vec<NotInstalled>) -> anyhow::Result<Health> {
+    pub(super) fn of(process: &Process, not_installed: Vec<MissingPlugin>) -> anyhow::Result<Health> {
         Ok(Health { runtimes: open(process)?, gateway: Arc::clone(&process.gateway), not_installed })
     }
 
@@ -36,7 +36,7 @@ impl Health {
         let mut off = BTreeMap::new();
         for plugin in servers.into_iter().flat_map(|server| server.plugins) {
             let Availability::Impossible(reason) = plugin.availability else { continue };
-            let failed = |one: &&NotInstalled| one.id == plugin.id && one.version == plugin.version;
+            let failed = |one: &&MissingPlugin| one.id == plugin.id && one.version == plugin.version;
             let failed = self.not_installed.iter().find(failed);
             let name = format!("{}@{}", plugin.id, plugin.version);
             let off_plugin = OffPlugin {

@@ -23,10 +23,10 @@ use super::standing::Died;
 use crate::dev_issuer::DevIssuer;
 use crate::packaging::output;
 use crate::stack::child::Listener;
-use crate::stack::plugins::Made;
+use crate::stack::plugins::PastBuilds;
 use crate::stack::ready;
 use crate::stack::runtime::LocalRuntime;
-use crate::stack::table::Machine;
+use crate::stack::table::DevMachine;
 use client::Client;
 use tell::Told;
 use watch::Watch;
@@ -39,7 +39,7 @@ pub(super) struct Served {
     pub(super) gateway: Weak<Gateway>,
     pub(super) runtime: Option<Arc<LocalRuntime>>,
     pub(super) died: Died,
-    pub(super) machine: Machine,
+    pub(super) machine: DevMachine,
     pub(super) issuer: Arc<DevIssuer>,
     pub(super) state_dir: PathBuf,
     pub(super) urls: ready::Urls,
@@ -102,7 +102,7 @@ impl Session {
         if let Some(runtime) = &served.runtime {
             runtime.listens(|| served.died.get().is_some()).await;
         }
-        let mut made = Made::default();
+        let mut made = PastBuilds::default();
         loop {
             match load::load(&served, &self.directory, &mut made).await {
                 Ok(loaded) => {

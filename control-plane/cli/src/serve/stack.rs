@@ -11,7 +11,7 @@ use super::announce::announce;
 use super::standing::Died;
 use crate::print;
 use crate::stack::child::{Listener, Program, supervise};
-use crate::stack::plugins::NotInstalled;
+use crate::stack::plugins::MissingPlugin;
 use crate::stack::{self, EnvoyPorts, everything};
 
 /// The child processes and the announcement. A task ends early only with a failure.
@@ -31,7 +31,7 @@ impl Stack {
     /// runtime's output.
     pub(super) fn start(
         process: &Process,
-        not_installed: Vec<NotInstalled>,
+        not_installed: Vec<MissingPlugin>,
         listener: Option<Listener>,
     ) -> anyhow::Result<Stack> {
         let mut stack = Stack::none();

@@ -12,7 +12,7 @@ use asp_platform::runtime_health::RuntimeHealth;
 use serde_json::Value;
 
 use crate::stack::ready;
-use crate::stack::table::Machine;
+use crate::stack::table::DevMachine;
 
 /// Timeout for the runtime to start and report on each plugin, or to fail for good.
 const HEARD_WITHIN: Duration = Duration::from_secs(30);
@@ -25,8 +25,8 @@ pub(super) type Died = Arc<OnceLock<String>>;
 pub(super) async fn standing(
     gateway: &Weak<Gateway>,
     died: &Died,
-    mut machine: Machine,
-) -> (Vec<ServerStanding>, Machine) {
+    mut machine: DevMachine,
+) -> (Vec<ServerStanding>, DevMachine) {
     let servers = heard(gateway, died).await;
     machine.runtime_died = died.get().cloned();
     if let Some(gateway) = gateway.upgrade() {
@@ -50,7 +50,7 @@ async fn heard(gateway: &Weak<Gateway>, died: &Died) -> Vec<ServerStanding> {
 }
 
 /// Adds to `machine` what a runtime reports that keeps plugins from running.
-fn tell(health: &RuntimeHealth, machine: &mut Machine) {
+fn tell(health: &RuntimeHealth, machine: &mut DevMachine) {
     let members = |name: &str| health.stats.get(name).and_then(Value::as_object).into_iter().flatten();
     for (level, why) in members("missing") {
         machine.missing.insert(level.clone(), why.as_str().unwrap_or_default().to_owned());

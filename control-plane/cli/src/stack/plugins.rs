@@ -12,7 +12,9 @@ use anyhow::Context;
 use asp_registry::Catalog;
 use tokio_util::sync::CancellationToken;
 
-use crate::packaging::{self, Existing, Installed, Outcome, Staged, Unit, build, fingerprint};
+use crate::packaging::{
+    self, ConflictPolicy, InstallOutcome, InstalledUnit, StagedUnit, Unit, build, fingerprint,
+};
 use crate::print;
 
 /// Maximum bytes shown of a reason; the command given as remedy prints all of it.
@@ -20,7 +22,7 @@ const MAX_REASON: usize = 240;
 
 /// A plugin that is not installed for any runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotInstalled {
+pub struct MissingPlugin {
     pub id: String,
     pub version: String,
     pub language: String,
@@ -32,7 +34,7 @@ pub struct NotInstalled {
 
 /// Digests of the sources of past builds, by id and version; bounded by the size of the last catalog.
 #[derive(Debug, Default)]
-pub struct Made(BTreeMap<(String, String), Build>);
+pub struct PastBuilds(BTreeMap<(String, String), Build>);
 
 /// Digests of the inputs of a package; see [`fingerprint`].
 #[derive(Debug)]
@@ -45,12 +47,12 @@ struct Build {
 /// Built plugins, some of them not yet installed.
 #[derive(Debug, Default)]
 pub struct Staging {
-    staged: Vec<Staged>,
-    pub not_installed: Vec<NotInstalled>,
+    staged: Vec<StagedUnit>,
+    pub not_installed: Vec<MissingPlugin>,
     root: PathBuf,
 }
 
-impl Made {
+impl PastBuilds {
     /// Whether nothing was built yet.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -61,31 +63,31 @@ impl Staging {
     /// Discards a staged plugin whose code turns out not to load.
     pub fn refuse(&mut self, id: &str, version: &str, error: &anyhow::Error) {
         let is_it =
-            |staged: &mut Staged| staged.installed().id == id && staged.installed().version == version;
+            |staged: &mut StagedUnit| staged.installed().id == id && staged.installed().version == version;
         for staged in self.staged.extract_if(.., is_it) {
-            let Installed { id, version, language, .. } = staged.installed().clone();
+            let InstalledUnit { id, version, language, .. } = staged.installed().clone();
             let why = format!("its code does not load: {}", telling_line(error));
             let way_out = try_it(&self.root, &id);
-            self.not_installed.push(NotInstalled { id, version, language, why, way_out });
+            self.not_installed.push(MissingPlugin { id, version, language, why, way_out });
         }
     }
 
     /// Returns the plugins that are not yet installed.
-    pub fn news(&self) -> impl Iterator<Item = &Installed> {
-        self.staged.iter().map(Staged::installed)
+    pub fn news(&self) -> impl Iterator<Item = &InstalledUnit> {
+        self.staged.iter().map(StagedUnit::installed)
     }
 
     /// Installs and returns the staged plugins for which `wanted` holds.
-    pub fn place(&mut self, wanted: impl Fn(&Installed) -> bool) -> Vec<Installed> {
+    pub fn place(&mut self, wanted: impl Fn(&InstalledUnit) -> bool) -> Vec<InstalledUnit> {
         let (now, later) =
             std::mem::take(&mut self.staged).into_iter().partition(|staged| wanted(staged.installed()));
         self.staged = later;
-        let now: Vec<Staged> = now;
+        let now: Vec<StagedUnit> = now;
         now.into_iter().filter_map(|staged| self.put(staged)).collect()
     }
 
-    fn put(&mut self, staged: Staged) -> Option<Installed> {
-        let Installed { id, version, language, .. } = staged.installed().clone();
+    fn put(&mut self, staged: StagedUnit) -> Option<InstalledUnit> {
+        let InstalledUnit { id, version, language, .. } = staged.installed().clone();
         match staged.place() {
             Ok(installed) => {
                 tracing::info!(%id, %version, %language, "plugin installed");
@@ -94,7 +96,7 @@ impl Staging {
             Err(error) => {
                 let why = telling_line(&anyhow::Error::new(error));
                 let way_out = try_it(&self.root, &id);
-                self.not_installed.push(NotInstalled { id, version, language, why, way_out });
+                self.not_installed.push(MissingPlugin { id, version, language, why, way_out });
                 None
             }
         }
@@ -109,10 +111,10 @@ pub fn install(
     root: &Path,
     (plugins, languages): (&Path, &[&str]),
     stop: &CancellationToken,
-) -> Vec<NotInstalled> {
-    let mut staging = stage(catalog, root, (plugins, languages), &mut Made::default(), stop);
+) -> Vec<MissingPlugin> {
+    let mut staging = stage(catalog, root, (plugins, languages), &mut PastBuilds::default(), stop);
     staging.place(|_| true);
-    for NotInstalled { id, version, language, why, way_out } in &staging.not_installed {
+    for MissingPlugin { id, version, language, why, way_out } in &staging.not_installed {
         tracing::warn!(%id, %version, %language, %why, %way_out, "plugin is off, because it could not be installed; the rest goes on");
     }
     let failed = |unit: &Unit| {
@@ -130,7 +132,7 @@ pub fn stage(
     catalog: &Catalog,
     root: &Path,
     (plugins, languages): (&Path, &[&str]),
-    made: &mut Made,
+    made: &mut PastBuilds,
     stop: &CancellationToken,
 ) -> Staging {
     let mut staging = Staging { root: root.to_owned(), ..Staging::default() };
@@ -143,12 +145,12 @@ pub fn stage(
         }
         match one(&unit, root, plugins, made, stop) {
             Ok(staged) => {
-                let is_news = |staged: &Staged| staged.installed().outcome != Outcome::Unchanged;
+                let is_news = |staged: &StagedUnit| staged.installed().outcome != InstallOutcome::Unchanged;
                 staging.staged.extend(staged.filter(is_news));
             }
             Err((why, way_out)) => {
                 let Unit { id, version, language, .. } = unit;
-                staging.not_installed.push(NotInstalled { id, version, language, why, way_out });
+                staging.not_installed.push(MissingPlugin { id, version, language, why, way_out });
             }
         }
     }
@@ -160,9 +162,9 @@ fn one(
     unit: &Unit,
     root: &Path,
     plugins: &Path,
-    made: &mut Made,
+    made: &mut PastBuilds,
     stop: &CancellationToken,
-) -> Result<Option<Staged>, (String, String)> {
+) -> Result<Option<StagedUnit>, (String, String)> {
     let Some(folder) = &unit.folder else {
         let install = format!("asp plugin install --from $ASP_ADMIN_URL --plugins {}", plugins.display());
         return Err(("has no code beside its spec".into(), install));
@@ -181,7 +183,7 @@ fn one(
         tracing::debug!(%id, error = format!("{error:#}"), "the whole output of the build");
         (format!("does not build: {}", telling_line(&error)), try_it(root, id))
     })?;
-    let staged = packaging::stage(unit, folder, plugins, Existing::Replace).context("install it");
+    let staged = packaging::stage(unit, folder, plugins, ConflictPolicy::Replace).context("install it");
     let staged = staged.map_err(|error| (telling_line(&error), try_it(root, id)))?;
     if let Some(sources) = sources {
         // The artifacts that Maven used are known only after the build.
@@ -278,7 +280,7 @@ mod tests {
         let stale = plugins.join("bad/1.0.0");
         std::fs::create_dir_all(&stale).unwrap();
         let languages = ["python", "java"];
-        let mut made = Made::default();
+        let mut made = PastBuilds::default();
         let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made, &never());
         assert!(!plugins.join("good").exists(), "what is staged is installed");
         assert_eq!(staging.place(|_| true).len(), 1);
@@ -302,15 +304,18 @@ mod tests {
         let catalog = primitives(&root);
         let plugins = work.path().join("plugins");
         let languages = ["python", "node"];
-        let mut made = Made::default();
-        let mut load = || -> Vec<(String, Outcome)> {
+        let mut made = PastBuilds::default();
+        let mut load = || -> Vec<(String, InstallOutcome)> {
             let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made, &never());
             let staged = staging.news().map(|plugin| (plugin.id.clone(), plugin.outcome)).collect();
             staging.place(|_| true);
             staged
         };
         let news = |id: &str, outcome| (id.to_owned(), outcome);
-        assert_eq!(load(), [news("good", Outcome::Installed), news("other", Outcome::Installed)]);
+        assert_eq!(
+            load(),
+            [news("good", InstallOutcome::Installed), news("other", InstallOutcome::Installed)]
+        );
         let folder = std::fs::File::open(&plugins).unwrap();
         folder.set_modified(std::time::UNIX_EPOCH).unwrap();
         assert_eq!(load(), []);
@@ -320,10 +325,10 @@ mod tests {
             "it was packed again"
         );
         std::fs::write(root.join("mixed/plugins/good/main.py"), "def main(): return 1\n").unwrap();
-        assert_eq!(load(), [news("good", Outcome::Replaced)]);
+        assert_eq!(load(), [news("good", InstallOutcome::Replaced)]);
         // A missing installation is made again, whatever the reason.
         std::fs::remove_dir_all(plugins.join("other")).unwrap();
-        assert_eq!(load(), [news("other", Outcome::Installed)]);
+        assert_eq!(load(), [news("other", InstallOutcome::Installed)]);
     }
 
     #[test]

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::child::Program;
-use super::plugins::{self, Made, NotInstalled, Staging};
+use super::plugins::{self, MissingPlugin, PastBuilds, Staging};
 use super::secrets::{self, ENV_SECRETS, UnusedSecret};
 use crate::packaging::languages::Languages;
 use crate::packaging::runtime::{self, Places};
-use crate::packaging::{Installed, MCP_STDIO, Unit};
+use crate::packaging::{InstalledUnit, MCP_STDIO, Unit};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
 use crate::settings::source::{Environment, ProcessEnvironment};
@@ -90,7 +90,7 @@ impl LocalRuntime {
         catalog: &Catalog,
         primitives: &Path,
         stop: &CancellationToken,
-    ) -> Vec<NotInstalled> {
+    ) -> Vec<MissingPlugin> {
         plugins::install(catalog, primitives, (&self.plugins, &self.languages), stop)
     }
 
@@ -99,7 +99,7 @@ impl LocalRuntime {
         &self,
         catalog: &Catalog,
         primitives: &Path,
-        made: &mut Made,
+        made: &mut PastBuilds,
         stop: &CancellationToken,
     ) -> Staging {
         plugins::stage(catalog, primitives, (&self.plugins, &self.languages), made, stop)
@@ -125,7 +125,7 @@ impl LocalRuntime {
 
     /// Tells the runtime that a plugin was replaced, so that the next call gets the new code. A runtime that is not running
     /// reads the code when it starts.
-    pub async fn take_up(&self, plugin: &Installed) -> anyhow::Result<()> {
+    pub async fn take_up(&self, plugin: &InstalledUnit) -> anyhow::Result<()> {
         let request = EnsurePluginRequest {
             plugin: Some(PluginRef {
                 id: plugin.id.clone(),

@@ -42,7 +42,7 @@ impl fmt::Display for UnusedSecret {
 
 /// An entry of the file, without its value.
 #[derive(Deserialize)]
-struct Entry {
+struct SecretUsers {
     #[serde(default, rename = "for")]
     users: Vec<String>,
 }
@@ -54,7 +54,7 @@ pub fn unused<'a>(
 ) -> Vec<UnusedSecret> {
     let is_small = std::fs::metadata(file).is_ok_and(|file| file.len() <= MAX_FILE);
     let text = if is_small { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() };
-    let entries: BTreeMap<String, Entry> = serde_json::from_str(&text).unwrap_or_default();
+    let entries: BTreeMap<String, SecretUsers> = serde_json::from_str(&text).unwrap_or_default();
     let is_used = |pattern: &String| {
         servers.clone().any(|server| {
             let mut ids = server.primitives.iter().map(|primitive| primitive.id.as_str());
@@ -62,7 +62,7 @@ pub fn unused<'a>(
         })
     };
     let mut unused = Vec::new();
-    for (name, Entry { users }) in entries {
+    for (name, SecretUsers { users }) in entries {
         if users.is_empty() {
             unused.push(UnusedSecret { name, pattern: None });
             continue;

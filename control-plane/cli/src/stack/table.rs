@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use asp_gateway::execution::Availability;
 use asp_gateway::gateway::standing::{PluginStanding, ServerStanding};
 
-use super::plugins::NotInstalled;
+use super::plugins::MissingPlugin;
 use crate::print;
 
 /// Maximum characters of a reason.
@@ -16,42 +16,42 @@ const MAX_WHY: usize = 160;
 
 /// Facts about the machine that the stack knows in addition to the gateway's report.
 #[derive(Clone, Debug, Default)]
-pub struct Machine {
+pub struct DevMachine {
     pub public_url: String,
     /// Org whose token the stack has written to `env`.
     pub org: String,
     /// Directory of primitives.
     pub root: String,
     /// Reason for having no language runtime at all.
-    pub without_runtime: Option<Cause>,
+    pub without_runtime: Option<OffCause>,
     /// Reason why the started runtime does not answer.
     pub runtime_died: Option<String>,
     /// Unavailable languages, and what each lacks.
     pub absent: BTreeMap<String, String>,
-    pub not_installed: Vec<NotInstalled>,
+    pub not_installed: Vec<MissingPlugin>,
     /// Features that the runtime reports as unavailable, e.g. `level3`.
     pub missing: BTreeMap<String, String>,
     /// Quarantined plugins by `<id>@<version>`, with the reason.
     pub resting: BTreeMap<String, String>,
     /// Hosts of services that this machine lacks, and how to provide them.
-    pub absent_hosts: BTreeMap<String, Cause>,
+    pub absent_hosts: BTreeMap<String, OffCause>,
 }
 
 /// Reason why something is off, and the command that turns it on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cause {
+pub struct OffCause {
     pub why: String,
     pub way_out: String,
 }
 
-impl Cause {
-    pub fn new(why: impl Into<String>, way_out: impl Into<String>) -> Cause {
-        Cause { why: why.into(), way_out: way_out.into() }
+impl OffCause {
+    pub fn new(why: impl Into<String>, way_out: impl Into<String>) -> OffCause {
+        OffCause { why: why.into(), way_out: way_out.into() }
     }
 }
 
 /// Renders the aligned table with its header: a line for each server, and one for each further cause.
-pub fn render(servers: &[ServerStanding], machine: &Machine) -> String {
+pub fn render(servers: &[ServerStanding], machine: &DevMachine) -> String {
     let mut rows = vec![["SERVER", "URL", "STATE", "WHY", "TURN IT ON WITH"].map(str::to_owned)];
     for server in servers {
         let causes = causes(server, machine);
@@ -73,15 +73,15 @@ pub fn render(servers: &[ServerStanding], machine: &Machine) -> String {
 }
 
 /// Whether every server is on.
-pub fn is_all_on(servers: &[ServerStanding], machine: &Machine) -> bool {
+pub fn is_all_on(servers: &[ServerStanding], machine: &DevMachine) -> bool {
     servers.iter().all(|server| causes(server, machine).is_empty())
 }
 
 /// Returns each cause with the plugins it affects; an empty set means the whole server.
-fn causes(server: &ServerStanding, machine: &Machine) -> BTreeMap<Cause, BTreeSet<String>> {
-    let mut causes: BTreeMap<Cause, BTreeSet<String>> = BTreeMap::new();
+fn causes(server: &ServerStanding, machine: &DevMachine) -> BTreeMap<OffCause, BTreeSet<String>> {
+    let mut causes: BTreeMap<OffCause, BTreeSet<String>> = BTreeMap::new();
     if !server.is_exposed {
-        let cause = Cause::new(
+        let cause = OffCause::new(
             format!("not exposed to the org {}", machine.org),
             format!("asp policy {} --expose {}", machine.org, server.name),
         );
@@ -100,7 +100,7 @@ fn causes(server: &ServerStanding, machine: &Machine) -> BTreeMap<Cause, BTreeSe
     causes
 }
 
-fn state(server: &ServerStanding, causes: &BTreeMap<Cause, BTreeSet<String>>) -> &'static str {
+fn state(server: &ServerStanding, causes: &BTreeMap<OffCause, BTreeSet<String>>) -> &'static str {
     let broken: BTreeSet<&String> = causes.values().flatten().collect();
     if causes.is_empty() {
         "on"
@@ -112,26 +112,26 @@ fn state(server: &ServerStanding, causes: &BTreeMap<Cause, BTreeSet<String>>) ->
 }
 
 /// Returns why a plugin does not run, or `None` if it does.
-fn cause(plugin: &PluginStanding, machine: &Machine) -> Option<Cause> {
+fn cause(plugin: &PluginStanding, machine: &DevMachine) -> Option<OffCause> {
     let PluginStanding { id, version, language, availability } = plugin;
     let test = format!("asp plugin test {} --only {id}", machine.root);
     let resting = machine.resting.get(&format!("{id}@{version}"));
     match availability {
-        Availability::Ready => resting.map(|why| Cause::new(why, test)),
+        Availability::Ready => resting.map(|why| OffCause::new(why, test)),
         Availability::Impossible(reason) => Some(impossible(plugin, reason, machine)),
-        Availability::Troubled(reason) => Some(Cause::new(reason, test)),
+        Availability::Troubled(reason) => Some(OffCause::new(reason, test)),
         Availability::Unheard => Some(match &machine.runtime_died {
-            Some(why) => Cause::new(format!("the runtime does not start: {why}"), "make run"),
-            None => Cause::new(format!("the {language} runtime has not answered yet"), "asp status"),
+            Some(why) => OffCause::new(format!("the runtime does not start: {why}"), "make run"),
+            None => OffCause::new(format!("the {language} runtime has not answered yet"), "asp status"),
         }),
     }
 }
 
-fn impossible(plugin: &PluginStanding, reason: &str, machine: &Machine) -> Cause {
+fn impossible(plugin: &PluginStanding, reason: &str, machine: &DevMachine) -> OffCause {
     let PluginStanding { id, version, language, .. } = plugin;
-    let failed = |one: &&NotInstalled| one.id == *id && one.version == *version;
+    let failed = |one: &&MissingPlugin| one.id == *id && one.version == *version;
     if let Some(failed) = machine.not_installed.iter().find(failed) {
-        return Cause::new(&failed.why, &failed.way_out);
+        return OffCause::new(&failed.why, &failed.way_out);
     }
     match (reason.split(':').next().unwrap_or_default(), machine.absent.get(language)) {
         ("language_absent", _) if machine.without_runtime.is_some() => {
@@ -141,21 +141,21 @@ fn impossible(plugin: &PluginStanding, reason: &str, machine: &Machine) -> Cause
         ("isolation", _) => {
             let missing = machine.missing.values().next_back();
             let why = missing.map_or_else(|| reason.to_owned(), |why| format!("{reason} ({why})"));
-            Cause::new(why, "asp status")
+            OffCause::new(why, "asp status")
         }
-        ("not_installed", _) => Cause::new(reason, "asp plugin install --from $ASP_ADMIN_URL"),
-        _ => Cause::new(reason, "asp status"),
+        ("not_installed", _) => OffCause::new(reason, "asp plugin install --from $ASP_ADMIN_URL"),
+        _ => OffCause::new(reason, "asp status"),
     }
 }
 
-fn absent(language: &str, lacks: &str) -> Cause {
+fn absent(language: &str, lacks: &str) -> OffCause {
     let (what, packages) = match language {
         "python" => ("Python 3.11 or later", "sudo apt-get install python3 python3-venv && "),
         "java" => ("a JDK 17 with Maven", "sudo apt-get install openjdk-17-jdk-headless maven && "),
         // Set-up installs its own Node.
         _ => (language, ""),
     };
-    Cause::new(format!("{what} is not here ({lacks})"), format!("{packages}make run"))
+    OffCause::new(format!("{what} is not here ({lacks})"), format!("{packages}make run"))
 }
 
 fn cut(mut text: String) -> String {
@@ -195,12 +195,12 @@ mod tests {
         ServerStanding { name: name.into(), is_exposed: true, listed, plugins, upstreams: BTreeSet::new() }
     }
 
-    fn machine() -> Machine {
-        Machine {
+    fn machine() -> DevMachine {
+        DevMachine {
             public_url: "http://127.0.0.1:8080".into(),
             org: "acme".into(),
             root: "primitives".into(),
-            ..Machine::default()
+            ..DevMachine::default()
         }
     }
 
@@ -209,7 +209,7 @@ mod tests {
     }
 
     /// Returns the table's lines with runs of spaces collapsed.
-    fn lines(servers: &[ServerStanding], machine: &Machine) -> Vec<String> {
+    fn lines(servers: &[ServerStanding], machine: &DevMachine) -> Vec<String> {
         let words = |line: &str| line.split_whitespace().collect::<Vec<&str>>().join(" ");
         render(servers, machine).lines().skip(1).map(words).collect()
     }
@@ -260,7 +260,7 @@ mod tests {
             ],
         )];
         let mut machine = machine();
-        machine.not_installed.push(NotInstalled {
+        machine.not_installed.push(MissingPlugin {
             id: "c".into(),
             version: "1.0.0".into(),
             language: "java".into(),
@@ -281,7 +281,7 @@ mod tests {
     fn a_runtime_that_is_not_there_or_died_is_the_cause() {
         let absent = [server("s", 1, vec![plugin("a", "python", impossible("language_absent: none"))])];
         let mut machine = machine();
-        machine.without_runtime = Some(Cause::new("there is no asp-runtime", "cargo build"));
+        machine.without_runtime = Some(OffCause::new("there is no asp-runtime", "cargo build"));
         assert!(lines(&absent, &machine)[0].ends_with("off a: there is no asp-runtime cargo build"));
         let silent = [server("s", 1, vec![plugin("a", "python", Availability::Unheard)])];
         assert!(lines(&silent, &machine)[0].contains("has not answered yet"));

@@ -18,8 +18,7 @@ use asp_registry::MAX_PRIMITIVES;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use document::DescribedOperation;
-use document::OpenApiDocument;
+use document::{DescribedOperation, OpenApiDocument};
 use omissions::Omissions;
 use operation::Tool;
 use skip_reason::SkipReason;

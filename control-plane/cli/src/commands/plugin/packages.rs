@@ -18,8 +18,8 @@ use super::read;
 use crate::args::plugin::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
 use crate::failure::Failure;
 use crate::packaging::pack::{PackageFile, digest, pack};
-use crate::packaging::schemas::{self, Schemas};
-use crate::packaging::{self, Existing, Installed, Outcome, Unit, build as sources};
+use crate::packaging::schemas::{self, PluginSchemas};
+use crate::packaging::{self, ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
@@ -53,7 +53,7 @@ pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
 }
 
 /// Fails if schema files differ from the code, and prints the differences.
-fn check(stale: &[Schemas], args: &PluginBuildArgs) -> Result<(), Failure> {
+fn check(stale: &[PluginSchemas], args: &PluginBuildArgs) -> Result<(), Failure> {
     if stale.is_empty() {
         // Reports other faults of schemas and specs together, as every other command does.
         return read(&args.directory).map(|_| ());
@@ -175,7 +175,7 @@ fn existing(path: &Path) -> Result<PackageFile, Failure> {
 }
 
 pub(super) fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
-    let existing = if args.replace { Existing::Replace } else { Existing::Keep };
+    let existing = if args.replace { ConflictPolicy::Replace } else { ConflictPolicy::Keep };
     if let Some(url) = &args.from {
         return block_on(install_from(args, url, existing));
     }
@@ -188,7 +188,7 @@ pub(super) fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(installed: &[Installed], json: bool) {
+fn show(installed: &[InstalledUnit], json: bool) {
     if json {
         print::json(&installed);
         return;
@@ -201,7 +201,7 @@ fn show(installed: &[Installed], json: bool) {
 }
 
 /// Installs what the registered servers pin, once or repeatedly.
-async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -> Result<(), Failure> {
+async fn install_from(args: &PluginInstallArgs, url: &str, existing: ConflictPolicy) -> Result<(), Failure> {
     let api = AdminClient::of(Some(url), &ProcessEnvironment)?;
     let Some(seconds) = args.every else {
         let faults = install_once(&api, args, existing).await?;
@@ -233,7 +233,7 @@ async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -
 async fn install_once(
     api: &AdminClient,
     args: &PluginInstallArgs,
-    existing: Existing,
+    existing: ConflictPolicy,
 ) -> Result<usize, Failure> {
     let units = registered(api).await?;
     let mut installed = Vec::new();
@@ -253,7 +253,7 @@ async fn install_once(
         }
     }
     if args.every.is_some() {
-        installed.retain(|one| one.outcome != Outcome::Unchanged);
+        installed.retain(|one| one.outcome != InstallOutcome::Unchanged);
     }
     if args.every.is_none() || !installed.is_empty() {
         show(&installed, args.json);
@@ -283,8 +283,8 @@ async fn install_one(
     api: &AdminClient,
     unit: &Unit,
     plugins: &Path,
-    existing: Existing,
-) -> anyhow::Result<Option<Installed>> {
+    existing: ConflictPolicy,
+) -> anyhow::Result<Option<InstalledUnit>> {
     let name = format!("{}@{}", unit.id, unit.version);
     let mut pins = unit.pins.iter();
     let Some(pin) = pins.next() else { return Ok(None) };

@@ -11,7 +11,7 @@ use std::path::Path;
 use zip::ZipArchive;
 
 use super::zip::Archive;
-use super::{Content, Entries, Entry, LIBRARIES, PackError, add_own};
+use super::{Content, Entries, LIBRARIES, PackEntry, PackError, add_own};
 use crate::packaging::folder;
 use crate::packaging::folder::{Folder, MAX_BYTES, MAX_FILES};
 
@@ -33,7 +33,7 @@ pub(super) fn write(file: File, files: Folder, folder: &Path) -> Result<(), Pack
             _ => found.path.strip_prefix(CLASSES).unwrap_or(&found.path).to_owned(),
         };
         classes += usize::from(path.ends_with(".class"));
-        let entry = Entry { content: Content::File(found.source), executable: false };
+        let entry = PackEntry { content: Content::File(found.source), executable: false };
         if entries.insert(path.clone(), entry).is_some() {
             return Err(PackError::Reserved(path));
         }
@@ -77,7 +77,7 @@ fn repack(jar: &Path, entries: &mut Entries) -> Result<(), PackError> {
         let read = (&mut entry).take(room + 1).read_to_end(&mut bytes);
         read.map_err(|error| fault(error.to_string()))?;
         room = room.checked_sub(bytes.len() as u64).ok_or(folder::FolderError::TooLarge)?;
-        let entry = Entry { content: Content::Bytes(bytes), executable: false };
+        let entry = PackEntry { content: Content::Bytes(bytes), executable: false };
         if entries.insert(path.clone(), entry).is_some() {
             return Err(PackError::Reserved(path));
         }

@@ -17,13 +17,13 @@ fn unit(language: &str) -> Unit {
     }
 }
 
-struct Made {
+struct Fixture {
     root: tempfile::TempDir,
     unit: Unit,
 }
 
-impl Made {
-    fn new(language: &str, files: &[(&str, &str)]) -> Made {
+impl Fixture {
+    fn new(language: &str, files: &[(&str, &str)]) -> Fixture {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join("code").join(path);
@@ -31,7 +31,7 @@ impl Made {
             fs::write(path, text).unwrap();
         }
         fs::create_dir(root.path().join("out")).unwrap();
-        Made { root, unit: unit(language) }
+        Fixture { root, unit: unit(language) }
     }
 
     fn code(&self) -> PathBuf {
@@ -62,10 +62,10 @@ fn the_same_files_make_the_same_bytes_whenever_and_wherever_they_lie() {
     {
         let bundle = r#"{"server": {"mcp_config": {"command": "node", "args": ["${__dirname}/s.mjs"]}}}"#;
         let files = [(file, "x = 1\n"), ("b/data.json", "{}"), ("manifest.json", bundle)];
-        let first = Made::new(language, &files);
+        let first = Fixture::new(language, &files);
         let mut turned = files;
         turned.reverse();
-        let second = Made::new(language, &turned);
+        let second = Fixture::new(language, &turned);
         let file = fs::File::options().write(true).open(second.code().join(file)).unwrap();
         file.set_modified(std::time::UNIX_EPOCH).unwrap();
         let one = first.pack().unwrap();
@@ -84,8 +84,10 @@ fn the_same_files_make_the_same_bytes_whenever_and_wherever_they_lie() {
 
 #[test]
 fn pip_installs_the_wheel() {
-    let made =
-        Made::new("python", &[("main.py", "import b.c\n"), ("b/c.py", "x = 1\n"), ("b/it's, odd.txt", "")]);
+    let made = Fixture::new(
+        "python",
+        &[("main.py", "import b.c\n"), ("b/c.py", "x = 1\n"), ("b/it's, odd.txt", "")],
+    );
     let package = made.pack().unwrap();
     assert_eq!(package.name, "greet_all-1.2.0rc1-py3-none-any.whl");
     let venv = made.root.path().join("venv");
@@ -109,7 +111,7 @@ fn pip_installs_the_wheel() {
 #[test]
 fn an_npm_tarball_has_its_description_and_its_modules() {
     let made =
-        Made::new("node", &[("main.mjs", ""), ("node_modules/x/index.js", ""), ("run", "#!/bin/sh\n")]);
+        Fixture::new("node", &[("main.mjs", ""), ("node_modules/x/index.js", ""), ("run", "#!/bin/sh\n")]);
     fs::create_dir_all(made.code().join("node_modules/.bin")).unwrap();
     std::os::unix::fs::symlink("../x/index.js", made.code().join("node_modules/.bin/x")).unwrap();
     use std::os::unix::fs::PermissionsExt;
@@ -132,7 +134,7 @@ fn an_npm_tarball_has_its_description_and_its_modules() {
 #[test]
 fn a_folders_own_package_json_stays_as_it_is() {
     let own = r#"{"name": "@team/greet", "version": "9.9.9", "type": "module"}"#;
-    let made = Made::new("node", &[("main.js", ""), ("package.json", own)]);
+    let made = Fixture::new("node", &[("main.js", ""), ("package.json", own)]);
     let package = made.pack().unwrap();
     let packed = run(Command::new("tar").arg("-xOzf").arg(&package.path).arg("package/package.json"));
     assert_eq!(packed, own);
@@ -155,7 +157,7 @@ fn jar(path: &Path, entries: &[&str]) {
 
 #[test]
 fn a_java_plugin_is_mavens_jar_with_what_it_needs_inside() {
-    let made = Made::new("java", &[("pom.xml", "<project/>")]);
+    let made = Fixture::new("java", &[("pom.xml", "<project/>")]);
     let target = made.code().join("target");
     assert!(matches!(made.pack(), Err(PackError::Folder(FolderError::NotBuilt(_)))));
     jar(&target.join("p-1.jar"), &["a/", "a/B.class", "META-INF/", "META-INF/MANIFEST.MF"]);
@@ -171,7 +173,7 @@ fn a_java_plugin_is_mavens_jar_with_what_it_needs_inside() {
 
 #[test]
 fn compiled_classes_are_a_jar_without_their_sources() {
-    let made = Made::new("java", &[("Main.java", ""), ("words.txt", "")]);
+    let made = Fixture::new("java", &[("Main.java", ""), ("words.txt", "")]);
     assert!(matches!(made.pack(), Err(PackError::Folder(FolderError::Empty(_)))), "not compiled");
     fs::create_dir(made.code().join("classes")).unwrap();
     fs::write(made.code().join("classes/Main.class"), "").unwrap();
@@ -181,12 +183,12 @@ fn compiled_classes_are_a_jar_without_their_sources() {
 
 #[test]
 fn a_file_of_the_formats_own_is_not_overwritten() {
-    let made = Made::new("python", &[("greet_all-1.2.0rc1.dist-info/RECORD", ""), ("main.py", "")]);
+    let made = Fixture::new("python", &[("greet_all-1.2.0rc1.dist-info/RECORD", ""), ("main.py", "")]);
     assert!(matches!(made.pack(), Err(PackError::Reserved(_))));
 }
 
 #[test]
 fn a_stdio_server_without_a_command_makes_no_bundle() {
-    let made = Made::new(super::super::unit::MCP_STDIO, &[("server.mjs", "")]);
+    let made = Fixture::new(super::super::unit::MCP_STDIO, &[("server.mjs", "")]);
     assert!(matches!(made.pack(), Err(PackError::Manifest(_))));
 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
 use super::zip::Archive;
-use super::{Content, Entries, Entry, PackError, add_own};
+use super::{Content, Entries, PackEntry, PackError, add_own};
 
 const TAG: &str = "py3-none-any";
 
@@ -38,7 +38,7 @@ pub(super) fn write(file: File, mut entries: Entries, id: &str, version: &str) -
         record.push_str(&format!("{},sha256={digest},{}\n", quoted(&path), bytes.len()));
     }
     record.push_str(&format!("{},,\n", quoted(&record_path)));
-    let record = Entry { content: Content::Bytes(record.into_bytes()), executable: false };
+    let record = PackEntry { content: Content::Bytes(record.into_bytes()), executable: false };
     archive.add(&record_path, record)?;
     archive.finish()
 }

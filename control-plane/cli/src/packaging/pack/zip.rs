@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use super::{Entries, Entry, PackError};
+use super::{Entries, PackEntry, PackError};
 
 /// Default compression level, which every zlib supports.
 pub(super) const LEVEL: u32 = 6;
@@ -31,7 +31,7 @@ impl Archive {
     }
 
     /// Adds a file and returns its content.
-    pub(super) fn add(&mut self, path: &str, entry: Entry) -> Result<Vec<u8>, PackError> {
+    pub(super) fn add(&mut self, path: &str, entry: PackEntry) -> Result<Vec<u8>, PackError> {
         let options = SimpleFileOptions::default()
             .compression_method(CompressionMethod::Deflated)
             .compression_level(Some(LEVEL.into()))

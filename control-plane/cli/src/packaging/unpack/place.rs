@@ -13,24 +13,24 @@ const MAX_PATH: usize = 1024;
 /// Maximum length of a file name on ext4 and most other file systems.
 const MAX_PART: usize = 255;
 
-pub(super) struct Place {
+pub(super) struct UnpackFolder {
     folder: PathBuf,
     seen: BTreeSet<String>,
     /// Bytes that may still be written.
     room: u64,
 }
 
-impl Place {
+impl UnpackFolder {
     /// Creates the folder. At most `room` bytes are written to it.
-    pub(super) fn new(folder: &Path, room: u64) -> Result<Place, UnpackError> {
+    pub(super) fn new(folder: &Path, room: u64) -> Result<UnpackFolder, UnpackError> {
         fs::create_dir(folder).map_err(io(folder))?;
         open_to_all(folder)?;
-        Ok(Place { folder: folder.to_owned(), seen: BTreeSet::new(), room })
+        Ok(UnpackFolder { folder: folder.to_owned(), seen: BTreeSet::new(), room })
     }
 
     /// Creates a place that only checks names.
-    pub(super) fn judge_only() -> Place {
-        Place { folder: PathBuf::new(), seen: BTreeSet::new(), room: 0 }
+    pub(super) fn judge_only() -> UnpackFolder {
+        UnpackFolder { folder: PathBuf::new(), seen: BTreeSet::new(), room: 0 }
     }
 
     /// Checks and counts an entry.

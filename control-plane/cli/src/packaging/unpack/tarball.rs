@@ -7,16 +7,16 @@ use flate2::read::GzDecoder;
 use tar::{Archive, EntryType};
 
 use super::UnpackError;
-use super::place::Place;
+use super::place::UnpackFolder;
 
 /// Maximum bytes of headers and padding in a tar: they are not content, but a bomb may consist of them.
 const HEADERS: u64 = 64 << 20;
 
 /// Unpacks the tarball, which may inflate to at most `room` bytes and its headers.
-pub(super) fn unpack(file: File, room: u64, place: &mut Place) -> Result<(), UnpackError> {
+pub(super) fn unpack(file: File, room: u64, place: &mut UnpackFolder) -> Result<(), UnpackError> {
     let wrong = |error: std::io::Error| UnpackError::Archive(error.to_string());
     let inflated =
-        Bounded { inner: GzDecoder::new(BufReader::new(file)), room: room.saturating_add(HEADERS) };
+        BoundedReader { inner: GzDecoder::new(BufReader::new(file)), room: room.saturating_add(HEADERS) };
     let mut archive = Archive::new(inflated);
     let mut top: Option<String> = None;
     for entry in archive.entries().map_err(wrong)? {
@@ -46,12 +46,12 @@ pub(super) fn unpack(file: File, room: u64, place: &mut Place) -> Result<(), Unp
 }
 
 /// A reader that fails if there are more bytes than allowed.
-struct Bounded<R> {
+struct BoundedReader<R> {
     inner: R,
     room: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.room = self

@@ -8,7 +8,7 @@ use zip::unstable::read::ZipIterable;
 use zip::{CompressionMethod, ZipArchive};
 
 use super::UnpackError;
-use super::place::Place;
+use super::place::UnpackFolder;
 use crate::packaging::folder::MAX_FILES;
 use crate::packaging::pack::LIBRARIES;
 
@@ -17,7 +17,7 @@ const TYPE: u32 = 0o170_000;
 const PLAIN: [u32; 3] = [0, 0o100_000, 0o040_000];
 
 /// Unpacks the whole archive.
-pub(super) fn unpack(file: File, place: &mut Place) -> Result<(), UnpackError> {
+pub(super) fn unpack(file: File, place: &mut UnpackFolder) -> Result<(), UnpackError> {
     each(
         file,
         |path, is_folder, executable, content| {
@@ -27,8 +27,8 @@ pub(super) fn unpack(file: File, place: &mut Place) -> Result<(), UnpackError> {
 }
 
 /// Unpacks the jars contained in a jar to `lib/`, and checks the names of all other entries.
-pub(super) fn unpack_libraries(file: File, place: &mut Place) -> Result<(), UnpackError> {
-    let mut entries = Place::judge_only();
+pub(super) fn unpack_libraries(file: File, place: &mut UnpackFolder) -> Result<(), UnpackError> {
+    let mut entries = UnpackFolder::judge_only();
     each(file, |path, is_folder, _, content| {
         if is_folder {
             return Ok(());

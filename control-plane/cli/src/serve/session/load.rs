@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Served;
 use super::schemas::{self, Asked};
-use crate::packaging::{self, Installed, Outcome, Unit};
+use crate::packaging::{self, InstallOutcome, InstalledUnit, Unit};
 use crate::print;
-use crate::stack::plugins::{Made, NotInstalled, Staging};
+use crate::stack::plugins::{MissingPlugin, PastBuilds, Staging};
 use crate::stack::ready;
 
 const TERMS: Terms = Terms { actor: "dev", prune: true };
@@ -38,7 +38,7 @@ pub(super) struct Loaded {
     pub(super) servers: Vec<String>,
     /// Plugins with new code.
     pub(super) plugins: Vec<String>,
-    pub(super) not_installed: Vec<NotInstalled>,
+    pub(super) not_installed: Vec<MissingPlugin>,
     /// Reasons why servers are not published as they are in the directory, with the part that is served.
     pub(super) left_out: Vec<String>,
     /// Schema files that were rewritten after the code.
@@ -50,7 +50,11 @@ pub(super) struct Loaded {
 }
 
 /// Brings the directory into force, or returns every reason why not. `made` holds the builds of earlier loads.
-pub(super) async fn load(served: &Served, directory: &Path, made: &mut Made) -> Result<Loaded, Vec<String>> {
+pub(super) async fn load(
+    served: &Served,
+    directory: &Path,
+    made: &mut PastBuilds,
+) -> Result<Loaded, Vec<String>> {
     // At the first load the developer has just built the plugins, or learns of stale schemas from lint.
     let is_first = made.is_empty();
     let Read { sources, found, faults } = block_in_place(|| read(directory))?;
@@ -106,7 +110,7 @@ async fn stage(
     served: &Served,
     root: &Path,
     found: &Catalog,
-    made: &mut Made,
+    made: &mut PastBuilds,
 ) -> Result<Staging, Vec<String>> {
     let Some(runtime) = served.runtime.clone() else { return Ok(Staging::default()) };
     let root = root.to_owned();
@@ -149,7 +153,8 @@ async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -
     let compiled = bundles.iter().map(|bundle| &bundle.server);
     let unused = served.runtime.as_ref().map(|runtime| runtime.unused_secrets(compiled)).unwrap_or_default();
     // A new plugin is in use by no one yet, and the gateway asks for it as soon as it knows of it.
-    let mut installed = block_in_place(|| staging.place(|plugin| plugin.outcome == Outcome::Installed));
+    let mut installed =
+        block_in_place(|| staging.place(|plugin| plugin.outcome == InstallOutcome::Installed));
     let revision = apply::servers(served.store.as_ref(), &served.compiler, bundles, TERMS).await?;
     served.publisher.changed();
     let waited = tokio::time::timeout(IN_FORCE, reached(served, revision)).await;
@@ -157,7 +162,7 @@ async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -
         .context("the gateway did not take the snapshot in time; its log says why (ASP_LOG=info)")??;
     let is_left_out =
         |server: &str| parts.iter().any(|part| part.part == Part::Server && part.name == server);
-    let held = |plugin: &Installed| {
+    let held = |plugin: &InstalledUnit| {
         let of_left_out = plugins.iter().filter(|(server, _)| is_left_out(server));
         of_left_out
             .flat_map(|(_, units)| units)
@@ -183,7 +188,7 @@ fn in_words(part: &Fault) -> String {
 }
 
 /// Waits until the runtime runs the new code and the gateway offers it.
-async fn take_up(served: &Served, installed: &[Installed]) {
+async fn take_up(served: &Served, installed: &[InstalledUnit]) {
     let Some(runtime) = &served.runtime else { return };
     let mut taken = Vec::new();
     for plugin in installed {

@@ -8,7 +8,7 @@ use std::slice::from_ref;
 
 use asp_registry::Source;
 
-use crate::packaging::schemas::{Schemas, of_code};
+use crate::packaging::schemas::{PluginSchemas, of_code};
 use crate::packaging::{Unit, output};
 use crate::print;
 
@@ -16,7 +16,7 @@ use crate::print;
 #[derive(Default)]
 pub(super) struct Asked {
     /// Schemas that differ from the committed files.
-    stale: Vec<Schemas>,
+    stale: Vec<PluginSchemas>,
     /// Id, version and error of each plugin that does not load.
     pub(super) broken: Vec<(String, String, anyhow::Error)>,
     /// Messages for a person.
