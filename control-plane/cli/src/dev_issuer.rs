@@ -39,7 +39,7 @@ pub enum IssuerError {
 /// Content of the file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct IssuerRecord {
     name: String,
     iss: String,
     alg: String,
@@ -81,7 +81,7 @@ pub struct AdminToken {
 }
 
 #[derive(Serialize)]
-struct Claims<'a> {
+struct DevClaims<'a> {
     iss: &'a str,
     sub: &'a str,
     aud: &'a str,
@@ -125,7 +125,7 @@ impl DevIssuer {
     fn read(path: PathBuf) -> Result<DevIssuer, IssuerError> {
         let text = std::fs::read(&path).map_err(|source| IssuerError::Io { path: path.clone(), source })?;
         let malformed = |fault: String| IssuerError::Malformed { path: path.clone(), fault };
-        let stored: Stored = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
+        let stored: IssuerRecord = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
         if (stored.name.as_str(), stored.iss.as_str(), stored.alg.as_str())
             != (DEVELOPMENT_NAME, DEVELOPMENT_ISS, "ES256")
         {
@@ -198,12 +198,12 @@ impl DevIssuer {
         self.sign(&claims)
     }
 
-    fn claims<'a>(&self, sub: &'a str, aud: &'a str, ttl: Duration) -> Result<Claims<'a>, IssuerError> {
+    fn claims<'a>(&self, sub: &'a str, aud: &'a str, ttl: Duration) -> Result<DevClaims<'a>, IssuerError> {
         if ttl < Duration::from_secs(1) || ttl > MAX_TTL {
             return Err(IssuerError::Ttl(ttl));
         }
         let iat = clock::now_ms() / 1_000;
-        Ok(Claims {
+        Ok(DevClaims {
             iss: DEVELOPMENT_ISS,
             sub,
             aud,
@@ -218,14 +218,14 @@ impl DevIssuer {
         })
     }
 
-    fn sign(&self, claims: &Claims<'_>) -> Result<Secret, IssuerError> {
+    fn sign(&self, claims: &DevClaims<'_>) -> Result<Secret, IssuerError> {
         Ok(self.key.sign(claims)?)
     }
 }
 
 /// Returns the content of the file.
 fn stored(key: &LocalKey, audience: &str) -> Result<Vec<u8>, IssuerError> {
-    let stored = Stored {
+    let stored = IssuerRecord {
         name: DEVELOPMENT_NAME.into(),
         iss: DEVELOPMENT_ISS.into(),
         alg: "ES256".into(),

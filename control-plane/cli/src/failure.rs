@@ -1,6 +1,6 @@
 //! Failures of commands: the reasons for an exit code other than 0.
 
-use crate::settings::source::Fault;
+use crate::settings::source::SettingFault;
 
 /// Exit code for a wrong command line or setting (EX_USAGE in sysexits.h).
 pub const EXIT_BAD_CONFIGURATION: u8 = 64;
@@ -10,7 +10,7 @@ pub const EXIT_BAD_CONFIGURATION: u8 = 64;
 pub enum Failure {
     /// All wrong flags and settings.
     #[error("bad configuration")]
-    Configuration(Vec<Fault>),
+    Configuration(Vec<SettingFault>),
     /// The command ran, its answer is no, and it has printed why.
     #[error("failed")]
     Refused,
@@ -27,6 +27,6 @@ pub enum Failure {
 impl Failure {
     /// Returns the failure for one wrong flag or setting.
     pub fn bad(name: &str, message: impl Into<String>) -> Failure {
-        Failure::Configuration(vec![Fault { name: name.to_owned(), message: message.into() }])
+        Failure::Configuration(vec![SettingFault { name: name.to_owned(), message: message.into() }])
     }
 }

@@ -43,7 +43,7 @@ pub struct LocalKey {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct KeyFile {
     kid: String,
     jwk: Value,
     pkcs8: String,
@@ -78,7 +78,7 @@ impl LocalKey {
             state_dir::create_once(path, &LocalKey::fresh()?).map_err(io)?;
         }
         let text = std::fs::read(path).map_err(io)?;
-        let stored: Stored = serde_json::from_slice(&text)
+        let stored: KeyFile = serde_json::from_slice(&text)
             .map_err(|e| LocalKeyError::Malformed { path: path.to_owned(), fault: e.to_string() })?;
         Ok(LocalKey { kid: stored.kid, jwk: stored.jwk, pkcs8: Secret::new(stored.pkcs8) })
     }
@@ -92,7 +92,7 @@ impl LocalKey {
     /// Returns the content of a file with a new key.
     fn fresh() -> Result<Vec<u8>, LocalKeyError> {
         let LocalKey { kid, jwk, pkcs8 } = LocalKey::generate()?;
-        let fresh = Stored { kid, jwk, pkcs8: pkcs8.expose().to_owned() };
+        let fresh = KeyFile { kid, jwk, pkcs8: pkcs8.expose().to_owned() };
         serde_json::to_vec_pretty(&fresh).map_err(|error| LocalKeyError::Sign(error.to_string()))
     }
 

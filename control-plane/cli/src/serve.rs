@@ -40,13 +40,13 @@ use crate::settings::source::{Coverage, Environment, ListNote, ProcessEnvironmen
 use crate::stack::runtime::LocalRuntime;
 use crate::{state_dir, token_keys};
 use certificates::Certificates;
-use control::Control;
+use control::ControlRole;
 use ports::Ports;
-use session::Served;
-pub(crate) use session::{Readers, Session};
+use session::SessionContext;
+pub(crate) use session::{DevSession, Readers};
 use stack::Stack;
-use standing::Died;
-use stores::{Calls, Stores};
+use standing::RuntimeFailure;
+use stores::{CallStores, Stores};
 
 /// Longest time for open requests after a stop; Kubernetes kills later (k8s/base/gateway/gateway.yaml).
 pub const DRAIN_LIMIT: Duration = Duration::from_secs(25);
@@ -68,7 +68,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 /// Runs with the given settings, and with a session if a directory is to be followed.
-pub(crate) fn run_with(settings: Settings, session: Option<Session>) -> Result<(), Failure> {
+pub(crate) fn run_with(settings: Settings, session: Option<DevSession>) -> Result<(), Failure> {
     let certificates = Certificates::open(&settings)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
@@ -121,7 +121,7 @@ impl Process {
 async fn serve(
     settings: Settings,
     certificates: Certificates,
-    session: Option<Session>,
+    session: Option<DevSession>,
 ) -> anyhow::Result<()> {
     state_dir::create(&settings.state_dir)
         .with_context(|| format!("create {}", settings.state_dir.display()))?;
@@ -144,7 +144,7 @@ async fn serve(
         gateway: Arc::default(),
         runtime: runtime.map(Arc::new),
         absent,
-        plugin_logs: session.as_ref().map(Session::log_listener),
+        plugin_logs: session.as_ref().map(DevSession::log_listener),
         public_url,
         ports,
         dev_issuer,
@@ -169,7 +169,7 @@ async fn serve(
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }
     let not_installed = control.as_mut().map(|control| std::mem::take(&mut control.not_installed));
-    let listener = session.as_ref().map(Session::listener);
+    let listener = session.as_ref().map(DevSession::listener);
     let mut stack = Stack::start(&process, not_installed.unwrap_or_default(), listener)?;
     let ended = session.as_ref().map(|session| session.ended.clone()).unwrap_or_default();
     if let (Some(session), Some(control)) = (session, control) {
@@ -201,8 +201,8 @@ async fn languages(settings: &Settings) -> Languages {
 }
 
 /// Returns the parts of the process that a session uses.
-fn served(process: &Process, control: Control, died: Died) -> anyhow::Result<Served> {
-    Ok(Served {
+fn served(process: &Process, control: ControlRole, died: RuntimeFailure) -> anyhow::Result<SessionContext> {
+    Ok(SessionContext {
         store: control.store,
         compiler: control.compiler,
         publisher: control.publisher,
@@ -261,7 +261,9 @@ fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIs
 
 /// Opens the stores, including those of a gateway if there is one, and the keys of its tokens: the operator's key or
 /// generated ones.
-async fn open_stores(settings: &Settings) -> anyhow::Result<(Stores, Option<Calls>, Option<Arc<TokenKeys>>)> {
+async fn open_stores(
+    settings: &Settings,
+) -> anyhow::Result<(Stores, Option<CallStores>, Option<Arc<TokenKeys>>)> {
     let stores = Stores::open(settings).await?;
     let calls = match settings.roles.gateway {
         true => Some(stores.calls(settings).await?),

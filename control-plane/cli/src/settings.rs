@@ -28,7 +28,7 @@ use database::Database;
 use gateway::GatewaySection;
 use listen::Listen;
 use s3::S3Section;
-use source::{Environment, Fault, ListNote, Reader, absolute};
+use source::{Environment, ListNote, Reader, SettingFault, absolute};
 use stack::StackSection;
 use tls::{PeerSection, Tls};
 
@@ -92,7 +92,7 @@ pub struct Settings {
 
 impl Settings {
     /// Reads all settings, or returns every fault.
-    pub fn read(args: &ServeArgs, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
+    pub fn read(args: &ServeArgs, environment: &dyn Environment) -> Result<Settings, Vec<SettingFault>> {
         let dev = args.dev;
         let mut reader = Reader::of_development(environment, dev);
         let roles = roles(&mut reader, args.roles.as_deref());
@@ -141,16 +141,16 @@ impl Settings {
 
 /// Location of the state, for commands that need no other settings.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct StateSettings {
     pub state_dir: PathBuf,
     pub database: Database,
 }
 
-impl Stored {
-    pub fn read(environment: &dyn Environment) -> Result<Stored, Vec<Fault>> {
+impl StateSettings {
+    pub fn read(environment: &dyn Environment) -> Result<StateSettings, Vec<SettingFault>> {
         let mut reader = Reader::new(environment);
         let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
-        let stored = Stored { database: database::read(&mut reader, &state_dir), state_dir };
+        let stored = StateSettings { database: database::read(&mut reader, &state_dir), state_dir };
         reader.finish(stored)
     }
 }

@@ -31,7 +31,7 @@ pub struct AdminClient {
 }
 
 /// A response of the API, successful or not.
-pub struct Answer {
+pub struct ApiResponse {
     pub status: StatusCode,
     pub body: Value,
     /// Revision of the resource for `If-Match`; `None` if it was never written.
@@ -62,16 +62,21 @@ impl AdminClient {
         Ok(AdminClient { client, url, token })
     }
 
-    pub async fn get(&self, path: &str) -> Result<Answer, Failure> {
+    pub async fn get(&self, path: &str) -> Result<ApiResponse, Failure> {
         self.send(self.request(Method::GET, path)).await
     }
 
-    pub async fn put(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+    pub async fn put(&self, path: &str, body: &Value) -> Result<ApiResponse, Failure> {
         self.send(self.request(Method::PUT, path).json(body)).await
     }
 
     /// Replaces the resource that was read with this ETag; rejected (412) if it was written since.
-    pub async fn put_over(&self, path: &str, body: &Value, read: Option<&str>) -> Result<Answer, Failure> {
+    pub async fn put_over(
+        &self,
+        path: &str,
+        body: &Value,
+        read: Option<&str>,
+    ) -> Result<ApiResponse, Failure> {
         let request = self.request(Method::PUT, path).json(body);
         let request = match read {
             Some(etag) => request.header(IF_MATCH, etag),
@@ -80,22 +85,22 @@ impl AdminClient {
         self.send(request).await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+    pub async fn post(&self, path: &str, body: &Value) -> Result<ApiResponse, Failure> {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
     /// Deletes from the resource that was read with this ETag; rejected (412) if it was written since.
-    pub async fn delete_over(&self, path: &str, read: Option<&str>) -> Result<Answer, Failure> {
+    pub async fn delete_over(&self, path: &str, read: Option<&str>) -> Result<ApiResponse, Failure> {
         let request = self.request(Method::DELETE, path);
         self.send(read.into_iter().fold(request, |request, etag| request.header(IF_MATCH, etag))).await
     }
 
-    pub async fn delete(&self, path: &str) -> Result<Answer, Failure> {
+    pub async fn delete(&self, path: &str) -> Result<ApiResponse, Failure> {
         self.send(self.request(Method::DELETE, path)).await
     }
 
     /// Uploads a file of `size` bytes.
-    pub async fn upload(&self, path: &str, file: tokio::fs::File, size: u64) -> Result<Answer, Failure> {
+    pub async fn upload(&self, path: &str, file: tokio::fs::File, size: u64) -> Result<ApiResponse, Failure> {
         let request = self
             .request(Method::PUT, path)
             .timeout(TRANSFER)
@@ -148,7 +153,7 @@ impl AdminClient {
         self.client.request(method, format!("{}{path}", self.url)).bearer_auth(self.token.expose())
     }
 
-    async fn send(&self, request: RequestBuilder) -> Result<Answer, Failure> {
+    async fn send(&self, request: RequestBuilder) -> Result<ApiResponse, Failure> {
         read(request.send().await.map_err(|error| self.unanswered(&error))?).await
     }
 
@@ -183,15 +188,15 @@ fn is_about_a_certificate(error: &reqwest::Error) -> bool {
     false
 }
 
-async fn read(response: Response) -> Result<Answer, Failure> {
+async fn read(response: Response) -> Result<ApiResponse, Failure> {
     let status = response.status();
     let etag = response.headers().get(ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let text = response.text().await.context("read the answer")?;
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    Ok(Answer { status, body, etag })
+    Ok(ApiResponse { status, body, etag })
 }
 
-impl Answer {
+impl ApiResponse {
     /// Returns the body of a success, or fails with the refusal in words.
     pub fn accepted(self) -> Result<Value, Failure> {
         if self.status.is_success() {

@@ -14,7 +14,7 @@ use super::client::block_on;
 use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbRaiseArgs, DbStatusArgs};
 use crate::failure::Failure;
 use crate::serve::stores::{self, AUDIT_FILE, CALLS_FILE};
-use crate::settings::Stored;
+use crate::settings::StateSettings;
 use crate::settings::database::{Database, ENV_DATABASE_URL, Server};
 use crate::settings::source::ProcessEnvironment;
 use crate::{print, state_dir};
@@ -25,9 +25,9 @@ const STREAM: &str = "-";
 const CONNECTIONS: u32 = 2;
 
 pub fn run(command: &DbCommand) -> Result<(), Failure> {
-    let stored = Stored::read(&ProcessEnvironment).map_err(Failure::Configuration)?;
+    let stored = StateSettings::read(&ProcessEnvironment).map_err(Failure::Configuration)?;
     block_on(async {
-        let open = Open::of(stored).await?;
+        let open = OperatorDatabase::of(stored).await?;
         match command {
             DbCommand::Migrate => {
                 archive::migrate(&open.source).await.context("bring the tables up to date")?;
@@ -43,27 +43,27 @@ pub fn run(command: &DbCommand) -> Result<(), Failure> {
 }
 
 /// The operator's database, opened.
-struct Open {
+struct OperatorDatabase {
     name: String,
     source: ArchiveDatabase,
 }
 
-impl Open {
-    async fn of(stored: Stored) -> Result<Open, Failure> {
-        let Stored { state_dir, database } = stored;
+impl OperatorDatabase {
+    async fn of(stored: StateSettings) -> Result<OperatorDatabase, Failure> {
+        let StateSettings { state_dir, database } = stored;
         match database {
             Database::Postgres(server) => {
                 let server = Server { connections: CONNECTIONS, ..server };
                 let source = ArchiveDatabase::Postgres(stores::connect(&server).await?);
                 // The URL may contain a password.
-                Ok(Open { name: "PostgreSQL".into(), source })
+                Ok(OperatorDatabase { name: "PostgreSQL".into(), source })
             }
             Database::Sqlite(control) => {
                 let shown = state_dir.display();
                 state_dir::create(&state_dir).with_context(|| format!("create {shown}"))?;
                 let name = format!("SQLite ({}, and the calls in {shown})", control.display());
                 let [calls, audit] = [CALLS_FILE, AUDIT_FILE].map(|file| state_dir.join(file));
-                Ok(Open { name, source: ArchiveDatabase::Files { control, calls, audit } })
+                Ok(OperatorDatabase { name, source: ArchiveDatabase::Files { control, calls, audit } })
             }
             Database::Memory => {
                 let what = "names a database in memory, which is gone when its process ends";
@@ -73,7 +73,7 @@ impl Open {
     }
 }
 
-async fn status(open: &Open, args: &DbStatusArgs) -> Result<(), Failure> {
+async fn status(open: &OperatorDatabase, args: &DbStatusArgs) -> Result<(), Failure> {
     let counted = archive::count(&open.source).await.context("count the rows")?;
     if args.json {
         let tables: serde_json::Map<String, Value> =
@@ -88,7 +88,7 @@ async fn status(open: &Open, args: &DbStatusArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn raise(open: &Open, args: &DbRaiseArgs) -> Result<(), Failure> {
+async fn raise(open: &OperatorDatabase, args: &DbRaiseArgs) -> Result<(), Failure> {
     let raised = archive::raise_revision(&open.source, args.past, clock::now_ms()).await;
     let (before, after) = raised.context("raise the revision")?;
     if args.json {
@@ -102,7 +102,7 @@ async fn raise(open: &Open, args: &DbRaiseArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn export(open: &Open, args: &DbExportArgs) -> Result<(), Failure> {
+async fn export(open: &OperatorDatabase, args: &DbExportArgs) -> Result<(), Failure> {
     let path = &args.file;
     if path == Path::new(STREAM) {
         let written = archive::export(&open.source, BufWriter::new(std::io::stdout())).await;
@@ -128,7 +128,7 @@ async fn export(open: &Open, args: &DbExportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn import(open: &Open, args: &DbImportArgs) -> Result<(), Failure> {
+async fn import(open: &OperatorDatabase, args: &DbImportArgs) -> Result<(), Failure> {
     let path = &args.file;
     let archive: Box<dyn Read> = match path == Path::new(STREAM) {
         true => Box::new(std::io::stdin()),

@@ -16,7 +16,7 @@ use crate::args::dev::DevArgs;
 use crate::failure::Failure;
 use crate::packaging::trust;
 use crate::print;
-use crate::serve::{self, Readers, Session};
+use crate::serve::{self, DevSession, Readers};
 use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::{self, dev::Flags};
 
@@ -33,7 +33,7 @@ pub fn run(args: &DevArgs) -> Result<(), Failure> {
     let flags = Flags { port: args.port, allow_private: args.allow_private };
     let settings = settings::dev::read(flags, state.path(), &environment).map_err(Failure::Configuration)?;
     let readers = if args.json { Readers::Programs } else { Readers::Person };
-    serve::run_with(settings, Some(Session::new(directory, readers)))
+    serve::run_with(settings, Some(DevSession::new(directory, readers)))
 }
 
 /// Runs `asp mcp --embedded`: the same for one client on standard input and output, until that closes it. Its state is
@@ -45,7 +45,7 @@ pub(super) fn embedded(directory: &Path, server: Option<String>) -> Result<(), F
     let state = State::open(None)?;
     let flags = Flags { port: Some(0), ..Flags::default() };
     let settings = settings::dev::read(flags, state.path(), &environment).map_err(Failure::Configuration)?;
-    serve::run_with(settings, Some(Session::new(directory, Readers::Client { server })))
+    serve::run_with(settings, Some(DevSession::new(directory, Readers::Client { server })))
 }
 
 /// Returns the directory, which must have at least one server to begin with.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::binding;
 use super::client::{AdminClient, api_path, block_on};
-use super::standing::{self, Allowed, Standing};
+use super::standing::{self, CallPermission, ServerAccess};
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -54,14 +54,14 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
 fn standing_of(question: &Question, answer: &Value) -> Option<String> {
     let allow = allow(question, answer);
     let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
-        "not_offered" => (false, false, Allowed::Depends),
-        "not_exposed" => (true, false, Allowed::Depends),
-        "denied" => (true, true, Allowed::No(&allow)),
-        "allowed" | "needs_approval" => (true, true, Allowed::Yes),
+        "not_offered" => (false, false, CallPermission::Depends),
+        "not_exposed" => (true, false, CallPermission::Depends),
+        "denied" => (true, true, CallPermission::No(&allow)),
+        "allowed" | "needs_approval" => (true, true, CallPermission::Yes),
         _ => return None,
     };
     let (server, org) = (question.server.as_str(), question.org.as_str());
-    Some(standing::line(&Standing { server, org, offered, on, allowed }))
+    Some(standing::line(&ServerAccess { server, org, offered, on, allowed }))
 }
 
 /// Whether the answer is for the team of the server, which does not see the bindings of the org.

@@ -26,7 +26,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A stored login. Contains secrets, in a file that only its owner can read.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct StoredLogin {
     pub(super) client_id: String,
     pub(super) token_endpoint: String,
     pub(super) access_token: String,
@@ -38,7 +38,7 @@ pub(super) struct Kept {
 
 /// Response of a token endpoint (RFC 6749 section 5).
 #[derive(Deserialize)]
-pub(super) struct Given {
+pub(super) struct TokenResponse {
     pub(super) access_token: Option<String>,
     pub(super) refresh_token: Option<String>,
     pub(super) expires_in: Option<u64>,
@@ -74,7 +74,7 @@ pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<
                 ("refresh_token", refresh.as_str()),
                 ("client_id", asked.client_id.as_str()),
             ];
-            ask::<Given>(&client, &asked.token_endpoint, &form).await
+            ask::<TokenResponse>(&client, &asked.token_endpoint, &form).await
         })
     });
     let given = refreshed.join().map_err(|_| over())?.map_err(|_| over())?;
@@ -82,7 +82,7 @@ pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<
     let token = Secret::new(access_token.clone());
     let refresh_token = given.refresh_token.or(kept.refresh_token);
     let expires_at = now() + given.expires_in.unwrap_or(SOON);
-    keep(&file, url, Kept { access_token, refresh_token, expires_at, ..kept })?;
+    keep(&file, url, StoredLogin { access_token, refresh_token, expires_at, ..kept })?;
     Ok(Some(token))
 }
 
@@ -104,7 +104,7 @@ pub(super) fn file(environment: &dyn Environment) -> Option<PathBuf> {
     state_dir::of_user(|name| environment.get(name), "logins.json")
 }
 
-fn read(file: &Path) -> anyhow::Result<BTreeMap<String, Kept>> {
+fn read(file: &Path) -> anyhow::Result<BTreeMap<String, StoredLogin>> {
     match std::fs::read(file) {
         // The error does not repeat the content.
         Ok(text) => serde_json::from_slice(&text).map_err(|_| {
@@ -115,7 +115,7 @@ fn read(file: &Path) -> anyhow::Result<BTreeMap<String, Kept>> {
     }
 }
 
-pub(super) fn keep(file: &Path, url: &str, kept: Kept) -> anyhow::Result<()> {
+pub(super) fn keep(file: &Path, url: &str, kept: StoredLogin) -> anyhow::Result<()> {
     let mut all = read(file)?;
     all.insert(url.to_owned(), kept);
     let text = serde_json::to_vec_pretty(&all)?;
@@ -139,7 +139,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let environment = BTreeMap::from([("HOME", home.path().to_str().unwrap())]);
         let file = file(&environment).unwrap();
-        let kept = |token: &str, expires_at| Kept {
+        let kept = |token: &str, expires_at| StoredLogin {
             client_id: "cli".into(),
             token_endpoint: "http://127.0.0.1:1/token".into(),
             access_token: token.into(),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::block_on;
-use super::kept_login::{Given, Kept, SOON, TIMEOUT, admin_url, ask, file, keep, now};
+use super::kept_login::{SOON, StoredLogin, TIMEOUT, TokenResponse, admin_url, ask, file, keep, now};
 use crate::args::LoginArgs;
 use crate::failure::Failure;
 use crate::http_client;
@@ -24,7 +24,7 @@ const MAX_WAIT: u64 = 900;
 /// A way for admins to log in, as the control plane announces it.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Way {
+struct LoginMethod {
     name: String,
     client_id: String,
     #[serde(default)]
@@ -65,11 +65,11 @@ fn client(url: &str, environment: &ProcessEnvironment) -> anyhow::Result<Client>
     http_client::builder(url, environment)?.timeout(TIMEOUT).build().context("make the HTTP client")
 }
 
-async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<Way> {
+async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<LoginMethod> {
     let answer = client.get(format!("{url}/api/login")).send().await;
     let answer = answer.with_context(|| format!("ask {url} how its admins log in"))?;
     let mut found: Value = answer.json().await.with_context(|| format!("read what {url} says of logins"))?;
-    let ways: Vec<Way> =
+    let ways: Vec<LoginMethod> =
         serde_json::from_value(found.get_mut("issuers").map(Value::take).unwrap_or_default())
             .context("read how admins log in")?;
     let names = ways.iter().map(|way| way.name.clone()).collect::<Vec<_>>().join(", ");
@@ -86,7 +86,10 @@ async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<W
     }
 }
 
-async fn log_in((for_device, for_token): (&Client, &Client), way: &Way) -> anyhow::Result<Kept> {
+async fn log_in(
+    (for_device, for_token): (&Client, &Client),
+    way: &LoginMethod,
+) -> anyhow::Result<StoredLogin> {
     let scopes = way.scopes.join(" ");
     let mut form = vec![("client_id", way.client_id.as_str())];
     if !scopes.is_empty() {
@@ -106,10 +109,10 @@ async fn log_in((for_device, for_token): (&Client, &Client), way: &Way) -> anyho
             ("device_code", device.device_code.as_str()),
             ("client_id", way.client_id.as_str()),
         ];
-        let given: Given = ask(for_token, &way.token_endpoint, &form).await?;
+        let given: TokenResponse = ask(for_token, &way.token_endpoint, &form).await?;
         match (given.access_token, given.error.as_deref()) {
             (Some(access_token), _) => {
-                return Ok(Kept {
+                return Ok(StoredLogin {
                     client_id: way.client_id.clone(),
                     token_endpoint: way.token_endpoint.clone(),
                     access_token,

@@ -30,7 +30,7 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     let change = change(args)?;
     block_on(async {
         if let Some((part, bodies)) = &change {
-            let path = if *part == Part::Exposure { &exposure } else { &bindings };
+            let path = if *part == PolicyPart::Exposure { &exposure } else { &bindings };
             let mut answer = Value::Null;
             for body in bodies {
                 answer = api.put(&forced(path, args.force), body).await?.accepted()?;
@@ -50,19 +50,19 @@ fn forced(path: &str, force: bool) -> String {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Part {
+enum PolicyPart {
     Exposure,
     Bindings,
 }
 
 /// Returns the part of the policy to change, and the bodies to put one after the other.
-fn change(args: &PolicyArgs) -> Result<Option<(Part, Vec<Value>)>, Failure> {
+fn change(args: &PolicyArgs) -> Result<Option<(PolicyPart, Vec<Value>)>, Failure> {
     let server = args.expose.as_ref().or(args.hide.as_ref());
     let enabled = args.expose.is_some();
     if let Some(server) = server {
         let protocol = args.protocol.as_deref().unwrap_or("mcp");
         let body = json!({ "server": server, "protocol": protocol, "enabled": enabled });
-        return Ok(Some((Part::Exposure, vec![body])));
+        return Ok(Some((PolicyPart::Exposure, vec![body])));
     }
     let Some(primitive) = args.allow.as_ref().or(args.deny.as_ref()).or(args.approval.as_ref()) else {
         return Ok(None);
@@ -80,7 +80,7 @@ fn change(args: &PolicyArgs) -> Result<Option<(Part, Vec<Value>)>, Failure> {
             "name": args.name.as_deref().unwrap_or_default(),
         })
     };
-    Ok(Some((Part::Bindings, targets(args).into_iter().map(binding).collect())))
+    Ok(Some((PolicyPart::Bindings, targets(args).into_iter().map(binding).collect())))
 }
 
 /// Returns the targets of the binding. If none is given, these are all users and all machines, since a machine is not a user.
@@ -306,14 +306,14 @@ mod tests {
         let body = &bodies[0];
         assert_eq!(
             (part, &body["target"]["type"], &body["allowed"]),
-            (Part::Bindings, &json!("group"), &json!(false))
+            (PolicyPart::Bindings, &json!("group"), &json!(false))
         );
         let hide = PolicyArgs { org: "acme".into(), hide: Some("demo".into()), ..PolicyArgs::default() };
         let off = json!({ "server": "demo", "protocol": "mcp", "enabled": false });
-        assert_eq!(change(&hide).unwrap(), Some((Part::Exposure, vec![off])));
+        assert_eq!(change(&hide).unwrap(), Some((PolicyPart::Exposure, vec![off])));
         let shown = parsed(&["--expose", "demo", "--protocol", "rest"]);
         let on = json!({ "server": "demo", "protocol": "rest", "enabled": true });
-        assert_eq!(change(&shown).unwrap(), Some((Part::Exposure, vec![on])));
+        assert_eq!(change(&shown).unwrap(), Some((PolicyPart::Exposure, vec![on])));
         let printed = parsed(&["--deny=-p", "--user=-u", "--protocol", "mcp", "--force"]);
         let (_, bodies) = change(&printed).unwrap().unwrap();
         assert_eq!(bodies[0]["target"], json!({ "type": "user", "idOrPattern": "-u", "issuer": "" }));

@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on};
-use super::standing::{self, Allowed, Standing};
+use super::standing::{self, CallPermission, ServerAccess};
 use crate::args::servers::{ServersCommand, ServersOfferArgs, ServersShowArgs};
 use crate::failure::Failure;
 use crate::print;
@@ -72,8 +72,13 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let is_unknown = answer.body.get("detail").is_some();
     if answer.status == StatusCode::NOT_FOUND && !is_unknown && !args.json {
         // An org cannot tell a server that is not offered to it from one that does not exist. Admins who may see all servers can.
-        let standing =
-            Standing { server: &args.server, org, offered: false, on: false, allowed: Allowed::Depends };
+        let standing = ServerAccess {
+            server: &args.server,
+            org,
+            offered: false,
+            on: false,
+            allowed: CallPermission::Depends,
+        };
         print::line(&standing::line(&standing));
         return Err(Failure::Refused);
     }
@@ -86,12 +91,12 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let on = switches.filter(|switch| switch.get("on") == Some(&Value::Bool(true)));
     let on: Vec<&str> = on.map(|switch| text(switch, "protocol")).collect();
     let offered = answer.get("offered") == Some(&Value::Bool(true));
-    let standing = Standing {
+    let standing = ServerAccess {
         server: &args.server,
         org,
         offered,
         on: offered && !on.is_empty(),
-        allowed: Allowed::Depends,
+        allowed: CallPermission::Depends,
     };
     let over = if standing.on { format!(" (over {})", on.join(", ")) } else { String::new() };
     print::line(&format!("{}{over}", standing::line(&standing)));

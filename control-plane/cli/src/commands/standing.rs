@@ -3,17 +3,17 @@
 
 /// The state of a server for an org.
 #[derive(Clone, Copy)]
-pub struct Standing<'a> {
+pub struct ServerAccess<'a> {
     pub server: &'a str,
     pub org: &'a str,
     pub offered: bool,
     pub on: bool,
-    pub allowed: Allowed<'a>,
+    pub allowed: CallPermission<'a>,
 }
 
 /// Whether a call is allowed.
 #[derive(Clone, Copy)]
-pub enum Allowed<'a> {
+pub enum CallPermission<'a> {
     Yes,
     /// Command with which the org's admin allows it.
     No(&'a str),
@@ -22,8 +22,8 @@ pub enum Allowed<'a> {
 }
 
 /// Formats the line.
-pub fn line(standing: &Standing<'_>) -> String {
-    let Standing { server, org, offered, on, allowed } = *standing;
+pub fn line(standing: &ServerAccess<'_>) -> String {
+    let ServerAccess { server, org, offered, on, allowed } = *standing;
     let word = |holds: bool| if holds { "yes" } else { "no" };
     let mut said = format!("{server} for {org}: offered {}", word(offered));
     if !offered {
@@ -36,9 +36,11 @@ pub fn line(standing: &Standing<'_>) -> String {
         return format!("{said}. An admin of {org} switches it on: `asp policy {org} --expose {server}`");
     }
     match allowed {
-        Allowed::Yes => format!("{said}, allowed yes"),
-        Allowed::No(command) => format!("{said}, allowed no. An admin of {org} allows it: `{command}`"),
-        Allowed::Depends => {
+        CallPermission::Yes => format!("{said}, allowed yes"),
+        CallPermission::No(command) => {
+            format!("{said}, allowed no. An admin of {org} allows it: `{command}`")
+        }
+        CallPermission::Depends => {
             format!(
                 "{said}, allowed: it depends on who calls what, which `asp explain --org {org} --server {server} --user NAME \
                  --primitive ID` says to admins of {org} and of {server}"
@@ -53,23 +55,27 @@ mod tests {
 
     #[test]
     fn the_first_that_is_not_so_names_who_changes_it_and_how() {
-        let of = |offered, on, allowed| line(&Standing { server: "shop", org: "acme", offered, on, allowed });
-        let not_offered = of(false, false, Allowed::Depends);
+        let of =
+            |offered, on, allowed| line(&ServerAccess { server: "shop", org: "acme", offered, on, allowed });
+        let not_offered = of(false, false, CallPermission::Depends);
         assert!(not_offered.starts_with("shop for acme: offered no. An admin of shop or of the platform"));
         assert!(not_offered.ends_with("`asp servers offer shop --to acme`"));
-        let off = of(true, false, Allowed::Depends);
+        let off = of(true, false, CallPermission::Depends);
         assert!(
             off.contains("offered yes, switched on no") && off.contains("`asp policy acme --expose shop`")
         );
-        let denied = of(true, true, Allowed::No("asp policy acme --allow shop.buy --user bob"));
+        let denied = of(true, true, CallPermission::No("asp policy acme --allow shop.buy --user bob"));
         assert!(denied.ends_with(
             "allowed no. An admin of acme allows it: `asp policy acme --allow shop.buy --user bob`"
         ));
-        let depends = of(true, true, Allowed::Depends);
+        let depends = of(true, true, CallPermission::Depends);
         assert!(
             depends.contains("`asp explain --org acme --server shop --user NAME --primitive ID`"),
             "{depends}"
         );
-        assert_eq!(of(true, true, Allowed::Yes), "shop for acme: offered yes, switched on yes, allowed yes");
+        assert_eq!(
+            of(true, true, CallPermission::Yes),
+            "shop for acme: offered yes, switched on yes, allowed yes"
+        );
     }
 }

@@ -30,7 +30,7 @@ use crate::settings::source::{Environment, ProcessEnvironment};
 use given::GivenSettings;
 use installation::Installation;
 use offers::MissingOffer;
-use report::{Report, Section};
+use report::{Section, UpgradeReport};
 
 /// Port for looking up a name; any port would do.
 const HTTPS: u16 = 443;
@@ -71,8 +71,8 @@ fn report(
     installation: &Installation,
     missing: &[MissingOffer],
     resolve: &dyn Fn(&str) -> Vec<IpAddr>,
-) -> Report {
-    let mut report = Report::default();
+) -> UpgradeReport {
+    let mut report = UpgradeReport::default();
     report.add(Section::Servers, notes::refused_servers(installation));
     report.add(Section::Settings, settings::lines(environment, installation));
     report.add(Section::Settings, private_networks::lines(environment, installation, resolve));

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::Process;
 use super::ports;
-use super::standing::{Died, standing};
+use super::standing::{RuntimeFailure, standing};
 use crate::print;
 use crate::stack::plugins::MissingPlugin;
 use crate::stack::table::{self, DevMachine, OffCause};
@@ -20,7 +20,7 @@ use crate::stack::{everything, ready};
 pub(super) fn announce(
     process: &Process,
     not_installed: Vec<MissingPlugin>,
-    died: Died,
+    died: RuntimeFailure,
 ) -> impl Future<Output = anyhow::Result<()>> + 'static {
     let urls = urls(process);
     let is_stack = process.settings.stack.is_some();

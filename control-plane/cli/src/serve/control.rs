@@ -60,7 +60,7 @@ const MOST_LOST: usize = 20;
 const KEEP_AUDIT: u64 = 1_000_000;
 
 /// The running control role, as other parts of this process use it.
-pub(super) struct Control {
+pub(super) struct ControlRole {
     pub(super) store: Arc<dyn ControlStore>,
     pub(super) compiler: Compiler,
     pub(super) publisher: Handle,
@@ -83,7 +83,7 @@ pub(super) async fn start(
     listeners: ControlListeners,
     stores: &stores::Stores,
     drains: &TaskTracker,
-) -> anyhow::Result<Control> {
+) -> anyhow::Result<ControlRole> {
     let settings = &process.settings;
     let store = stores.control(settings).await?;
     ids::take_stored(store.as_ref()).await.context("note the ids of the stored servers")?;
@@ -112,7 +112,7 @@ pub(super) async fn start(
         stop: process.stop_background.clone(),
     };
     process.tasks.spawn(serve_xds(listeners.xds, xds));
-    let control = Control {
+    let control = ControlRole {
         store: Arc::clone(&store),
         compiler: compiler.clone(),
         publisher: handle.clone(),

@@ -61,7 +61,7 @@ fn take_over(process: &Process, gateway: &Arc<Gateway>) {
 pub(super) async fn start(
     process: &Process,
     listeners: GatewayListeners,
-    (stores, calls): (&stores::Stores, Option<stores::Calls>),
+    (stores, calls): (&stores::Stores, Option<stores::CallStores>),
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
     let calls = calls.context("a gateway has a store of calls")?;
@@ -204,17 +204,17 @@ fn target(process: &Process) -> anyhow::Result<Target> {
 fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
     let settings = &process.settings;
     Ok(IssuerDeps {
-        control: Some(Arc::new(Control(keys::Client::new(target(process)?)))),
+        control: Some(Arc::new(ControlClient(keys::Client::new(target(process)?)))),
         credentials: settings.gateway.credentials.clone(),
         origins: settings.issuer_origins.clone(),
     })
 }
 
 /// Client that asks the control plane of this gateway for keys.
-struct Control(keys::Client);
+struct ControlClient(keys::Client);
 
 #[async_trait]
-impl AskControl for Control {
+impl AskControl for ControlClient {
     async fn newest_keys(&self, issuer: &str) -> Option<u64> {
         match self.0.refresh(issuer).await {
             Ok(revision) => Some(revision),

@@ -19,7 +19,7 @@ use asp_gateway::gateway::Gateway;
 use asp_store::control::ControlStore;
 use tokio_util::sync::CancellationToken;
 
-use super::standing::Died;
+use super::standing::RuntimeFailure;
 use crate::dev_issuer::DevIssuer;
 use crate::packaging::output;
 use crate::stack::child::Listener;
@@ -27,18 +27,18 @@ use crate::stack::plugins::PastBuilds;
 use crate::stack::ready;
 use crate::stack::runtime::LocalRuntime;
 use crate::stack::table::DevMachine;
-use client::Client;
-use tell::Told;
+use client::EmbeddedClient;
+use tell::SessionReporter;
 use watch::Watch;
 
 /// Parts of the process that a session uses.
-pub(super) struct Served {
+pub(super) struct SessionContext {
     pub(super) store: Arc<dyn ControlStore>,
     pub(super) compiler: Compiler,
     pub(super) publisher: Handle,
     pub(super) gateway: Weak<Gateway>,
     pub(super) runtime: Option<Arc<LocalRuntime>>,
-    pub(super) died: Died,
+    pub(super) died: RuntimeFailure,
     pub(super) machine: DevMachine,
     pub(super) issuer: Arc<DevIssuer>,
     pub(super) state_dir: PathBuf,
@@ -58,20 +58,20 @@ pub(crate) enum Readers {
 }
 
 /// A directory to serve, and the readers of its output.
-pub(crate) struct Session {
+pub(crate) struct DevSession {
     directory: PathBuf,
     readers: Readers,
     /// Cancelled when the client is gone, which ends the session.
     pub(super) ended: CancellationToken,
 }
 
-impl Session {
-    pub(crate) fn new(directory: PathBuf, readers: Readers) -> Session {
-        Session { directory, readers, ended: CancellationToken::new() }
+impl DevSession {
+    pub(crate) fn new(directory: PathBuf, readers: Readers) -> DevSession {
+        DevSession { directory, readers, ended: CancellationToken::new() }
     }
 
-    fn way(&self) -> tell::Way {
-        tell::Way { on_output: self.readers == Readers::Person }
+    fn way(&self) -> tell::LineOutput {
+        tell::LineOutput { on_output: self.readers == Readers::Person }
     }
 
     /// Returns a listener that shows the output of plugins, prefixed with their names.
@@ -93,11 +93,11 @@ impl Session {
     }
 
     /// Applies the directory, announces its URLs and follows its changes, until its client is gone, if it has one.
-    pub(super) async fn run(self, mut served: Served) -> anyhow::Result<()> {
+    pub(super) async fn run(self, mut served: SessionContext) -> anyhow::Result<()> {
         ready::write_env(&served.state_dir, &served.urls, &served.issuer)?;
         served.machine.root = self.directory.display().to_string();
-        let mut told = Told::new(&self.readers, &served)?;
-        let mut client = Client::of(&self.readers);
+        let mut told = SessionReporter::new(&self.readers, &served)?;
+        let mut client = EmbeddedClient::of(&self.readers);
         let mut watch = Watch::new(self.directory.clone());
         if let Some(runtime) = &served.runtime {
             runtime.listens(|| served.died.get().is_some()).await;

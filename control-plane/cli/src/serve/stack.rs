@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Process;
 use super::announce::announce;
-use super::standing::Died;
+use super::standing::RuntimeFailure;
 use crate::print;
 use crate::stack::child::{Listener, Program, supervise};
 use crate::stack::plugins::MissingPlugin;
@@ -18,13 +18,13 @@ use crate::stack::{self, EnvoyPorts, everything};
 pub(super) struct Stack {
     tasks: JoinSet<anyhow::Result<()>>,
     stop: CancellationToken,
-    died: Died,
+    died: RuntimeFailure,
 }
 
 impl Stack {
     /// Returns an empty stack, which stops at once.
     pub(super) fn none() -> Stack {
-        Stack { tasks: JoinSet::new(), stop: CancellationToken::new(), died: Died::default() }
+        Stack { tasks: JoinSet::new(), stop: CancellationToken::new(), died: RuntimeFailure::default() }
     }
 
     /// Starts the stack. `not_installed`: plugins to report in the announcement; `listener`: additional receiver of the
@@ -68,7 +68,7 @@ impl Stack {
     }
 
     /// Returns the reason for giving up the language runtime, set once that happens.
-    pub(super) fn died(&self) -> Died {
+    pub(super) fn died(&self) -> RuntimeFailure {
         Arc::clone(&self.died)
     }
 

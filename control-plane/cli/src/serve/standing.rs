@@ -19,12 +19,12 @@ const HEARD_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Reason for giving up the runtime; set once.
-pub(super) type Died = Arc<OnceLock<String>>;
+pub(super) type RuntimeFailure = Arc<OnceLock<String>>;
 
 /// Returns the status of the servers, and the machine with the reports of its runtimes.
 pub(super) async fn standing(
     gateway: &Weak<Gateway>,
-    died: &Died,
+    died: &RuntimeFailure,
     mut machine: DevMachine,
 ) -> (Vec<ServerStanding>, DevMachine) {
     let servers = heard(gateway, died).await;
@@ -36,7 +36,7 @@ pub(super) async fn standing(
 }
 
 /// Returns the servers once the runtime has reported on each of their plugins, has died, or took too long.
-async fn heard(gateway: &Weak<Gateway>, died: &Died) -> Vec<ServerStanding> {
+async fn heard(gateway: &Weak<Gateway>, died: &RuntimeFailure) -> Vec<ServerStanding> {
     let until = tokio::time::Instant::now() + HEARD_WITHIN;
     loop {
         let servers = gateway.upgrade().map(|gateway| gateway.standing(ready::ORG)).unwrap_or_default();

@@ -40,7 +40,7 @@ pub(super) enum Stores {
 }
 
 /// A gateway's stores for calls.
-pub(super) enum Calls {
+pub(super) enum CallStores {
     Files(Arc<SqliteCalls>, Arc<SqliteAudit>),
     Postgres { calls: Arc<PostgresCalls>, audit: Arc<PostgresAudit>, spool: Arc<SpooledAudit> },
 }
@@ -110,20 +110,20 @@ impl Stores {
     }
 
     /// Opens a gateway's stores.
-    pub(super) async fn calls(&self, settings: &Settings) -> anyhow::Result<Calls> {
+    pub(super) async fn calls(&self, settings: &Settings) -> anyhow::Result<CallStores> {
         match self {
             Stores::Files { audit } => {
                 let file = settings.state_dir.join(CALLS_FILE);
                 let calls =
                     SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?;
-                Ok(Calls::Files(Arc::new(calls), audit.clone()))
+                Ok(CallStores::Files(Arc::new(calls), audit.clone()))
             }
             Stores::Postgres { database, audit, spool_bytes } => {
                 let calls = Arc::new(database.calls(Budget::default(), CallQuotas::default()));
                 let file = settings.state_dir.join(AUDIT_SPOOL_FILE);
                 let spool = SpooledAudit::open(audit.clone(), &file, *spool_bytes).await;
                 let spool = spool.with_context(|| format!("open {}", file.display()))?;
-                Ok(Calls::Postgres { calls, audit: audit.clone(), spool: Arc::new(spool) })
+                Ok(CallStores::Postgres { calls, audit: audit.clone(), spool: Arc::new(spool) })
             }
         }
     }
@@ -139,42 +139,42 @@ async fn start(server: &Server) -> anyhow::Result<Postgres> {
     Postgres::start(server.url.expose(), server.connections, server.waits).await.context(OPENING)
 }
 
-impl Calls {
+impl CallStores {
     pub(super) fn ledger(&self) -> Arc<dyn Ledger> {
         match self {
-            Calls::Files(calls, _) => calls.clone(),
-            Calls::Postgres { calls, .. } => calls.clone(),
+            CallStores::Files(calls, _) => calls.clone(),
+            CallStores::Postgres { calls, .. } => calls.clone(),
         }
     }
 
     pub(super) fn records(&self) -> Arc<dyn CallRecords> {
         match self {
-            Calls::Files(calls, _) => calls.clone(),
-            Calls::Postgres { calls, .. } => calls.clone(),
+            CallStores::Files(calls, _) => calls.clone(),
+            CallStores::Postgres { calls, .. } => calls.clone(),
         }
     }
 
     /// Returns where gateways publish the keys of their tokens.
     pub(super) fn published_keys(&self) -> Arc<dyn PublishedKeys> {
         match self {
-            Calls::Files(calls, _) => calls.clone(),
-            Calls::Postgres { calls, .. } => calls.clone(),
+            CallStores::Files(calls, _) => calls.clone(),
+            CallStores::Postgres { calls, .. } => calls.clone(),
         }
     }
 
     /// Returns the audit log of calls.
     pub(super) fn audit(&self) -> Arc<dyn AuditLog> {
         match self {
-            Calls::Files(_, audit) => audit.clone(),
-            Calls::Postgres { spool, .. } => spool.clone(),
+            CallStores::Files(_, audit) => audit.clone(),
+            CallStores::Postgres { spool, .. } => spool.clone(),
         }
     }
 
     /// Runs the periodic work; never returns.
     pub(super) async fn keep(self) {
         match &self {
-            Calls::Files(..) => self.keep_sweeping().await,
-            Calls::Postgres { audit, spool, .. } => {
+            CallStores::Files(..) => self.keep_sweeping().await,
+            CallStores::Postgres { audit, spool, .. } => {
                 tokio::join!(self.keep_sweeping(), audit.keep_sweeping(), spool.keep_moving());
             }
         }
@@ -195,11 +195,11 @@ impl Calls {
 
     async fn sweep(&self) -> Vec<anyhow::Result<()>> {
         match self {
-            Calls::Files(calls, audit) => {
+            CallStores::Files(calls, audit) => {
                 take_over(calls, audit).await;
                 vec![calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
             }
-            Calls::Postgres { calls, .. } => vec![calls.sweep().await.map_err(Into::into)],
+            CallStores::Postgres { calls, .. } => vec![calls.sweep().await.map_err(Into::into)],
         }
     }
 }

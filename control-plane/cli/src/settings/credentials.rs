@@ -19,7 +19,7 @@ use asp_gateway::issuers::credentials::{Credential, Kind, Named, OauthClient};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::source::{Environment, Fault, Reader, is_origin};
+use super::source::{Environment, Reader, SettingFault, is_origin};
 
 pub const ENV_CREDENTIALS: &str = "ASP_CREDENTIALS";
 
@@ -43,12 +43,12 @@ const FRAMING: [&str; 9] = [
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Entry {
+struct CredentialEntry {
     origin: String,
     bearer_file: Option<PathBuf>,
     basic: Option<Basic>,
-    header: Option<Header>,
-    oauth_client: Option<Client>,
+    header: Option<HeaderEntry>,
+    oauth_client: Option<OauthClientEntry>,
     /// Primitives that may use it; `primitives` is the former name of the member.
     #[serde(rename = "for", alias = "primitives")]
     patterns: Option<Vec<String>>,
@@ -63,14 +63,14 @@ struct Basic {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Header {
+struct HeaderEntry {
     name: String,
     value_file: PathBuf,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Client {
+struct OauthClientEntry {
     client_id: String,
     client_secret_file: PathBuf,
     token_url: String,
@@ -80,7 +80,7 @@ struct Client {
 }
 
 /// Reads the credentials that the environment names, for commands.
-pub fn named(environment: &dyn Environment) -> Result<Named, Vec<Fault>> {
+pub fn named(environment: &dyn Environment) -> Result<Named, Vec<SettingFault>> {
     let mut reader = Reader::new(environment);
     let named = read(&mut reader);
     reader.finish(named)
@@ -89,7 +89,7 @@ pub fn named(environment: &dyn Environment) -> Result<Named, Vec<Fault>> {
 pub(super) fn read(reader: &mut Reader<'_>) -> Named {
     let Some(path) = reader.optional(ENV_CREDENTIALS) else { return Named::default() };
     let entries = std::fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| {
-        serde_json::from_str::<BTreeMap<String, Entry>>(&text).map_err(|error| error.to_string())
+        serde_json::from_str::<BTreeMap<String, CredentialEntry>>(&text).map_err(|error| error.to_string())
     });
     let entries = match entries {
         Ok(entries) if entries.len() <= MAX_CREDENTIALS => entries,
@@ -116,8 +116,8 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Named {
     named
 }
 
-fn credential(entry: Entry) -> Result<Credential, String> {
-    let Entry { origin, bearer_file, basic, header, oauth_client, patterns } = entry;
+fn credential(entry: CredentialEntry) -> Result<Credential, String> {
+    let CredentialEntry { origin, bearer_file, basic, header, oauth_client, patterns } = entry;
     let primitives = patterns.unwrap_or_default();
     if !is_origin(&origin) {
         return Err(format!("origin must be http(s)://host[:port], not `{origin}`"));
@@ -133,7 +133,7 @@ fn credential(entry: Entry) -> Result<Credential, String> {
             }
             Kind::Basic { user, password: secret(&password_file)? }
         }
-        (None, None, Some(Header { name, value_file }), None) => {
+        (None, None, Some(HeaderEntry { name, value_file }), None) => {
             let known = http::HeaderName::try_from(name.as_str());
             let known = known.map_err(|_| format!("`{name}` is no name of a header"))?;
             if FRAMING.contains(&known.as_str()) {
@@ -149,8 +149,8 @@ fn credential(entry: Entry) -> Result<Credential, String> {
     Ok(credential)
 }
 
-fn oauth(client: Client) -> Result<OauthClient, String> {
-    let Client { client_id, client_secret_file, token_url, scopes, audience } = client;
+fn oauth(client: OauthClientEntry) -> Result<OauthClient, String> {
+    let OauthClientEntry { client_id, client_secret_file, token_url, scopes, audience } = client;
     let url: Option<http::Uri> = token_url.parse().ok();
     let is_url = url.is_some_and(|url| {
         matches!(url.scheme_str(), Some("https" | "http"))

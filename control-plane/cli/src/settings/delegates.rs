@@ -172,9 +172,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::settings::source::Fault;
+    use crate::settings::source::SettingFault;
 
-    fn settings(rows: &[(&'static str, &str)]) -> Result<DelegateSection, Vec<Fault>> {
+    fn settings(rows: &[(&'static str, &str)]) -> Result<DelegateSection, Vec<SettingFault>> {
         let environment: BTreeMap<&str, &str> = rows.iter().copied().collect();
         let mut reader = Reader::new(&environment);
         let section = read(&mut reader);

@@ -10,7 +10,7 @@ use super::gateway::ENV_SEAL_KEY;
 use super::listen::{
     ENV_ADMIN_PORT, ENV_BIND, ENV_ENVOY_ADMIN_PORT, ENV_GATEWAY_PORT, ENV_PORT, ENV_XDS_PORT,
 };
-use super::source::{Environment, Fault, Reader};
+use super::source::{Environment, Reader, SettingFault};
 use super::stack::{self, ENV_ALLOW_PRIVATE, ENV_RUNTIME_BIN};
 use super::{ENV_STATE_DIR, ENV_UPSTREAMS, Settings};
 use crate::args::ServeArgs;
@@ -34,7 +34,11 @@ pub struct Flags {
 }
 
 /// Reads all settings, or returns every fault.
-pub fn read(flags: Flags, state_dir: &Path, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
+pub fn read(
+    flags: Flags,
+    state_dir: &Path,
+    environment: &dyn Environment,
+) -> Result<Settings, Vec<SettingFault>> {
     let port_is_chosen = flags.port.is_some() || environment.get(ENV_GATEWAY_PORT).is_some();
     let environment = OfDeveloper { port: flags.port, state_dir, environment };
     let args = ServeArgs { dev: true, ..ServeArgs::default() };
@@ -74,7 +78,7 @@ mod tests {
     fn settings(
         port: Option<u16>,
         environment: &[(&'static str, &'static str)],
-    ) -> Result<Settings, Vec<Fault>> {
+    ) -> Result<Settings, Vec<SettingFault>> {
         let environment: BTreeMap<&str, &str> = environment.iter().copied().collect();
         read(Flags { port, ..Flags::default() }, Path::new("/tmp/state"), &environment)
     }
@@ -135,7 +139,7 @@ mod tests {
             let environment: BTreeMap<&str, &str> = environment.iter().copied().collect();
             let flags = Flags { allow_private, ..Flags::default() };
             let read = read(flags, Path::new("/tmp/state"), &environment)?;
-            Ok::<_, Vec<Fault>>(read.stack.is_some_and(|stack| stack.allow_private))
+            Ok::<_, Vec<SettingFault>>(read.stack.is_some_and(|stack| stack.allow_private))
         };
         assert!(!allows(false, &[]).unwrap());
         assert!(allows(true, &[]).unwrap());

@@ -37,12 +37,12 @@ impl Environment for BTreeMap<&str, &str> {
 
 /// A faulty setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct SettingFault {
     pub name: String,
     pub message: String,
 }
 
-impl Display for Fault {
+impl Display for SettingFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.name, self.message)
     }
@@ -69,7 +69,7 @@ pub enum Coverage {
 /// Reads settings and collects faults.
 pub struct Reader<'e> {
     environment: &'e dyn Environment,
-    faults: Vec<Fault>,
+    faults: Vec<SettingFault>,
     /// Whether an entry of an operator list without `for` applies to every primitive.
     dev: bool,
     notes: Vec<ListNote>,
@@ -142,11 +142,11 @@ impl<'e> Reader<'e> {
     }
 
     pub fn fault(&mut self, name: &str, message: impl Into<String>) {
-        self.faults.push(Fault { name: name.to_owned(), message: message.into() });
+        self.faults.push(SettingFault { name: name.to_owned(), message: message.into() });
     }
 
     /// Returns the settings if there was no fault.
-    pub fn finish<T>(self, settings: T) -> Result<T, Vec<Fault>> {
+    pub fn finish<T>(self, settings: T) -> Result<T, Vec<SettingFault>> {
         if self.faults.is_empty() { Ok(settings) } else { Err(self.faults) }
     }
 

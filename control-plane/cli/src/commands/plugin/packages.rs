@@ -25,7 +25,7 @@ use crate::settings::source::ProcessEnvironment;
 
 /// A package file and its plugin, as printed by `--json`.
 #[derive(Serialize)]
-struct Built {
+struct BuiltPackage {
     id: String,
     version: String,
     language: String,
@@ -80,7 +80,7 @@ fn pack_all(args: &PluginBuildArgs) -> Result<(), Failure> {
         for pin in unit.pins.iter().filter(|pin| **pin != package.sha256) {
             print::error(&format!("{}@{}: its spec pins another package, {pin}", unit.id, unit.version));
         }
-        built.push(Built {
+        built.push(BuiltPackage {
             id: unit.id.clone(),
             version: unit.version.clone(),
             language: unit.language.clone(),

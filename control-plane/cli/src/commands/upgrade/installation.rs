@@ -50,8 +50,8 @@ pub(super) struct Org {
     /// Servers that it has switched on over some protocol, each with the admin who did so last, if the audit has that.
     pub(super) switched_on: BTreeMap<String, Option<String>>,
     pub(super) bindings: Vec<Binding>,
-    pub(super) keys: Vec<Machine>,
-    pub(super) certificates: Vec<Machine>,
+    pub(super) keys: Vec<StoredCredential>,
+    pub(super) certificates: Vec<StoredCredential>,
     /// Groups and scopes that its machines may have; `None` if its version has no such bound.
     pub(super) bound: Option<Bound>,
 }
@@ -60,7 +60,7 @@ pub(super) struct Org {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Binding {
-    pub(super) target: Target,
+    pub(super) target: BindingTarget,
     pub(super) primitive: Selector,
     pub(super) allowed: bool,
     pub(super) approval: bool,
@@ -70,7 +70,7 @@ pub(super) struct Binding {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Target {
+pub(super) struct BindingTarget {
     #[serde(rename = "type")]
     pub(super) kind: String,
     #[serde(rename = "idOrPattern")]
@@ -89,7 +89,7 @@ pub(super) struct Selector {
 
 /// A key or a certificate of a machine.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct Machine {
+pub(super) struct StoredCredential {
     pub(super) id: String,
     pub(super) machine: String,
     #[serde(default)]
@@ -108,7 +108,7 @@ pub(super) struct Bound {
 }
 
 #[derive(Deserialize)]
-struct Exposure {
+struct ExposureState {
     server: String,
     protocol: String,
     enabled: bool,
@@ -116,7 +116,7 @@ struct Exposure {
 
 /// A change recorded in the audit.
 #[derive(Deserialize)]
-struct Change {
+struct AuditedChange {
     revision: u64,
     actor: String,
     action: String,
@@ -131,7 +131,7 @@ type Switches = BTreeMap<(String, String, String), String>;
 
 impl Org {
     /// Returns the keys and certificates.
-    pub(super) fn machines(&self) -> impl Iterator<Item = &Machine> {
+    pub(super) fn machines(&self) -> impl Iterator<Item = &StoredCredential> {
         self.keys.iter().chain(&self.certificates)
     }
 }
@@ -179,7 +179,7 @@ async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServ
         files: Vec<SourceFile>,
     }
     #[derive(Deserialize)]
-    struct Offers {
+    struct OfferList {
         offers: Vec<Offer>,
     }
     #[derive(Deserialize)]
@@ -196,7 +196,7 @@ async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServ
     let answer = api.get(&path).await?;
     let has_offers = answer.status != StatusCode::NOT_FOUND;
     let offered = match has_offers {
-        true => parsed::<Offers>(&path, answer.accepted()?)?.offers,
+        true => parsed::<OfferList>(&path, answer.accepted()?)?.offers,
         false => Vec::new(),
     };
     let server = StoredServer {
@@ -212,7 +212,7 @@ async fn changes(api: &AdminClient) -> Result<(BTreeSet<String>, Switches), Fail
     let (mut orgs, mut switches) = (BTreeSet::new(), Switches::new());
     let mut before = String::new();
     for _ in 0..MAX_PAGES {
-        let page: Vec<Change> = list(api, &format!("/api/audit?limit={PAGE}{before}")).await?;
+        let page: Vec<AuditedChange> = list(api, &format!("/api/audit?limit={PAGE}{before}")).await?;
         for change in &page {
             note_change(change, &mut orgs, &mut switches);
         }
@@ -223,7 +223,7 @@ async fn changes(api: &AdminClient) -> Result<(BTreeSet<String>, Switches), Fail
 }
 
 /// Records a change. Changes come newest first, so the first one found for a switch is in force.
-fn note_change(change: &Change, orgs: &mut BTreeSet<String>, switches: &mut Switches) {
+fn note_change(change: &AuditedChange, orgs: &mut BTreeSet<String>, switches: &mut Switches) {
     if change.org.is_empty() {
         return;
     }
@@ -241,8 +241,10 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
     let policy = |part: &str| api_path(&["api", "policy", "orgs", &name, part]);
     let machines = |part: &str| api_path(&["api", "machines", "orgs", &name, part]);
     let mut switched_on: BTreeMap<String, Option<String>> = BTreeMap::new();
-    for exposure in list::<Exposure>(api, &policy("exposure")).await?.into_iter().filter(|one| one.enabled) {
-        let Exposure { server, protocol, .. } = exposure;
+    for exposure in
+        list::<ExposureState>(api, &policy("exposure")).await?.into_iter().filter(|one| one.enabled)
+    {
+        let ExposureState { server, protocol, .. } = exposure;
         let by = switches.get(&(name.clone(), server.clone(), protocol)).cloned();
         // If several protocols are switched on, keeps the admin who is not of the platform.
         let known = switched_on.entry(server).or_insert_with(|| by.clone());
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_newest_switch_of_a_protocol_counts_and_every_org_is_found() {
-        let change = |org: &str, actor: &str, action: &str, detail: &str| Change {
+        let change = |org: &str, actor: &str, action: &str, detail: &str| AuditedChange {
             revision: 1,
             actor: actor.into(),
             action: action.into(),

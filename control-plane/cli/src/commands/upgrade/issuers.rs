@@ -11,12 +11,16 @@ use asp_proto::snapshot::service_auth::Kind;
 use serde_json::json;
 
 use super::installation::Installation;
-use super::report::{Item, comment};
+use super::report::{ReportLine, comment};
 use crate::settings::source::Environment;
 use crate::settings::{ENV_ISSUERS, ENV_PUBLIC_URL};
 
 /// Returns a command for each stored issuer that must be stored again, and for each issuer in the file what to write there.
-pub(super) fn lines(environment: &dyn Environment, file: &File, installation: &Installation) -> Vec<Item> {
+pub(super) fn lines(
+    environment: &dyn Environment,
+    file: &File,
+    installation: &Installation,
+) -> Vec<ReportLine> {
     let public_url = environment.get(ENV_PUBLIC_URL);
     let mut items = Vec::new();
     let stored = installation.issuers.iter().map(|document| (document, None));
@@ -39,13 +43,13 @@ pub(super) fn lines(environment: &dyn Environment, file: &File, installation: &I
                 shell::word(&text.to_string())
             ),
         };
-        items.push(Item { line, marks });
+        items.push(ReportLine { line, marks });
     }
     if public_url.is_none() && installation.compiled().any(|server| !server.edge.audiences.is_empty()) {
         let text = format!(
             "servers name audiences; name the installation's {ENV_PUBLIC_URL} in --settings to have them checked"
         );
-        items.push(Item::plain(comment("", &text)));
+        items.push(ReportLine::plain(comment("", &text)));
     }
     items
 }

@@ -6,11 +6,11 @@ use asp_control::catalog;
 use asp_control::patterns;
 
 use super::installation::{Installation, Org};
-use super::report::{Item, comment};
+use super::report::{ReportLine, comment};
 use super::settings::served;
 
 /// Returns the stored servers whose files this version does not accept.
-pub(super) fn refused_servers(installation: &Installation) -> Vec<Item> {
+pub(super) fn refused_servers(installation: &Installation) -> Vec<ReportLine> {
     let refused =
         installation.servers.iter().filter_map(|server| Some((server, server.form.as_ref().err()?)));
     let item = |(server, faults): (&super::installation::StoredServer, &Vec<_>)| {
@@ -20,7 +20,7 @@ pub(super) fn refused_servers(installation: &Installation) -> Vec<Item> {
             server.name,
             faults.join("\n")
         );
-        Item::plain(comment("", &text))
+        ReportLine::plain(comment("", &text))
     };
     refused.map(item).collect()
 }

@@ -3,7 +3,7 @@
 use asp_platform::shell;
 
 use super::installation::{Installation, is_of_platform};
-use super::report::Item;
+use super::report::ReportLine;
 
 /// A server that an org has switched on and is not offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +15,14 @@ pub(super) struct MissingOffer {
 }
 
 impl MissingOffer {
-    pub(super) fn item(&self, has_offers: bool) -> Item {
+    pub(super) fn item(&self, has_offers: bool) -> ReportLine {
         let MissingOffer { server, org, mark } = self;
         let line = format!("asp servers offer {} --to {}", shell::word(server), shell::word(org));
         let marks = mark.iter().cloned();
         match has_offers {
-            true => Item { line, marks: marks.collect() },
+            true => ReportLine { line, marks: marks.collect() },
             // The command works with the new version only.
-            false => Item { line: format!("{line}    # after the upgrade"), marks: marks.collect() },
+            false => ReportLine { line: format!("{line}    # after the upgrade"), marks: marks.collect() },
         }
     }
 }

@@ -9,7 +9,7 @@ use asp_platform::address::Network;
 use asp_platform::operator_list::{self, ListEntry};
 
 use super::installation::Installation;
-use super::report::Item;
+use super::report::ReportLine;
 use super::settings::served;
 use crate::settings::source::Environment;
 
@@ -20,7 +20,7 @@ pub(super) fn lines(
     environment: &dyn Environment,
     installation: &Installation,
     resolve: &dyn Fn(&str) -> Vec<IpAddr>,
-) -> Vec<Item> {
+) -> Vec<ReportLine> {
     let listed = environment.get(ENV_PRIVATE).unwrap_or_default();
     let Ok(listed) = operator_list::parse(&listed) else { return Vec::new() };
     if listed.iter().all(|entry| entry.patterns.is_some() && entry.value.contains('=')) {
@@ -63,7 +63,7 @@ pub(super) fn lines(
             marks.push(format!("no plugin's domain leads into {network} from here: the entry is left out"));
         }
     }
-    vec![Item { line: operator_list::completed(ENV_PRIVATE, &entries), marks }]
+    vec![ReportLine { line: operator_list::completed(ENV_PRIVATE, &entries), marks }]
 }
 
 /// Returns the plugins that list a domain, by domain.

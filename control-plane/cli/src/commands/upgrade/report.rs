@@ -28,27 +28,27 @@ impl Section {
 
 /// A line to paste; if it is a comment, something to act upon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Item {
+pub(super) struct ReportLine {
     pub(super) line: String,
     /// Ways in which the line may grant more than was intended.
     pub(super) marks: Vec<String>,
 }
 
-impl Item {
-    pub(super) fn plain(line: impl Into<String>) -> Item {
-        Item { line: line.into(), marks: Vec::new() }
+impl ReportLine {
+    pub(super) fn plain(line: impl Into<String>) -> ReportLine {
+        ReportLine { line: line.into(), marks: Vec::new() }
     }
 }
 
 /// Everything that a check found.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    items: Vec<(Section, Item)>,
+pub(super) struct UpgradeReport {
+    items: Vec<(Section, ReportLine)>,
     notes: Vec<String>,
 }
 
-impl Report {
-    pub(super) fn add(&mut self, section: Section, items: Vec<Item>) {
+impl UpgradeReport {
+    pub(super) fn add(&mut self, section: Section, items: Vec<ReportLine>) {
         self.items.extend(items.into_iter().map(|item| (section, item)));
     }
 

@@ -1,18 +1,18 @@
 //! Operator lists of the control plane and the gateways, with the `for` that keeps today's calls working.
 
 use super::installation::Installation;
-use super::report::{Item, comment};
+use super::report::{ReportLine, comment};
 use crate::settings::source::Environment;
 use crate::settings::suggestions::{ServedPrimitive, Suggestion, suggestions, unlisted};
 
 /// Returns the lists that have entries without `for` or lack an audience that a stored primitive uses, and the primitives
 /// that a `for` leaves out, such as those of a server that was applied again.
-pub(super) fn lines(environment: &dyn Environment, installation: &Installation) -> Vec<Item> {
+pub(super) fn lines(environment: &dyn Environment, installation: &Installation) -> Vec<ReportLine> {
     let served: Vec<ServedPrimitive<'_>> = served(installation).collect();
     let found = suggestions(environment, &served).into_iter();
-    let found = found.map(|Suggestion { line, marks, .. }| Item { line, marks });
+    let found = found.map(|Suggestion { line, marks, .. }| ReportLine { line, marks });
     let left_out = unlisted(environment, &served).into_iter();
-    found.chain(left_out.map(|line| Item::plain(comment("", &line)))).collect()
+    found.chain(left_out.map(|line| ReportLine::plain(comment("", &line)))).collect()
 }
 
 /// Returns every primitive of every server that this version accepts.

@@ -7,7 +7,7 @@ use asp_control::issuers::document::Document;
 use asp_store::control::SourceFile;
 use serde_json::json;
 
-use super::installation::{Binding, Bound, Machine, Org, Selector, StoredServer, Target};
+use super::installation::{Binding, BindingTarget, Bound, Org, Selector, StoredCredential, StoredServer};
 use super::*;
 use crate::settings::{ENV_PUBLIC_URL, ENV_UPSTREAMS};
 
@@ -41,8 +41,8 @@ fn org(name: &str, on: &[(&str, Option<&str>)]) -> Org {
     Org { name: name.into(), switched_on: switched_on.collect(), ..Org::default() }
 }
 
-fn target(kind: &str, pattern: &str) -> Target {
-    Target { kind: kind.into(), pattern: pattern.into(), issuer: String::new() }
+fn target(kind: &str, pattern: &str) -> BindingTarget {
+    BindingTarget { kind: kind.into(), pattern: pattern.into(), issuer: String::new() }
 }
 
 fn checked(environment: &[(&str, &str)], installation: &Installation) -> Vec<String> {
@@ -208,7 +208,7 @@ fn a_private_network_is_opened_to_the_names_that_lead_into_it() {
 
 #[test]
 fn what_is_kept_of_machines_is_noted_and_stops_nothing() {
-    let machine = |id: &str, name: &str, fingerprint: Option<&str>| Machine {
+    let machine = |id: &str, name: &str, fingerprint: Option<&str>| StoredCredential {
         id: id.into(),
         machine: name.into(),
         groups: vec!["robots".into()],
@@ -249,14 +249,14 @@ fn a_stored_allow_that_names_no_issuer_is_noted_where_several_speak_for_the_org(
         let document = json!({ "iss": format!("https://{name}.example.com"), "orgs": orgs });
         Document { name: name.into(), ..serde_json::from_value(document).unwrap() }
     };
-    let allow = |target: Target| Binding {
+    let allow = |target: BindingTarget| Binding {
         target,
         primitive: Selector { name: "cc.pay".into(), protocol: "*".into() },
         allowed: true,
         ..Binding::default()
     };
-    let of_login = Target { issuer: "login".into(), ..target("user", "bob") };
-    let every = Target { issuer: "*".into(), ..target("user", "carol") };
+    let of_login = BindingTarget { issuer: "login".into(), ..target("user", "bob") };
+    let every = BindingTarget { issuer: "*".into(), ..target("user", "carol") };
     let bindings = vec![
         allow(target("user", "alice")),
         allow(target("user", "*")),

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Readers, Served};
+use super::{Readers, SessionContext};
 use crate::bridge::{self, Credential, ServerEndpoint};
 use crate::stack::ready;
 
 /// State of the client.
-pub(super) enum Client {
+pub(super) enum EmbeddedClient {
     /// The session has no client.
     None,
     /// The client waits for the server of this name, or for the only one.
@@ -23,17 +23,17 @@ pub(super) enum Client {
     Talks(AbortOnDropHandle<anyhow::Result<()>>),
 }
 
-impl Client {
-    pub(super) fn of(readers: &Readers) -> Client {
+impl EmbeddedClient {
+    pub(super) fn of(readers: &Readers) -> EmbeddedClient {
         match readers {
-            Readers::Client { server } => Client::Waits(server.clone()),
-            Readers::Person | Readers::Programs => Client::None,
+            Readers::Client { server } => EmbeddedClient::Waits(server.clone()),
+            Readers::Person | Readers::Programs => EmbeddedClient::None,
         }
     }
 
     /// Starts serving the client once these servers are in force.
-    pub(super) fn begin(&mut self, servers: &[String], served: &Served) -> anyhow::Result<()> {
-        let Client::Waits(wanted) = self else { return Ok(()) };
+    pub(super) fn begin(&mut self, servers: &[String], served: &SessionContext) -> anyhow::Result<()> {
+        let EmbeddedClient::Waits(wanted) = self else { return Ok(()) };
         let server = wanted_of(wanted.as_deref(), servers)?;
         let base = served.urls.edge.parse().context("the gateway's own URL")?;
         let url = bridge::below(base, server).context("the gateway's own URL")?;
@@ -41,23 +41,23 @@ impl Client {
         let credential = Credential::Minted(Arc::new(move || ready::client_token(&issuer)));
         // Runs until the client is gone, which ends the process; nothing else stops it.
         let talking = bridge::run(ServerEndpoint { url, credential }, std::future::pending());
-        *self = Client::Talks(AbortOnDropHandle::new(tokio::spawn(talking)));
+        *self = EmbeddedClient::Talks(AbortOnDropHandle::new(tokio::spawn(talking)));
         Ok(())
     }
 
     /// Fails if the client waits for a directory that has faults, which have been reported.
     pub(super) fn refused(&self, directory: &Path) -> anyhow::Result<()> {
         match self {
-            Client::Waits(_) => bail!("{} has faults, and is not served", directory.display()),
-            Client::None | Client::Talks(_) => Ok(()),
+            EmbeddedClient::Waits(_) => bail!("{} has faults, and is not served", directory.display()),
+            EmbeddedClient::None | EmbeddedClient::Talks(_) => Ok(()),
         }
     }
 
     /// Completes when the client is gone.
     pub(super) async fn ended(&mut self) -> anyhow::Result<()> {
         match self {
-            Client::Talks(talking) => talking.await.context("the client's bridge")?,
-            Client::None | Client::Waits(_) => std::future::pending().await,
+            EmbeddedClient::Talks(talking) => talking.await.context("the client's bridge")?,
+            EmbeddedClient::None | EmbeddedClient::Waits(_) => std::future::pending().await,
         }
     }
 }

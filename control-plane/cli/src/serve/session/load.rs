@@ -17,8 +17,8 @@ use asp_registry::{Catalog, Source};
 use tokio::task::{block_in_place, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
-use super::Served;
-use super::schemas::{self, Asked};
+use super::SessionContext;
+use super::schemas::{self, DerivedSchemas};
 use crate::packaging::{self, InstallOutcome, InstalledUnit, Unit};
 use crate::print;
 use crate::stack::plugins::{MissingPlugin, PastBuilds, Staging};
@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const OFFERED: Duration = Duration::from_secs(8);
 
 /// Result of a load.
-pub(super) struct Loaded {
+pub(super) struct LoadResult {
     pub(super) revision: u64,
     /// Names, sorted.
     pub(super) servers: Vec<String>,
@@ -51,10 +51,10 @@ pub(super) struct Loaded {
 
 /// Brings the directory into force, or returns every reason why not. `made` holds the builds of earlier loads.
 pub(super) async fn load(
-    served: &Served,
+    served: &SessionContext,
     directory: &Path,
     made: &mut PastBuilds,
-) -> Result<Loaded, Vec<String>> {
+) -> Result<LoadResult, Vec<String>> {
     // At the first load the developer has just built the plugins, or learns of stale schemas from lint.
     let is_first = made.is_empty();
     let Read { sources, found, faults } = block_in_place(|| read(directory))?;
@@ -107,7 +107,7 @@ fn read(root: &Path) -> Result<Read, Vec<String>> {
 
 /// Builds the plugins without blocking calls; a running build ends with the session.
 async fn stage(
-    served: &Served,
+    served: &SessionContext,
     root: &Path,
     found: &Catalog,
     made: &mut PastBuilds,
@@ -126,11 +126,11 @@ async fn stage(
 
 /// Brings the checked and built servers into force, then writes the schemas derived from the code.
 async fn finish(
-    served: &Served,
+    served: &SessionContext,
     bundles: Vec<Bundle>,
     mut staging: Staging,
-    mut asked: Asked,
-) -> Result<Loaded, Vec<String>> {
+    mut asked: DerivedSchemas,
+) -> Result<LoadResult, Vec<String>> {
     for (id, version, error) in &asked.broken {
         staging.refuse(id, version, error);
     }
@@ -142,7 +142,11 @@ async fn finish(
 }
 
 /// Stores the servers, waits until the gateway has them, and replaces earlier versions of their plugins.
-async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -> anyhow::Result<Loaded> {
+async fn in_force(
+    served: &SessionContext,
+    bundles: Vec<Bundle>,
+    mut staging: Staging,
+) -> anyhow::Result<LoadResult> {
     let mut servers: Vec<String> = bundles.iter().map(|bundle| bundle.server.server.name.clone()).collect();
     servers.sort();
     let units = |bundle: &Bundle| {
@@ -170,7 +174,7 @@ async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -
     };
     installed.extend(block_in_place(|| staging.place(|plugin| !held(plugin))));
     take_up(served, &installed).await;
-    Ok(Loaded {
+    Ok(LoadResult {
         revision,
         servers,
         plugins: installed.into_iter().map(|plugin| plugin.id).collect(),
@@ -188,7 +192,7 @@ fn in_words(part: &Fault) -> String {
 }
 
 /// Waits until the runtime runs the new code and the gateway offers it.
-async fn take_up(served: &Served, installed: &[InstalledUnit]) {
+async fn take_up(served: &SessionContext, installed: &[InstalledUnit]) {
     let Some(runtime) = &served.runtime else { return };
     let mut taken = Vec::new();
     for plugin in installed {
@@ -217,7 +221,7 @@ async fn take_up(served: &Served, installed: &[InstalledUnit]) {
 }
 
 /// Waits until the gateway serves what the store has at `revision`; returns the parts that are served differently.
-async fn reached(served: &Served, revision: u64) -> anyhow::Result<Vec<Fault>> {
+async fn reached(served: &SessionContext, revision: u64) -> anyhow::Result<Vec<Fault>> {
     let mut standing = served.publisher.standing();
     let standing = standing
         .wait_for(|standing| standing.is_of(revision))

@@ -14,7 +14,7 @@ use crate::print;
 
 /// Schemas derived from the current code of some plugins.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct DerivedSchemas {
     /// Schemas that differ from the committed files.
     stale: Vec<PluginSchemas>,
     /// Id, version and error of each plugin that does not load.
@@ -24,8 +24,8 @@ pub(super) struct Asked {
 }
 
 /// Derives the schemas of each plugin in a sandbox of its own, so that one that does not load does not affect the others.
-pub(super) async fn ask(root: &Path, sources: &[Source], units: &[Unit]) -> Asked {
-    let mut asked = Asked::default();
+pub(super) async fn ask(root: &Path, sources: &[Source], units: &[Unit]) -> DerivedSchemas {
+    let mut asked = DerivedSchemas::default();
     for unit in units {
         match of_code(root, sources, from_ref(unit)).await {
             Ok(found) => asked.stale.extend(found.into_iter().filter(|schemas| !schemas.is_current())),
@@ -45,7 +45,7 @@ pub(super) async fn ask(root: &Path, sources: &[Source], units: &[Unit]) -> Aske
     asked
 }
 
-impl Asked {
+impl DerivedSchemas {
     pub(super) fn is_news(&self) -> bool {
         !self.stale.is_empty()
     }

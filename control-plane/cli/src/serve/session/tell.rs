@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::load::Loaded;
-use super::{Readers, Served};
+use super::load::LoadResult;
+use super::{Readers, SessionContext};
 use crate::print;
 use crate::serve::standing::standing;
 use crate::stack::{ready, table};
@@ -19,20 +19,20 @@ const SCHEME: &str = "Bearer ";
 
 /// Destination of lines for a person.
 #[derive(Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct LineOutput {
     /// Whether a person reads standard output.
     pub(super) on_output: bool,
 }
 
-impl Way {
+impl LineOutput {
     pub(super) fn say(self, text: &str) {
         if self.on_output { print::line(text) } else { print::note(text) }
     }
 }
 
 /// State of the output so far.
-pub(super) struct Told {
-    way: Way,
+pub(super) struct SessionReporter {
+    way: LineOutput,
     /// Whether programs read standard output.
     json: bool,
     /// Command that mints a token for this session.
@@ -49,11 +49,11 @@ pub(super) struct Told {
     unused_secrets: Vec<String>,
 }
 
-impl Told {
-    pub(super) fn new(readers: &Readers, served: &Served) -> anyhow::Result<Told> {
+impl SessionReporter {
+    pub(super) fn new(readers: &Readers, served: &SessionContext) -> anyhow::Result<SessionReporter> {
         let token = ready::client_token(&served.issuer)?;
-        Ok(Told {
-            way: Way { on_output: *readers == Readers::Person },
+        Ok(SessionReporter {
+            way: LineOutput { on_output: *readers == Readers::Person },
             json: *readers == Readers::Programs,
             mint: format!("ASP_STATE_DIR={} asp token", quoted(&served.state_dir)),
             url: served.urls.edge.clone(),
@@ -66,7 +66,7 @@ impl Told {
     }
 
     /// Reports a load that is in force, with a table of what does not work.
-    pub(super) async fn in_force(&mut self, loaded: &Loaded, served: &Served) {
+    pub(super) async fn in_force(&mut self, loaded: &LoadResult, served: &SessionContext) {
         let known = std::mem::replace(&mut self.servers, loaded.servers.clone());
         let news: Vec<&String> = loaded.servers.iter().filter(|server| !known.contains(server)).collect();
         if self.json && !(news.is_empty() && known.len() == loaded.servers.len()) {
@@ -148,7 +148,7 @@ fn quoted(path: &Path) -> String {
     if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-fn in_words(loaded: &Loaded, known: &[String], before: u64) -> String {
+fn in_words(loaded: &LoadResult, known: &[String], before: u64) -> String {
     let mut news = Vec::new();
     if loaded.revision > before {
         news.push("specs".to_owned());

@@ -6,7 +6,7 @@ use crate::settings::source::Coverage;
 const PRODUCTION: [(&str, &str); 2] =
     [(ENV_PUBLIC_URL, "https://mcp.example.com"), (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef")];
 
-fn upstreams(value: &str, args: &ServeArgs) -> Result<Settings, Vec<Fault>> {
+fn upstreams(value: &str, args: &ServeArgs) -> Result<Settings, Vec<SettingFault>> {
     let environment: BTreeMap<&str, &str> =
         PRODUCTION.into_iter().filter(|_| !args.dev).chain([(ENV_UPSTREAMS, value)]).collect();
     Settings::read(args, &environment)
