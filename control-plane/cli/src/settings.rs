@@ -5,6 +5,7 @@
 
 pub mod calls;
 pub mod credentials;
+mod cross_checks;
 pub mod database;
 pub mod delegates;
 pub mod dev;
@@ -16,7 +17,6 @@ pub mod source;
 pub mod stack;
 pub mod suggestions;
 pub mod tls;
-mod together;
 
 use std::path::PathBuf;
 
@@ -124,7 +124,7 @@ impl Settings {
             list_notes: Vec::new(),
         };
         settings.list_notes = reader.take_notes();
-        settings.check_together(&mut reader, args);
+        settings.cross_check(&mut reader, args);
         reader.finish(settings)
     }
 

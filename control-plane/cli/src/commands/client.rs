@@ -12,7 +12,7 @@ use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
-use super::kept_login;
+use super::stored_login;
 use crate::failure::Failure;
 use crate::http_client;
 use crate::settings::source::{Environment, ProcessEnvironment};
@@ -46,10 +46,10 @@ impl AdminClient {
     /// Creates a client for `url` or, without one, for the environment's URL.
     pub fn of(url: Option<&str>, environment: &dyn Environment) -> Result<AdminClient, Failure> {
         let url = url
-            .map_or_else(|| kept_login::admin_url(environment), |url| url.trim_end_matches('/').to_owned());
+            .map_or_else(|| stored_login::admin_url(environment), |url| url.trim_end_matches('/').to_owned());
         let token = match environment.get(ENV_ADMIN_TOKEN) {
             Some(token) => Some(Secret::new(token)),
-            None => kept_login::token(environment, &url)?,
+            None => stored_login::token(environment, &url)?,
         };
         let Some(token) = token else {
             return Err(Failure::bad(

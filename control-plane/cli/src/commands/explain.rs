@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::binding;
 use super::client::{AdminClient, api_path, block_on};
-use super::standing::{self, CallPermission, ServerAccess};
+use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -36,7 +36,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         print::json(&answer);
     } else {
         print::line(&in_words(&question, &answer));
-        if let Some(line) = standing_of(&question, &answer) {
+        if let Some(line) = access_of(&question, &answer) {
             print::line(&line);
         }
         let of_caller = caller::revocations(&question, &answer).into_iter().chain(caller::depends(&answer));
@@ -51,7 +51,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
 }
 
 /// Returns the first unmet one of the three conditions for a call, and who can change it.
-fn standing_of(question: &Question, answer: &Value) -> Option<String> {
+fn access_of(question: &Question, answer: &Value) -> Option<String> {
     let allow = allow(question, answer);
     let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
         "not_offered" => (false, false, CallPermission::Depends),
@@ -61,7 +61,7 @@ fn standing_of(question: &Question, answer: &Value) -> Option<String> {
         _ => return None,
     };
     let (server, org) = (question.server.as_str(), question.org.as_str());
-    Some(standing::line(&ServerAccess { server, org, offered, on, allowed }))
+    Some(server_access::line(&ServerAccess { server, org, offered, on, allowed }))
 }
 
 /// Whether the answer is for the team of the server, which does not see the bindings of the org.
@@ -228,24 +228,24 @@ mod tests {
             json!({ "outcome": "denied", "decidedBy": { "binding": { "target": target, "primitive": primitive } } })
         };
         let of_user = denial(json!({ "type": "user", "idOrPattern": "*", "issuer": "login" }), "mcp");
-        let said = standing_of(&question(json!({})), &of_user).unwrap();
+        let said = access_of(&question(json!({})), &of_user).unwrap();
         let command = "`asp policy acme --allow shop.buy --user 'bob b' --issuer login --protocol mcp`";
         assert!(said.ends_with(command), "{said}");
         let of_token = denial(json!({ "type": "wcit", "idOrPattern": "t-1" }), "*");
-        let said = standing_of(&question(json!({ "wcit": "t-1" })), &of_token).unwrap();
+        let said = access_of(&question(json!({ "wcit": "t-1" })), &of_token).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --wcit t-1`"), "{said}");
         let of_login = question(json!({ "wcit": "t-1", "issuer": "login" }));
-        let said = standing_of(&of_login, &of_token).unwrap();
+        let said = access_of(&of_login, &of_token).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --wcit t-1 --issuer login`"), "{said}");
         let mut open = denial(json!({ "type": "user", "idOrPattern": "*" }), "*");
         open["issuers"] = json!(["login", "contractors"]);
-        let said = standing_of(&question(json!({})), &open).unwrap();
+        let said = access_of(&question(json!({})), &open).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --issuer NAME`"), "{said}");
         let withheld = json!({ "outcome": "denied", "decidedBy": { "withheld": true } });
-        let said = standing_of(&question(json!({})), &withheld).unwrap();
+        let said = access_of(&question(json!({})), &withheld).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --protocol mcp`"), "{said}");
         let of_group = denial(json!({ "type": "group", "idOrPattern": "ops" }), "*");
-        let said = standing_of(&question(json!({ "user": "", "machine": "press" })), &of_group).unwrap();
+        let said = access_of(&question(json!({ "user": "", "machine": "press" })), &of_group).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --machine press`"), "{said}");
     }
 

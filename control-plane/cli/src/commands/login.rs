@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::block_on;
-use super::kept_login::{SOON, StoredLogin, TIMEOUT, TokenResponse, admin_url, ask, file, keep, now};
+use super::stored_login::{SOON, StoredLogin, TIMEOUT, TokenResponse, admin_url, ask, file, keep, now};
 use crate::args::LoginArgs;
 use crate::failure::Failure;
 use crate::http_client;

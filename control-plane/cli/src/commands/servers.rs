@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on};
-use super::standing::{self, CallPermission, ServerAccess};
+use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::servers::{ServersCommand, ServersOfferArgs, ServersShowArgs};
 use crate::failure::Failure;
 use crate::print;
@@ -72,14 +72,14 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let is_unknown = answer.body.get("detail").is_some();
     if answer.status == StatusCode::NOT_FOUND && !is_unknown && !args.json {
         // An org cannot tell a server that is not offered to it from one that does not exist. Admins who may see all servers can.
-        let standing = ServerAccess {
+        let access = ServerAccess {
             server: &args.server,
             org,
             offered: false,
             on: false,
             allowed: CallPermission::Depends,
         };
-        print::line(&standing::line(&standing));
+        print::line(&server_access::line(&access));
         return Err(Failure::Refused);
     }
     let answer = answer.accepted()?;
@@ -91,15 +91,15 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let on = switches.filter(|switch| switch.get("on") == Some(&Value::Bool(true)));
     let on: Vec<&str> = on.map(|switch| text(switch, "protocol")).collect();
     let offered = answer.get("offered") == Some(&Value::Bool(true));
-    let standing = ServerAccess {
+    let access = ServerAccess {
         server: &args.server,
         org,
         offered,
         on: offered && !on.is_empty(),
         allowed: CallPermission::Depends,
     };
-    let over = if standing.on { format!(" (over {})", on.join(", ")) } else { String::new() };
-    print::line(&format!("{}{over}", standing::line(&standing)));
+    let over = if access.on { format!(" (over {})", on.join(", ")) } else { String::new() };
+    print::line(&format!("{}{over}", server_access::line(&access)));
     Ok(())
 }
 

@@ -5,8 +5,8 @@
 
 mod client;
 mod load;
+mod reporter;
 mod schemas;
-mod tell;
 mod watch;
 
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ use crate::stack::ready;
 use crate::stack::runtime::LocalRuntime;
 use crate::stack::table::DevMachine;
 use client::EmbeddedClient;
-use tell::SessionReporter;
+use reporter::SessionReporter;
 use watch::Watch;
 
 /// Parts of the process that a session uses.
@@ -70,8 +70,8 @@ impl DevSession {
         DevSession { directory, readers, ended: CancellationToken::new() }
     }
 
-    fn way(&self) -> tell::LineOutput {
-        tell::LineOutput { on_output: self.readers == Readers::Person }
+    fn way(&self) -> reporter::LineOutput {
+        reporter::LineOutput { on_output: self.readers == Readers::Person }
     }
 
     /// Returns a listener that shows the output of plugins, prefixed with their names.

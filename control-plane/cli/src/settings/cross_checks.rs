@@ -16,7 +16,7 @@ use crate::args::ServeArgs;
 
 impl Settings {
     /// Checks the rules that involve more than one setting.
-    pub(super) fn check_together(&self, reader: &mut Reader<'_>, args: &ServeArgs) {
+    pub(super) fn cross_check(&self, reader: &mut Reader<'_>, args: &ServeArgs) {
         if args.stack && !self.dev {
             reader.fault("--stack", "is for development: it needs --dev");
         }

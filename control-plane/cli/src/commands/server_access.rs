@@ -22,8 +22,8 @@ pub enum CallPermission<'a> {
 }
 
 /// Formats the line.
-pub fn line(standing: &ServerAccess<'_>) -> String {
-    let ServerAccess { server, org, offered, on, allowed } = *standing;
+pub fn line(access: &ServerAccess<'_>) -> String {
+    let ServerAccess { server, org, offered, on, allowed } = *access;
     let word = |holds: bool| if holds { "yes" } else { "no" };
     let mut said = format!("{server} for {org}: offered {}", word(offered));
     if !offered {
