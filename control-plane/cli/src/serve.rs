@@ -221,8 +221,8 @@ fn warn_of_exposure(settings: &Settings, public_url: &str) {
     if settings.dev && is_beyond_this_machine(public_url) {
         tracing::warn!(
             public_url,
-            "development mode behind a public name: whoever reads the state directory mints tokens for anybody, and \
-             servers with the scheme none are open to all; start without --dev and name issuers (ASP_ISSUERS)"
+            "development mode behind a public name: anyone who can read the state directory can mint tokens for any user, \
+             and servers with the scheme none are open to everyone; start without --dev and set ASP_ISSUERS"
         );
     }
 }
@@ -234,12 +234,12 @@ fn log_operator_lists(settings: &Settings) {
             Coverage::Every => tracing::warn!(
                 list,
                 entry,
-                "an operator's entry without `for` serves every local spec, because this is development"
+                "operator's entry without `for` applies to every primitive, because this is development mode"
             ),
             Coverage::None => tracing::warn!(
                 list,
                 entry,
-                "an operator's entry serves nobody: its `for` is empty; name primitives or remove the entry"
+                "operator's entry applies to no primitive: its `for` is empty; name primitives or remove the entry"
             ),
         }
     }

@@ -31,14 +31,14 @@ pub fn create(dir: &Path) -> io::Result<()> {
     if mode & STICKY != 0 {
         tracing::warn!(
             directory = %dir.display(),
-            "the state directory is shared by all accounts of this machine, such as /tmp, and stays so; its files are \
-             private, but choose a directory of its own (ASP_STATE_DIR)"
+            "state directory is writable for every account, like /tmp, and is left so; its files are private, but set \
+             ASP_STATE_DIR to a directory of its own"
         );
     } else if mode & !DIRECTORY != 0 {
         tracing::warn!(
             directory = %dir.display(),
             mode = %format!("{mode:o}"),
-            "the state directory was open to other accounts, which its keys and answers are not for; it is closed now"
+            "state directory with keys and results was open to other accounts; their access has been removed"
         );
         fs::set_permissions(dir, fs::Permissions::from_mode(mode & DIRECTORY))?;
     }

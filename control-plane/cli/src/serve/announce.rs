@@ -31,7 +31,7 @@ pub(super) fn announce(
     async move {
         match ready::wait(&urls).await {
             Err(error) if !is_stack => {
-                tracing::warn!(%error, "the addresses are not announced: the gateway has no snapshot yet");
+                tracing::warn!(%error, "addresses are not announced: the gateway has no snapshot yet");
                 return Ok(());
             }
             waited => waited?,

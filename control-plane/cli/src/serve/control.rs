@@ -193,7 +193,7 @@ fn warn_of_lost(lost: &[Lost]) {
     }
     let more = lost.len().saturating_sub(MOST_LOST);
     if more > 0 {
-        tracing::warn!(more, "more servers that organisations have switched on are not offered to them");
+        tracing::warn!(more, "more servers are switched on by orgs that they are not offered to");
     }
 }
 
@@ -234,7 +234,7 @@ fn warn_of_lists(stored: &ControlState) {
     for record in stored.issuers.iter().filter(|record| record.side == Side::Clients) {
         let Ok(document) = serde_json::from_str::<Document>(&record.document) else { continue };
         for fault in issuers::faults::of_lists(&document) {
-            tracing::warn!(issuer = record.name, %fault, "an issuer's audience serves nobody; write the issuer again");
+            tracing::warn!(issuer = record.name, %fault, "audience of an issuer applies to no primitive; store the issuer again");
         }
     }
 }
@@ -269,7 +269,7 @@ async fn install(
             list = ENV_SECRETS,
             entry = name,
             pattern,
-            "a pattern of an operator's entry names no primitive that is served here; mend or remove it"
+            "pattern in an operator's entry matches no primitive served here; fix or remove it"
         );
     }
     let runtime = Arc::clone(runtime);
@@ -292,7 +292,7 @@ async fn serve_xds(listener: tokio::net::TcpListener, xds: XdsContext) {
     if let Err(error) = service::run(listener, xds).await {
         tracing::error!(
             %error,
-            "the xDS server ended: edges and gateways keep their last snapshot and get no new one. Restart this process"
+            "xDS server ended: edges and gateways keep their last snapshot and get no new one; restart this process"
         );
     }
 }

@@ -221,8 +221,8 @@ impl AskControl for ControlClient {
             Err(status) => {
                 tracing::warn!(
                     issuer, %status,
-                    "the control plane could not be asked for an issuer's newest keys: a token that may be signed with one \
-                     of them is refused"
+                    "newest keys of an issuer could not be requested from the control plane; tokens that may be signed with \
+                     one of them are rejected"
                 );
                 None
             }

@@ -109,7 +109,7 @@ impl Stack {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
             if let Ok(Err(error)) = ended {
-                tracing::error!(%error, "stack");
+                tracing::error!(%error, "process of the stack failed");
             }
         }
     }

@@ -89,8 +89,8 @@ impl Stores {
                 if let Some(why) = database.may_lose_commits().await.context("ask how commits are kept")? {
                     tracing::warn!(
                         why,
-                        "a failover or a crash of the database may lose what was acknowledged, revocations and results \
-                         among it (docs/databases.md)"
+                        "a failover or crash of the database may lose acknowledged writes, including revocations and results \
+                         (docs/databases.md)"
                     );
                 }
                 database.control().await.context("open the store in PostgreSQL")?

@@ -137,9 +137,9 @@ async fn end(program: &Program, child: &mut Child) {
     match tokio::time::timeout(TERM_GRACE, child.wait()).await {
         Ok(_) => tracing::info!(child = program.name, "stopped"),
         Err(_) => {
-            tracing::warn!(child = program.name, "did not stop on SIGTERM, is killed");
+            tracing::warn!(child = program.name, "child did not stop on SIGTERM, killing it");
             if let Err(error) = child.kill().await {
-                tracing::error!(child = program.name, %error, "could not be killed");
+                tracing::error!(child = program.name, %error, "child could not be killed");
             }
         }
     }

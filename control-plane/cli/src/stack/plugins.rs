@@ -115,7 +115,10 @@ pub fn install(
     let mut staging = stage(catalog, root, (plugins, languages), &mut PastBuilds::default(), stop);
     staging.place(|_| true);
     for MissingPlugin { id, version, language, why, way_out } in &staging.not_installed {
-        tracing::warn!(%id, %version, %language, %why, %way_out, "plugin is off, because it could not be installed; the rest goes on");
+        tracing::warn!(
+            %id, %version, %language, %why, %way_out,
+            "plugin is off because it could not be installed; everything else keeps running"
+        );
     }
     let failed = |unit: &Unit| {
         staging.not_installed.iter().any(|one| (&one.id, &one.version) == (&unit.id, &unit.version))
@@ -140,7 +143,7 @@ pub fn stage(
     made.0.retain(|(id, version), _| units.iter().any(|unit| (&unit.id, &unit.version) == (id, version)));
     for unit in units {
         if !unit.is_in(Some(languages)) {
-            tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not here");
+            tracing::warn!(id = %unit.id, language = %unit.language, "plugin is off: its language is not available");
             continue;
         }
         match one(&unit, root, plugins, made, stop) {
@@ -207,7 +210,10 @@ fn forget(unit: &Unit, plugins: &Path) {
     let place: PathBuf = plugins.join(&unit.id).join(&unit.version);
     match std::fs::remove_dir_all(&place) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            tracing::warn!(id = %unit.id, path = %place.display(), %error, "an earlier build of a plugin could not be removed and may still run");
+            tracing::warn!(
+                id = %unit.id, path = %place.display(), %error,
+                "earlier build of a plugin could not be removed and may still run"
+            );
         }
         Ok(()) | Err(_) => {}
     }

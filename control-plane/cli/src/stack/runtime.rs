@@ -50,7 +50,9 @@ impl LocalRuntime {
     /// Returns `None` if there is no runtime or no language, and logs why.
     pub fn find(settings: &Settings, stack: &StackSection, languages: Languages) -> Option<LocalRuntime> {
         let Some(program) = stack.runtime.clone() else {
-            tracing::warn!("plugins are off: there is no asp-runtime beside asp (ASP_RUNTIME_BIN)");
+            tracing::warn!(
+                "plugins are off: there is no asp-runtime next to asp; install it or set ASP_RUNTIME_BIN"
+            );
             return None;
         };
         let Languages { present: languages, mut environment, absent, notes, .. } = languages;
@@ -58,7 +60,7 @@ impl LocalRuntime {
             tracing::warn!(language, missing, "plugins of this language are off");
         }
         for (language, note) in notes {
-            tracing::warn!(language, note, "language runtime has a limitation");
+            tracing::warn!(language, note, "plugins of this language run on an interpreter from the PATH");
         }
         if languages.is_empty() {
             return None;

@@ -200,7 +200,7 @@ async fn take_up(served: &SessionContext, installed: &[InstalledUnit]) {
             Ok(()) => taken.push(plugin),
             // The table shows the plugin's state; the gateway keeps asking the runtime.
             Err(error) => {
-                tracing::warn!(plugin = %plugin.id, %error, "the runtime does not run the new code of a plugin");
+                tracing::warn!(plugin = %plugin.id, %error, "runtime does not run the new code of a plugin");
             }
         }
     }
