@@ -391,9 +391,9 @@ async fn no_language() -> Result<()> {
         }
         ensure!(!said.contains("has an example"), "{said}");
         let (ran, said) = asp(&["plugin", "run", "greet"]).await?;
-        ensure!(!ran && said.contains(&variable) && !said.contains("is no plugin"), "{said}");
+        ensure!(!ran && said.contains(&variable) && !said.contains("is not a plugin"), "{said}");
         let (passed, said) = asp(&["plugin", "test", "--only", "great"]).await?;
-        ensure!(!passed && said.contains("`great` is no plugin"), "{said}");
+        ensure!(!passed && said.contains("`great` is not a plugin"), "{said}");
     }
     Ok(())
 }

@@ -84,7 +84,7 @@ pub(crate) async fn run(place: ServerEndpoint, stopped: impl Future<Output = ()>
 /// Handles one message of the client.
 async fn take(bridge: &Arc<Bridge>, line: String) {
     let Ok(message) = Json::parse(unmarked(line.as_bytes())) else {
-        return bridge.refuse(&Value::Null, PARSE_ERROR, "a line is no JSON", "invalid_request").await;
+        return bridge.refuse(&Value::Null, PARSE_ERROR, "a line is not JSON", "invalid_request").await;
     };
     let method = message.get("method").and_then(Value::as_str).map(str::to_owned);
     let id = message.get("id").filter(|id| !id.is_null()).cloned();
@@ -103,7 +103,7 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
             }
         }
         _ => {
-            bridge.refuse(&Value::Null, INVALID_REQUEST, "a line is no message", "invalid_request").await;
+            bridge.refuse(&Value::Null, INVALID_REQUEST, "a line is not a message", "invalid_request").await;
         }
     }
 }

@@ -161,7 +161,9 @@ fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
         match role {
             "control" => roles.control = true,
             "gateway" => roles.gateway = true,
-            other => reader.fault("--roles", format!("`{other}` is no role; there are control and gateway")),
+            other => {
+                reader.fault("--roles", format!("`{other}` is not a role; use control, gateway or both"))
+            }
         }
     }
     roles

@@ -88,7 +88,7 @@ fn a_check_prints_what_is_missing_stores_offers_and_then_finds_nothing() {
         assert!(lines.contains(&line), "{line}\n{said}");
     }
     let offered = || text(&running.run(&["servers", "show", "webex-compliance"]).stdout);
-    assert!(offered().contains("offered to nobody"), "a check changes nothing: {}", offered());
+    assert!(offered().contains("not offered to any org"), "a check changes nothing: {}", offered());
 
     let written = check(&["--write"]);
     let said = text(&written.stdout);

@@ -17,7 +17,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
         if servers.is_empty() {
             return Err(Failure::bad(
                 "--server",
-                format!("`{name}` is no server of {}", args.directory.display()),
+                format!("`{name}` is not a server of {}", args.directory.display()),
             ));
         }
     }

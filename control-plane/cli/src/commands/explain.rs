@@ -100,8 +100,8 @@ fn allow(question: &Question, answer: &Value) -> String {
 fn arguments(text: &str) -> Result<Value, Failure> {
     match serde_json::from_str(text) {
         Ok(value @ Value::Object(_)) => Ok(value),
-        Ok(_) => Err(Failure::bad("--arguments", "is no JSON object")),
-        Err(error) => Err(Failure::bad("--arguments", format!("is no JSON: {error}"))),
+        Ok(_) => Err(Failure::bad("--arguments", "is not a JSON object")),
+        Err(error) => Err(Failure::bad("--arguments", format!("is not JSON: {error}"))),
     }
 }
 

@@ -128,5 +128,5 @@ async fn log_in(
             }
         }
     }
-    bail!("nobody has logged in in time: `asp login` again")
+    bail!("the login was not completed in time: run `asp login` again")
 }

@@ -235,7 +235,7 @@ fn terms(machine: &str, terms: &TermsArgs) -> Result<Map<String, Value>, Failure
 }
 
 fn seconds(text: &str) -> Result<u64, Failure> {
-    let bad = || Failure::bad("--ttl", format!("`{text}` is no time: write 15m, 1h or 30d"));
+    let bad = || Failure::bad("--ttl", format!("`{text}` is not a duration: write 15m, 1h or 30d"));
     parse_ttl(text).map(|ttl| ttl.as_secs()).ok_or_else(bad)
 }
 

@@ -46,7 +46,7 @@ fn place(args: &McpArgs, environment: &dyn Environment) -> Result<ServerEndpoint
     let is_good = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
     let server = args.server.as_deref().unwrap_or_default();
     let url = Url::parse(&base).ok().filter(is_good).and_then(|url| bridge::below(url, server));
-    let url = url.ok_or_else(|| Failure::bad(name, format!("`{base}` is no http or https URL")))?;
+    let url = url.ok_or_else(|| Failure::bad(name, format!("`{base}` is not an http or https URL")))?;
     let credential = match (environment.get(ENV_TOKEN), environment.get(ENV_TOKEN_FILE)) {
         (Some(_), Some(_)) => {
             return Err(Failure::bad(ENV_TOKEN, format!("and {ENV_TOKEN_FILE} are both set; one is enough")));

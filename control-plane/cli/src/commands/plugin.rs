@@ -114,7 +114,7 @@ fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> Str
     let known = |id: &String| units.iter().any(|unit| unit.primitives.iter().any(|one| one.id == *id));
     let directory = args.directory.display();
     match &args.only {
-        Some(only) if !known(only) => format!("`{only}` is no plugin of {directory}"),
+        Some(only) if !known(only) => format!("`{only}` is not a plugin of {directory}"),
         _ if left_out > 0 => {
             "nothing was tested: its language is not here; what to set is said above".to_owned()
         }
@@ -160,7 +160,7 @@ fn way_out(code: &str) -> &'static str {
         "INVALID_ARGUMENT" => " (the input must fit input_schema)",
         "INVALID_OUTPUT" => " (return what output_schema says, or change it; at most 4 MiB)",
         "INPUT_UNSUPPORTED" | "DELEGATION_FAILED" => {
-            " (nobody is asked here: give --answer ID=JSON, or `answers` in the example)"
+            " (no user can be asked here: pass --answer ID=JSON, or add `answers` to the example)"
         }
         "UNDECLARED" => " (name it in the spec's primitiveDependencies)",
         "DEADLINE" => " (end sooner, or raise capabilities.maxRuntimeSeconds)",
@@ -185,7 +185,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     build::until_dropped(&units, Some(languages.present.clone())).await?;
     let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
-        let unknown = || format!("`{}` is no plugin of {}", args.id, args.directory.display());
+        let unknown = || format!("`{}` is not a plugin of {}", args.id, args.directory.display());
         let why = local.left_out.get(&args.id).cloned();
         return Err(Failure::bad("ID", why.unwrap_or_else(unknown)));
     };

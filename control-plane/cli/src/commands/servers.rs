@@ -114,7 +114,7 @@ fn offered(server: &str, offers: &Value) -> String {
     let list = offers.get("offers").and_then(Value::as_array).into_iter().flatten();
     let all: Vec<String> = list.map(one).collect();
     match all.is_empty() {
-        true => format!("{server} is offered to nobody: `asp servers offer {server} --to ORG`"),
+        true => format!("{server} is not offered to any org: `asp servers offer {server} --to ORG`"),
         false => format!("{server} is offered to {}", all.join(", ")),
     }
 }

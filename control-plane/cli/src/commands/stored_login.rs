@@ -108,7 +108,7 @@ fn read(file: &Path) -> anyhow::Result<BTreeMap<String, StoredLogin>> {
     match std::fs::read(file) {
         // The error does not repeat the content.
         Ok(text) => serde_json::from_slice(&text).map_err(|_| {
-            anyhow::anyhow!("{} is no file of logins: delete it and `asp login`", file.display())
+            anyhow::anyhow!("{} is not a valid file of logins: delete it and run `asp login`", file.display())
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
         Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
@@ -155,6 +155,6 @@ mod tests {
         assert!(of("http://c").unwrap().is_none());
         std::fs::write(&file, "of-a").unwrap();
         let fault = of("http://a").err().unwrap().to_string();
-        assert!(fault.contains("no file of logins") && !fault.contains("of-a"), "{fault}");
+        assert!(fault.contains("not a valid file of logins") && !fault.contains("of-a"), "{fault}");
     }
 }

@@ -35,7 +35,7 @@ pub fn run(args: &TokenArgs) -> Result<(), Failure> {
 fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failure> {
     let text = args.ttl.as_deref().unwrap_or(if args.break_glass { "15m" } else { "1h" });
     let ttl = parse_ttl(text)
-        .ok_or_else(|| Failure::bad("--ttl", format!("`{text}` is no time: write 30s, 15m or 1h")))?;
+        .ok_or_else(|| Failure::bad("--ttl", format!("`{text}` is not a duration: write 30s, 15m or 1h")))?;
     let state_dir = state_dir(environment);
     if args.break_glass {
         return emergency(args, &state_dir, ttl);

@@ -24,9 +24,8 @@ pub struct Answers(BTreeMap<String, Value>);
 /// Parses `its_id=JSON` from a command line.
 pub fn parse(given: &str) -> Result<(String, Value), String> {
     let (id, answer) = given.split_once('=').ok_or("write its_id=JSON")?;
-    let answer = serde_json::from_str(answer).map_err(|error| {
-        format!("`{answer}` is no JSON ({error}); a text stands in quotes: {id}='\"yes\"'")
-    })?;
+    let answer = serde_json::from_str(answer)
+        .map_err(|error| format!("`{answer}` is not JSON ({error}); put a text in quotes: {id}='\"yes\"'"))?;
     Ok((id.to_owned(), answer))
 }
 

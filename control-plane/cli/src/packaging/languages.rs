@@ -161,7 +161,7 @@ impl Interpreter {
         };
         let (key, below) = self.place;
         let (Some(version), Some(place)) = (value(self.version), value(key)) else {
-            return Err(format!("{shown} does not say its version and where it lies, as a {program} does"));
+            return Err(format!("{shown} does not report its version and location, as {program} should"));
         };
         self.is_new_enough(&version).map_err(|why| format!("{shown} {why}"))?;
         // A worker sees the file itself, but not the links that lead to it.
@@ -173,7 +173,7 @@ impl Interpreter {
             .canonicalize()
             .map_err(|error| format!("{shown} says it is {}: {error}", place.display()))?;
         let text = real.to_str().map(str::to_owned);
-        Ok((text.ok_or_else(|| format!("{} is no UTF-8", real.display()))?, version))
+        Ok((text.ok_or_else(|| format!("{} is not UTF-8", real.display()))?, version))
     }
 
     fn is_new_enough(&self, version: &str) -> Result<(), String> {

@@ -94,7 +94,7 @@ impl Local {
     pub async fn start(units: &[Unit], languages: Languages) -> anyhow::Result<Local> {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
         let binary =
-            binary.context("there is no asp-runtime beside asp (ASP_RUNTIME_BIN says where it is)")?;
+            binary.context("there is no asp-runtime next to asp; install it or set ASP_RUNTIME_BIN")?;
         let directory = tempfile::Builder::new().prefix("asp").tempdir().context("make a directory")?;
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("make a directory")?;
@@ -215,7 +215,7 @@ impl Local {
                     sender.answer(&payload, answers).await?;
                 }
                 Some(ppp_server_frame::Payload::Event(event)) => refuse_end(&event)?,
-                _ => bail!("the runtime sent a frame that is no message of a worker"),
+                _ => bail!("the runtime sent a frame that is not a message of a worker"),
             }
         }
         bail!("the tunnel ended without a result")
@@ -238,7 +238,7 @@ impl Local {
                 {
                     let listed =
                         ListResourcesResponse::decode(any.value.as_slice()).context("read the lists")?;
-                    return listed.mcp.context("it is no MCP server");
+                    return listed.mcp.context("it is not an MCP server");
                 }
                 Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == ServerMessage::type_url() => {
                     let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
@@ -247,7 +247,7 @@ impl Local {
                     }
                 }
                 Some(ppp_server_frame::Payload::Event(event)) => refuse_end(&event)?,
-                _ => bail!("the runtime sent a frame that is no message of a worker"),
+                _ => bail!("the runtime sent a frame that is not a message of a worker"),
             }
         }
         bail!("the tunnel ended without a list")
@@ -326,7 +326,7 @@ fn invoke(plugin: &Callable, arguments: &Value, timeout: Duration) -> InvokeRequ
 fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<PluginOutcome>> {
     let value = |json: &Option<Json>| -> anyhow::Result<Value> {
         let bytes = json.as_ref().map(|json| json.value.as_slice()).unwrap_or(b"null");
-        serde_json::from_slice(bytes).context("the plugin's output is no JSON")
+        serde_json::from_slice(bytes).context("the plugin's output is not JSON")
     };
     Ok(match payload {
         server_message::Payload::Completed(done) if done.is_error => {

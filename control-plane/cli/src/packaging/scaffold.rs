@@ -42,7 +42,9 @@ impl ScaffoldLanguage {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScaffoldError {
-    #[error("`{0}` is no id: write lower-case letters, digits, `_` and `-`, from a letter on, at most 63")]
+    #[error(
+        "`{0}` is not a valid id: use lower-case letters, digits, `_` and `-`, starting with a letter, at most 63 characters"
+    )]
     Id(String),
     #[error("{} is there already", .0.display())]
     Exists(PathBuf),

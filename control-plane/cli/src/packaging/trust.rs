@@ -95,7 +95,7 @@ fn remember(root: &Path, environment: Environment<'_>) -> anyhow::Result<()> {
     let file = state_dir::of_user(environment, FILE).with_context(no_home)?;
     let root = root.to_str().filter(|root| !root.contains('\n'));
     let root =
-        root.with_context(|| format!("the path is no text of one line; set {ENV_TRUST_BUILDS}=true"))?;
+        root.with_context(|| format!("the path is not a single line of text; set {ENV_TRUST_BUILDS}=true"))?;
     let mut roots = remembered(environment)?;
     roots.push(root.into());
     let roots = roots.get(roots.len().saturating_sub(MOST)..).unwrap_or_default();

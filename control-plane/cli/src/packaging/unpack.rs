@@ -24,7 +24,7 @@ const MAX_RATIO: u64 = 100;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
-    #[error("`{0}` is no path within the package")]
+    #[error("`{0}` is not a path within the package")]
     Path(String),
     #[error("`{0}` is neither a file nor a folder")]
     Special(String),
@@ -32,7 +32,7 @@ pub enum UnpackError {
     Twice(String),
     #[error("it unpacks to more files, bytes or levels than a package may have")]
     TooLarge,
-    #[error("it is no package of its kind: {0}")]
+    #[error("it is not a valid package of its kind: {0}")]
     Archive(String),
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },

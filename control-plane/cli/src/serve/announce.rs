@@ -73,16 +73,18 @@ pub(super) fn urls(process: &Process) -> ready::Urls {
 /// Describes what is known of the machine before anything runs.
 pub(super) fn machine(process: &Process, not_installed: Vec<MissingPlugin>) -> DevMachine {
     let stack = process.settings.stack.as_ref();
-    let without_runtime = match stack {
-        Some(stack) => stack.runtime.is_none().then(|| {
-            OffCause::new("there is no asp-runtime beside asp (ASP_RUNTIME_BIN)", "make build, then make run")
-        }),
-        None => {
-            process.settings.gateway.runtimes.is_empty().then(|| {
+    let without_runtime =
+        match stack {
+            Some(stack) => stack.runtime.is_none().then(|| {
+                OffCause::new(
+                    "there is no asp-runtime next to asp (ASP_RUNTIME_BIN)",
+                    "make build, then make run",
+                )
+            }),
+            None => process.settings.gateway.runtimes.is_empty().then(|| {
                 OffCause::new("no language runtime is named (ASP_RUNTIMES)", "asp serve --dev --stack")
-            })
-        }
-    };
+            }),
+        };
     let mut absent_hosts = BTreeMap::new();
     if stack.is_none_or(|stack| everything::program(stack, process.ports.everything).is_none()) {
         absent_hosts.insert(

@@ -135,9 +135,9 @@ fn credential(entry: CredentialEntry) -> Result<Credential, String> {
         }
         (None, None, Some(HeaderEntry { name, value_file }), None) => {
             let known = http::HeaderName::try_from(name.as_str());
-            let known = known.map_err(|_| format!("`{name}` is no name of a header"))?;
+            let known = known.map_err(|_| format!("`{name}` is not a valid header name"))?;
             if FRAMING.contains(&known.as_str()) {
-                return Err(format!("the header `{name}` frames a message and is no credential"));
+                return Err(format!("the header `{name}` belongs to the message and cannot be a credential"));
             }
             Kind::Header { name, value: secret(&value_file)? }
         }
@@ -157,7 +157,7 @@ fn oauth(client: OauthClientEntry) -> Result<OauthClient, String> {
             && url.authority().is_some_and(|at| !at.as_str().contains('@'))
     });
     if !is_url {
-        return Err(format!("oauthClient.tokenUrl: `{token_url}` is no http(s) URL"));
+        return Err(format!("oauthClient.tokenUrl: `{token_url}` is not an http(s) URL"));
     }
     // RFC 6749 appendix A.4: a scope is visible ASCII without quotes and backslashes.
     let is_scope = |scope: &String| {

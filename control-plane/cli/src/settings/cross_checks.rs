@@ -29,7 +29,7 @@ impl Settings {
         }
         if args.stack && !self.filter_wasm.is_file() {
             let message =
-                format!("is no file: {}; `make wasm` builds the filter", self.filter_wasm.display());
+                format!("is not a file: {}; `make wasm` builds the filter", self.filter_wasm.display());
             reader.fault(ENV_FILTER_WASM, message);
         }
         if self.dev && !args.stack {

@@ -71,7 +71,7 @@ pub(super) fn accounts(reader: &mut Reader<'_>) -> Vec<u32> {
         match id.parse() {
             Ok(id) => accounts.push(id),
             Err(_) => {
-                reader.fault(ENV_XDS_ACCOUNTS, format!("`{id}` is no user id, as `id -u NAME` prints it"))
+                reader.fault(ENV_XDS_ACCOUNTS, format!("`{id}` is not a user id, as `id -u NAME` prints it"))
             }
         }
     }
@@ -87,7 +87,7 @@ fn address(reader: &mut Reader<'_>, name: &str, text: Option<String>) -> Option<
     let text = text?;
     let parsed = text.parse().ok();
     if parsed.is_none() {
-        reader.fault(name, format!("`{text}` is no IP address"));
+        reader.fault(name, format!("`{text}` is not an IP address"));
     }
     parsed
 }

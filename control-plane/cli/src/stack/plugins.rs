@@ -170,7 +170,7 @@ fn one(
 ) -> Result<Option<StagedUnit>, (String, String)> {
     let Some(folder) = &unit.folder else {
         let install = format!("asp plugin install --from $ASP_ADMIN_URL --plugins {}", plugins.display());
-        return Err(("has no code beside its spec".into(), install));
+        return Err(("has no code next to its spec".into(), install));
     };
     let key = (unit.id.clone(), unit.version.clone());
     let sources = fingerprint::of(folder, &unit.language);

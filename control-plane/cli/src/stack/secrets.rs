@@ -29,7 +29,7 @@ impl fmt::Display for UnusedSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UnusedSecret { name, pattern } = self;
         match pattern {
-            None => write!(f, "{ENV_SECRETS}: {name} serves nobody: its `for` is empty"),
+            None => write!(f, "{ENV_SECRETS}: {name} applies to no primitive: its `for` is empty"),
             Some(pattern) => {
                 write!(
                     f,
@@ -93,7 +93,7 @@ mod tests {
             [
                 "ASP_SECRETS: a: `demo/ecko` in its `for` names no primitive that is served here",
                 "ASP_SECRETS: a: `demoo/*` in its `for` names no primitive that is served here",
-                "ASP_SECRETS: b serves nobody: its `for` is empty",
+                "ASP_SECRETS: b applies to no primitive: its `for` is empty",
             ]
         );
         assert!(super::unused(&directory.path().join("absent"), servers.iter()).is_empty());

@@ -73,9 +73,9 @@ fn read(said: McpLists) -> anyhow::Result<Lists> {
     let mut losses = Vec::new();
     let mut list = |member: &str, json: Option<Json>| -> anyhow::Result<Vec<Value>> {
         let Some(json) = json else { return Ok(Vec::new()) };
-        let sent = asp_json::Json::parse(&json.value).ok().context("a list is no JSON")?;
+        let sent = asp_json::Json::parse(&json.value).ok().context("a list is not JSON")?;
         note_losses(&mut losses, member, &sent);
-        sent.as_array().cloned().context("a list is no JSON array")
+        sent.as_array().cloned().context("a list is not a JSON array")
     };
     Ok(Lists {
         tools: list("tools", said.tools)?,

@@ -169,7 +169,7 @@ fn existing(path: &Path) -> Result<PackageFile, Failure> {
     if let Ok(said) = std::fs::read_to_string(digest_path(path))
         && said.split_whitespace().next() != Some(sha256.as_str())
     {
-        return Err(anyhow!("{} is not what {name}.sha256 says; build it anew", path.display()).into());
+        return Err(anyhow!("{} does not match {name}.sha256; build it again", path.display()).into());
     }
     Ok(PackageFile { path: path.to_owned(), name, size, sha256 })
 }
@@ -182,7 +182,7 @@ pub(super) fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
     let (_, units) = read(&args.directory)?;
     let report = packaging::install(&units, &args.plugins, existing, None).context("install plugins")?;
     for id in &report.without_code {
-        print::error(&format!("plugin {id}: no code beside its spec (plugins/{id}/); not installed"));
+        print::error(&format!("plugin {id}: no code next to its spec (plugins/{id}/); not installed"));
     }
     show(&report.installed, args.json);
     Ok(())

@@ -41,7 +41,7 @@ pub(super) fn lines(
             None => (None, entry.value.as_str()),
         };
         let Ok(block) = network.parse::<Network>() else {
-            marks.push(format!("{network} is no private network: the entry is left out"));
+            marks.push(format!("{network} is not a private network: the entry is left out"));
             continue;
         };
         let is_meant = |name: &str| names.is_none_or(|only| only == name);

@@ -26,12 +26,12 @@ const SHARED: [&str; 6] = ["$ref", "summary", "description", "servers", "paramet
 pub(super) enum DocumentFault {
     #[error("this is UTF-16; convert it to UTF-8 first, for example by `iconv -f UTF-16 -t UTF-8`")]
     Encoding,
-    #[error("this is no JSON: {0}")]
+    #[error("this is not JSON: {0}")]
     Json(String),
     #[error("this is neither JSON nor YAML: {0}")]
     Yaml(String),
     #[error(
-        "this is no OpenAPI document of version 3.0, 3.1 or 3.2; one of version 2 (Swagger) has to be converted first"
+        "this is not an OpenAPI document of version 3.0, 3.1 or 3.2; convert a document of version 2 (Swagger) first"
     )]
     Version,
     #[error("the document has more than {MAX_OPERATIONS} operations")]

@@ -16,7 +16,7 @@ pub(super) enum SkipReason {
     TooMany,
     #[error("its path does not begin with a slash, so that it would be a part of the host's name")]
     NoPath,
-    #[error("it is at a server of its own, {0}; import it by itself, with --operation and --proxy-url")]
+    #[error("it is at another server, {0}; import it separately, with --operation and --proxy-url")]
     Server(String),
     #[error("its body is neither JSON nor a form: {0}")]
     Body(String),

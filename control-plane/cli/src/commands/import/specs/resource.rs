@@ -40,7 +40,7 @@ impl Import<'_> {
             }
             _ => {
                 let id = spec.get("id").and_then(Value::as_str).unwrap_or_default();
-                let why = "its own name is no visible text of at most 256 characters";
+                let why = "its own name is not visible text of at most 256 characters";
                 self.renamed.push(format!("renamed: {kind} {uri:?} is listed as {id}: {why}"));
             }
         }
