@@ -12,7 +12,7 @@ pub enum MachinesCommand {
     /// Shows or changes the groups and scopes that an org's machines may have
     #[command(after_help = "\
 Examples:
-  asp machines bound acme                                        shows what is allowed and which machines exceed it
+  asp machines bound acme                                        shows what is allowed and which keys and certificates exceed it
   asp machines bound acme --allow-group robots --allow-scope orders:read   for admins of the platform
   asp machines bound acme --withdraw-scope orders:write          keys and certificates with it stop working")]
     Bound(BoundArgs),

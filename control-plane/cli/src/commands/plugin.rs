@@ -149,13 +149,13 @@ fn fault(ended: anyhow::Result<PluginOutcome>, expected: Option<&Value>) -> Opti
             _ => None,
         },
         Ok(PluginOutcome::Error(said)) => Some(format!("the tool says: {said}")),
-        Ok(PluginOutcome::Failed { code, message }) => Some(format!("{code}: {message}{}", way_out(&code))),
+        Ok(PluginOutcome::Failed { code, message }) => Some(format!("{code}: {message}{}", remedy(&code))),
         Err(error) => Some(print::in_full(&error)),
     }
 }
 
 /// Returns a remedy for the author, for failures that the platform names.
-fn way_out(code: &str) -> &'static str {
+fn remedy(code: &str) -> &'static str {
     match code {
         "INVALID_ARGUMENT" => " (the input must fit input_schema)",
         "INVALID_OUTPUT" => " (return what output_schema says, or change it; at most 4 MiB)",

@@ -106,7 +106,7 @@ fn standing(status: &Value) -> Vec<String> {
             text(fault, "fault")
         ));
         lines.push(format!("  in force: {}", text(fault, "inForce")));
-        lines.push(format!("  way out: {}", text(fault, "wayOut")));
+        lines.push(format!("  remedy: {}", text(fault, "wayOut")));
     }
     let more = number(status, "faultsCount").saturating_sub(listed.len() as u64);
     if more > 0 {
@@ -167,7 +167,7 @@ fn off(runtime: &Value) -> Vec<String> {
         let line = format!("{:<10} {:<28} {}", "off", text(plugin, "plugin"), text(plugin, "why"));
         match text(plugin, "wayOut") {
             "" => line,
-            way_out => format!("{line}; way out: {way_out}"),
+            way_out => format!("{line}; remedy: {way_out}"),
         }
     };
     off.map(line).collect()
@@ -199,7 +199,7 @@ mod tests {
         let off = json!([{ "plugin": "b@2", "why": "java is not here", "wayOut": "make run" }]);
         let absent = lines(&json!({ "languages": ["java"], "state": "absent", "report": null, "off": off }));
         let words: Vec<&str> = absent[1].split_whitespace().collect();
-        assert_eq!(words.join(" "), "off b@2 java is not here; way out: make run");
+        assert_eq!(words.join(" "), "off b@2 java is not here; remedy: make run");
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
             "part": "org", "name": "acme", "fault": "too large", "inForce": "denied", "wayOut": "delete some"
         });
         let lines = standing(&json!({ "faults": [fault], "faultsCount": 3 })).join("\n");
-        for part in ["acme", "too large", "in force: denied", "way out: delete some", "2 more"] {
+        for part in ["acme", "too large", "in force: denied", "remedy: delete some", "2 more"] {
             assert!(lines.contains(part), "{lines}");
         }
     }

@@ -93,7 +93,7 @@ async fn gateway(settings: &Settings) -> anyhow::Result<(TcpListener, SocketAddr
             ));
             Ok((listener, address))
         }
-        bound => bound.map_err(|error| way_out(error, settings)),
+        bound => bound.map_err(|error| with_remedy(error, settings)),
     }
 }
 
@@ -102,7 +102,7 @@ fn is_in_use(error: &anyhow::Error) -> bool {
 }
 
 /// Adds the remedy for a developer whose port is in use by another process.
-fn way_out(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
+fn with_remedy(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
     if !settings.is_direct() || !is_in_use(&error) {
         return error;
     }

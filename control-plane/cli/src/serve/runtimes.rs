@@ -43,7 +43,7 @@ impl Health {
                 name: name.clone(),
                 language: plugin.language,
                 why: failed.map_or(reason, |failed| failed.why.clone()),
-                way_out: failed.map(|failed| failed.way_out.clone()).unwrap_or_default(),
+                way_out: failed.map(|failed| failed.remedy.clone()).unwrap_or_default(),
             };
             off.insert(name, off_plugin);
         }

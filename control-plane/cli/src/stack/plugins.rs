@@ -29,7 +29,7 @@ pub struct MissingPlugin {
     /// Reason, in one line.
     pub why: String,
     /// Command that shows or fixes the cause.
-    pub way_out: String,
+    pub remedy: String,
 }
 
 /// Digests of the sources of past builds, by id and version; bounded by the size of the last catalog.
@@ -67,8 +67,8 @@ impl Staging {
         for staged in self.staged.extract_if(.., is_it) {
             let InstalledUnit { id, version, language, .. } = staged.installed().clone();
             let why = format!("its code does not load: {}", telling_line(error));
-            let way_out = try_it(&self.root, &id);
-            self.not_installed.push(MissingPlugin { id, version, language, why, way_out });
+            let remedy = try_it(&self.root, &id);
+            self.not_installed.push(MissingPlugin { id, version, language, why, remedy });
         }
     }
 
@@ -95,8 +95,8 @@ impl Staging {
             }
             Err(error) => {
                 let why = telling_line(&anyhow::Error::new(error));
-                let way_out = try_it(&self.root, &id);
-                self.not_installed.push(MissingPlugin { id, version, language, why, way_out });
+                let remedy = try_it(&self.root, &id);
+                self.not_installed.push(MissingPlugin { id, version, language, why, remedy });
                 None
             }
         }
@@ -114,9 +114,9 @@ pub fn install(
 ) -> Vec<MissingPlugin> {
     let mut staging = stage(catalog, root, (plugins, languages), &mut PastBuilds::default(), stop);
     staging.place(|_| true);
-    for MissingPlugin { id, version, language, why, way_out } in &staging.not_installed {
+    for MissingPlugin { id, version, language, why, remedy } in &staging.not_installed {
         tracing::warn!(
-            %id, %version, %language, %why, %way_out,
+            %id, %version, %language, %why, %remedy,
             "plugin is off because it could not be installed; everything else keeps running"
         );
     }
@@ -151,9 +151,9 @@ pub fn stage(
                 let is_news = |staged: &StagedUnit| staged.installed().outcome != InstallOutcome::Unchanged;
                 staging.staged.extend(staged.filter(is_news));
             }
-            Err((why, way_out)) => {
+            Err((why, remedy)) => {
                 let Unit { id, version, language, .. } = unit;
-                staging.not_installed.push(MissingPlugin { id, version, language, why, way_out });
+                staging.not_installed.push(MissingPlugin { id, version, language, why, remedy });
             }
         }
     }
@@ -296,8 +296,8 @@ mod tests {
         assert_eq!(names, ["bad", "bare"], "{failed:?}");
         let bad = &failed[0];
         assert!(bad.why.starts_with("does not build: ") && !bad.why.contains('\n'), "{bad:?}");
-        assert_eq!(bad.way_out, format!("asp plugin test {} --only bad", root.display()));
-        assert!(failed[1].way_out.starts_with("asp plugin install --from"), "{failed:?}");
+        assert_eq!(bad.remedy, format!("asp plugin test {} --only bad", root.display()));
+        assert!(failed[1].remedy.starts_with("asp plugin install --from"), "{failed:?}");
         assert!(plugins.join("good/1.0.0/plugin.json").is_file());
         assert!(!stale.exists(), "an earlier build stays");
         assert!(!plugins.join("other").exists());

@@ -41,12 +41,12 @@ pub struct DevMachine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OffCause {
     pub why: String,
-    pub way_out: String,
+    pub remedy: String,
 }
 
 impl OffCause {
-    pub fn new(why: impl Into<String>, way_out: impl Into<String>) -> OffCause {
-        OffCause { why: why.into(), way_out: way_out.into() }
+    pub fn new(why: impl Into<String>, remedy: impl Into<String>) -> OffCause {
+        OffCause { why: why.into(), remedy: remedy.into() }
     }
 }
 
@@ -66,7 +66,7 @@ pub fn render(servers: &[ServerStanding], machine: &DevMachine) -> String {
             let [name, url, state] = std::mem::take(&mut first);
             let what: Vec<String> = what.into_iter().collect();
             let why = if what.is_empty() { cause.why } else { format!("{}: {}", what.join(", "), cause.why) };
-            rows.push([name, url, state, cut(why), cause.way_out]);
+            rows.push([name, url, state, cut(why), cause.remedy]);
         }
     }
     align(rows)
@@ -131,7 +131,7 @@ fn impossible(plugin: &PluginStanding, reason: &str, machine: &DevMachine) -> Of
     let PluginStanding { id, version, language, .. } = plugin;
     let failed = |one: &&MissingPlugin| one.id == *id && one.version == *version;
     if let Some(failed) = machine.not_installed.iter().find(failed) {
-        return OffCause::new(&failed.why, &failed.way_out);
+        return OffCause::new(&failed.why, &failed.remedy);
     }
     match (reason.split(':').next().unwrap_or_default(), machine.absent.get(language)) {
         ("language_absent", _) if machine.without_runtime.is_some() => {
@@ -265,7 +265,7 @@ mod tests {
             version: "1.0.0".into(),
             language: "java".into(),
             why: "does not build: C.java:1".into(),
-            way_out: "asp plugin test primitives --only c".into(),
+            remedy: "asp plugin test primitives --only c".into(),
         });
         machine.resting.insert("d@1.0.0".into(), "quarantined for 60 s".into());
         let lines = lines(&servers, &machine);

@@ -94,7 +94,7 @@ impl SessionReporter {
                 true => "its code from before stays in force",
                 false => "it is not served",
             };
-            self.say(&format!("fault: plugin {}: {}; {stays} ({})", failed.id, failed.why, failed.way_out));
+            self.say(&format!("fault: plugin {}: {}; {stays} ({})", failed.id, failed.why, failed.remedy));
         }
         let (servers, machine) = standing(&served.gateway, &served.died, served.machine.clone()).await;
         if table::is_all_on(&servers, &machine) {
