@@ -50,13 +50,13 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
     let url = admin_url(&environment);
     let file = file(&environment).context("find the file of logins: set HOME or XDG_CONFIG_HOME")?;
     block_on(async {
-        let way = way(&client(&url, &environment)?, &url, args.issuer.as_deref()).await?;
+        let method = method(&client(&url, &environment)?, &url, args.issuer.as_deref()).await?;
         // Both endpoints receive the device code; the control plane has named both.
-        let device = client(&way.device_authorization_endpoint, &environment)?;
-        let token = client(&way.token_endpoint, &environment)?;
-        let kept = log_in((&device, &token), &way).await?;
+        let device = client(&method.device_authorization_endpoint, &environment)?;
+        let token = client(&method.token_endpoint, &environment)?;
+        let kept = log_in((&device, &token), &method).await?;
         keep(&file, &url, kept)?;
-        print::line(&format!("logged in at {} for {url}", way.name));
+        print::line(&format!("logged in at {} for {url}", method.name));
         Ok(())
     })
 }
@@ -65,15 +65,15 @@ fn client(url: &str, environment: &ProcessEnvironment) -> anyhow::Result<Client>
     http_client::builder(url, environment)?.timeout(TIMEOUT).build().context("make the HTTP client")
 }
 
-async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<LoginMethod> {
+async fn method(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<LoginMethod> {
     let answer = client.get(format!("{url}/api/login")).send().await;
     let answer = answer.with_context(|| format!("ask {url} how its admins log in"))?;
     let mut found: Value = answer.json().await.with_context(|| format!("read what {url} says of logins"))?;
-    let ways: Vec<LoginMethod> =
+    let methods: Vec<LoginMethod> =
         serde_json::from_value(found.get_mut("issuers").map(Value::take).unwrap_or_default())
             .context("read how admins log in")?;
-    let names = ways.iter().map(|way| way.name.clone()).collect::<Vec<_>>().join(", ");
-    let mut fitting = ways.into_iter().filter(|way| name.is_none_or(|name| name == way.name));
+    let names = methods.iter().map(|method| method.name.clone()).collect::<Vec<_>>().join(", ");
+    let mut fitting = methods.into_iter().filter(|method| name.is_none_or(|name| name == method.name));
     match (fitting.next(), fitting.next()) {
         (Some(only), None) => Ok(only),
         (Some(_), Some(_)) => bail!("several issuers log admins in: say which one with --issuer: {names}"),
@@ -88,14 +88,14 @@ async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<L
 
 async fn log_in(
     (for_device, for_token): (&Client, &Client),
-    way: &LoginMethod,
+    method: &LoginMethod,
 ) -> anyhow::Result<StoredLogin> {
-    let scopes = way.scopes.join(" ");
-    let mut form = vec![("client_id", way.client_id.as_str())];
+    let scopes = method.scopes.join(" ");
+    let mut form = vec![("client_id", method.client_id.as_str())];
     if !scopes.is_empty() {
         form.push(("scope", scopes.as_str()));
     }
-    let device: Device = ask(for_device, &way.device_authorization_endpoint, &form).await?;
+    let device: Device = ask(for_device, &method.device_authorization_endpoint, &form).await?;
     match &device.verification_uri_complete {
         Some(url) => print::line(&format!("open {url}\nand see that it shows {}", device.user_code)),
         None => print::line(&format!("open {}\nand enter {}", device.verification_uri, device.user_code)),
@@ -107,23 +107,24 @@ async fn log_in(
         let form = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:device_code"),
             ("device_code", device.device_code.as_str()),
-            ("client_id", way.client_id.as_str()),
+            ("client_id", method.client_id.as_str()),
         ];
-        let given: TokenResponse = ask(for_token, &way.token_endpoint, &form).await?;
-        match (given.access_token, given.error.as_deref()) {
+        let response: TokenResponse = ask(for_token, &method.token_endpoint, &form).await?;
+        match (response.access_token, response.error.as_deref()) {
             (Some(access_token), _) => {
                 return Ok(StoredLogin {
-                    client_id: way.client_id.clone(),
-                    token_endpoint: way.token_endpoint.clone(),
+                    client_id: method.client_id.clone(),
+                    token_endpoint: method.token_endpoint.clone(),
                     access_token,
-                    refresh_token: given.refresh_token,
-                    expires_at: now() + given.expires_in.unwrap_or(SOON),
+                    refresh_token: response.refresh_token,
+                    expires_at: now() + response.expires_in.unwrap_or(SOON),
                 });
             }
             (None, Some("authorization_pending")) => {}
             (None, Some("slow_down")) => interval = (interval + INTERVAL).min(MAX_INTERVAL),
             (None, error) => {
-                let why = given.error_description.unwrap_or_else(|| error.unwrap_or("no token").to_owned());
+                let why =
+                    response.error_description.unwrap_or_else(|| error.unwrap_or("no token").to_owned());
                 bail!("the login failed: {why}");
             }
         }

@@ -77,11 +77,11 @@ pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<
             ask::<TokenResponse>(&client, &asked.token_endpoint, &form).await
         })
     });
-    let given = refreshed.join().map_err(|_| over())?.map_err(|_| over())?;
-    let access_token = given.access_token.ok_or_else(over)?;
+    let response = refreshed.join().map_err(|_| over())?.map_err(|_| over())?;
+    let access_token = response.access_token.ok_or_else(over)?;
     let token = Secret::new(access_token.clone());
-    let refresh_token = given.refresh_token.or(kept.refresh_token);
-    let expires_at = now() + given.expires_in.unwrap_or(SOON);
+    let refresh_token = response.refresh_token.or(kept.refresh_token);
+    let expires_at = now() + response.expires_in.unwrap_or(SOON);
     keep(&file, url, StoredLogin { access_token, refresh_token, expires_at, ..kept })?;
     Ok(Some(token))
 }

@@ -70,25 +70,25 @@ impl DevSession {
         DevSession { directory, readers, ended: CancellationToken::new() }
     }
 
-    fn way(&self) -> reporter::LineOutput {
+    fn line_output(&self) -> reporter::LineOutput {
         reporter::LineOutput { on_output: self.readers == Readers::Person }
     }
 
     /// Returns a listener that shows the output of plugins, prefixed with their names.
     pub(super) fn listener(&self) -> Listener {
-        let way = self.way();
+        let line_output = self.line_output();
         Arc::new(move |line| {
             let Some(said) = output::said(line) else { return };
-            said.lines.iter().for_each(|line| way.say(&output::named(&said.plugin, line)));
+            said.lines.iter().for_each(|line| line_output.say(&output::named(&said.plugin, line)));
         })
     }
 
     /// Returns a listener that shows what plugins log during calls, along with their other output.
     pub(super) fn log_listener(&self) -> LogListener {
-        let way = self.way();
+        let line_output = self.line_output();
         Arc::new(move |plugin, level, text| {
             // One line each, so that no plugin can imitate the output of another.
-            text.lines().for_each(|line| way.say(&output::logged(plugin, level.as_str(), line)));
+            text.lines().for_each(|line| line_output.say(&output::logged(plugin, level.as_str(), line)));
         })
     }
 
@@ -96,7 +96,7 @@ impl DevSession {
     pub(super) async fn run(self, mut served: SessionContext) -> anyhow::Result<()> {
         ready::write_env(&served.state_dir, &served.urls, &served.issuer)?;
         served.machine.root = self.directory.display().to_string();
-        let mut told = SessionReporter::new(&self.readers, &served)?;
+        let mut reporter = SessionReporter::new(&self.readers, &served)?;
         let mut client = EmbeddedClient::of(&self.readers);
         let mut watch = Watch::new(self.directory.clone());
         if let Some(runtime) = &served.runtime {
@@ -108,11 +108,11 @@ impl DevSession {
                 Ok(loaded) => {
                     served.machine.not_installed = loaded.not_installed.clone();
                     loaded.written.iter().for_each(|path| watch.wrote(path));
-                    told.in_force(&loaded, &served).await;
+                    reporter.in_force(&loaded, &served).await;
                     client.begin(&loaded.servers, &served)?;
                 }
                 Err(faults) => {
-                    told.refused(&faults);
+                    reporter.refused(&faults);
                     client.refused(&self.directory)?;
                 }
             }

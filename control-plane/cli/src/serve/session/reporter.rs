@@ -32,7 +32,7 @@ impl LineOutput {
 
 /// State of the output so far.
 pub(super) struct SessionReporter {
-    way: LineOutput,
+    line_output: LineOutput,
     /// Whether programs read standard output.
     json: bool,
     /// Command that mints a token for this session.
@@ -53,7 +53,7 @@ impl SessionReporter {
     pub(super) fn new(readers: &Readers, served: &SessionContext) -> anyhow::Result<SessionReporter> {
         let token = ready::client_token(&served.issuer)?;
         Ok(SessionReporter {
-            way: LineOutput { on_output: *readers == Readers::Person },
+            line_output: LineOutput { on_output: *readers == Readers::Person },
             json: *readers == Readers::Programs,
             mint: format!("ASP_STATE_DIR={} asp token", quoted(&served.state_dir)),
             url: served.urls.edge.clone(),
@@ -71,7 +71,7 @@ impl SessionReporter {
         let news: Vec<&String> = loaded.servers.iter().filter(|server| !known.contains(server)).collect();
         if self.json && !(news.is_empty() && known.len() == loaded.servers.len()) {
             print::line(&self.for_programs().to_string());
-        } else if self.way.on_output && !news.is_empty() {
+        } else if self.line_output.on_output && !news.is_empty() {
             print::line("A client's mcp.json takes:\n");
             print::json(&json!({ "mcpServers": self.block(&news) }));
             print::line("");
@@ -116,7 +116,7 @@ impl SessionReporter {
     }
 
     fn say(&self, text: &str) {
-        self.way.say(text);
+        self.line_output.say(text);
     }
 
     /// Returns everything as one line of JSON.
