@@ -31,7 +31,7 @@ struct Order {
 }
 
 impl Starter {
-    /// Must be called within the async runtime, which then reaps the children.
+    /// Starts the thread. Must be called within the async runtime, which then reaps the children.
     pub(crate) fn new() -> io::Result<Starter> {
         let (orders, inbox) = mpsc::channel::<Order>();
         let runtime = Handle::current();

@@ -60,7 +60,7 @@ impl InstallOutcome {
     }
 }
 
-/// Policy for another package under the same version.
+/// Handling of another package installed under the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConflictPolicy {
     /// Reject it: a version never changes.

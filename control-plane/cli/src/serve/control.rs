@@ -197,7 +197,7 @@ fn warn_of_lost(lost: &[Lost]) {
     }
 }
 
-/// Tracks the gateways connected to this control plane, and those connected to others with the same store.
+/// Returns the gateways connected to this control plane and to others with the same store, kept up to date by a task.
 fn endpoints(process: &Process, stores: &stores::Stores) -> Arc<Endpoints> {
     let endpoints = Endpoints::new();
     process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Members that an import derives from what a pin covers, but that an operator may know better.
 const OF_PINNED: [&str; 5] = ["name", "summary", "tags", "security", "mutation"];
-/// Such members of an OpenAPI operation, whose texts no pin covers.
+/// Members of an OpenAPI operation that an operator may know better; no pin covers its texts.
 const OF_OPERATION: [&str; 2] = ["security", "mutation"];
 
 /// Writes the edits in the specs `before` into the new specs at the same paths.

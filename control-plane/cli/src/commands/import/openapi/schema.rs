@@ -160,7 +160,7 @@ impl<'a> SchemaTranslator<'a> {
         Ok(Value::Object(taken))
     }
 
-    /// Translates the properties, and returns whether none that an object may have is left out.
+    /// Translates the properties, and returns whether all that an object may have are kept.
     fn properties(
         &mut self,
         members: &'a Map<String, Value>,
