@@ -1,8 +1,8 @@
-//! The Call: one unit of work, whatever protocol asked for it (invariant I-2, ADR 1).
+//! The Call: one unit of work, whatever protocol requested it (invariant I-2, ADR 1).
 //!
-//! Owns: the call's identity, its absolute deadline, its state, its bounded event log, its open questions
-//! and its one outcome. Refuses: protocol shapes (the faces) and policy (the stages). Keeps true: a call has
-//! exactly one outcome; after it no event follows; the log and the questions are bounded (I-4).
+//! Owns: the call's identity, its absolute deadline, its state, its bounded event log, its open questions and its one
+//! outcome. Refuses: protocol formats (the protocols) and policy (the stages). Keeps true: a call has exactly one
+//! outcome; no event follows it; the log and the questions are bounded (I-4).
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,59 +63,59 @@ use question::Questions;
 use ruling::Ruling;
 use started::Mark;
 
-/// What a face hands to the pipeline.
+/// Request for a call, passed from a protocol to the pipeline.
 pub struct Invocation {
     pub caller: Arc<Caller>,
-    /// The caller's token, where something of the server is called with one that its issuer gives for it.
+    /// Token of the caller; set if something of the server is called with a token that the issuer exchanges for it.
     pub subject: Option<Arc<SecretString>>,
     pub server: Arc<VirtualServer>,
     pub protocol: Protocol,
     pub entry: Arc<ListedPrimitive>,
-    /// The arguments as they were sent; schemas and policy read their view.
+    /// Arguments as they were sent; schemas and policy read their view.
     pub arguments: Json,
-    /// `_meta` of the request that a service behind the primitive gets too.
+    /// `_meta` of the request that is passed on to the service behind the primitive.
     pub meta: Members,
     pub aim: Aim,
-    /// Where the client chose the call's id.
+    /// Identity of the call, if the client chose its id.
     pub chosen: Option<Chosen>,
-    /// The protocol's own id of the request, for audit and plugins.
+    /// Id that the protocol gives the request, for audit and plugins.
     pub protocol_request_id: String,
-    /// The caller's idempotency key; with `session` set, the JSON-RPC id within it.
+    /// Idempotency key of the caller; with `session` set, the JSON-RPC id within it.
     pub idempotency_key: Option<IdempotencyKey>,
-    /// The caller's own wish; the spec's bound still holds.
+    /// Deadline that the caller asks for; the spec's bound still applies.
     pub deadline: Option<Instant>,
     pub abilities: ClientAbilities,
-    /// The downstream session (legacy MCP), else empty.
+    /// Downstream session (legacy MCP), or empty.
     pub session: String,
     pub trace: Trace,
     pub bytes_in: usize,
-    /// What the request takes of this gateway's memory until the call has ended; `None` where that is little.
+    /// Memory of this gateway that the request occupies until the call has ended; `None` for a small request.
     pub memory: Option<HeldMemory>,
-    /// The call that began this one; `None` for a client's own.
+    /// Call that started this one; `None` for a client's own call.
     pub parent: Option<Parent>,
 }
 
-/// What was taken of a gateway's memory (`faces/memory.rs`), given back when the last one who holds it lets go.
+/// Share of a gateway's memory (`faces/memory.rs`), given back when the last clone is dropped.
 pub type HeldMemory = Arc<dyn Any + Send + Sync>;
 
 /// The call on whose behalf another one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     pub call: Uuid,
-    /// How many calls stand above: 1 below a client's own.
+    /// Nesting depth: 1 directly below a client's own call.
     pub depth: u8,
 }
 
-/// An idempotency key and its scope (ADR 7).
+/// Idempotency key with its scope (ADR 7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IdempotencyKey {
-    /// Given by the caller; the scope is the principal, so that a refreshed token finds its answer.
+    /// Key given by the caller. Its scope is the principal, so that a retry with a refreshed token finds the answer.
     Explicit(String),
-    /// The JSON-RPC id of a request in a legacy session.
+    /// JSON-RPC id of a request in a legacy session.
     SessionRequest { session: String, id: String },
 }
 
-/// The time of a call.
+/// Times that bound a call.
 #[derive(Clone, Copy)]
 struct Clock {
     runs_since: Instant,
@@ -125,13 +125,13 @@ struct Clock {
 /// A running or finished unit of work.
 pub struct Call {
     pub id: Uuid,
-    /// What its client put under an id of its own.
+    /// Identity of the call, if its client chose the id.
     pub chosen: Option<Chosen>,
-    /// Who began it.
+    /// Caller that started it.
     pub caller: Arc<Caller>,
-    /// The token it came with, while it runs, where that may be exchanged for another.
+    /// Token that it was started with, if that may be exchanged for another; dropped at the end.
     subject: Mutex<Option<Arc<SecretString>>>,
-    /// Who is attached to it by now.
+    /// Clients attached now, and the token that counts.
     pub authority: Authority,
     pub server: Arc<VirtualServer>,
     pub entry: Arc<ListedPrimitive>,
@@ -140,11 +140,11 @@ pub struct Call {
     /// `_meta` of the request, for the service behind the primitive.
     pub meta: Members,
     pub session: String,
-    /// The key the caller gave, for executors that are idempotent by it.
+    /// Key given by the caller, for backends that are idempotent by it.
     pub idempotency_key: Option<String>,
     pub trace: Trace,
     pub started: Instant,
-    /// The deadline the caller asked for.
+    /// Deadline that the caller asked for.
     wished: Option<Instant>,
     clock: Mutex<Clock>,
     pub bytes_in: usize,
@@ -153,30 +153,30 @@ pub struct Call {
     pub events: Arc<EventLog>,
     pub questions: Questions,
     pub ruling: Ruling,
-    /// What it holds beyond this process.
+    /// Records of the call outside this process.
     pub ownership: Ownership,
-    /// Whether an executor may have begun; before that a call has left no effect. Set by `Started` alone.
+    /// Whether a backend may have started it; before that a call has had no effect. Only `Started` sets it.
     handed_over: Arc<Mark>,
     cancel: CancellationToken,
-    /// Whether this call was cancelled on its own; set before `cancel`, which a gateway that stops cancels too.
+    /// Whether this call itself was cancelled; set before `cancel`, which a stopping gateway cancels too.
     cancel_requested: AtomicBool,
-    /// Set before `cancel`.
+    /// Reason for a withdrawal; set before `cancel`.
     withdrawn: OnceLock<Withdrawal>,
     state: watch::Sender<State>,
-    /// It ended before anything of it was begun.
+    /// Whether it ended before any of it was started.
     unbegun: AtomicBool,
-    /// When it came to be in that state, in Unix milliseconds.
+    /// Time of the last state change, in Unix milliseconds.
     changed_ms: AtomicU64,
     outcome: watch::Sender<Option<Arc<Outcome>>>,
 }
 
-/// In the order of time (UUID version 7, RFC 9562 section 5.7). The crate's own asks the kernel for each one's random
-/// bits; these come from the thread's generator, which the kernel seeds.
+/// Returns a new id, ordered by time (UUID version 7, RFC 9562 section 5.7). The `uuid` crate asks the kernel for the
+/// random bits of each id; these come from the thread's generator, which the kernel seeds.
 fn new_id() -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(unix_ms(), &rand::random()).into_uuid()
 }
 
-/// The time in a call's id, in Unix milliseconds.
+/// Returns the time in a call's id, in Unix milliseconds.
 pub(crate) fn began_ms(id: Uuid) -> u64 {
     let began = id.get_timestamp().map(|at| at.to_unix());
     let milliseconds = |(seconds, nanoseconds): (u64, u32)| {
@@ -186,7 +186,8 @@ pub(crate) fn began_ms(id: Uuid) -> u64 {
 }
 
 impl Call {
-    /// A submitted call; `deadline` is already the stricter of the caller's and the spec's, and `cancel` is its own.
+    /// Creates a submitted call. `deadline` is already the earlier of the caller's and the spec's; `cancel` belongs to
+    /// this call alone.
     pub(crate) fn new(
         invocation: &Invocation,
         started: Instant,
@@ -198,7 +199,7 @@ impl Call {
             chosen: invocation.chosen,
             caller: invocation.caller.clone(),
             subject: Mutex::new(invocation.subject.clone()),
-            // For a call of a call, the outer one is attended or not.
+            // A nested call is attended if the outer call is.
             authority: Authority::new(
                 invocation.caller.clone(),
                 invocation.parent.is_none(),
@@ -236,32 +237,35 @@ impl Call {
         }
     }
 
-    /// It goes on from what it `said` at another gateway, where event number `next` is the first that it did not say.
+    /// Continues the event log of another gateway: the events `said` there, and `next`, the number of the first event
+    /// that was not logged there.
     pub(crate) fn continues(&mut self, log: u32, said: Vec<Logged>, next: u64) {
         self.events = Arc::new(EventLog::continued(log, said, next));
     }
 
-    /// The token it came with, while it runs.
+    /// Returns the token that the call was started with; `None` once it has ended.
     pub(crate) fn subject(&self) -> Option<Arc<SecretString>> {
         self.subject.lock().clone()
     }
 
-    /// When the call ends at the latest. Until a human has approved it, that includes the time for the approval.
+    /// Returns the latest time at which the call ends. Until a human has approved it, that includes the time for the
+    /// approval.
     pub fn deadline(&self) -> Instant {
         self.clock.lock().deadline
     }
 
-    /// Since when the time of its spec runs: its start, or the approval it had to wait for.
+    /// Returns the time from which the spec's runtime counts: the start of the call, or the approval that it waited
+    /// for.
     pub fn runs_since(&self) -> Instant {
         self.clock.lock().runs_since
     }
 
-    /// Whether the deadline is the caller's wish, earlier than its spec's.
+    /// Whether the caller asked for a deadline earlier than the spec's.
     pub fn is_shortened(&self) -> bool {
         self.wished == Some(self.deadline())
     }
 
-    /// The time of its spec begins now. The deadline never moves further away.
+    /// Starts the spec's runtime now. The deadline can only move closer.
     pub(crate) fn runs_from_now(&self, longest: Duration) {
         let mut clock = self.clock.lock();
         clock.runs_since = Instant::now();
@@ -272,7 +276,7 @@ impl Call {
         *self.state.borrow()
     }
 
-    /// What the clients that are attached can do when the call asks for something.
+    /// Returns what the attached clients can do when the call asks for something.
     pub fn abilities(&self) -> ClientAbilities {
         self.authority.abilities()
     }
@@ -293,23 +297,24 @@ impl Call {
         });
     }
 
-    /// Why the call is as if it had never been: it was refused before anything of it was begun, and the id that its client
-    /// chose is free again. What may have had an effect under the same key was begun by another
-    /// call; whose time was over before it began is told so by the call, and so is a client that relies on the call's record.
+    /// Returns the outcome of a call that was rejected before any of it was started, so that the id its client chose
+    /// may be reused. `None` for an outcome that must stay under the id: unknown, past the deadline or withdrawn.
+    /// `None`, too, once a client relies on the call's record.
     pub fn void(&self) -> Option<Arc<Outcome>> {
         self.outcome().filter(|outcome| self.unbegun.load(Ordering::Acquire) && self.leaves_id_free(outcome))
     }
 
-    /// Whether it comes to be so by ending with `outcome`.
+    /// Whether ending with `outcome` makes the call void, as [`Call::void`] defines it.
     pub(crate) fn is_void_by(&self, outcome: &Outcome) -> bool {
         let is_unbegun =
             self.state() == State::Submitted && matches!(outcome.state(), State::Rejected | State::Failed);
         is_unbegun && !self.ownership.is_announced() && self.leaves_id_free(outcome)
     }
 
-    /// The store has acknowledged the call's record, and its client relies on it: from now on its id stays its own, whatever it ends with.
+    /// Notes that the store has acknowledged the call's record and a client relies on it: the id stays taken, whatever
+    /// the outcome.
     pub(crate) fn note_announced(&self) {
-        // Under the lock of the state, so that a call which ends was announced before that or was not.
+        // Under the lock of the state: the call is announced either before it ends or not at all.
         watched::change(&self.state, |_| {
             self.ownership.announced();
             false
@@ -323,22 +328,23 @@ impl Call {
         self.chosen.is_some() && matches!(outcome, Outcome::Refused(refusal) if !lasts(refusal))
     }
 
-    /// When it came to be in its state, in Unix milliseconds.
+    /// Returns the time of the last state change, in Unix milliseconds.
     pub fn changed_ms(&self) -> u64 {
         self.changed_ms.load(Ordering::Relaxed)
     }
 
-    /// When it began, in Unix milliseconds: the time in its id, where that is ours (UUID version 7, RFC 9562 section 5.7).
+    /// Returns the start time in Unix milliseconds. It is in the id, unless the client chose that (UUID version 7, RFC
+    /// 9562 section 5.7).
     pub fn began_ms(&self) -> u64 {
         self.chosen.map_or_else(|| began_ms(self.id), |chosen| chosen.began_ms)
     }
 
-    /// Records what happened on the way to the result. Ignored once the call has its outcome.
+    /// Logs an event. Ignored once the call has its outcome.
     pub fn emit(&self, event: Event) {
         self.log(event);
     }
 
-    /// The same, and the number of the event.
+    /// Logs an event as [`Call::emit`] does, and returns its number.
     pub(crate) fn log(&self, event: Event) -> Option<u64> {
         if self.outcome.borrow().is_some() {
             return None;
@@ -346,13 +352,13 @@ impl Call {
         self.events.push(event)
     }
 
-    /// Whether running it again does no harm.
+    /// Whether repeating the call does no harm.
     pub fn may_repeat(&self) -> bool {
         matches!(self.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent)
     }
 
-    /// The end of a call that may have been executed and of which nothing came back: `why`, where the caller may
-    /// just call again; else nobody knows.
+    /// Returns the end of a call that may have been executed and got no answer: `why` if the caller may simply repeat
+    /// it, otherwise "outcome unknown".
     pub fn unanswered(&self, why: Refusal) -> Refusal {
         if self.may_repeat() { why } else { Refusal::OutcomeUnknown }
     }
@@ -362,18 +368,18 @@ impl Call {
         self.handed_over.is_set()
     }
 
-    /// Asks the executor to stop; the first cancel counts.
+    /// Asks the backend to stop; only the first cancel counts.
     pub fn cancel(&self) {
         self.cancel_requested.store(true, Ordering::Release);
         self.cancel.cancel();
     }
 
-    /// Whether this call was cancelled on its own, and not only because its gateway stops.
+    /// Whether this call itself was cancelled, not only its gateway stopped.
     pub(crate) fn is_cancel_requested(&self) -> bool {
         self.cancel_requested.load(Ordering::Acquire)
     }
 
-    /// Cancels the call because its caller may not have it any more; false when that was so before, or there is an
+    /// Cancels the call because its caller has lost the right to it. Returns false if it was withdrawn before or has an
     /// outcome already.
     pub fn withdraw(&self, why: Withdrawal) -> bool {
         let first = self.outcome.borrow().is_none() && self.withdrawn.set(why).is_ok();
@@ -383,12 +389,12 @@ impl Call {
         first
     }
 
-    /// Why the call was taken away from its caller, if it was.
+    /// Returns the reason for the withdrawal, if there was one.
     pub fn withdrawal(&self) -> Option<Withdrawal> {
         self.withdrawn.get().copied()
     }
 
-    /// Resolves when the call was taken away from its caller.
+    /// Resolves when the call is withdrawn from its caller.
     pub async fn withdrawn(&self) -> Withdrawal {
         self.cancel.cancelled().await;
         match self.withdrawal() {
@@ -402,17 +408,17 @@ impl Call {
         self.cancel.is_cancelled()
     }
 
-    /// Resolves when the call was cancelled.
+    /// Resolves when the call is cancelled.
     pub async fn cancelled(&self) {
         self.cancel.cancelled().await;
     }
 
-    /// A token whose cancellation is the call's.
+    /// Returns a token that is cancelled with the call.
     pub fn cancellation(&self) -> CancellationToken {
         self.cancel.clone()
     }
 
-    /// The outcome if there is one.
+    /// Returns the outcome, if there is one.
     pub fn outcome(&self) -> Option<Arc<Outcome>> {
         self.outcome.borrow().clone()
     }
@@ -424,7 +430,7 @@ impl Call {
             if let Some(found) = outcome.borrow_and_update().clone() {
                 return found;
             }
-            // The sender lives in `self`, so this only ends by a change.
+            // The sender lives in `self`: only a change ends this wait.
             if outcome.changed().await.is_err() {
                 return Arc::new(Outcome::lost());
             }
@@ -435,21 +441,21 @@ impl Call {
     pub async fn asks_or_ends(&self, longest: Duration) {
         let mut events = self.events.reader_from(0);
         let waiting = async { while self.questions.pending().is_empty() && events.next().await.is_some() {} };
-        // What comes later finds its reader in the response.
+        // The response reports anything that happens later.
         let _ = tokio::time::timeout(longest, waiting).await;
     }
 
-    /// Waits until the call is begun, or has ended before that, at most for `longest`.
+    /// Waits until the call has started, or has ended before that, at most for `longest`.
     pub async fn begins_or_ends(&self, longest: Duration) {
         let mut state = self.state.subscribe();
-        // The sender lives in `self`; what takes longer is seen later.
+        // The sender lives in `self`; a later change is seen later.
         let _ = tokio::time::timeout(longest, state.wait_for(|state| *state != State::Submitted)).await;
         if self.state().is_terminal() {
             self.finished().await;
         }
     }
 
-    /// Gives the call its outcome; the first one counts.
+    /// Sets the outcome; only the first one counts.
     pub(crate) fn finish(&self, outcome: Outcome) {
         self.enter(outcome.state());
         watched::change(&self.outcome, |slot| {

@@ -1,4 +1,4 @@
-//! What a client can do when a call asks for something.
+//! Abilities of a client that matter when a call asks for something.
 
 use asp_snapshot::mcp_revision::Revision;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::question::Ask;
 use super::sampling::needs_tools;
 
-/// The abilities of a client, each by itself. Gateways of other versions read it: one passes over what it does not know.
+/// Independent abilities of a client. Gateways of other versions read this: each ignores the abilities that it does not
+/// know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClientAbilities {
@@ -16,23 +17,23 @@ pub struct ClientAbilities {
     pub pages: bool,
     /// Answers sampling requests.
     pub sampling: bool,
-    /// Its model may use tools.
+    /// Lets its model use tools.
     pub sampling_tools: bool,
-    /// Its model may be shown the context of its servers.
+    /// Lets its model see the context of its servers.
     pub sampling_context: bool,
-    /// Tells its roots.
+    /// Lists its roots.
     pub roots: bool,
-    /// Comes back for what a call has come to.
+    /// Returns for the result of a call.
     pub tasks: bool,
-    /// Says when its roots have changed.
+    /// Reports changes of its roots.
     pub roots_change: bool,
 }
 
-/// How many there are.
+/// Number of abilities.
 pub(crate) const ABILITIES: usize = 8;
 
 impl ClientAbilities {
-    /// Each by its place, which is that of its bit in a sealed session: it never changes.
+    /// Returns each ability at the position of its bit in a sealed session; the order never changes.
     pub(crate) const fn flags(self) -> [bool; ABILITIES] {
         let ClientAbilities { elicitation, sampling, roots, pages, .. } = self;
         let ClientAbilities { sampling_tools, sampling_context, tasks, roots_change, .. } = self;
@@ -54,7 +55,7 @@ impl ClientAbilities {
         }
     }
 
-    /// Whether a client that can do this can answer.
+    /// Whether a client with these abilities can answer.
     pub fn answers(self, ask: &Ask) -> bool {
         match ask {
             Ask::Form { .. } => self.elicitation,
@@ -66,9 +67,8 @@ impl ClientAbilities {
         }
     }
 
-    /// What of it a revision has: elicitation came with 2025-06-18; pages, and tools of a model, with 2025-11-25, which
-    /// also made the context of servers something that a client declares; no client of 2026-07-28 says of itself that
-    /// something has changed.
+    /// Keeps the abilities that a revision has: elicitation since 2025-06-18; pages, tools of a model, and the context
+    /// of servers as a declared ability since 2025-11-25. Clients of 2026-07-28 do not report changes of their roots.
     #[must_use]
     pub fn within(self, revision: Revision) -> ClientAbilities {
         let latest = revision >= Revision::V2025_11_25;
@@ -82,7 +82,7 @@ impl ClientAbilities {
         }
     }
 
-    /// What one of two clients can do.
+    /// Abilities that at least one of two clients has.
     #[must_use]
     pub fn or(self, other: ClientAbilities) -> ClientAbilities {
         let other = other.flags();
@@ -91,13 +91,13 @@ impl ClientAbilities {
         ClientAbilities::of_flags(flags)
     }
 
-    /// What it can answer and another client cannot.
+    /// Kinds of requests that this client can answer and the other cannot.
     #[must_use]
     pub fn without(self, other: ClientAbilities) -> ClientAbilities {
         let other = other.flags();
         let mut flags = self.flags();
         flags.iter_mut().zip(other).for_each(|(flag, other)| *flag &= !other);
-        // To come back is no answer, nor is to speak unasked.
+        // Returning for a result and reporting changes do not answer a request.
         ClientAbilities { tasks: false, roots_change: false, ..ClientAbilities::of_flags(flags) }
     }
 }

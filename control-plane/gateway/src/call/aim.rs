@@ -3,13 +3,12 @@
 /// The use that a call makes of its primitive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Aim {
-    /// It is done: called, got or read.
+    /// Uses it: calls a tool, gets a prompt or reads a resource.
     #[default]
     Done,
-    /// The values of an argument of a prompt or template: what was typed stands in `arguments`, and others may be missing
-    /// there.
+    /// Completes an argument of a prompt or template: `arguments` has what was typed, and may lack other arguments.
     Completed(String),
-    /// The resources behind a template, which are the contents of the outcome; there are no arguments.
+    /// Lists the resources behind a template; they are the contents of the outcome. There are no arguments.
     Listed,
 }
 
@@ -18,7 +17,7 @@ impl Aim {
         *self == Aim::Done
     }
 
-    /// The argument whose values are asked for.
+    /// Returns the argument to complete.
     pub fn completing(&self) -> Option<&str> {
         match self {
             Aim::Completed(argument) => Some(argument),

@@ -1,9 +1,9 @@
-//! Who is attached to a call: under whose token it runs, and what their clients can do for it.
+//! The clients attached to a call: the token that it runs under, and what they can do for it.
 //!
-//! Keeps true: whoever attaches is the same principal; the token that was presented last counts; several may be attached,
-//! each with what its own client can do, and the end of one ends none of the others; whoever goes away to answer counts as
-//! there until somebody comes who can do the same; while nobody is, a call may ask what the client could answer with which
-//! it began, because whoever comes back can.
+//! Keeps true: only the principal of the call attaches; the token presented last counts; several clients may be
+//! attached, each with its own abilities, and the departure of one does not end the others; a client that left to
+//! answer counts as present until another one comes with the same abilities; while none is present, a call may ask for
+//! what its first client could answer, because a returning client can.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,45 +18,45 @@ use super::abilities::ABILITIES;
 use super::{Call, ClientAbilities, watched};
 use crate::clock::unix_ms;
 
-/// Who is attached by now.
+/// Presence of clients at a call.
 #[derive(Clone)]
 struct Standing {
     caller: Arc<Caller>,
-    /// Somebody waits for the answer who has not attached yet: the request that began the call.
+    /// Whether the request that started the call waits for the answer and has not attached yet.
     awaited: bool,
-    /// Clients that are back and have not attached yet.
+    /// Number of returned clients that have not attached yet.
     arriving: usize,
-    /// Open attachments, as many as requests are open: in all, and of clients with each ability.
+    /// Number of open attachments, one per open request: in all, and by ability.
     open: usize,
     able: [usize; ABILITIES],
-    /// What those can do who went away to answer a question.
+    /// Abilities of the clients that left to answer a question.
     away: ClientAbilities,
-    /// When the last client went away so, in Unix milliseconds; 0 for none.
+    /// Time at which the last of them left, in Unix milliseconds; 0 for none.
     away_ms: u64,
-    /// The abilities of all clients that have attached.
+    /// Abilities of all clients that have attached.
     attached: ClientAbilities,
-    /// When the last of them attached, in Unix milliseconds; 0 for none.
+    /// Time at which the last client attached, in Unix milliseconds; 0 for none.
     attached_ms: u64,
-    /// The call goes on though nobody follows it: its client was told that it can come back.
+    /// Whether the call continues without followers: its client knows that it can return.
     kept: bool,
-    /// The last one has left, and nobody has come since; it is not decided yet what that means for the call.
+    /// Whether the last client has left and none has come since, while the consequence for the call is undecided.
     abandoned: bool,
 }
 
-/// The clients that followed a call at a gateway that does not run it, once none does any more.
+/// The clients that followed a call at a gateway that does not run it, reported once the last one has left.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Departure {
-    /// Their abilities, all together.
+    /// Abilities of all of them.
     attached: ClientAbilities,
-    /// When the last of them attached, in Unix milliseconds; 0 if their gateway does not say so.
+    /// Time at which the last of them attached, in Unix milliseconds; 0 if their gateway does not report it.
     #[serde(default)]
     attached_ms: u64,
-    /// The abilities of those that went away to answer a question.
+    /// Abilities of those that left to answer a question.
     away: ClientAbilities,
-    /// When the last of those went away, in Unix milliseconds; 0 if their gateway does not say so.
+    /// Time at which the last of those left, in Unix milliseconds; 0 if their gateway does not report it.
     #[serde(default)]
     away_ms: u64,
-    /// They were told that the call goes on without them.
+    /// Whether they know that the call continues without them.
     kept: bool,
 }
 
@@ -73,7 +73,7 @@ impl Standing {
         self.abandoned && !self.is_attended() && !self.will_be_back()
     }
 
-    /// Counts a client in or out.
+    /// Adds or removes a client in the counts by ability.
     fn count(&mut self, abilities: ClientAbilities, with: fn(usize, usize) -> usize) {
         for (able, flag) in self.able.iter_mut().zip(abilities.flags()) {
             *able = with(*able, usize::from(flag));
@@ -81,17 +81,17 @@ impl Standing {
     }
 }
 
-/// The standing of one call, which changes when somebody leaves and comes back.
+/// Observable presence at one call.
 pub struct Authority {
     standing: watch::Sender<Standing>,
-    /// What the client could do with which the call began.
+    /// Abilities of the client that started the call.
     begun_with: ClientAbilities,
-    /// Clients of other gateways may follow the call.
+    /// Whether clients of other gateways may follow the call.
     is_shared: AtomicBool,
 }
 
 impl Authority {
-    /// `awaited`: somebody waits for the call's answer from the start.
+    /// `awaited`: a client waits for the answer from the start.
     pub(crate) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
         let none = ClientAbilities::default();
         let standing = Standing {
@@ -110,7 +110,7 @@ impl Authority {
         Authority { standing: watch::Sender::new(standing), begun_with, is_shared: AtomicBool::new(false) }
     }
 
-    /// Who the call runs for, with the token that was presented last.
+    /// Returns the principal that the call runs for, with the token presented last.
     pub fn caller(&self) -> Arc<Caller> {
         self.standing.borrow().caller.clone()
     }
@@ -119,7 +119,7 @@ impl Authority {
         self.begun_with
     }
 
-    /// What the clients can do that are attached or will be back, all together.
+    /// Returns the abilities of all clients that are attached or will return.
     pub fn abilities(&self) -> ClientAbilities {
         let standing = self.standing.borrow();
         match standing.open {
@@ -131,7 +131,7 @@ impl Authority {
         }
     }
 
-    /// The same principal is back, perhaps with a fresh token.
+    /// Notes that the same principal is back, perhaps with a fresh token.
     pub fn present(&self, caller: &Arc<Caller>) {
         watched::change(&self.standing, |standing| {
             standing.caller = caller.clone();
@@ -142,12 +142,12 @@ impl Authority {
         });
     }
 
-    /// Nobody waits for the call's answer here.
+    /// Notes that no client waits for the answer here.
     pub fn leave(&self) {
         self.change(|standing| standing.awaited = false);
     }
 
-    /// From now on nobody who detaches is the last: the call ends by itself, or because it is asked to.
+    /// Keeps the call when its last client leaves: it ends by itself, or when cancelled.
     pub fn keep(&self) {
         self.change(|standing| standing.kept = true);
     }
@@ -156,7 +156,7 @@ impl Authority {
         self.change(|standing| standing.arriving += 1);
     }
 
-    /// True where nobody is attached any more, nor will be back.
+    /// Returns true if no client is attached any more and none will return.
     fn end_arrival(&self) -> bool {
         let mut is_last = false;
         self.change(|standing| {
@@ -178,7 +178,7 @@ impl Authority {
         });
     }
 
-    /// True where nobody is attached any more, nor will be back.
+    /// Returns true if no client is attached any more and none will return.
     fn detach(&self, abilities: ClientAbilities, will_be_back: bool) -> bool {
         let mut is_last = false;
         self.change(|standing| {
@@ -198,8 +198,8 @@ impl Authority {
         self.is_shared.store(true, Ordering::Release);
     }
 
-    /// The last client has left, and the call is to end with it. False where clients of other gateways may follow it: then it is
-    /// decided who does ([`Authority::abandoned`]).
+    /// Notes that the last client has left; true if that ends the call. False if clients of other gateways may follow
+    /// it: whether one does is found out first ([`Authority::abandoned`]).
     pub(crate) fn abandon(&self) -> bool {
         if !self.is_shared.load(Ordering::Acquire) {
             return true;
@@ -208,19 +208,19 @@ impl Authority {
         false
     }
 
-    /// Whether the last client has left, and nobody has come back since, nor will.
+    /// Whether the last client has left, none has come since, and none will return.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.standing.borrow().is_abandoned()
     }
 
-    /// Resolves when that is so.
+    /// Resolves when the call is abandoned, as [`Authority::is_abandoned`] defines it.
     pub(crate) async fn abandoned(&self) {
         let mut standing = self.standing.subscribe();
         // The sender lives in `self`.
         let _ = standing.wait_for(Standing::is_abandoned).await;
     }
 
-    /// Resolves at the next change of this kind after the call of this function.
+    /// Resolves at the next change of the presence after this function was called.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> {
         let mut standing = self.standing.subscribe();
         async move {
@@ -229,18 +229,18 @@ impl Authority {
         }
     }
 
-    /// Whether the call goes on though nobody follows it: its clients will be back.
+    /// Whether the call continues without followers because its clients will return.
     pub(crate) fn will_be_back(&self) -> bool {
         self.standing.borrow().will_be_back()
     }
 
-    /// Whether somebody is attached, or about to be.
+    /// Whether a client is attached or about to attach.
     pub(crate) fn is_attended(&self) -> bool {
         self.standing.borrow().is_attended()
     }
 
-    /// Takes what the call's own gateway has to know of those who followed the call here and do no more; `None` where that is nothing:
-    /// the end of a stream is none of the call where a client of its era comes back to it.
+    /// Takes the report about clients that no longer follow the call here, for the call's own gateway. `None` if there
+    /// is nothing to report: in protocols whose clients return to a call, the end of a stream does not end the call.
     pub(crate) fn take_departure(&self) -> Option<Departure> {
         let mut departure = None;
         self.standing.send_modify(|standing| {
@@ -254,8 +254,8 @@ impl Authority {
         departure
     }
 
-    /// Nobody follows the call at another gateway any more. A client that went away to answer after the last one had attached there
-    /// is none of those: it still counts as there.
+    /// Applies a report that no client follows the call at another gateway any more. A client that left to answer after
+    /// the last one attached there is not part of it and still counts as present.
     pub(crate) fn depart_elsewhere(&self, departure: Departure) {
         let Departure { attached, attached_ms, away, away_ms, kept } = departure;
         self.standing.send_modify(|standing| {
@@ -269,7 +269,7 @@ impl Authority {
         });
     }
 
-    /// Wakes whoever waits for the token's end only where that counts anew, or no more.
+    /// Wakes tasks that wait for the token's expiry only if the call became attended or unattended.
     fn change(&self, change: impl FnOnce(&mut Standing)) {
         watched::change(&self.standing, |standing| {
             let before = standing.is_attended();
@@ -278,13 +278,13 @@ impl Authority {
         });
     }
 
-    /// Whether the token has expired while somebody is attached.
+    /// Whether the token has expired while a client is attached.
     pub(crate) fn has_expired(&self) -> bool {
         let standing = self.standing.borrow();
         standing.is_attended() && ends_at(&standing.caller).is_some_and(|end| end <= Instant::now())
     }
 
-    /// Resolves when the token has expired while somebody is attached.
+    /// Resolves when the token has expired while a client is attached.
     pub(crate) async fn expired(&self, deadline: Instant) {
         let mut standing = self.standing.subscribe();
         loop {
@@ -293,7 +293,7 @@ impl Authority {
             let due = async {
                 match end.filter(|end| now.is_attended() && *end < deadline) {
                     Some(end) => tokio::time::sleep_until(end).await,
-                    // The call's own deadline comes first, or nobody is attached.
+                    // The call's own deadline comes first, or no client is attached.
                     None => std::future::pending().await,
                 }
             };
@@ -307,8 +307,8 @@ impl Authority {
 }
 
 impl Call {
-    /// The last client that followed the call here has left before its outcome, and nobody will be back. Cancels the call, unless
-    /// clients may follow it at other gateways: then it ends once none does.
+    /// Handles the departure of the last client here before the outcome, when none will return. Cancels the call,
+    /// unless clients may follow it at other gateways: then it ends once none does.
     pub fn abandon(&self) {
         if self.authority.abandon() {
             self.cancel();
@@ -316,7 +316,7 @@ impl Call {
     }
 }
 
-/// Somebody who follows a call, until this is dropped.
+/// A client's attachment to a call, closed on drop.
 pub struct Attachment {
     call: Arc<Call>,
     abilities: ClientAbilities,
@@ -324,7 +324,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Attaches a client that can do this.
+    /// Attaches a client with these abilities.
     pub fn to(call: Arc<Call>, abilities: ClientAbilities) -> Attachment {
         call.authority.attach(abilities);
         Attachment { call, abilities, open: true }
@@ -334,17 +334,17 @@ impl Attachment {
         &self.call
     }
 
-    /// What its client can do.
+    /// Abilities of the client.
     pub fn abilities(&self) -> ClientAbilities {
         self.abilities
     }
 
-    /// Ends it; true where it was open and nobody else is attached, or will be back.
+    /// Closes it; true if it was open, no other client is attached and none will return.
     pub fn close(&mut self) -> bool {
         std::mem::take(&mut self.open) && self.call.authority.detach(self.abilities, false)
     }
 
-    /// Ends it, because its client goes away to answer, perhaps with a fresh token.
+    /// Closes it because its client leaves to answer and returns, perhaps with a fresh token.
     pub fn leave_to_answer(&mut self) {
         if std::mem::take(&mut self.open) {
             self.call.authority.detach(self.abilities, true);
@@ -358,7 +358,7 @@ impl Drop for Attachment {
     }
 }
 
-/// A client that is back at a call and counts as attached until it is, or until this is dropped.
+/// A client that has returned to a call. It counts as attached until it attaches or this is dropped.
 pub(crate) struct Arrival {
     call: Arc<Call>,
     open: bool,
@@ -374,7 +374,7 @@ impl Arrival {
         &self.call
     }
 
-    /// Ends it; true where it was open and nobody is attached, or will be back.
+    /// Closes it; true if it was open, no client is attached and none will return.
     pub(crate) fn close(&mut self) -> bool {
         std::mem::take(&mut self.open) && self.call.authority.end_arrival()
     }
@@ -386,7 +386,7 @@ impl Drop for Arrival {
     }
 }
 
-/// When the caller's token is refused everywhere; `None` beyond every deadline.
+/// Time from which every gateway refuses the caller's token; `None` beyond every deadline.
 pub(crate) fn ends_at(caller: &Caller) -> Option<Instant> {
     let ends = caller.expires_at.checked_add(LEEWAY_SECONDS)?.checked_mul(1000)?;
     Instant::now().checked_add(Duration::from_millis(ends.saturating_sub(unix_ms())))
