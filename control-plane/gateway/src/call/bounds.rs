@@ -1,4 +1,4 @@
-//! How long a call may take, and how long it is kept for a client that may come back for it.
+//! Bounds of a call's runtime, and of the time for which a call is kept for a client that may return.
 
 use std::time::Duration;
 
@@ -10,10 +10,11 @@ use crate::call::question::input_timeout;
 /// Minimum time for which the record of a call that has ended is kept.
 pub const KEEP: Duration = Duration::from_secs(3600);
 
-/// Bound of a call whose spec names none.
+/// Runtime bound of a call whose spec names none.
 const DEFAULT_RUNTIME: Duration = Duration::from_secs(60);
 
-/// The longest time a call may run. Where the spec names none, one that asks somebody has the time for an answer too.
+/// Returns the maximum runtime of a call. If the spec names none, a primitive that asks questions also gets the time
+/// for an answer.
 pub fn runtime_bound(primitive: &Primitive) -> Duration {
     let asks = !primitive.elicitations.is_empty() || !primitive.delegations.is_empty();
     match primitive.max_runtime_seconds {
@@ -23,13 +24,13 @@ pub fn runtime_bound(primitive: &Primitive) -> Duration {
     }
 }
 
-/// The longest time from a call's start to its end: the time for an approval is not its own.
+/// Returns the maximum time from a call's start to its end: the runtime bound, and the time to wait for an approval.
 pub fn lifetime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
     let approval = if needs_approval { input_timeout(primitive) } else { Duration::ZERO };
     runtime_bound(primitive) + approval
 }
 
-/// Minimum time after its start in which a call of the primitive can be found, if a client was told of it.
+/// Returns the minimum time after its start for which a call of the primitive can be found, if a client knows of it.
 pub fn kept_for(primitive: &Primitive) -> Duration {
     lifetime_bound(primitive, true).clamp(KEEP, MAX_KEEP)
 }

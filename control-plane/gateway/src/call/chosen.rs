@@ -1,8 +1,8 @@
-//! The identity of a call whose id its client chose, as over REST: the same id of the same principal at the same server
-//! is the same call, at every gateway and however often it is put.
+//! The identity of a call whose id its client chose, as over REST. The same id from the same principal at the same
+//! server is the same call, at every gateway and however often it is sent.
 //!
-//! Keeps true: nobody else's id, and none at another server, comes to be the same call; what an id was first put with
-//! can be told from everything else.
+//! Keeps true: the same id from another principal, or at another server, is another call; a repeated request can be
+//! told from one that reuses the id for something else.
 
 use asp_edge::Caller;
 use asp_json::Json;
@@ -16,21 +16,22 @@ use super::principal::principal;
 use crate::clock::unix_ms;
 use crate::digest;
 
-/// What makes a call the one that its client means.
+/// Identity of a call whose id its client chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
     id: [u8; 16],
-    /// Of the arguments, as they were sent.
+    /// Digest of the arguments, as they were sent.
     arguments: [u8; 32],
-    /// The major version of what it was put to; `None` of a call of a gateway that did not keep it.
+    /// Major version of the primitive; `None` for a call of a gateway that did not keep it.
     #[serde(default)]
     major: Option<u64>,
-    /// Unix milliseconds; a chosen id says nothing of the time.
+    /// Start time in Unix milliseconds, which a chosen id does not contain.
     pub began_ms: u64,
 }
 
 impl Chosen {
-    /// What `caller` calls `name` at `server`, put to `version` of a primitive with `arguments`.
+    /// Creates the identity of the call `name` of `caller` at `server`, with `arguments` for this version of a
+    /// primitive.
     pub fn of(caller: &Caller, (server, name): (&str, &str), version: &str, arguments: &Json) -> Chosen {
         Chosen {
             id: id(caller, server, name).into_bytes(),
@@ -44,30 +45,30 @@ impl Chosen {
         Uuid::from_bytes(self.id)
     }
 
-    /// Whether it was put to this version, or to an earlier or later one that its callers do not tell apart.
+    /// Whether it was sent to this version, or to one that callers do not distinguish from it.
     pub fn is_of(&self, version: &str) -> bool {
         self.major.is_none_or(|major| major == version::major(version))
     }
 
-    /// Whether both were put with the same arguments; the order of members does not count.
+    /// Whether both have the same arguments; the order of members does not matter.
     pub fn asks_the_same(&self, other: &Chosen) -> bool {
         self.arguments == other.arguments
     }
 }
 
-/// A request that made a call under an id that its client chose.
+/// Request that created a call under an id chosen by its client.
 #[derive(Clone, Debug)]
 pub struct Put {
-    /// That id.
+    /// The chosen id.
     pub name: String,
-    /// The id of the primitive that it calls.
+    /// Id of the primitive that it calls.
     pub primitive: String,
     pub key: Option<String>,
     pub chosen: Chosen,
 }
 
 impl Put {
-    /// Returns the request that made a call; `None` if its client did not choose the id.
+    /// Returns the request that created a call; `None` if its client did not choose the id.
     pub fn of(call: &Call) -> Option<Put> {
         Some(Put {
             name: call.protocol_request_id.clone(),
@@ -77,13 +78,13 @@ impl Put {
         })
     }
 
-    /// Whether it was put to this primitive: another major version of one is another one.
+    /// Whether it was sent to this primitive; another major version is another primitive.
     pub fn is_of(&self, primitive: &Primitive) -> bool {
         self.primitive == primitive.id && self.chosen.is_of(&primitive.version)
     }
 }
 
-/// The id of the call that `caller` calls `name` at `server` (UUID version 8, RFC 9562 section 5.8).
+/// Returns the id of the call `name` of `caller` at `server` (UUID version 8, RFC 9562 section 5.8).
 pub fn id(caller: &Caller, server: &str, name: &str) -> Uuid {
     let principal = Uuid::from_bytes(principal(caller)).to_string();
     let digest = digest::shortened(&["a call by its client's name", &principal, server, name]);

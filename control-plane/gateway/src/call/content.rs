@@ -1,4 +1,4 @@
-//! What a worker or a service says in its result, read with bounds: content blocks, JSON, and why it failed.
+//! Results of workers and services, read with bounds: content blocks, JSON, and failures.
 
 use std::borrow::Cow;
 
@@ -10,17 +10,17 @@ use serde_json::Value;
 use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::call::{Call, held};
 
-/// Longest text of a failure in bytes.
+/// Maximum length of a failure's text in bytes.
 pub(crate) const MAX_FAILURE: usize = 2 * 1024;
 
-/// Most that the data of one protocol error takes in memory, in bytes.
+/// Maximum size in memory of the data of one protocol error, in bytes.
 const MAX_DATA: usize = 64 << 10;
-/// Longest JSON of a failure that is written on one line, in bytes.
+/// Maximum length of a failure's JSON that is put on one line, in bytes.
 const MAX_JSON: usize = 64 << 10;
 /// `_meta` member with the plugin's own code of a failure.
 const META_CODE: &str = "asp/code";
 
-/// The end of a call that failed.
+/// Returns the end of a call that failed.
 pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
     let message = readable(&failed.message);
     if let Some(relayed) = relayed(call, failed, &message) {
@@ -33,7 +33,7 @@ pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
     };
     match failed.code.as_str() {
         "CANCELLED" if call.is_cancelled() => Err(Refusal::Cancelled),
-        // The runtime stops what runs, or is silent, for too long.
+        // The runtime stops a call that runs, or is silent, for too long.
         "CANCELLED" | "DEADLINE" => Err(after_handover(call, Refusal::Deadline)),
         "INVALID_ARGUMENT" => Err(Refusal::InvalidArguments { pointer: pointer(), message }),
         "INVALID_OUTPUT" => Err(Refusal::InvalidOutput { pointer: pointer(), message }),
@@ -48,8 +48,8 @@ pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
     }
 }
 
-/// The protocol error of a stdio MCP server, which its runtime reports with the server's own code and data; `None` for any
-/// other failure.
+/// Returns the protocol error of a stdio MCP server, which its runtime reports with the server's own code and data;
+/// `None` for any other failure.
 fn relayed(call: &Call, failed: &Failed, message: &str) -> Option<Refusal> {
     let Mode::McpStdio(_) = call.entry.primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
     let details = parse(failed.details.as_ref()).ok().flatten()?;
@@ -58,12 +58,12 @@ fn relayed(call: &Call, failed: &Failed, message: &str) -> Option<Refusal> {
     Some(Refusal::Relayed { code, message: message.to_owned(), data: bounded(details.member("data")) })
 }
 
-/// The data of a protocol error without white space between its tokens; none where it is too large.
+/// Returns the data of a protocol error without white space between its tokens; `None` if it is too large.
 pub(crate) fn bounded(data: Option<Json>) -> Option<Json> {
     data.filter(|data| held::of_value(data.view()) <= MAX_DATA).map(|data| data.compact())
 }
 
-/// JSON from a worker; `None` where there is none.
+/// Reads JSON from a worker; `None` if there is none.
 pub(crate) fn parse(json: Option<&Sent>) -> Result<Option<Json>, Refusal> {
     match json.map(|json| json.value.as_slice()) {
         None | Some([]) => Ok(None),
@@ -76,14 +76,14 @@ pub(crate) fn misfit(message: &str) -> Refusal {
     Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
 }
 
-/// What somebody else says of a result in `_meta`, without what only the platform says.
+/// Returns the `_meta` of a result from outside, without members that only the platform sets.
 pub(crate) fn own_meta(said: Option<&Json>) -> Members {
     let mut meta = said.map(Members::of).unwrap_or_default();
     meta.retain(|name| !name.starts_with("asp/"));
     meta
 }
 
-/// The block types of MCP 2025-06-18 and later that a tool result may hold.
+/// Whether `block` is of a type that tool results may contain since MCP 2025-06-18.
 pub(crate) fn is_content_block(block: &Value) -> bool {
     let has = |name: &str| block.get(name).is_some_and(Value::is_string);
     match block.get("type").and_then(Value::as_str) {
@@ -95,11 +95,11 @@ pub(crate) fn is_content_block(block: &Value) -> bool {
     }
 }
 
-/// The first line of a text that says something, with all of the JSON that begins in it: what fails often says why in JSON
-/// that is written on several lines, of which the first one says nothing.
+/// Returns the first significant line of a text, with all of the JSON that begins in it: errors are often JSON on
+/// several lines, of which the first one is only a bracket.
 pub(crate) fn first_line(text: &str) -> Cow<'_, str> {
     let text = text.trim();
-    // A declaration of XML says nothing.
+    // An XML declaration is not significant.
     let document = text.strip_prefix("<?xml").and_then(|rest| rest.split_once("?>"));
     let text = document.map_or(text, |(_, document)| document.trim_start());
     let line = text.lines().next().unwrap_or_default().trim_end();
@@ -113,7 +113,7 @@ pub(crate) fn first_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// One line of bounded length, without control characters.
+/// Returns one line of bounded length, without control characters.
 pub(crate) fn readable(text: &str) -> String {
     let line = first_line(text);
     let mut kept: String = line.chars().filter(|c| !c.is_control()).collect();

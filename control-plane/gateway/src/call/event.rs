@@ -1,4 +1,4 @@
-//! What happens on the way to a result. No event is larger than its bounds say.
+//! Events on the way to a result. The size of an event is bounded.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ pub mod log;
 
 pub use amount::Amount;
 
-/// Longest text of one event in bytes; a longer one is cut.
+/// Maximum length of a text in an event in bytes; longer ones are cut.
 const MAX_TEXT: usize = 16 * 1024;
-/// Most counters of one progress event; the others are dropped.
+/// Maximum number of counters of a progress event; the others are dropped.
 const MAX_GAUGES: usize = 32;
 
 /// One event of a call (ADR 1). Other gateways read it: variants and members are only added.
@@ -34,7 +34,7 @@ pub enum Event {
         #[serde(serialize_with = "asp_json::raw_value")]
         data: Json,
     },
-    /// A part of the result; MCP has no partial results, so the faces join or stream it.
+    /// A part of the result. MCP has no partial results, so the protocols join or stream it.
     Chunk {
         text: String,
     },
@@ -48,28 +48,28 @@ pub enum Event {
         phase: String,
         message: Option<String>,
     },
-    /// A question was opened; it may be closed by the time somebody reads this.
+    /// A question was opened; it may be closed by the time a reader sees this.
     Asked {
         id: String,
     },
-    /// A question has its answer, and another one is open. A gateway of an earlier version passes over it.
+    /// A question was answered, and another one is open. A gateway of an earlier version ignores it.
     Answered {
         id: String,
     },
-    /// A question is not waited for any more, and has no answer.
+    /// A question was withdrawn without an answer.
     TakenBack {
         id: String,
     },
-    /// What the user was to do on a page is done: the id of the question.
+    /// The user has completed the visit that a page asked for; `id` is the question's.
     Visited {
         id: String,
     },
-    /// No question is open any more, and the call goes on.
+    /// No question is open any more, and the call continues.
     Resumed,
 }
 
 impl Event {
-    /// What it holds in bytes.
+    /// Returns the size in memory, in bytes.
     pub(in crate::call) fn held_bytes(&self) -> usize {
         let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let texts = match self {
@@ -79,7 +79,7 @@ impl Event {
             Event::Log { logger, data, .. } => of(logger) + held::of_json(data),
             Event::Chunk { text } => text.len(),
             Event::Artifact { uri, content_type, description } => {
-                // The table of artifacts has its URI again.
+                // The table of artifacts has a copy of the URI.
                 2 * uri.len() + of(content_type) + of(description)
             }
             Event::Status { phase, message } => phase.len() + of(message),
@@ -93,7 +93,7 @@ impl Event {
     }
 }
 
-/// RFC 5424 severities as MCP names them.
+/// RFC 5424 severities, by MCP's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
     Debug,
@@ -136,7 +136,7 @@ impl LogLevel {
     }
 }
 
-/// Cuts what of an event is too long.
+/// Cuts the parts of an event that are too long.
 fn cut(event: Event) -> Event {
     match event {
         Event::Progress { progress, total, message, gauges } => Event::Progress {
@@ -156,7 +156,7 @@ fn cut(event: Event) -> Event {
     }
 }
 
-/// A value that is too large is its JSON text, cut.
+/// Replaces a value that is too large by its JSON text, cut.
 fn cut_data(data: Json) -> Json {
     if data.text().len() <= MAX_TEXT {
         return data;
@@ -168,7 +168,7 @@ fn cut_data(data: Json) -> Json {
     Json::from(cut_text(text))
 }
 
-/// Cuts a text to what one event may hold.
+/// Cuts a text to the maximum length in one event.
 pub fn cut_text(mut text: String) -> String {
     if text.len() > MAX_TEXT {
         let mut end = MAX_TEXT;

@@ -1,7 +1,8 @@
-//! One way to follow a call, for every face: from any event on, to its end.
+//! Following a call in any protocol: from any event to its end.
 //!
-//! Keeps true: whoever follows is put every question that is open when its turn comes, also one whose event the bounded
-//! log has dropped, and is shown of what it has dropped what still matters; nothing is shown once the call was taken away from its caller; the outcome comes last, and once.
+//! Keeps true: a follower gets every question that is open when its turn comes, even if the bounded log has dropped its
+//! event, and the dropped events that still matter; it gets nothing once the call was withdrawn from its caller; the
+//! outcome comes last, and once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,24 +13,24 @@ use super::outcome::{Outcome, Refusal, Withdrawal};
 use super::question::{History, Question};
 use super::{Call, State};
 
-/// Where a call stands: all that somebody needs who sees it for the first time.
+/// Snapshot of a call, complete for a client that sees the call for the first time.
 #[derive(Debug)]
 pub struct Standing {
     pub state: State,
-    /// What it has shown and still matters: progress, the last statuses, artifacts, in their order.
+    /// Events so far that still matter: progress, the last statuses and the artifacts, ordered by number.
     pub shown: Vec<Logged>,
-    /// The open questions, in their order.
+    /// The open questions, in order.
     pub questions: Vec<Question>,
-    /// What it has asked and was answered.
+    /// Questions that were answered, with their answers.
     pub history: History,
     pub outcome: Option<Arc<Outcome>>,
-    /// Who follows from this event on misses nothing and is shown nothing twice.
+    /// First event to follow from, so that nothing is missed or repeated.
     pub next_event: u64,
 }
 
 impl Standing {
     pub fn of(call: &Call) -> Standing {
-        // Before the rest: what ends meanwhile is told from this event on.
+        // Read first: an outcome that comes later is reported by the events from `next_event` on.
         let outcome = call.outcome();
         let state = outcome.as_ref().map_or_else(|| call.state(), |outcome| outcome.state());
         call.questions.read(|questions, history| {
@@ -39,62 +40,63 @@ impl Standing {
     }
 }
 
-/// What a follower is shown.
+/// One item for a follower.
 #[derive(Debug)]
 pub enum Shown {
-    /// Something happened; never a question.
+    /// An event that is not a question.
     Event(Logged),
-    /// The call waits for an answer.
+    /// A question; the call waits for the answer.
     Asked(Question),
-    /// The call has ended; nothing comes after.
+    /// The end of the call; nothing follows.
     Ended(Arc<Outcome>),
 }
 
-/// Follows one call.
+/// A follower of one call.
 pub struct Follower {
     call: Arc<Call>,
     reader: EventReader,
-    /// Questions whose events the log has dropped, and what comes after them.
+    /// Open questions whose events the log has dropped, with their numbers.
     missed: VecDeque<(u64, Question)>,
     held: Option<Logged>,
 }
 
 impl Follower {
-    /// From event number `first`, or from the oldest that is kept.
+    /// Follows from event number `first`, or from the oldest that is kept.
     pub fn from(call: Arc<Call>, first: u64) -> Follower {
         let reader = call.events.reader_from(first);
         Follower { call, reader, missed: VecDeque::new(), held: None }
     }
 
-    /// The number of the first event that was not shown.
+    /// Returns the number of the first event that was not delivered.
     pub fn position(&self) -> u64 {
         self.held.as_ref().map_or(self.reader.position(), |held| held.number)
     }
 
-    /// The same, of questions too: who comes back from here is shown all that is left, and nothing twice.
+    /// Returns the number of the first event or question that was not delivered: a client that continues from here gets
+    /// everything that is left, and nothing twice.
     pub fn next_unshown(&self) -> u64 {
         self.missed.front().map_or(self.position(), |(number, _)| *number)
     }
 
-    /// The oldest event that the log had when it was read last.
+    /// Returns the oldest event that the log had when it was last read.
     pub fn kept_from(&self) -> u64 {
         self.reader.kept_from()
     }
 
-    /// The highest level of the log messages that are gone unseen, where that is `lowest` or above; said once.
+    /// Returns the highest level of the log messages that were lost, if it is `lowest` or above; reported once.
     pub fn lost_logs(&mut self, lowest: LogLevel) -> Option<LogLevel> {
         self.reader.lost_logs(lowest)
     }
 
-    /// What is shown next. May be dropped at any time; nothing is lost.
+    /// Waits for the next item. Cancel-safe: nothing is lost if the future is dropped.
     pub async fn next(&mut self) -> Shown {
         loop {
-            // Nothing more goes out under a dead token, not even what was read before.
+            // Nothing is delivered under a dead token, not even what was read before.
             if let Some(why) = self.call.withdrawal() {
                 return withdrawn(why);
             }
             if let Some((_, question)) = self.missed.pop_front() {
-                // By now it may have its answer.
+                // It may have been answered since.
                 match self.call.questions.find(&question.id) {
                     Some(question) => return Shown::Asked(question),
                     None => continue,
@@ -111,7 +113,7 @@ impl Follower {
                 None => return Shown::Ended(self.call.finished().await),
                 Some(_) if !self.missed.is_empty() => self.held = logged,
                 Some(Logged { event: Event::Asked { id }, .. }) => {
-                    // Whoever reads late finds it answered or expired.
+                    // A late reader finds it answered or expired.
                     if let Some(question) = self.call.questions.find(&id) {
                         return Shown::Asked(question);
                     }
@@ -121,7 +123,7 @@ impl Follower {
         }
     }
 
-    /// The next event, and into `missed` what was asked before it and is gone from the log.
+    /// Reads the next event, and fills `missed` with open questions before it whose events the log has dropped.
     async fn read(&mut self) -> Result<Option<Logged>, Shown> {
         let expected = self.reader.position();
         let logged = tokio::select! {

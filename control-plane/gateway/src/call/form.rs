@@ -1,24 +1,24 @@
 //! MCP's restricted form schema: which forms may be asked, and whether an answer fills one.
 //!
 //! Owns: the subset of JSON Schema that elicitation allows (MCP 2025-11-25 and 2026-07-28,
-//! `PrimitiveSchemaDefinition`): a flat object of strings, numbers, booleans and choices. Refuses: everything
-//! beyond it, so that a form from a plugin costs nothing to check.
+//! `PrimitiveSchemaDefinition`): a flat object of strings, numbers, booleans and choices. Refuses: everything else, so
+//! that a form from a plugin is cheap to check.
 
 use std::collections::HashSet;
 
 use asp_json::{Json, Members};
 use serde_json::{Map, Value};
 
-// By its path: a fuzz target compiles this file alone.
+// With its path, because a fuzz target compiles this file alone.
 #[path = "form/plain.rs"]
 mod plain;
 
 pub use plain::plain;
 
-/// Most fields of one form.
+/// Maximum number of fields of a form.
 const MAX_FIELDS: usize = 64;
 
-/// Why a form cannot be asked.
+/// Reason why a form cannot be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
     #[error("the form is not a flat object with properties")]
@@ -31,7 +31,7 @@ pub enum FormError {
     Type(String),
 }
 
-/// Whether `schema` is a form that clients can show.
+/// Checks that `schema` is a form that clients can show.
 pub fn check(schema: &Value) -> Result<(), FormError> {
     let properties = schema.get("properties").and_then(Value::as_object).ok_or(FormError::Shape)?;
     if schema.get("type").and_then(Value::as_str) != Some("object") {
@@ -53,7 +53,7 @@ pub fn check(schema: &Value) -> Result<(), FormError> {
     Ok(())
 }
 
-/// The asked fields of `content` when they fill the form; `None` when one is missing or does not fit.
+/// Returns the asked fields of `content` if they fill the form; `None` if one is missing or does not fit.
 pub fn filled(schema: &Value, content: &Json) -> Option<Json> {
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
@@ -71,7 +71,7 @@ pub fn filled(schema: &Value, content: &Json) -> Option<Json> {
         if is_left_empty(&required, name, value) {
             continue;
         }
-        // What was not asked for is no answer.
+        // Fields that were not asked for are dropped.
         let Some(field) = properties.get(name) else { continue };
         if !fits(field, value) {
             return None;
@@ -81,8 +81,8 @@ pub fn filled(schema: &Value, content: &Json) -> Option<Json> {
     Some(kept.to_json())
 }
 
-/// The answer to a form of somebody who checks it: as it came, without the fields that a client wrote as null because its
-/// user left them empty.
+/// Returns the answer for an asker that checks it itself: unchanged, except that fields which a client wrote as null
+/// because its user left them empty are removed.
 pub fn given(schema: &Value, content: &Json) -> Json {
     if !(content.is_object() || content.is_null()) {
         return content.clone();
@@ -93,7 +93,8 @@ pub fn given(schema: &Value, content: &Json) -> Json {
     given.map(|(name, value)| (name, value.clone())).collect::<Members>().to_json()
 }
 
-/// Names of the required fields: a form may list any number, and an answer leave any number empty.
+/// Names of the required fields. A set, because a form may list any number of them, and an answer may leave any number
+/// empty.
 fn required(schema: &Value) -> HashSet<&str> {
     let names = schema.get("required").and_then(Value::as_array);
     names.into_iter().flatten().filter_map(Value::as_str).collect()
@@ -129,7 +130,7 @@ fn fits(field: &Value, value: &Value) -> bool {
     }
 }
 
-/// The values a field may take: `enum`, or the constants of `oneOf` or `anyOf`.
+/// Returns the values that a field may have: `enum`, or the constants of `oneOf` or `anyOf`.
 fn choices(field: &Value) -> Option<Vec<&str>> {
     if let Some(values) = field.get("enum").and_then(Value::as_array) {
         return Some(values.iter().filter_map(Value::as_str).collect());
@@ -186,7 +187,7 @@ mod tests {
         assert_eq!(given(Value::Null), json!({}));
     }
 
-    /// Each name is looked up once: a search of the whole list for each takes minutes here.
+    /// Each name is looked up once: searching the whole list for each takes minutes here.
     #[test]
     fn an_answer_with_many_empty_fields_is_read_in_linear_time() {
         const FIELDS: usize = 100_000;

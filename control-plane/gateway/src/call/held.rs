@@ -1,32 +1,35 @@
-//! What JSON values hold in memory, and what a text will hold once it is read.
+//! Sizes of JSON values in memory, and of a text once it is read.
 //!
-//! Keeps true: a value is counted as it lies in memory, because a text of `[[0],[0],…]` takes there a hundred times what it
-//! takes on the wire; nothing is written to be counted, and nothing is built to be estimated.
+//! Keeps true: a value is counted as it lies in memory, because a text like `[[0],[0],…]` takes a hundred times its
+//! length there; counting writes nothing, and estimating builds nothing.
 
 use asp_json::Json;
 use serde_json::{Map, Value};
 
-/// What a member of a map takes beside its name's text and its value: the name, its hash and its place in the table.
+/// Overhead of an object's member besides the text of its name and its value: the name, its hash and its slot in the
+/// table.
 pub(super) const NODE: usize = 64;
-/// Of an array or object that is not empty, at least.
+/// Minimum capacity of an array or object that is not empty.
 const ROOM: usize = 4;
-/// What the value takes that a byte of a text begins: of a list or object, room for four.
+/// Size of the value that a bracket or brace begins: capacity for four elements or members.
 const OF_ARRAY: usize = ROOM * VALUE;
 const OF_OBJECT: usize = ROOM * (VALUE + NODE);
-/// The next value, in a list that has up to twice the room that it needs; and what a member has beside it.
+/// Size of the value after a comma, in an array with up to twice the capacity that it needs, and the overhead of a
+/// member.
 const OF_NEXT: usize = 2 * VALUE;
 const OF_KEY: usize = 2 * NODE;
 const VALUE: usize = size_of::<Value>();
-/// What somebody else's answer may hold: above what 16 MiB of text or 600,000 numbers take.
+/// Maximum size of an answer in memory, above what 16 MiB of text or 600,000 numbers take.
 const MOST_OF_AN_ANSWER: usize = 96 << 20;
 
-/// An upper bound of what a JSON text holds once it is read, in bytes.
+/// Returns an upper bound of the size of a JSON text once it is read, in bytes.
 pub(crate) fn once_read(text: &[u8]) -> usize {
     let mut is_string = false;
     let mut is_escaped = false;
     let values = text.iter().map(|byte| {
         if is_string {
-            // As a reader does (RFC 8259 section 7): what is none to it either is refused there.
+            // Strings end where a JSON parser ends them (RFC 8259 section 7); it rejects the texts for which this is
+            // wrong.
             is_string = is_escaped || *byte != b'"';
             is_escaped = !is_escaped && *byte == b'\\';
             return 0;
@@ -44,12 +47,12 @@ pub(crate) fn once_read(text: &[u8]) -> usize {
     values.sum::<usize>().saturating_add(VALUE).saturating_add(text.len())
 }
 
-/// Whether the answer of a worker or a service is too much to be read.
+/// Whether the answer of a worker or a service is too large to be read.
 pub(crate) fn is_too_much(answer: &[u8]) -> bool {
     once_read(answer) > MOST_OF_AN_ANSWER
 }
 
-/// A value, however deep: it was read by a parser that bounds the depth.
+/// Returns the size of a value. The depth of the recursion is bounded by the parser that read it.
 pub(crate) fn of_value(value: &Value) -> usize {
     let held = match value {
         Value::String(text) => text.len(),
@@ -60,28 +63,28 @@ pub(crate) fn of_value(value: &Value) -> usize {
     size_of::<Value>() + held
 }
 
-/// A text, and its view where it was read.
+/// Returns the size of a text, and of its view if that was read.
 pub(crate) fn of_json(json: &Json) -> usize {
     NODE + json.text().len() + json.read_view().map_or(0, of_value)
 }
 
-/// Several of them.
+/// Returns the size of several texts.
 pub(crate) fn of_all_json(all: &[Json]) -> usize {
     all.iter().map(of_json).sum()
 }
 
-/// Several values.
+/// Returns the size of several values.
 pub(crate) fn of_all(values: &[Value]) -> usize {
     values.iter().map(of_value).sum()
 }
 
-/// The members of an object.
+/// Returns the size of an object's members.
 pub(super) fn of_members(members: &Map<String, Value>) -> usize {
     let spare = spare(members.len()) * (VALUE + NODE);
     spare + members.iter().map(|(name, value)| NODE + name.len() + of_value(value)).sum::<usize>()
 }
 
-/// How many more values a list or object of so many has room for, where these are few.
+/// Returns the spare capacity of a small array or object with this many elements.
 fn spare(values: usize) -> usize {
     if values == 0 { 0 } else { ROOM.saturating_sub(values) }
 }

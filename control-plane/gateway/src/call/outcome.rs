@@ -1,4 +1,4 @@
-//! How a call ends: with an output or with a refusal, each independent of any protocol.
+//! The end of a call: an output or a refusal, each independent of any protocol.
 
 use asp_edge::Reason;
 use asp_json::{Json, Members};
@@ -15,7 +15,7 @@ mod stored;
 /// The one end of a call.
 #[derive(Debug)]
 pub enum Outcome {
-    /// `replayed`: this is the stored answer of an earlier execution.
+    /// The call was executed. `replayed`: this is the stored answer of an earlier execution.
     Done {
         output: Output,
         replayed: bool,
@@ -24,12 +24,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What is left when the task that ran the call vanished.
+    /// Returns the outcome after the task that ran the call has vanished.
     pub(crate) fn lost() -> Outcome {
         Outcome::Refused(Refusal::OutcomeUnknown)
     }
 
-    /// The state a call with this outcome is in.
+    /// Returns the state of a call with this outcome.
     pub fn state(&self) -> State {
         match self {
             Outcome::Done { .. } => State::Completed,
@@ -38,24 +38,24 @@ impl Outcome {
     }
 }
 
-/// `_meta` member of an answer that stands for one that was not kept.
+/// `_meta` member of an answer that replaces one that was not kept.
 const NOT_KEPT: &str = "asp/answerNotKept";
 
-/// The output of an executor. JSON of a service or plugin keeps its text (I-14).
+/// The output of a backend. JSON of a service or plugin keeps its text (I-14).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// Of a tool or task: MCP content blocks and, where the primitive has an output schema, a value.
+    /// Output of a tool or task: MCP content blocks and, if the primitive has an output schema, a value.
     Tool { content: Vec<Json>, structured: Option<Json>, is_error: bool, meta: Members },
-    /// Of a resource: MCP resource contents.
+    /// Output of a resource: MCP resource contents.
     Contents { contents: Vec<Json>, meta: Members },
-    /// Of a prompt: MCP prompt messages.
+    /// Output of a prompt: MCP prompt messages.
     Messages { description: Option<String>, messages: Vec<Json>, meta: Members },
-    /// Of an argument that is completed: what could be meant, best first, and how many there are where that is known.
+    /// Completions of an argument, best first, with their total if that is known.
     Completion { values: Vec<String>, total: Option<u32>, has_more: bool },
 }
 
 impl Output {
-    /// A structured result, with its JSON text as the content older clients read.
+    /// Returns a structured result, with its JSON text as the content that older clients read.
     pub fn structured(value: impl Into<Json>) -> Output {
         let value = value.into();
         Output::Tool {
@@ -66,17 +66,17 @@ impl Output {
         }
     }
 
-    /// The contents of a resource.
+    /// Returns the contents of a resource.
     pub fn contents(contents: Vec<Json>) -> Output {
         Output::Contents { contents, meta: Members::default() }
     }
 
-    /// The messages of a prompt.
+    /// Returns the messages of a prompt.
     pub fn messages(description: Option<String>, messages: Vec<Json>) -> Output {
         Output::Messages { description, messages, meta: Members::default() }
     }
 
-    /// Text for the model.
+    /// Returns text for the model.
     pub fn text(text: &str) -> Output {
         Output::Tool {
             content: vec![text_block(text).into()],
@@ -86,7 +86,7 @@ impl Output {
         }
     }
 
-    /// An error the model should see, e.g. a failed upstream call.
+    /// Returns an error that the model should see, such as a failed upstream call.
     pub fn tool_error(text: &str) -> Output {
         Output::Tool {
             content: vec![text_block(text).into()],
@@ -96,7 +96,8 @@ impl Output {
         }
     }
 
-    /// Stands for an answer that is gone. An error, because the result that the tool's schema promises is missing.
+    /// Returns a replacement for an answer that is gone. An error, because the result that the tool's schema promises
+    /// is missing.
     pub fn not_kept() -> Output {
         let mut output = Output::tool_error(
             "The first request of this call was completed and took effect. Its answer was too large to be kept, so \
@@ -108,12 +109,12 @@ impl Output {
         output
     }
 
-    /// Size of the output on the wire in bytes, roughly; for audit.
+    /// Returns the approximate size of the output on the wire in bytes, for audit.
     pub fn size(&self) -> usize {
         written_size(self)
     }
 
-    /// What it holds in memory, in bytes.
+    /// Returns the size in memory, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Output::Tool { content, structured, meta, .. } => {
@@ -138,13 +139,13 @@ fn held_by_meta(meta: &Members) -> usize {
     meta.iter().map(|(name, value)| name.len() + held::of_json(value)).sum()
 }
 
-/// Bytes of a value's JSON text.
+/// Returns the length of a value's JSON text in bytes.
 pub(crate) fn written_size(value: &impl Serialize) -> usize {
     let mut written = Count(0);
     serde_json::to_writer(&mut written, value).map_or(0, |()| written.0)
 }
 
-/// Counts what is written and keeps none of it.
+/// A writer that counts bytes and discards them.
 struct Count(usize);
 
 impl std::io::Write for Count {
@@ -158,28 +159,28 @@ impl std::io::Write for Count {
     }
 }
 
-/// An MCP text content block.
+/// Returns an MCP text content block.
 pub fn text_block(text: &str) -> Value {
     serde_json::json!({"type": "text", "text": text})
 }
 
-/// Why a call was not done. The faces turn it into their own protocol's refusal.
+/// Reason why a call was not done. Protocols translate it to their own errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
-    /// Hidden and unknown are the same to the caller (I-10).
+    /// The primitive is hidden or unknown, which look the same to the caller (I-10).
     #[error("no such primitive")]
     Unknown,
-    /// A resource that is not there, or not for this caller.
+    /// The resource does not exist, or not for this caller.
     #[error("unknown resource: {uri}")]
     UnknownResource { uri: String },
     #[error("scopes are missing: {}", required.join(" "))]
     MissingScopes { required: Vec<String> },
-    /// What the client would have to be able to do, by the names of MCP's client capabilities, and `tasks`.
+    /// Abilities that the client lacks, by the names of MCP's client capabilities, and `tasks`.
     #[error("the client cannot do what this needs: {}", required.join(", "))]
     MissingCapabilities { required: Vec<String> },
     #[error("limit {limit} is used up")]
     Limited {
-        /// Of a closed set; not stored.
+        /// Name of the limit, one of a closed set; not stored.
         #[serde(skip, default = "some_limit")]
         limit: &'static str,
         retry_after_ms: u64,
@@ -188,12 +189,13 @@ pub enum Refusal {
     InvalidArguments { pointer: String, message: String },
     #[error("idempotency key was used for another request")]
     KeyConflict,
-    /// It may run at another gateway, or may never have been begun by one that could not tell the store.
+    /// The earlier request may run at another gateway, or may never have started because its gateway could not reach
+    /// the store.
     #[error(
         "an earlier request with this id may still run, and what became of it is not known here: send it again later"
     )]
     DuplicateId,
-    /// JSON-RPC ids are unique in a session (MCP 2025-11-25, base protocol): what the client means is another call.
+    /// JSON-RPC ids are unique in a session (MCP 2025-11-25, base protocol), so the client means another call.
     #[error("this id was used in this session: send the request with an id that was not")]
     IdUsed,
     #[error("the first request with this idempotency key is still running")]
@@ -206,13 +208,13 @@ pub enum Refusal {
     Deadline,
     #[error("cancelled")]
     Cancelled,
-    /// The caller may not have the call any more.
+    /// The caller has lost the right to the call.
     #[error("{0}")]
     Withdrawn(Withdrawal),
-    /// The service could not do it, and a repetition is safe.
+    /// The service failed, and repeating the call is safe.
     #[error("{0}")]
     Upstream(String),
-    /// The service answered that it does not do it, and certainly did nothing.
+    /// The service declined the call, and certainly did nothing.
     #[error("{0}")]
     Declined(String),
     /// An upstream's own protocol error.
@@ -223,17 +225,17 @@ pub enum Refusal {
         #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
         data: Option<Json>,
     },
-    /// The service did nothing, and does it once its user has visited these pages (MCP 2025-11-25, URL elicitation
+    /// The service did nothing, and will do it once its user has visited these pages (MCP 2025-11-25, URL elicitation
     /// required).
     #[error(
         "the service needs its user to visit a page first, and the call again after that: {}",
         page::described(pages)
     )]
     PagesFirst { pages: Vec<Visit> },
-    /// An inspection of the arguments: nothing was done.
+    /// An inspection blocked the arguments: nothing was done.
     #[error("this is not allowed here: {0}")]
     Barred(String),
-    /// An inspection of the output: the call was done.
+    /// An inspection blocked the output: the call was done.
     #[error("the call was done, and its result is withheld: {0}")]
     Withheld(String),
     #[error("the call may or may not have taken effect")]
@@ -244,9 +246,9 @@ pub enum Refusal {
     Internal(String),
 }
 
-/// The reason for an upstream's own error, by its JSON-RPC code (JSON-RPC 2.0, section 5.1; MCP 2025-11-25 has -32002 for
-/// a resource that is not there). A message that cannot be parsed (-32700) or is no request (-32600) was written here: the
-/// caller cannot mend it.
+/// Returns the reason for an upstream's own error, by its JSON-RPC code (JSON-RPC 2.0, section 5.1; MCP 2025-11-25 has
+/// -32002 for a resource that does not exist). A message that does not parse (-32700) or is not a request (-32600) was
+/// written here: the caller cannot fix it.
 const fn relayed(code: i64) -> Reason {
     match code {
         -32602 => Reason::InvalidParams,
@@ -256,7 +258,7 @@ const fn relayed(code: i64) -> Reason {
     }
 }
 
-/// A misfit as a sentence; one that says what the place is needs no colon.
+/// Returns a misfit as a sentence; a message that begins with a verb needs no colon.
 fn misfit(pointer: &str, message: &str) -> String {
     let says_what_it_is = ["is ", "has ", "fits "].iter().any(|verb| message.starts_with(verb));
     match (pointer, says_what_it_is) {
@@ -267,12 +269,12 @@ fn misfit(pointer: &str, message: &str) -> String {
     }
 }
 
-/// What is left of a limit's name in a store.
+/// Name of a limit that was read from a store, where it is not kept.
 const fn some_limit() -> &'static str {
     "calls"
 }
 
-/// Why a running call is taken away from its caller.
+/// Reason why a running call is withdrawn from its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Withdrawal {
     #[error("the token it was called with has been revoked")]
@@ -296,7 +298,7 @@ impl Withdrawal {
     }
 }
 
-/// Why nobody approved.
+/// Reason for a missing approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Disapproval {
     #[error("this client cannot ask for")]
@@ -308,13 +310,13 @@ pub enum Disapproval {
 }
 
 impl Refusal {
-    /// An argument that may not stand where a URI template puts it.
+    /// Returns the refusal of an argument that is not allowed where a URI template puts it.
     pub fn misplaced(fault: &ExpandFault) -> Refusal {
         let escaped = fault.argument().replace('~', "~0").replace('/', "~1");
         Refusal::InvalidArguments { pointer: format!("/{escaped}"), message: fault.to_string() }
     }
 
-    /// The normalized reason for metrics, audit and every wire.
+    /// Returns the normalized reason for metrics, audit and every protocol.
     pub const fn reason(&self) -> Reason {
         match self {
             Refusal::Unknown | Refusal::UnknownResource { .. } => Reason::UnknownPrimitive,
@@ -338,8 +340,8 @@ impl Refusal {
         }
     }
 
-    /// When the caller may come again, in whole seconds as `Retry-After` has them (RFC 9110, 10.2.3); `None` where later is
-    /// no better.
+    /// Returns the delay until the caller may retry, in whole seconds as in `Retry-After` (RFC 9110, 10.2.3); `None` if
+    /// waiting does not help.
     pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
         match self {
             Refusal::Limited { retry_after_ms, .. } => Some(retry_after_ms.div_ceil(1000).max(1)),
@@ -348,7 +350,7 @@ impl Refusal {
         }
     }
 
-    /// What the caller is told. Internal causes stay in the log (I-11).
+    /// Returns the message for the caller. Internal causes stay in the log (I-11).
     pub fn public_message(&self) -> String {
         match self {
             Refusal::Internal(_) => Reason::Internal.message().into(),
@@ -388,7 +390,7 @@ impl Refusal {
     }
 }
 
-/// What a call that was stopped ends with.
+/// Returns the end of a call that was stopped.
 pub fn after_handover(call: &Call, stopped: Refusal) -> Refusal {
     match stopped {
         Refusal::Cancelled => Refusal::Cancelled,

@@ -1,4 +1,4 @@
-//! Whether a call is this gateway's alone: what it holds in the stores, and whether another gateway goes on with it.
+//! Ownership of a call: its records in the stores, and whether another gateway continues it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,60 +9,60 @@ use tokio_util::sync::CancellationToken;
 use crate::call::claim::LedgerClaim;
 use crate::call::written::Written;
 
-/// What one call holds beyond this process.
+/// Records of one call outside this process.
 #[derive(Default)]
 pub struct Ownership {
     claim: OnceLock<LedgerClaim>,
     /// The key that it is about to claim.
     intended: OnceLock<LedgerClaim>,
-    /// The store has a row of the call.
+    /// Whether the store has a row of the call.
     kept: AtomicBool,
-    /// It was asked to make one: a statement that was given up may still be done.
+    /// Whether the store was asked to create a row; a statement that was abandoned may still be executed.
     asked: AtomicBool,
-    /// The store has acknowledged a row of this call as this gateway's.
+    /// Whether the store has acknowledged a row of this call as this gateway's.
     has_row: AtomicBool,
-    /// Statements that make or change the row and have no answer.
+    /// Number of statements on the row that have no answer yet.
     unanswered: AtomicU32,
-    /// Somebody was told of the call, and may come back for it.
+    /// Whether a client knows of the call and may return for it.
     told: AtomicBool,
-    /// The store has acknowledged a record by which other gateways find the call, and its client relies on it.
+    /// Whether the store has acknowledged a record by which other gateways find the call, and a client relies on it.
     announced: AtomicBool,
-    /// The call has ended, and its row is being deleted.
+    /// Whether the call has ended and its row is being deleted.
     given_up: AtomicBool,
-    /// Its end is being stored.
+    /// Whether its end is being stored.
     ending: AtomicBool,
-    /// What is stored is enough for another gateway to go on with it.
+    /// Whether the stored records suffice for another gateway to continue it.
     resumes: AtomicBool,
-    /// Another gateway goes on with it: neither its row nor its ledger key is ours to touch.
+    /// Whether another gateway continues it: this gateway may touch neither its row nor its ledger key.
     passed_on: AtomicBool,
-    /// It has ended here without its own outcome, which is the other gateway's to report.
+    /// Whether it has ended here without its own outcome, which the other gateway reports.
     continued: AtomicBool,
-    /// How far other gateways see it, where there are any and somebody may come back for it.
+    /// Events visible to other gateways; set if there are any and a client may return for the call.
     written: OnceLock<Written>,
-    /// Something may be in its inbox.
+    /// Notified when the inbox may have entries.
     nudged: Notify,
     /// Asks the call to save and yield.
     preempted: CancellationToken,
 }
 
 impl Ownership {
-    /// The key in the ledger that the call holds.
+    /// Returns the ledger key that the call has claimed.
     pub fn claim(&self) -> Option<&LedgerClaim> {
         self.claim.get()
     }
 
     pub(crate) fn claims(&self, claim: LedgerClaim) {
-        // The ledger stage runs once in a call.
+        // The ledger stage runs once per call.
         let _ = self.claim.set(claim);
     }
 
-    /// The call is about to claim this key.
+    /// Notes that the call is about to claim this key.
     pub(crate) fn intends(&self, claim: LedgerClaim) {
-        // The ledger stage runs once in a call.
+        // The ledger stage runs once per call.
         let _ = self.intended.set(claim);
     }
 
-    /// The key under which the ledger may have the call's answer.
+    /// Returns the key under which the ledger may have the call's answer.
     pub(crate) fn key(&self) -> Option<&LedgerClaim> {
         self.claim().or_else(|| self.intended.get())
     }
@@ -76,7 +76,7 @@ impl Ownership {
         self.kept.store(true, Ordering::Release);
     }
 
-    /// Whether the store has a row of the call, or may come to have one.
+    /// Whether the store has a row of the call, or may still get one.
     pub fn may_be_kept(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
@@ -85,12 +85,12 @@ impl Ownership {
         self.asked.store(true, Ordering::Release);
     }
 
-    /// The store is asked to make or change the row. One that does not answer may still do so.
+    /// Notes a statement that creates or changes the row. Without an answer it may still be executed.
     pub(crate) fn begin_put(&self) {
         self.unanswered.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The store has answered, and `has_row`: the row is this gateway's.
+    /// Notes the answer to a statement; `has_row`: the row is this gateway's.
     pub(crate) fn end_put(&self, has_row: bool) {
         self.has_row.fetch_or(has_row, Ordering::AcqRel);
         self.unanswered.fetch_sub(1, Ordering::AcqRel);
@@ -101,12 +101,12 @@ impl Ownership {
         self.is_kept() || self.has_row.load(Ordering::Acquire)
     }
 
-    /// Whether the store may make the row after this call has ended.
+    /// Whether the store may create the row after this call has ended.
     pub(crate) fn row_may_come_late(&self) -> bool {
         self.unanswered.load(Ordering::Acquire) > 0
     }
 
-    /// The row is not needed any more.
+    /// Notes that the row is no longer needed.
     pub(crate) fn gives_row_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
     }
@@ -115,13 +115,13 @@ impl Ownership {
         self.given_up.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody may come back for the call.
+    /// Whether a client may return for the call.
     pub fn is_told(&self) -> bool {
         self.told.load(Ordering::SeqCst)
     }
 
-    /// Somebody was told of the call; true for the first. Where this and the giving up of the row meet, one of them
-    /// sees the other.
+    /// Notes that a client knows of the call; true for the first time. If this races with giving up the row, at least
+    /// one side sees the other.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::SeqCst)
     }
@@ -134,17 +134,17 @@ impl Ownership {
         self.announced.load(Ordering::Acquire)
     }
 
-    /// Its end is to be stored; true for the first.
+    /// Notes that its end is to be stored; true for the first time.
     pub(crate) fn begins_end(&self) -> bool {
         !self.ending.swap(true, Ordering::SeqCst)
     }
 
-    /// What it says is written from this event on; what was said of that first counts.
+    /// Starts the publication to other gateways at event number `next`; only the first start counts.
     pub(crate) fn writes_from(&self, next: u64) {
         self.written.get_or_init(|| Written::from(next));
     }
 
-    /// How far other gateways see it; `None` where none needs to.
+    /// Returns the events visible to other gateways; `None` if none needs to see them.
     pub fn written(&self) -> Option<&Written> {
         self.written.get()
     }
@@ -153,7 +153,7 @@ impl Ownership {
         self.resumes.load(Ordering::Acquire)
     }
 
-    /// Enough is stored for another gateway to go on.
+    /// Notes that the stored records suffice for another gateway to continue the call.
     pub fn can_resume(&self) {
         self.resumes.store(true, Ordering::Release);
     }
@@ -162,33 +162,33 @@ impl Ownership {
         self.passed_on.load(Ordering::Acquire)
     }
 
-    /// From now on the call is another gateway's.
+    /// Notes that the call belongs to another gateway from now on.
     pub fn pass_on(&self) {
         self.passed_on.store(true, Ordering::Release);
     }
 
-    /// The call ends here, and the gateway that it was passed on to reports its outcome.
+    /// Notes that the call ends here, and that the gateway it was passed on to reports its outcome.
     pub(crate) fn note_continued(&self) {
         self.continued.store(true, Ordering::Release);
     }
 
-    /// Whether what the call has ended with here is not its outcome: another gateway goes on with it. A call of another gateway that is
-    /// followed here ends with its outcome.
+    /// Whether the call has ended here without its outcome because another gateway continues it. A remote call that is
+    /// only followed here ends with its outcome.
     pub(crate) fn is_continued_elsewhere(&self) -> bool {
         self.continued.load(Ordering::Acquire)
     }
 
-    /// Something may be in the call's inbox, where other gateways store what its caller sends there.
+    /// Notes that the call's inbox, where other gateways store what its caller sends them, may have entries.
     pub(crate) fn nudge(&self) {
         self.nudged.notify_one();
     }
 
-    /// Resolves once after each nudge, also one that came before; several may be one.
+    /// Resolves once after each nudge, including one that came before; several may be merged.
     pub(crate) async fn nudged(&self) {
         self.nudged.notified().await;
     }
 
-    /// Asks the call to save a checkpoint and yield, so that another gateway goes on with it.
+    /// Asks the call to save a checkpoint and yield, so that another gateway continues it.
     pub fn preempt(&self) {
         self.preempted.cancel();
     }

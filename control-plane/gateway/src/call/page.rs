@@ -1,33 +1,33 @@
 //! Pages that a user is sent to (MCP 2025-11-25 and 2026-07-28, elicitation mode `url`).
 //!
-//! Owns: which address may be shown. Refuses: what is not below the page that the primitive's spec names, so that code
-//! cannot send a user anywhere else.
+//! Owns: which address may be shown. Refuses: addresses that are not below the page that the primitive's spec names, so
+//! that code cannot send a user anywhere else.
 
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-/// Longest address in bytes.
+/// Maximum length of an address in bytes.
 const MAX_URL: usize = 2048;
 
-/// A page that a user has to visit before a call can be done, as its service said.
+/// A page that a user has to visit before a call can be done, as reported by its service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visit {
-    /// The service's name of the visit.
+    /// Id that the service gives the visit.
     pub id: String,
-    /// One line, fit to be shown.
+    /// One line, safe to show.
     pub message: String,
-    /// Below a page that the primitive's spec names.
+    /// Address below a page that the primitive's spec names.
     pub url: String,
 }
 
-/// What a model, or a user without such a client, is told of them.
+/// Describes the visits to a model, or to a user whose client cannot show pages.
 pub fn described(visits: &[Visit]) -> String {
     let each: Vec<String> =
         visits.iter().map(|visit| format!("{} {}", visit.message, visit.url).trim().to_owned()).collect();
     each.join("; ")
 }
 
-/// The address to show: `asked`, where that lies below `declared`; without one, `declared` itself.
+/// Returns the address to show: `asked`, if it is below `declared`; without one, `declared` itself.
 pub fn address(declared: &str, asked: &str) -> Option<String> {
     if asked.is_empty() {
         return Some(declared.to_owned());
@@ -47,8 +47,8 @@ pub fn address(declared: &str, asked: &str) -> Option<String> {
     (is_plain && same_origin && below).then(|| url.into())
 }
 
-/// Whether a server may read another folder out of `path` than is written: slashes that are encoded, also twice, and
-/// segments that some take for the folder above (`..;x`).
+/// Whether a server may resolve `path` to another folder than it spells: slashes that are encoded, even twice, and
+/// segments that some read as the parent folder (`..;x`).
 fn is_ambiguous(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
     ["%2f", "%5c", "%25"].iter().any(|encoded| path.contains(encoded))

@@ -1,6 +1,7 @@
 //! An amount of progress: a number that is passed on as it was written (I-14).
 //!
-//! Keeps true: its text is bounded; integers are compared by their digits, other numbers as doubles. Uses nothing else of this crate, so that it can be fuzzed alone.
+//! Keeps true: its text is bounded; integers are compared by their digits, other numbers as doubles. Uses nothing else
+//! of this crate, so that it can be fuzzed alone.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,16 +11,16 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Longest number that is kept as it was written, in bytes; of a longer one the nearest double is.
+/// Maximum length of a number that is kept as it was written, in bytes; a longer one is replaced by the nearest double.
 const MAX_WRITTEN: usize = 64;
-/// Whole numbers below it are written without a fraction: a double holds each of them.
+/// Bound below which whole numbers are written without a fraction: a double represents each of them exactly.
 const WHOLE: f64 = 9e15;
 
 /// A number as it was written, with the nearest double.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Amount {
     value: f64,
-    /// `None` for one that was made here.
+    /// Text of the number; `None` for one made here.
     written: Option<Json>,
 }
 
@@ -31,12 +32,12 @@ impl Amount {
         Some(Amount { value, written })
     }
 
-    /// The nearest double.
+    /// Returns the nearest double.
     pub const fn value(&self) -> f64 {
         self.value
     }
 
-    /// Whether it is higher than another one.
+    /// Whether it is higher than another amount.
     pub fn is_above(&self, other: &Amount) -> bool {
         match (self.integer(), other.integer()) {
             (Some(own), Some(other)) => compare(&own, &other).is_gt(),
@@ -44,7 +45,7 @@ impl Amount {
         }
     }
 
-    /// The digits of an integer, with its sign; `None` for a number that is written otherwise.
+    /// Returns the digits of an integer, with its sign; `None` for a number in any other notation.
     fn integer(&self) -> Option<Cow<'_, str>> {
         let text: Cow<'_, str> = match &self.written {
             Some(written) => written.text().into(),
@@ -56,7 +57,7 @@ impl Amount {
         is_integer.then_some(text)
     }
 
-    /// The number as JSON; null for one that JSON cannot hold.
+    /// Returns the number as JSON; null for a number that JSON cannot represent.
     pub fn written(&self) -> Json {
         self.written.clone().unwrap_or_else(|| {
             let is_whole = self.value.fract() == 0.0 && self.value.abs() < WHOLE;
@@ -65,7 +66,7 @@ impl Amount {
     }
 }
 
-/// Compares integers by their digits: JSON writes no zeros before the first one.
+/// Compares integers by their digits: JSON has no leading zeros.
 fn compare(own: &str, other: &str) -> Ordering {
     let size = |digits: &str| digits.len();
     match (own.strip_prefix('-'), other.strip_prefix('-')) {

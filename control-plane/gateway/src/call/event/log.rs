@@ -1,8 +1,7 @@
-//! The bounded log of one call's events, which any number of readers follow.
+//! The bounded event log of one call, with any number of readers.
 //!
-//! Keeps true: a writer never waits; every event has a number, one above the one before; a reader that falls behind
-//! gets of the oldest events what still matters, can tell which are gone, and never blocks the others; nothing follows
-//! the end.
+//! Keeps true: a writer never waits; events have consecutive numbers; a reader that falls behind gets those of the
+//! oldest events that still matter, can tell which are missing, and never blocks the others; nothing follows the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,36 +17,37 @@ mod fold;
 
 use fold::Folded;
 
-/// Most events a call keeps.
+/// Maximum number of events kept per call.
 const MAX_EVENTS: usize = 256;
 
-/// Most names of a log that are remembered.
+/// Maximum number of names of a log that are remembered.
 const MAX_NAMES: usize = 8;
 
-/// An event in its place.
+/// An event with its number and time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logged {
-    /// From 0, one for each event of the call.
+    /// Number of the event in its call, from 0.
     pub number: u64,
-    /// When it happened, in Unix milliseconds.
+    /// Time of the event, in Unix milliseconds.
     pub at_ms: u64,
     pub event: Event,
 }
 
-/// What of a log still matters.
+/// The events of a log that still matter.
 pub struct FoldedLog {
-    /// In their order.
+    /// The events, ordered by number.
     pub events: Vec<Logged>,
-    /// The number of the first event that it is not made of.
+    /// Number of the first event that is not folded in.
     pub next: u64,
 }
 
 /// The bounded log of one call.
 pub struct EventLog {
-    /// Names of the log that its events' numbers are of, the present one last: a call that goes on at another gateway counts anew.
+    /// Names of the log that its numbers belong to, the current one last. A call that continues at another gateway may
+    /// be numbered from the start.
     names: Mutex<VecDeque<u32>>,
     inner: Mutex<Inner>,
-    /// How many events were ever pushed; `None` at the end.
+    /// Number of events pushed so far, and whether the log is closed.
     pushed: watch::Sender<Pushed>,
 }
 
@@ -59,10 +59,10 @@ struct Pushed {
 
 #[derive(Default)]
 struct Inner {
-    /// The number of the next event.
+    /// Number of the next event.
     next: u64,
     events: VecDeque<Logged>,
-    /// Of those that are not kept any more.
+    /// Remains of the events that are no longer kept.
     folded: Folded,
 }
 
@@ -77,8 +77,8 @@ impl Default for EventLog {
 }
 
 impl EventLog {
-    /// The log of a call that began at another gateway: the numbers go on after the `kept` events, of which `next` is the
-    /// first that is not there.
+    /// Creates the log of a call that started at another gateway. Numbers continue after the `kept` events; `next` is
+    /// the first number that has no event there.
     pub fn continued(stream: u32, kept: Vec<Logged>, next: u64) -> EventLog {
         let log = EventLog { names: Mutex::new(VecDeque::from([stream])), ..EventLog::default() };
         {
@@ -93,18 +93,18 @@ impl EventLog {
         log
     }
 
-    /// What tells this log from every other one of the same call.
+    /// Returns the current name, which distinguishes this log from every other one of the same call.
     pub fn stream(&self) -> u32 {
         self.names.lock().back().copied().unwrap_or_default()
     }
 
-    /// Whether numbers of the log `stream` are of this one.
+    /// Whether event numbers of the log `stream` are valid here.
     pub fn counts(&self, stream: u32) -> bool {
         self.names.lock().contains(&stream)
     }
 
-    /// Gives it another name, under which it is told from now on. Its numbers stay, and it still goes by its last [`MAX_NAMES`] names here; who has
-    /// other events under the former name does not know the new one.
+    /// Gives the log another name, under which it is published from now on. Its numbers stay valid, also under its last
+    /// [`MAX_NAMES`] names; a gateway that has other events under the former name does not know the new one.
     pub(crate) fn rename(&self, stream: u32) {
         let mut names = self.names.lock();
         names.push_back(stream);
@@ -113,7 +113,7 @@ impl EventLog {
         }
     }
 
-    /// Appends an event and returns its number; past the bound the oldest is dropped.
+    /// Appends an event and returns its number; above the maximum, the oldest event is dropped.
     pub fn push(&self, event: Event) -> Option<u64> {
         if self.pushed.borrow().closed {
             return None;
@@ -128,7 +128,7 @@ impl EventLog {
         Some(number)
     }
 
-    /// Takes an event that another gateway has logged, under its number there; one that came before is passed over.
+    /// Appends an event of another gateway under its number there; ignores a number that came before.
     pub(crate) fn push_numbered(&self, logged: Logged) {
         if self.pushed.borrow().closed {
             return;
@@ -157,32 +157,31 @@ impl EventLog {
         });
     }
 
-    /// The highest progress that a reader can know of who has read every event before number `first`; `None` when there
-    /// was none.
+    /// Returns the highest progress that a reader of all events before number `first` can know; `None` without any.
     pub fn progress_before(&self, first: u64) -> Option<Amount> {
         let inner = self.inner.lock();
         let seen = inner.events.iter().take_while(|logged| logged.number < first).map(progress);
         highest(seen.chain([inner.folded.progress_before(first)])).cloned()
     }
 
-    /// What its events hold in bytes, also those that are folded.
+    /// Returns the size of its events in memory in bytes, folded ones included.
     pub(crate) fn held_bytes(&self) -> usize {
         let inner = self.inner.lock();
         inner.events.iter().chain(inner.folded.events()).map(|logged| logged.event.held_bytes()).sum()
     }
 
-    /// The number of the next event.
+    /// Returns the number of the next event.
     pub fn next_number(&self) -> u64 {
         self.inner.lock().next
     }
 
-    /// The number of the oldest event that is kept, or of the next one where none is.
+    /// Returns the number of the oldest event that is kept, or of the next one if none is.
     pub fn oldest(&self) -> u64 {
         let inner = self.inner.lock();
         inner.events.front().map_or(inner.next, |oldest| oldest.number)
     }
 
-    /// The last `most` bytes, at a character, of the parts of the result that are kept.
+    /// Returns the last `most` bytes of the kept parts of the result, cut at a character.
     pub fn partial(&self, most: usize) -> String {
         let inner = self.inner.lock();
         let mut parts = Vec::new();
@@ -201,7 +200,7 @@ impl EventLog {
         start.and_then(|start| whole.get(start..)).unwrap_or_default().to_owned()
     }
 
-    /// What of all events so far still matters.
+    /// Returns the events so far that still matter.
     pub fn folded(&self) -> FoldedLog {
         let inner = self.inner.lock();
         let mut folded = inner.folded.clone();
@@ -211,14 +210,14 @@ impl EventLog {
         FoldedLog { events: folded.into_events(), next: inner.next }
     }
 
-    /// A reader from event number `first`, or from the oldest that is kept.
+    /// Returns a reader from event number `first`, or from the oldest that is kept.
     pub fn reader_from(self: &Arc<Self>, first: u64) -> EventReader {
         EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first, looked: 0, lost: None }
     }
 }
 
 impl Inner {
-    /// Past the bound the oldest is dropped.
+    /// Appends an event; above the maximum, folds the oldest one.
     fn keep(&mut self, logged: Logged) {
         if self.events.len() == MAX_EVENTS
             && let Some(dropped) = self.events.pop_front()
@@ -241,30 +240,32 @@ fn highest<'a>(all: impl IntoIterator<Item = Option<&'a Amount>>) -> Option<&'a 
     all.into_iter().flatten().reduce(|highest, next| if next.is_above(highest) { next } else { highest })
 }
 
-/// Follows a log.
+/// A reader of a log.
 pub struct EventReader {
     log: Arc<EventLog>,
     next: u64,
     pushed: watch::Receiver<Pushed>,
-    /// The first event of which it was not looked whether it is gone.
+    /// First event that was not yet checked for loss.
     looked: u64,
-    /// The highest level of the log messages that are gone.
+    /// Highest level of the log messages that were lost.
     lost: Option<LogLevel>,
 }
 
 impl EventReader {
-    /// The number of the event it reads next, if that is still kept.
+    /// Returns the number of the event to read next, if that is still kept.
     pub fn position(&self) -> u64 {
         self.next
     }
 
-    /// The oldest event that was kept when it looked last: those between are gone, but for what still matters.
+    /// Returns the oldest event that was kept at the last check: of those between, only the ones that still matter are
+    /// left.
     pub fn kept_from(&self) -> u64 {
         self.looked
     }
 
-    /// The highest level of the log messages that were dropped before this reader came to them, where that is `lowest` or
-    /// above; said once, where the events begin that are kept, so that who reads on from there knows.
+    /// Returns the highest level of the log messages that were dropped before this reader reached them, if it is
+    /// `lowest` or above. It is reported once, at the first event that is kept, so that a client that continues from
+    /// there knows.
     pub fn lost_logs(&mut self, lowest: LogLevel) -> Option<LogLevel> {
         if self.next <= self.looked {
             return None;
@@ -272,7 +273,7 @@ impl EventReader {
         self.lost.take().filter(|highest| *highest >= lowest)
     }
 
-    /// The next event that is kept, or that still matters; `None` after the end.
+    /// Returns the next event that is kept or still matters; `None` after the end.
     pub async fn next(&mut self) -> Option<Logged> {
         loop {
             let seen = *self.pushed.borrow_and_update();
@@ -299,7 +300,7 @@ impl EventReader {
             None => inner.events.get(inner.events.partition_point(|kept| kept.number < at))?.clone(),
         };
         if logged.number > at {
-            // Its gateway lost what came between.
+            // The events in between were lost at their gateway.
             self.lost = self.lost.max(inner.folded.logs_from(at));
             self.looked = logged.number;
         }
@@ -400,14 +401,14 @@ mod tests {
         let log = Arc::new(EventLog::continued(9, vec![kept(5), kept(6)], 7));
         assert_eq!((log.stream(), log.next_number(), log.oldest()), (9, 7, 5));
         assert_eq!(log.push(progress(7)), Some(7));
-        // Whoever was told all before is told nothing twice, and misses nothing.
+        // A reader that has read everything before gets nothing twice, and misses nothing.
         let mut reader = log.reader_from(6);
         assert_eq!(read(&mut reader).await, Some((6, progress(6))));
         assert_eq!(
             (read(&mut reader).await, reader.lost_logs(LogLevel::Debug)),
             (Some((7, progress(7))), None)
         );
-        // Whoever was not may have missed log messages of any level.
+        // A reader that has not may have missed log messages of any level.
         let mut late = log.reader_from(3);
         assert_eq!(read(&mut late).await, Some((5, progress(5))));
         assert_eq!(late.lost_logs(LogLevel::Emergency), Some(LogLevel::Emergency));

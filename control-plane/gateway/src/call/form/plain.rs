@@ -1,16 +1,16 @@
-//! Forms as SDKs write them, in the words that clients know.
+//! Rewrites forms as SDKs write them into the constructs that clients know.
 //!
-//! Keeps true: a field asks for the same values, except that null, which leaves an optional field out, is none of them.
+//! Keeps true: a field accepts the same values, except null, which omits an optional field.
 
 use serde_json::{Map, Value};
 
 use super::{FormError, MAX_FIELDS};
 
-/// Most steps in which one field becomes plain, so that a reference to itself ends.
+/// Maximum number of steps that simplify one field, so that a reference to itself ends.
 const MAX_STEPS: usize = 8;
 
-/// The form with its type, its properties, and each field by one type: a field that may be null is an optional one of its
-/// other type, and what a local reference names stands in its place: `most` bytes at most, counted at each reference.
+/// Returns the form with its type and properties, and one type per field: a field that may be null becomes an optional
+/// one of its other type, and a local reference is replaced by its definition. References may add `most` bytes in all.
 pub fn plain(schema: Value, most: usize) -> Result<Value, FormError> {
     let Value::Object(mut form) = schema else { return Ok(schema) };
     let mut definitions = Definitions { named: Map::new(), left: most };
@@ -33,12 +33,12 @@ pub fn plain(schema: Value, most: usize) -> Result<Value, FormError> {
 /// The definitions of a form.
 struct Definitions {
     named: Map<String, Value>,
-    /// Bytes that references may still bring into the form.
+    /// Bytes that references may still add to the form.
     left: usize,
 }
 
 impl Definitions {
-    /// A copy of what a local reference names; `None` for another reference.
+    /// Returns a copy of the definition that a local reference names; `None` for another reference.
     fn copied(&mut self, reference: &str) -> Result<Option<Map<String, Value>>, FormError> {
         let local = reference.strip_prefix("#/$defs/").or_else(|| reference.strip_prefix("#/definitions/"));
         let Some(Value::Object(named)) = local.and_then(|name| self.named.get(name)) else { return Ok(None) };
@@ -75,7 +75,7 @@ fn of_field(field: &mut Value, definitions: &mut Definitions) -> Result<(), Form
     Ok(())
 }
 
-/// The one type of the values that a field without a type may take.
+/// Returns the common type of the values that a field without a type may have.
 fn kind_of_choices(members: &Map<String, Value>) -> Option<&'static str> {
     let choices = |name: &str| members.get(name).and_then(Value::as_array);
     let values: Vec<&Value> = match choices("enum") {
@@ -103,7 +103,7 @@ fn is_integer(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-/// Resolves a reference, or what says that the field may be null; false where nothing is left to do.
+/// Resolves a reference, or removes the alternative null; false if nothing is left to do.
 fn step(members: &mut Map<String, Value>, definitions: &mut Definitions) -> Result<bool, FormError> {
     let named = match members.get("$ref").and_then(Value::as_str) {
         Some(reference) => definitions.copied(reference)?,
@@ -138,7 +138,7 @@ fn is_null(choice: &Value) -> bool {
     choice.get("type").is_some_and(|kind| kind == "null") || choice.get("const").is_some_and(Value::is_null)
 }
 
-/// Adds members; those that the field has itself count.
+/// Adds members; those that the field already has take precedence.
 fn merge(members: &mut Map<String, Value>, more: Map<String, Value>) {
     for (name, value) in more {
         members.entry(name).or_insert(value);

@@ -1,4 +1,4 @@
-//! An output as stores keep it: an object whose `kind` says which it is; what passes through keeps its text
+//! The stored form of an output: an object whose `kind` names the variant; JSON that passes through keeps its text
 //! (I-14).
 
 use asp_json::{Json, Members, raw_values};
@@ -7,7 +7,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use super::Output;
 
-/// The elements of an array with their texts.
+/// An array of JSON texts.
 struct Texts<'a>(&'a [Json]);
 
 impl Serialize for Texts<'_> {
@@ -57,7 +57,7 @@ fn write_meta<M: SerializeMap>(object: &mut M, meta: &Members) -> Result<(), M::
     object.serialize_entry("meta", meta.to_json().raw())
 }
 
-/// The members of every kind. A text is no part of what serde buffers to tell kinds apart.
+/// The members of every kind. Kinds are not told apart by serde, whose buffer does not keep JSON texts.
 #[derive(serde::Deserialize)]
 struct Flat {
     kind: String,

@@ -1,35 +1,35 @@
-//! What of a call's events still matters when the log has no room for the events themselves.
+//! The remains of a call's events once the log has no room for the events themselves.
 //!
-//! Keeps true: whoever comes late is shown the highest progress, the last statuses and every artifact as it was shown
-//! last, each in its place and under its number, and can be told that log messages are gone; it is bounded, whatever a
-//! call says (I-4).
+//! Keeps true: a late reader gets the highest progress, the last statuses and the latest version of every artifact,
+//! each at its position and under its number, and can learn that log messages are lost; the size is bounded, whatever a
+//! call emits (I-4).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::Logged;
 use crate::call::event::{Amount, Event, LogLevel};
 
-/// Most artifacts, as many as a plugin's call may have; the earliest go first.
+/// Maximum number of artifacts, as many as a plugin's call may have; the earliest are dropped first.
 const MAX_ARTIFACTS: usize = 256;
-/// Most statuses: the last ones.
+/// Maximum number of statuses; the earliest are dropped first.
 const MAX_STATUSES: usize = 32;
 
 /// Folded events.
 #[derive(Clone, Default)]
 pub(super) struct Folded {
-    /// By their numbers.
+    /// The events by number.
     events: BTreeMap<u64, Logged>,
-    /// The number of the highest progress.
+    /// The highest progress with its number.
     progress: Option<(Amount, u64)>,
     statuses: VecDeque<u64>,
-    /// By their URIs.
+    /// Number of the latest event of each URI.
     artifacts: HashMap<String, u64>,
-    /// The last log message of each level, of which nothing else is kept.
+    /// Number of the last log message of each level; the messages themselves are not kept.
     logs: BTreeMap<LogLevel, u64>,
 }
 
 impl Folded {
-    /// Folds one more event, the one after those it has.
+    /// Folds the next event.
     pub(super) fn take(&mut self, logged: Logged) {
         let number = logged.number;
         match &logged.event {
@@ -56,7 +56,7 @@ impl Folded {
                 self.logs.insert(*level, number);
                 return;
             }
-            // A part of the result comes with it; questions are the call's own to keep.
+            // Parts of the result come with the result; the call keeps its questions itself.
             Event::Chunk { .. }
             | Event::Asked { .. }
             | Event::Answered { .. }
@@ -67,7 +67,7 @@ impl Folded {
         self.events.insert(number, logged);
     }
 
-    /// Of the events up to number `last` some are gone unseen: log messages of any level may be among them.
+    /// Notes that events up to number `last` are lost: log messages of any level may be among them.
     pub(super) fn lose_logs(&mut self, last: u64) {
         self.logs.insert(LogLevel::Emergency, last);
     }
@@ -89,28 +89,29 @@ impl Folded {
         }
     }
 
-    /// The first event from number `first` on.
+    /// Returns the first event from number `first` on.
     pub(super) fn next_from(&self, first: u64) -> Option<&Logged> {
         self.events.range(first..).next().map(|(_, logged)| logged)
     }
 
-    /// The highest level of the log messages from number `first` on.
+    /// Returns the highest level of the log messages from number `first` on.
     pub(super) fn logs_from(&self, first: u64) -> Option<LogLevel> {
         let from = |(level, last): (&LogLevel, &u64)| (*last >= first).then_some(*level);
         self.logs.iter().rev().find_map(from)
     }
 
-    /// The highest progress, where it came before event number `first`: a reader from there is shown it otherwise.
+    /// Returns the highest progress if it came before event number `first`; a reader from there gets a later one
+    /// anyway.
     pub(super) fn progress_before(&self, first: u64) -> Option<&Amount> {
         self.progress.as_ref().filter(|(_, number)| *number < first).map(|(highest, _)| highest)
     }
 
-    /// In the order of their numbers.
+    /// Returns the events, ordered by number.
     pub(super) fn events(&self) -> impl Iterator<Item = &Logged> {
         self.events.values()
     }
 
-    /// The same.
+    /// Returns the events, ordered by number.
     pub(super) fn into_events(self) -> Vec<Logged> {
         self.events.into_values().collect()
     }
