@@ -1,31 +1,31 @@
-//! The wall clock, for what leaves the process. Everything that measures time uses the monotonic clock.
+//! The wall clock, for times that leave the process. All measurements use the monotonic clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use asp_platform::time::rfc3339;
 use tokio::time::Instant;
 
-/// Time since 1970; zero on a clock that stands before it.
+/// Returns the time since 1970; zero if the clock is set before it.
 pub(crate) fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Unix seconds.
+/// Returns the time in Unix seconds.
 pub(crate) fn unix_seconds() -> u64 {
     since_epoch().as_secs()
 }
 
-/// Unix milliseconds.
+/// Returns the time in Unix milliseconds.
 pub(crate) fn unix_ms() -> u64 {
     since_epoch().as_millis() as u64
 }
 
-/// The moment that is `epoch_ms` Unix milliseconds; now for what is past, `None` beyond what a clock can say.
+/// Returns the instant of `epoch_ms` in Unix milliseconds; now for a past one, `None` beyond the range of the clock.
 pub(crate) fn instant(epoch_ms: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_millis(epoch_ms.saturating_sub(unix_ms())))
 }
 
-/// Waits until a moment that may never come.
+/// Waits until `moment`; forever if there is none.
 pub(crate) async fn wait_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,

@@ -1,4 +1,4 @@
-//! One SHA-256 over several texts, the one text of a JSON value, and keys by which others are told apart.
+//! SHA-256 over several texts, canonical text of a JSON value, and short keys.
 
 use asp_json::Json;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 /// Key of a client's network in budgets of work that is done before the client has proved anything.
 pub(crate) type PeerKey = [u8; 16];
 
-/// Each part is preceded by its length, so that no two lists of parts hash alike.
+/// Returns the digest of several parts. Each is preceded by its length, so that different lists have different digests.
 pub(crate) fn of_parts(parts: &[impl AsRef<[u8]>]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for part in parts {
@@ -18,8 +18,8 @@ pub(crate) fn of_parts(parts: &[impl AsRef<[u8]>]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// The digest of a request with these arguments. What their view does not hold counts as it is written, so that no answer
-/// is that of a request with another number.
+/// Returns the digest of a request with these arguments. Numbers and texts that the view of the arguments does not
+/// represent count as they are written, so that a request never gets the answer of another one.
 pub(crate) fn of_request(parts: &[&str], arguments: &Json) -> [u8; 32] {
     let canonical = canonical(arguments);
     let lost = asp_json::losses(arguments.text());
@@ -27,14 +27,14 @@ pub(crate) fn of_request(parts: &[&str], arguments: &Json) -> [u8; 32] {
     of_parts(&all)
 }
 
-/// The first half of the digest of one text, where nobody gains by a collision.
+/// Returns the first half of the digest of one text, for uses in which a collision gains nothing.
 pub(crate) fn short(text: &str) -> [u8; 16] {
     let mut half = [0; 16];
     half.iter_mut().zip(of_parts(&[text])).for_each(|(to, from)| *to = from);
     half
 }
 
-/// JSON text with the members of every object in order, so that member order does not make a new request.
+/// Returns JSON text with the members of every object sorted, so that their order does not make a different request.
 pub(crate) fn canonical(value: &Value) -> String {
     match value {
         Value::Object(object) => {
@@ -54,7 +54,7 @@ pub(crate) fn canonical(value: &Value) -> String {
     }
 }
 
-/// The first half of [`of_parts`], which names something well enough.
+/// Returns the first half of [`of_parts`], which is enough for a name.
 pub(crate) fn shortened(parts: &[impl AsRef<[u8]>]) -> [u8; 16] {
     let digest = of_parts(parts);
     let mut first = [0; 16];

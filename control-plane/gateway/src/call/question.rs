@@ -1,11 +1,10 @@
-//! What a running call asks its caller: forms for the user, requests to the client's model, and the client's roots
-//! (`input_required`).
+//! Questions of a running call to its caller: forms for the user, requests to the client's model, and the client's
+//! roots (`input_required`).
 //!
-//! Owns: the open questions of one call and the waiting for an answer. Keeps true: several questions may be
-//! open, each with its own id; an answer reaches exactly the question it names, and only when it is of the
-//! question's kind and fits its form; a call holds at most 16 open questions, and of those that were answered a bounded
-//! history, also after its end; when the call ends, nobody waits any longer; an answer counts as saved once it outlives this
-//! gateway.
+//! Owns: the open questions of one call and the wait for an answer. Keeps true: several questions may be open, each
+//! with its own id; an answer reaches exactly the question it names, and only if it is of the question's kind and fits
+//! its form; a call has at most 16 open questions, and a bounded history of answered ones, even after its end; when the
+//! call ends, every wait for an answer ends; an answer counts as saved once it outlives this gateway.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -27,19 +26,19 @@ mod history;
 pub use asked::{Answer, Ask, Question};
 pub use history::{History, Turn};
 
-/// Most questions one call may have open.
+/// Maximum number of open questions per call.
 const MAX_OPEN: usize = 16;
 /// Maximum number of saved answers that are remembered; more than an inbox has entries.
 const MAX_SAVED: usize = 64;
-/// How long a question stays open when the spec does not say.
+/// Time for which a question stays open if the spec names none.
 const DEFAULT_INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Asks the caller something and waits: until the answer, the input timeout, the deadline or a cancel.
+/// Asks the caller and waits for the answer, the input timeout, the deadline or a cancel.
 pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
     put(call, question)?.answered(call).await
 }
 
-/// Puts a question to the caller, in its place among the call's events; the answer is waited for elsewhere.
+/// Opens a question and logs it as an event of the call; the caller of this function awaits the answer.
 pub fn put(call: &Call, question: Question) -> Result<Asked, Refusal> {
     let id = question.id.clone();
     let put = || {
@@ -52,7 +51,7 @@ pub fn put(call: &Call, question: Question) -> Result<Asked, Refusal> {
     Ok(Asked { id, answer, expires: Instant::now() + input_timeout(&call.entry.primitive) })
 }
 
-/// A question that was put.
+/// A question that was opened, with its pending answer.
 pub struct Asked {
     id: String,
     answer: oneshot::Receiver<Answer>,
@@ -60,7 +59,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Waits no longer than `timeout`, whatever the input timeout says.
+    /// Shortens the wait to `timeout`, if the input timeout is longer.
     pub fn within(mut self, timeout: Duration) -> Asked {
         self.expires = self.expires.min(Instant::now() + timeout);
         self
@@ -78,20 +77,20 @@ impl Asked {
     }
 }
 
-/// Takes a question back that nobody waits for any more; one that is not open is left as it is.
+/// Takes back a question that nothing waits for any more; ignores one that is not open.
 pub fn take_back(call: &Call, id: &str) {
     if call.questions.find(id).is_some() {
         withdraw(call, id);
     }
 }
 
-/// A question is waited for no longer, whether it has its answer or not.
+/// Ends the wait for a question, answered or not.
 fn withdraw(call: &Call, id: &str) {
     let withdrawn = call.questions.withdraw(id);
     if withdrawn.unanswered {
         call.emit(Event::TakenBack { id: id.to_owned() });
     } else if !withdrawn.last {
-        // Other gateways show it as open.
+        // Other gateways still show it as open.
         call.emit(Event::Answered { id: id.to_owned() });
     }
     if withdrawn.last {
@@ -100,7 +99,7 @@ fn withdraw(call: &Call, id: &str) {
     }
 }
 
-/// How long a question of a primitive stays open.
+/// Returns the time for which a question of a primitive stays open.
 pub fn input_timeout(primitive: &Primitive) -> Duration {
     match primitive.input_timeout_seconds {
         0 => DEFAULT_INPUT_TIMEOUT,
@@ -108,12 +107,12 @@ pub fn input_timeout(primitive: &Primitive) -> Duration {
     }
 }
 
-/// What became of a question that is withdrawn.
+/// State of a question when it was withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Withdrawn {
-    /// It was still open.
+    /// Whether it was still open.
     pub unanswered: bool,
-    /// No other one is open.
+    /// Whether no other question is open.
     pub last: bool,
 }
 
@@ -136,14 +135,14 @@ struct Inner {
 
 struct Open {
     question: Question,
-    /// The number of its event; `None` when the call had ended by then.
+    /// Number of its event; `None` if the call had ended by then.
     number: Option<u64>,
     answer: oneshot::Sender<Answer>,
 }
 
 impl Questions {
-    /// Opens a question and lets `put` log it, whose number it keeps; `None` when the call has ended or has too many
-    /// open.
+    /// Opens a question and lets `put` log it, which returns the number of the event; `None` if the call has ended or
+    /// too many questions are open.
     pub fn open(
         &self,
         question: Question,
@@ -154,13 +153,13 @@ impl Questions {
             return None;
         }
         let (sender, receiver) = oneshot::channel();
-        // Under the lock: whoever has read past that event finds the question with its number.
+        // Under the lock: a reader past that event finds the question with its number.
         let number = put();
         inner.open.insert(question.id.clone(), Open { question, number, answer: sender });
         Some(receiver)
     }
 
-    /// The open questions, in the order of their ids.
+    /// Returns the open questions, ordered by id.
     pub fn pending(&self) -> Vec<Question> {
         let mut pending: Vec<Question> =
             self.inner.lock().open.values().map(|open| open.question.clone()).collect();
@@ -168,7 +167,8 @@ impl Questions {
         pending
     }
 
-    /// What `read` makes of the open questions, in their order, and of what was answered; none is put meanwhile.
+    /// Passes the open questions, in the order in which they were asked, and the history to `read`; no question is
+    /// opened while it runs.
     pub(super) fn read<T>(&self, read: impl FnOnce(Vec<Question>, History) -> T) -> T {
         let inner = self.inner.lock();
         let mut open: Vec<&Open> = inner.open.values().collect();
@@ -176,17 +176,17 @@ impl Questions {
         read(open.into_iter().map(|open| open.question.clone()).collect(), inner.history.clone())
     }
 
-    /// What was answered holds so much in bytes.
+    /// Returns the size of the history in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.inner.lock().history.held_bytes()
     }
 
-    /// The open question with this id.
+    /// Returns the open question with this id.
     pub fn find(&self, id: &str) -> Option<Question> {
         self.inner.lock().open.get(id).map(|open| open.question.clone())
     }
 
-    /// The open questions whose events have these numbers, in their order.
+    /// Returns the open questions whose events have these numbers, in that order.
     pub fn asked_within(&self, numbers: Range<u64>) -> Vec<(u64, Question)> {
         let inner = self.inner.lock();
         let within = |open: &Open| {
@@ -198,18 +198,18 @@ impl Questions {
         asked
     }
 
-    /// The numbers of the events by which the open questions were asked.
+    /// Returns the event numbers of the open questions.
     pub(crate) fn open_numbers(&self) -> Vec<u64> {
         self.inner.lock().open.values().filter_map(|open| open.number).collect()
     }
 
-    /// Whether an open question would take this answer.
+    /// Whether an open question would accept this answer.
     pub fn takes(&self, id: &str, answer: &Answer) -> bool {
         let inner = self.inner.lock();
         inner.open.get(id).is_some_and(|open| answer.clone().fitting(&open.question.ask).is_some())
     }
 
-    /// Whether a question was answered, as far as the history goes back.
+    /// Whether a question was answered, as far back as the history goes.
     pub fn has_answered(&self, id: &str) -> bool {
         self.inner.lock().history.turns().any(|turn| turn.question.id == id)
     }
@@ -230,13 +230,12 @@ impl Questions {
         self.inner.lock().saved.iter().any(|saved| saved == id)
     }
 
-    /// Resolves once after an answer was saved, also one that was saved before; several may be one.
+    /// Resolves once after an answer was saved, including one saved before; several may be merged.
     pub(crate) async fn saved(&self) {
         self.saved.notified().await;
     }
 
-    /// Answers one question; false when no such question is open or the answer is none to it. A question
-    /// stays open then.
+    /// Answers one question; false if it is not open, or if the answer does not fit: then the question stays open.
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get(id) else { return false };
@@ -249,7 +248,7 @@ impl Questions {
         arrived
     }
 
-    /// Withdraws a question that is no longer waited for.
+    /// Withdraws a question that nothing waits for any more.
     pub fn withdraw(&self, id: &str) -> Withdrawn {
         let mut inner = self.inner.lock();
         let unanswered = inner.open.remove(id).is_some();
@@ -305,7 +304,7 @@ mod tests {
         assert!(questions.open(question("b"), || Some(1)).is_none());
     }
 
-    /// Invariant I-4: what a call holds.
+    /// Invariant I-4: the bound of a call's open questions.
     #[test]
     fn open_questions_are_bounded() {
         let questions = Questions::default();

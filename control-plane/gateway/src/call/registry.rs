@@ -1,9 +1,9 @@
-//! The calls of one gateway by id: those that run, and those that have ended and somebody may come back for.
+//! The calls of one gateway by id: running ones, and ended ones that a client may return for.
 //!
-//! Owns: the one table in which a call is found; everything else refers to calls by their id or weakly. Keeps true: who
-//! attaches to a call is its principal, at the server it was begun at, and for anybody else there is no such call; a
-//! call that ended stays for as long as it was promised, and no longer; what has ended is bounded in number and in
-//! bytes, for the whole, each org and each user, and what runs is bounded by whoever admits it (I-4).
+//! Owns: the one table in which a call is found; all other code refers to calls by id or weakly. Keeps true: only the
+//! principal of a call attaches to it, at the server where it was started; for anyone else the call does not exist; an
+//! ended call stays for the promised time, and no longer; ended calls are bounded in number and in bytes, in all, per
+//! org and per user, while admission bounds running ones (I-4).
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::digest;
 use crate::shares::{Bounds, Owner, Share, Shares};
 
 const MIB: usize = 1 << 20;
-/// Most ended calls, and bytes of what they hold.
+/// Maximum number of ended calls, and their maximum size in bytes.
 const BOUNDS: Bounds = Bounds {
     whole: Share { entries: 10_000, bytes: 256 * MIB },
     of_org: Share { entries: 4_000, bytes: 128 * MIB },
@@ -38,7 +38,7 @@ struct Table {
 
 struct Entry {
     call: Arc<Call>,
-    /// Until when somebody may come back for it; `None` where nobody was told of it.
+    /// Time until which a client may return for it; `None` if no client knows of it.
     promised: Option<Instant>,
 }
 
@@ -49,10 +49,10 @@ impl Default for CallRegistry {
 }
 
 impl CallRegistry {
-    /// A call begins, or goes on here.
+    /// Adds a call that starts or continues here.
     pub fn enter(&self, call: &Arc<Call>) {
         let mut table = self.table.lock();
-        // One whose client chose its id was entered as it was made.
+        // A call whose client chose its id was entered when it was created.
         if table.running.get(&call.id).is_some_and(|entry| Arc::ptr_eq(&entry.call, call)) {
             return;
         }
@@ -60,8 +60,8 @@ impl CallRegistry {
         table.running.insert(call.id, Entry { call: call.clone(), promised: None });
     }
 
-    /// A call begins under an id that its client chose, and is promised until then, so that one which ends at once has
-    /// the id too; `Err` is the call that has it.
+    /// Adds a call that starts under an id chosen by its client. It is promised until `until`, so that it keeps the id
+    /// even if it ends at once; the error is the call that has the id.
     pub fn enter_new(&self, call: &Arc<Call>, until: Instant) -> Result<(), Arc<Call>> {
         let mut table = self.table.lock();
         if let Some(known) = table.find(call.id) {
@@ -71,7 +71,7 @@ impl CallRegistry {
         Ok(())
     }
 
-    /// The call can be found until `until` at least, also when it has ended by then.
+    /// Keeps the call findable until `until` at least, even if it has ended by then.
     pub fn promise(&self, call: &Arc<Call>, until: Instant) {
         if self.table.lock().prolongs(call, until) {
             return;
@@ -79,13 +79,13 @@ impl CallRegistry {
         // Not under the lock: an output may be large.
         let bytes = held_bytes(call);
         let mut table = self.table.lock();
-        // It may have gone on here meanwhile.
+        // It may have continued here since.
         if !table.prolongs(call, until) {
             table.keep(Entry { call: call.clone(), promised: Some(until) }, bytes);
         }
     }
 
-    /// The call has its outcome.
+    /// Handles the end of a call; the outcome is set.
     pub fn end(&self, call: &Call) {
         if let Some(kept) = self.end_unpromised(call) {
             // Not under the lock: an output may be large.
@@ -97,7 +97,7 @@ impl CallRegistry {
         }
     }
 
-    /// Most calls: nobody was told of it, so that nobody can come back. Else the call.
+    /// Removes a finished call that no client can return to, which is the usual case; returns any other one.
     fn end_unpromised(&self, call: &Call) -> Option<Arc<Call>> {
         let mut table = self.table.lock();
         let entry = table.entered(call)?;
@@ -110,7 +110,7 @@ impl CallRegistry {
         }
     }
 
-    /// The call with this id for `caller` at `server`; a foreign one is as unknown as none.
+    /// Returns the call with this id for `caller` at `server`; one of another principal looks the same as none.
     pub fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let table = self.table.lock();
         let call = &table.find(id)?.call;
@@ -118,17 +118,17 @@ impl CallRegistry {
         is_theirs.then(|| call.clone())
     }
 
-    /// A call that runs, for whom it was looked whose it is.
+    /// Returns a running call, for callers that have checked the right to it.
     pub(crate) fn find_running(&self, id: Uuid) -> Option<Arc<Call>> {
         self.table.lock().running.get(&id).map(|entry| entry.call.clone())
     }
 
-    /// The calls that run.
+    /// Returns the running calls.
     pub fn running(&self) -> Vec<Arc<Call>> {
         self.table.lock().running.values().map(|entry| entry.call.clone()).collect()
     }
 
-    /// How many calls run.
+    /// Returns the number of running calls.
     pub fn len(&self) -> usize {
         self.table.lock().running.len()
     }
@@ -137,7 +137,7 @@ impl CallRegistry {
         self.len() == 0
     }
 
-    /// Forgets the ended calls nobody can come back for; run from time to time.
+    /// Drops the ended calls that no client can return for; called periodically.
     pub fn sweep(&self) {
         let now = Instant::now();
         self.table.lock().ended.retain(|entry| entry.promised.is_some_and(|until| now < until));
@@ -145,13 +145,13 @@ impl CallRegistry {
 }
 
 impl Table {
-    /// The entry of a call that has its id. A client may have been told that a call is void before its entry is gone.
+    /// Returns the entry that holds the id. A client may learn that a call is void before its entry is removed.
     fn find(&self, id: Uuid) -> Option<&Entry> {
         let entry = self.running.get(&id).or_else(|| self.ended.get(id.as_bytes()))?;
         entry.call.void().is_none().then_some(entry)
     }
 
-    /// The entry of this run of the call. Another one may have come here since: of a call that this gateway had lost.
+    /// Returns the entry of this run of the call. Another run may be registered by now, if this gateway had lost the call.
     fn entered(&mut self, call: &Call) -> Option<hash_map::OccupiedEntry<'_, Uuid, Entry>> {
         match self.running.entry(call.id) {
             hash_map::Entry::Occupied(entry) if std::ptr::eq(entry.get().call.as_ref(), call) => Some(entry),
@@ -159,14 +159,14 @@ impl Table {
         }
     }
 
-    /// False where the call does not run.
+    /// Extends the promise of a running call; false if the call does not run.
     fn prolongs(&mut self, call: &Call, until: Instant) -> bool {
         let Some(entry) = self.running.get_mut(&call.id) else { return false };
         entry.promised = entry.promised.max(Some(until));
         true
     }
 
-    /// Keeps an ended call for whom it was promised. What another gateway goes on with has its outcome there.
+    /// Keeps an ended call for its client. A call that another gateway continues has its outcome there.
     fn keep(&mut self, entry: Entry, bytes: usize) {
         let call = entry.call.clone();
         let is_late = entry.promised.is_none_or(|until| until <= Instant::now());
@@ -181,7 +181,7 @@ impl Table {
     }
 }
 
-/// What an ended call holds in bytes: itself, its log, what it was answered, and its outcome.
+/// Returns the size of an ended call in bytes: itself, its log, its history and its outcome.
 fn held_bytes(call: &Call) -> usize {
     let outcome = match call.outcome().as_deref() {
         Some(Outcome::Done { output, .. }) => output.held_bytes(),

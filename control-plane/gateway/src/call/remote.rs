@@ -1,6 +1,8 @@
-//! Calls that run at another gateway, as far as their records tell: where they stand, and why nothing can be sent to them.
+//! Calls that run at another gateway, as far as their records show: their states, and the reasons why nothing can be
+//! sent to them.
 //!
-//! Refuses: how records are sealed, stored and found (`durable/`). Keeps true: nothing here says what a call asks or has said.
+//! Refuses: how records are sealed, stored and found (`durable/`). Keeps true: nothing here contains the questions or
+//! events of a call.
 
 use std::time::Duration;
 
@@ -19,13 +21,14 @@ pub struct RemoteCall {
     pub state: State,
     /// Time at which the state was stored, in Unix milliseconds.
     pub updated_ms: u64,
-    /// Time at which the call began, in Unix milliseconds.
+    /// Time at which the call started, in Unix milliseconds.
     pub created_ms: u64,
-    /// Time after the beginning in which the call can be found.
+    /// Time after the start for which the call can be found.
     pub kept_for: Duration,
-    /// The request that made the call. `None` if its client did not choose the id, or the record does not open here.
+    /// Request that created the call. `None` if its client did not choose the id, or if the record cannot be opened
+    /// here.
     pub put: Option<Box<Put>>,
-    /// Id and version of its primitive, as records have them.
+    /// Id and version of its primitive, as in the records.
     pub primitive: String,
 }
 
@@ -42,33 +45,33 @@ impl RemoteCall {
     }
 }
 
-/// Returns the id and the version of a primitive as records have them, for operators.
+/// Returns the id and version of a primitive as in the records, for operators.
 pub(crate) fn versioned(primitive: &Primitive) -> String {
     format!("{}@{}", primitive.id, primitive.version)
 }
 
-/// One of the calls whose ids their client chose, at whichever gateway it is.
+/// A call whose client chose the id, at any gateway.
 #[derive(Clone, Debug)]
 pub struct ListedCall {
     pub put: Put,
     pub state: State,
-    /// Time at which the call began, in Unix milliseconds.
+    /// Time at which the call started, in Unix milliseconds.
     pub created_ms: u64,
     /// Time at which the state was stored, in Unix milliseconds.
     pub updated_ms: u64,
 }
 
-/// The beginning of a page of calls: after the call that began then, with this id.
+/// Start of a page of calls: after the call with this start time and id.
 pub type CallCursor = (i64, [u8; 16]);
 
 /// Some calls of one principal at one server, the latest first.
 pub struct CallPage {
     pub calls: Vec<ListedCall>,
-    /// The beginning of the next page; `None` after the last.
+    /// Start of the next page; `None` after the last.
     pub next: Option<CallCursor>,
 }
 
-/// The reason for which an answer or a cancel does not reach the gateway that runs a call; nothing comes of it.
+/// Reason why an answer or a cancel cannot reach the gateway that runs a call; it has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputFault {
     #[error("the call runs at another gateway, which does not hear of this: send it again")]

@@ -1,20 +1,20 @@
-//! What bindings said of a call's arguments, and whether a person has approved it: for its audit, for the question, and
-//! for a gateway that goes on with it, so that nobody is asked twice.
+//! Decisions of bindings on a call's arguments, and whether a person has approved it: for the audit, for the question,
+//! and for a gateway that continues the call, so that nobody is asked twice.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-/// Which bindings spoke, in words; the arguments themselves are never kept here.
+/// The bindings that decided, in words; the arguments themselves are never kept here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruled {
-    /// The binding that refused it, or had a person asked.
+    /// Binding that refused the call or required an approval.
     pub rule: Option<String>,
-    /// What would have come of it by a binding that is observed, and that binding.
+    /// Effect that an observed binding would have had, and that binding.
     pub observed: Option<(&'static str, String)>,
 }
 
-/// The same, while the call runs.
+/// Decisions while the call runs.
 #[derive(Debug, Default)]
 pub struct Ruling {
     ruled: Mutex<Ruled>,
@@ -22,12 +22,12 @@ pub struct Ruling {
 }
 
 impl Ruling {
-    /// A binding decides, for the arguments with which the call goes on.
+    /// Records the binding that decides, for the arguments with which the call continues.
     pub(crate) fn decides(&self, rule: Option<String>) {
         self.ruled.lock().rule = rule;
     }
 
-    /// A binding that is observed would decide; whether it is the first that is heard of.
+    /// Records the effect that an observed binding would have; true for the first.
     pub(crate) fn observes(&self, would: &'static str, rule: String) -> bool {
         let mut ruled = self.ruled.lock();
         let is_first = ruled.observed.is_none();
@@ -41,7 +41,7 @@ impl Ruling {
         self.ruled.lock().clone()
     }
 
-    /// A person has approved the call, here or at the gateway that had it before.
+    /// Records that a person has approved the call, here or at the gateway that ran it before.
     pub(crate) fn approve(&self) {
         self.approved.store(true, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! What a sampling request needs of whoever answers it.
+//! Requirements of a sampling request on the client that answers it.
 //!
-//! Keeps true: what only a model with tools understands is seen by the content, not only by the offer.
+//! Keeps true: content that only a model with tools understands is detected even if no tools are offered.
 
 use serde_json::{Map, Value};
 
-/// Whether the request is for a model that may use tools (MCP 2025-11-25, `sampling.tools`): tools are offered, the
-/// messages tell of tools that were used, or one has several blocks, which came with them.
+/// Whether the request needs a model that may use tools (MCP 2025-11-25, `sampling.tools`): tools are offered, a
+/// message reports the use of tools, or a message has several blocks, which came with that revision.
 pub fn needs_tools(params: &Map<String, Value>) -> bool {
     let messages = params.get("messages").and_then(Value::as_array);
     let mut contents = messages.into_iter().flatten().filter_map(|message| message.get("content"));

@@ -1,7 +1,7 @@
 //! The idempotency key and the deadline of a request, as a client of any protocol over HTTP sends them.
 //!
-//! Refuses: a key or a deadline that is malformed. Keeps true: protocols read both by one rule, and what a client sends is followed
-//! or refused, never ignored: a call that may have effects does not run twice, or too late, because of a typing error.
+//! Refuses: malformed keys and deadlines. Keeps true: protocols read both by one rule, and a value is obeyed or
+//! refused, never ignored: a call that may have effects does not run twice, or too late, because of a typing error.
 
 use asp_proto::snapshot::Primitive;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,7 +15,7 @@ pub const MAX_KEY: usize = 255;
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEADLINE: HeaderName = HeaderName::from_static("x-deadline-ms");
 
-/// The reason for which a request's key or deadline is refused.
+/// Reason why a request's key or deadline is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermFault {
     #[error("an idempotency key has 1 to {} characters", MAX_KEY)]
@@ -24,8 +24,8 @@ pub enum TermFault {
     Deadline,
 }
 
-/// Returns the key that the caller gave: `own`, from where the protocol has a place of its own for it, else `Idempotency-Key`, else
-/// the argument that the primitive's spec names.
+/// Returns the key given by the caller: `own` if the protocol has a member of its own for it, else `Idempotency-Key`,
+/// else the argument that the primitive's spec names.
 pub fn idempotency_key(
     own: Option<&Value>,
     headers: &HeaderMap,
@@ -50,11 +50,11 @@ pub fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, TermFault> {
     if at.is_empty() || !at.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(TermFault::Deadline);
     }
-    // More than a clock can say is no deadline.
+    // A time beyond the range of the clock means no deadline.
     Ok(at.parse().ok().and_then(clock::instant))
 }
 
-/// A header's value without white space around it; `None` where it is not visible ASCII.
+/// Returns a header's value without white space around it; `None` if it is not visible ASCII.
 fn text(header: &HeaderValue) -> Option<&str> {
     header.to_str().ok().map(str::trim)
 }

@@ -1,8 +1,8 @@
-//! Callers of unit tests.
+//! Callers for unit tests.
 
 use asp_edge::Caller;
 
-/// A user of the org `acme` with the token `t` of the issuer `dev`, at the client `cli`.
+/// Returns a user of the org `acme`, with the token `t` of the issuer `dev`, at the client `cli`.
 pub(crate) fn caller(user: &str) -> Caller {
     Caller {
         org: "acme".into(),

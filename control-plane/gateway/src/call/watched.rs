@@ -1,9 +1,9 @@
-//! Values that somebody may wait for. Waking is most of what a change costs, and nobody waits for most of a call's.
+//! Values with optional waiters. Waking is most of the cost of a change, and most values of a call have no waiters.
 
 use tokio::sync::watch;
 
-/// Changes a value; `change` says whether it did. Whoever looks from now on sees it, and whoever looked before is woken:
-/// both lock the value for that, so that none comes in between.
+/// Changes a value; `change` returns whether it did. A task that looks later sees the change, and one that looked
+/// before is woken: both lock the value, so no change is missed.
 pub(super) fn change<T>(watched: &watch::Sender<T>, change: impl FnOnce(&mut T) -> bool) {
     watched.send_if_modified(|value| change(value) && watched.receiver_count() > 0);
 }

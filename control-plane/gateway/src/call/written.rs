@@ -1,40 +1,40 @@
-//! How far other gateways can see a call: an event that a client is told of must be there before, so that the client
-//! finds it wherever it comes back.
+//! Progress of a call's publication to other gateways. An event is published before a client gets it, so that the
+//! client finds it wherever it returns.
 //!
-//! Keeps true: nobody waits for long, so that what gateways share slows a stream down and never stops it.
+//! Keeps true: waits are short, so that the shared store slows a stream down but never stops it.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long a stream waits for its next event to be there.
+/// Maximum time that a stream waits for its next event to be published.
 const WITHIN: Duration = Duration::from_millis(500);
 
-/// How far the events of one call are where all gateways find them.
+/// Publication of one call's events to all gateways.
 pub struct Written {
     reached: watch::Sender<Reached>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reached {
-    /// The store has the call's record; `None` where it was not asked yet, `false` where it does not take it for now.
+    /// Whether the store has the call's record; `None` before it was asked, `false` if it does not accept it for now.
     is_announced: Option<bool>,
-    /// The first event that is not there yet.
+    /// First event that is not published yet.
     next: u64,
-    /// What gateways share is away for now.
+    /// Whether the shared store is unavailable for now.
     is_away: bool,
-    /// No more is written.
+    /// Whether no more is published.
     is_over: bool,
 }
 
 impl Written {
-    /// The events before number `next` are there.
+    /// Starts with the events before number `next` published.
     pub(crate) fn from(next: u64) -> Written {
         Written { reached: watch::Sender::new(Reached { next, ..Reached::default() }) }
     }
 
-    /// The first event that is not there yet.
+    /// Returns the first event that is not published yet.
     pub(crate) fn next(&self) -> u64 {
         self.reached.borrow().next
     }
@@ -50,12 +50,12 @@ impl Written {
         });
     }
 
-    /// All of it is written again, from the first one on.
+    /// Notes that all events are published again, from the first one on.
     pub(crate) fn begins_again(&self) {
         self.reached.send_modify(|reached| reached.next = 0);
     }
 
-    /// Nobody waits until there is more.
+    /// Notes that the shared store is unavailable: nothing waits until more is published.
     pub(crate) fn is_away(&self) {
         self.reached.send_modify(|reached| reached.is_away = true);
     }
@@ -70,20 +70,21 @@ impl Written {
             match reached.is_announced {
                 Some(true) => reached.is_away || reached.is_over || reached.next >= next,
                 Some(false) => true,
-                // Its record is elsewhere than its events.
+                // The record is not in the same store as the events.
                 None => false,
             }
         };
         let mut reached = self.reached.subscribe();
-        // Either way the stream goes on.
+        // The stream continues either way.
         let _ = timeout(WITHIN, reached.wait_for(seen)).await;
     }
 
-    /// The same of the events before number `next`, whatever the store says of the call.
+    /// Resolves when the events before number `next` are published, whatever the store has of the call, or when that
+    /// takes too long.
     pub(crate) async fn seen_before(&self, next: u64) {
         let mut reached = self.reached.subscribe();
         let seen = |reached: &Reached| reached.is_away || reached.is_over || reached.next >= next;
-        // Either way the call ends.
+        // The call ends either way.
         let _ = timeout(WITHIN, reached.wait_for(seen)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Questions of a call to its caller, and the answers: data, whoever puts it to whom. JSON keeps its text (I-14).
-//! Other gateways read it: variants and members are only added.
+//! Questions of a call to its caller, and their answers, as data independent of sender and recipient. JSON keeps its
+//! text (I-14). Other gateways read them: variants and members are only added.
 
 use asp_json::{Json, Members};
 use serde::{Deserialize, Serialize};
@@ -7,15 +7,15 @@ use serde_json::json;
 
 use crate::call::form;
 
-/// Something the caller is asked.
+/// A question to the caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// Unique within the call, and never used again in it.
+    /// Unique within the call, and never reused in it.
     pub id: String,
     pub ask: Ask,
 }
 
-/// What is asked.
+/// Content of a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Ask {
     /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
@@ -23,35 +23,35 @@ pub enum Ask {
         message: String,
         #[serde(serialize_with = "asp_json::raw_value")]
         requested_schema: Json,
-        /// An upstream asks, which checks what it is answered: the platform passes it on as it came.
+        /// Whether an upstream asks, which checks the answer itself: the platform passes it on unchanged.
         #[serde(default)]
         relayed: bool,
     },
-    /// A page the user is to visit (mode `url`): what happens there the client does not see.
+    /// A page for the user to visit (mode `url`); the client does not see what happens there.
     Page { message: String, url: String },
     /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
     Sampling(#[serde(serialize_with = "asp_json::raw_value")] Json),
-    /// The directories and files the client lets a server work on (MCP `roots/list`).
+    /// The directories and files that the client lets a server work on (MCP `roots/list`).
     Roots,
 }
 
-/// An answer of the caller.
+/// The caller's answer to a question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// A filled form; nothing for a page, which the user agreed to visit.
     Accepted(#[serde(serialize_with = "asp_json::raw_value")] Json),
     Declined,
     Cancelled,
-    /// What the model said: an MCP `CreateMessageResult`.
+    /// The model's response: an MCP `CreateMessageResult`.
     Sampled(#[serde(serialize_with = "asp_json::raw_value")] Json),
     /// The client's roots: an array of MCP `Root`s.
     Roots(#[serde(serialize_with = "asp_json::raw_value")] Json),
-    /// The client could not ask its model, or tell its roots, in its own words.
+    /// Error text of a client that could not ask its model or list its roots.
     Failed(String),
 }
 
 impl Answer {
-    /// The answer as the asker gets it; `None` when it is no answer to what was asked.
+    /// Returns the answer in the form for the asker; `None` if it does not fit the question.
     pub fn fitting(self, ask: &Ask) -> Option<Answer> {
         match (ask, self) {
             (Ask::Form { requested_schema, relayed: true, .. }, Answer::Accepted(content)) => {
@@ -71,8 +71,8 @@ impl Answer {
         }
     }
 
-    /// MCP's result of the request that the question was; where the client could give none, its own words. For a page it
-    /// says no more than that the user agreed.
+    /// Returns MCP's result of the request that the question was; the error is the client's own text if it has no
+    /// result. The result for a page reports only that the user agreed.
     pub fn into_result(self, ask: &Ask) -> Result<Json, String> {
         let action = |name: &str| Json::from(json!({"action": name}));
         let of = |members: Vec<(&str, Json)>| Members::from_iter(members).to_json();

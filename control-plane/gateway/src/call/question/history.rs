@@ -1,7 +1,7 @@
-//! What a call has asked and was answered, for whoever attaches late.
+//! The answered questions of a call, for clients that attach late.
 //!
-//! Keeps true: what was said stands in the order of the answers; it is bounded, whatever a call asks and whoever answers
-//! (I-4): the earliest go first, and what is gone is counted, never left out in silence.
+//! Keeps true: questions are ordered by the time of their answers; the size is bounded, whatever a call asks and
+//! however large the answers are (I-4): the earliest are dropped first and counted, never left out silently.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use asp_json::Json;
 use super::{Answer, Ask, Question};
 use crate::call::held;
 
-/// Most turns that are kept, and what they may hold in bytes.
+/// Maximum number of turns that are kept, and their maximum size in bytes.
 const MAX_TURNS: usize = 32;
 const MAX_HELD: usize = 64 * 1024;
 
-/// A question and the answer to it.
+/// A question with its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
-    /// When it was answered, in Unix milliseconds.
+    /// Time of the answer, in Unix milliseconds.
     pub at_ms: u64,
     pub question: Question,
     pub answer: Answer,
@@ -32,12 +32,12 @@ pub struct History {
 }
 
 impl History {
-    /// The turns that are kept, in their order.
+    /// Returns the turns that are kept, in order.
     pub fn turns(&self) -> impl Iterator<Item = &Turn> {
         self.turns.iter()
     }
 
-    /// How many earlier ones are gone.
+    /// Returns the number of earlier turns that were dropped.
     pub fn gone(&self) -> u64 {
         self.gone
     }
@@ -52,7 +52,7 @@ impl History {
         }
     }
 
-    /// What it holds in bytes.
+    /// Returns the size of the turns in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.held
     }
@@ -60,7 +60,7 @@ impl History {
 
 impl Turn {
     fn held_bytes(&self) -> usize {
-        // The same before and after somebody reads it.
+        // Views are always counted, so that reading one does not change the size.
         let of_json = |json: &Json| json.text().len() + held::of_value(json.view());
         let question = match &self.question.ask {
             Ask::Form { message, requested_schema, .. } => message.len() + of_json(requested_schema),
@@ -93,7 +93,7 @@ mod tests {
         history.turns().map(|turn| turn.at_ms).collect()
     }
 
-    /// Invariant I-4: what a call holds.
+    /// Invariant I-4: the bound of a call's history.
     #[test]
     fn the_last_turns_stay_and_those_that_are_gone_are_counted() {
         let mut history = History::default();
