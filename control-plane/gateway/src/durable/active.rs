@@ -1,8 +1,9 @@
-//! The gateway's part of the records of calls: the rows of its own running calls, sealed (ADR 6).
+//! Records of the calls that run at this gateway: their rows in the store, sealed (ADR 6).
 //!
-//! Owns: which rows are this run's, and sealing; what is told of a call, and how it ended, is in `told.rs`. Keeps true: the
-//! store holds nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more;
-//! a row that was made after this gateway had given up waiting for it is told from none, and ends with its call.
+//! Owns: which rows belong to this run of the gateway, and sealing. States and outcomes for returning clients are in
+//! `told.rs`. Keeps true: the store cannot read anything it holds; a call whose row another gateway has taken is passed
+//! on, and changes nothing more; a row that was created after this gateway stopped waiting for it is not mistaken for a
+//! missing one, and is deleted with its call.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,19 +38,21 @@ mod ending;
 pub mod listed;
 pub mod told;
 
-/// How long the store may take, so that a stuck one does not stop a call.
+/// Time limit of the store, so that a stuck one does not stop a call.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time in which a store has done what it was asked and has not answered: longer than it lets a statement take.
+/// Time in which the store may still execute a statement that it has not answered: longer than it allows a statement to
+/// take.
 pub(crate) const LATE_STATEMENT: Duration = Duration::from_secs(10);
-/// A gateway that is gone is taken for dead after this long.
+/// Time after which a gateway that does not renew its lease counts as dead.
 const LEASE: Duration = Duration::from_secs(8);
-/// How long before that nothing is begun any more that the stores must remember: what is begun has told them by then.
+/// Time before the end of the lease from which no call starts that the stores must remember: a call that started
+/// earlier has been stored by then.
 const STOPS_BEFORE: Duration = Duration::from_secs(1);
-/// So many renewals that fail one after the other say that the store is not reached. One alone may have been a connection
-/// that broke, and is tried again with most of the lease left.
+/// Number of consecutive failed renewals after which the store counts as unavailable. A single one may have been a
+/// broken connection; it is retried with most of the lease left.
 const AWAY_AFTER: u32 = 2;
 
-/// The store did not do it, or holds what does not open.
+/// Failure of the store, or a record that cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("active calls: {0}")]
 pub struct ActiveFault(String);
@@ -66,23 +69,23 @@ pub struct ActiveTable {
     sealer: Arc<Sealer>,
     owner: OwnerId,
     registry: Arc<CallRegistry>,
-    /// The part of calls that other gateways see and act on, where there are any.
+    /// Data of calls shared with other gateways, if there are any.
     shared: Option<SharedCalls>,
-    /// Until when nobody else can have taken a row; `None` before the first renewal.
+    /// Lease expiry as known here; `None` until the first renewal.
     held_until: Mutex<Option<Instant>>,
-    /// Since when the lease has held without a gap.
+    /// Time since which the lease has held without a gap.
     steady_since: Mutex<Option<Instant>>,
-    /// The lease was given back.
+    /// Whether the lease was given back.
     retired: AtomicBool,
-    /// How many renewals it has not taken since it took one.
+    /// Number of failed renewals since the last successful one.
     failed: AtomicU32,
-    /// Rows may have been taken, and not all were looked at since.
+    /// Whether rows may have been taken and not all were checked since.
     unsure: AtomicBool,
-    /// The lease lapsed, and what was taken meanwhile was not looked at since.
+    /// Whether the lease lapsed and the rows were not checked since.
     lapsed: AtomicBool,
-    /// The ends that are being stored.
+    /// Ends of calls that are being stored.
     endings: Endings,
-    /// Calls of which the store did not say whether it made them this gateway's.
+    /// Calls for which the store did not answer whether it assigned them to this gateway.
     unheard: UnheardTakes,
 }
 
@@ -111,17 +114,17 @@ impl ActiveTable {
         }
     }
 
-    /// What calls say, where there are other gateways.
+    /// Returns the shared events of calls, if there are other gateways.
     pub(crate) fn events(&self) -> Option<&Arc<SharedEvents>> {
         self.shared.as_ref().map(|shared| &shared.events)
     }
 
-    /// Answers and cancels that callers send to other gateways, where there are any.
+    /// Returns the answers and cancels that callers send to other gateways, if there are any.
     pub(crate) fn inboxes(&self) -> Option<&Arc<Inboxes>> {
         self.shared.as_ref().map(|shared| &shared.inboxes)
     }
 
-    /// Returns the followers of calls, where there are other gateways.
+    /// Returns the followers of calls, if there are other gateways.
     pub(crate) fn followers(&self) -> Option<&Arc<SharedFollowers>> {
         self.shared.as_ref().map(|shared| &shared.followers)
     }
@@ -130,12 +133,13 @@ impl ActiveTable {
         self.owner
     }
 
-    /// Makes or replaces the row of a call.
+    /// Creates or replaces the row of a call.
     pub async fn put(&self, call: &Arc<Call>, record: &Record) -> Result<(), ActiveFault> {
         let key = key(call, true);
         let text = serde_json::to_vec(record).map_err(|e| ActiveFault(e.to_string()))?;
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
-        // Before the store is asked: what is given up here, or dropped with the call, may still be done there.
+        // Before the store is asked: a statement that is abandoned here, or dropped with the call, may still be
+        // executed.
         call.ownership.asks();
         let saved = self.put_row(call, &key, call.state(), sealed).await?;
         if saved == Saved::NotOwner && self.is_twins(call) {
@@ -160,7 +164,7 @@ impl ActiveTable {
         Ok(saved)
     }
 
-    /// Stores a checkpoint and the memory beside it.
+    /// Stores a checkpoint with the answers so far.
     pub async fn save_capsule(
         &self,
         call: &Call,
@@ -176,7 +180,7 @@ impl ActiveTable {
         self.noted(call, saved)
     }
 
-    /// Stores what the call has come to.
+    /// Stores the answers so far.
     pub async fn save_memory(&self, call: &Call, memory: &[u8]) -> Result<(), ActiveFault> {
         let id = *call.id.as_bytes();
         let sealed =
@@ -185,7 +189,7 @@ impl ActiveTable {
         self.noted(call, saved).map(drop)
     }
 
-    /// The last checkpoint of a call: its number and the capsule.
+    /// Returns the last checkpoint of a call: its number and the capsule.
     pub async fn capsule(&self, call: &Call) -> Result<(u64, Vec<u8>), ActiveFault> {
         let id = *call.id.as_bytes();
         let row = in_time(self.store.find(id)).await?.ok_or_else(|| ActiveFault("the row is gone".into()))?;
@@ -194,15 +198,14 @@ impl ActiveTable {
         opened.map(|capsule| (row.seq, capsule)).ok_or_else(|| ActiveFault("a capsule was altered".into()))
     }
 
-    /// The running calls that have a row, or may come to have one.
+    /// Returns the running calls that have a row, or may still get one.
     pub fn kept(&self) -> Vec<Arc<Call>> {
         let mut calls = self.registry.running();
         calls.retain(|call| call.ownership.may_be_kept() && !call.ownership.has_given_row_up());
         calls
     }
 
-    /// Says that this gateway lives. After a pause that was too long, the calls that were taken meanwhile are
-    /// passed on.
+    /// Renews the lease of this gateway. After too long a pause, passes on the calls that other gateways have taken.
     pub async fn renew(&self) -> Result<(), ActiveFault> {
         if self.retired.load(Ordering::Acquire) {
             return Ok(());
@@ -215,12 +218,12 @@ impl ActiveTable {
         }
         let had_held = self.held_until.lock().is_none_or(|until| sent < until);
         match &renewed {
-            // No lease ends before `held_until`: nobody can have taken anything, whatever became of the attempts before.
+            // No lease ends before `held_until`: no row can have been taken, whatever happened to earlier attempts.
             Ok(Lease::Held) if had_held => {
-                // A lapse that was not looked at yet stays.
+                // A lapse after which the rows were not checked yet remains.
                 self.unsure.store(self.lapsed.load(Ordering::Acquire), Ordering::Release);
             }
-            // An attempt before this one may have found the lapse, and its answer was lost.
+            // An earlier attempt may have reported the lapse in an answer that was lost.
             Ok(Lease::Held) => self.lapsed.store(self.unsure.load(Ordering::Acquire), Ordering::Release),
             Ok(Lease::Lapsed) => {
                 tracing::warn!(
@@ -229,18 +232,18 @@ impl ActiveTable {
                 self.lapsed.store(true, Ordering::Release);
                 self.unsure.store(true, Ordering::Release);
             }
-            // It may have come through, and the lapse is told once.
+            // The renewal may have succeeded, and a lapse is reported only once.
             Err(_) => self.unsure.store(true, Ordering::Release),
         }
         let lease = renewed?;
-        // At once: what is looked at below does not cost the lease.
+        // At once: the check below does not cost lease time.
         *self.held_until.lock() = Some(sent + LEASE);
         {
             let mut steady_since = self.steady_since.lock();
             let holds = lease == Lease::Held && had_held;
             *steady_since = steady_since.filter(|_| holds).or(Some(sent));
         }
-        // After the above: a first lease is not steady yet.
+        // Last: a first lease is not steady yet.
         self.failed.store(0, Ordering::Release);
         self.endings.renewed.notify_waiters();
         if self.unsure.load(Ordering::Acquire) {
@@ -249,7 +252,7 @@ impl ActiveTable {
                     self.lapsed.store(false, Ordering::Release);
                     self.unsure.store(false, Ordering::Release);
                 }
-                // The next renewal looks again; until then each call asks for itself.
+                // The next renewal checks again; until then each call asks for itself.
                 Err(error) => tracing::debug!(%error, "which calls were taken over is not known yet"),
             }
         }
@@ -272,9 +275,9 @@ impl ActiveTable {
         Ok(())
     }
 
-    /// Whether this gateway may judge that another one is gone whose lease has lapsed: its own has held for long enough. After a
-    /// pause of the store all leases have lapsed, and those that live renew theirs. A gateway that never asked for a lease is a
-    /// test's, or alone; one that asked and has none started without the store.
+    /// Whether this gateway may conclude from a lapsed lease that another gateway is gone: its own lease has held for
+    /// long enough. After a pause of the store all leases have lapsed, and living gateways renew theirs. A gateway that
+    /// never asked for a lease is in a test, or alone; one that asked and has none started without the store.
     pub fn is_steady(&self) -> bool {
         let never_failed = self.failed.load(Ordering::Acquire) == 0;
         let lasts = |since: Instant| since.elapsed() >= STEADY;
@@ -282,21 +285,21 @@ impl ActiveTable {
         self.steady_since.lock().map_or(never_failed, lasts) && self.held_until.lock().is_none_or(holds)
     }
 
-    /// Whether this gateway begins nothing that the stores must remember: they did not answer when they were asked last,
-    /// again and again, so that another gateway is asked at once; or its lease is about to end, whatever keeps it from
-    /// its renewal.
+    /// Whether this gateway must not start calls that the stores have to remember: several renewals in a row got no
+    /// answer, so that clients should try another gateway at once, or its lease is about to end, for whatever reason it
+    /// was not renewed.
     ///
-    /// Nobody else takes a row of this gateway's before its lease ends in the store, which is not before `held_until`:
-    /// that counts from before the store was asked. So one failure is no reason to stop, and that time is. What was
-    /// begun until then and still runs may be taken; it ends here when it is next about its row or its key
+    /// No other gateway takes a row of this one before its lease ends in the store. That is not before `held_until`,
+    /// which counts from before the store was asked, so a single failure is no reason to stop. A call that started
+    /// until then and still runs may be taken; it ends here the next time it uses its row or its key
     /// ([`ActiveTable::is_ours`], `noted`).
     pub fn is_away(&self) -> bool {
         let ends = |until: Instant| Instant::now() + STOPS_BEFORE >= until;
         self.failed.load(Ordering::Acquire) >= AWAY_AFTER || self.held_until.lock().is_some_and(ends)
     }
 
-    /// Whether what becomes of the call is this gateway's to say. Asks the store only after a pause in which
-    /// another one could have taken it.
+    /// Whether this gateway decides the call's outcome. Asks the store only after a pause in which another gateway
+    /// could have taken the call.
     pub async fn is_ours(&self, call: &Call) -> bool {
         if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
             return !call.ownership.is_passed_on();
@@ -313,13 +316,14 @@ impl ActiveTable {
                 }
                 !is_taken
             }
-            // The ledger is kept where the rows are: it decides.
+            // The ledger is in the same store as the rows: it decides.
             Err(_) => true,
         }
     }
 
-    /// A row that was there, is gone before its time and was not ended by this gateway has ended elsewhere. One that
-    /// this gateway has given up says nothing: it has no owner, or is gone.
+    /// Whether a row shows that another gateway has the call. A row that existed and is gone before its time, without
+    /// an end from this gateway, has ended elsewhere. A row that this gateway has given up proves nothing: it has no
+    /// owner, or is gone.
     fn is_taken(&self, call: &Call, row: Option<Option<OwnerId>>) -> bool {
         if call.ownership.has_given_row_up() {
             return false;
@@ -330,7 +334,7 @@ impl ActiveTable {
         }
     }
 
-    /// This gateway ends: what it leaves may be taken at once.
+    /// Gives the lease back at shutdown: other gateways may take the remaining calls at once.
     pub async fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         if let Err(error) = in_time(self.store.retire(self.owner)).await {
@@ -343,8 +347,9 @@ impl ActiveTable {
         sealed.map(Bytes::from).map_err(|e| ActiveFault(e.to_string()))
     }
 
-    /// Whether another gateway's record under the call's id is of the same request, which was put there at the same time and waits
-    /// for the key that this call holds. It was not taken from this gateway, which had none and has its lease.
+    /// Whether another gateway's record under the call's id belongs to the same request, which was sent there at the
+    /// same time and waits for the key that this call holds. The record cannot have been taken from this gateway, which
+    /// had none and still holds its lease.
     fn is_twins(&self, call: &Call) -> bool {
         let holds = self.held_until.lock().is_none_or(|until| Instant::now() < until);
         call.ownership.claim().is_some()
@@ -376,19 +381,20 @@ impl Rows for ActiveTable {
     }
 }
 
-/// Whether the store has acknowledged no record of a call whose client chose its id, and may have put it at another gateway too.
+/// Whether the store has acknowledged no record yet of a call whose client chose its id: the client may have sent the
+/// request to another gateway too.
 fn is_first_record(call: &Call) -> bool {
     call.chosen.is_some() && !call.ownership.has_had_row()
 }
 
-/// Another gateway has begun the call with the id that its client chose.
+/// Ends the attempt here, because another gateway has started the call with this client-chosen id.
 fn end_attempt(call: &Call) {
     tracing::debug!(call = %call.id, trace = %call.trace, "another gateway has begun the call with this id; the attempt here ends");
     call.ownership.pass_on();
     call.cancel();
 }
 
-/// Another gateway took the call while this one was thought dead.
+/// Passes the call on: another gateway took it over when this one seemed dead.
 fn lost(call: &Call) {
     tracing::warn!(call = %call.id, trace = %call.trace, "another gateway has taken over this call, because this one's lease had lapsed; it ends here");
     call.ownership.pass_on();
@@ -404,8 +410,8 @@ async fn in_time<T, E: std::fmt::Display>(
     }
 }
 
-/// What the record of a call says in clear. One that tells of it stays as long as that was promised, whatever becomes of
-/// its gateway; one that is only gone on with, as long as that makes sense.
+/// Returns the unencrypted part of a call's record. A record for returning clients is kept for the promised time,
+/// whatever happens to its gateway; one that only serves to continue the call, until the deadline.
 fn key(call: &Call, resumes: bool) -> RecordKey {
     let deadline = record::deadline_ms(call);
     let promised = u64::try_from(kept_for(&call.entry.primitive).as_millis()).unwrap_or(u64::MAX);
@@ -418,7 +424,7 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
         user: user(&call.caller),
         server: call.server.message.name.clone(),
         plugin: plugin(call),
-        // No protocol that is spoken groups calls.
+        // No supported protocol groups calls.
         context: String::new(),
         created_ms: i64::try_from(call.began_ms()).unwrap_or(i64::MAX),
         expires_ms: i64::try_from(expires).unwrap_or(i64::MAX),
@@ -426,12 +432,12 @@ fn key(call: &Call, resumes: bool) -> RecordKey {
     }
 }
 
-/// What runs the call, as an operator reads it.
+/// Returns what runs the call, in a form for operators.
 fn plugin(call: &Call) -> String {
     versioned(&call.entry.primitive)
 }
 
-/// What is sealed opens only for its call, its caller's org, its plugin and its number.
+/// Returns the context of a seal, which opens only for its call, its caller's org, its plugin and its number.
 fn context(call: &CallId, org: &str, plugin: &str, seq: u64) -> Vec<u8> {
     [call.as_slice(), &seq.to_be_bytes(), &digest::of_parts(&[org, plugin])].concat()
 }

@@ -1,8 +1,8 @@
-//! The parts of the store of events that one org may fill, and all orgs together, from all gateways (I-4).
+//! Budgets of the event store that one org, and all orgs together, may fill from all gateways (I-4).
 //!
-//! Keeps true: the budgets are counted where the limits are, for all gateways that share those, and by each gateway for itself
-//! while they are away; a gateway takes them by the block, so that few batches wait for an answer, and one block at a time, however
-//! many calls wait for it; orgs that write much leave a quarter of what all may write to those that write little.
+//! Keeps true: budgets are counted in the store of the limits, for all gateways that share it, and by each gateway
+//! alone while that is unavailable; a gateway draws blocks, so that few batches wait for an answer, and one block at a
+//! time, however many calls wait for it; large orgs leave a quarter of the total budget to small ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use asp_store::counter::{Bucket, Counters, DrawOutcome};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Bytes that a gateway takes of a budget at a time; it may keep as much unused.
+/// Bytes that a gateway draws from a budget at a time; it may keep as much unused.
 const BLOCK: usize = 1 << 20;
-/// Maximum blocks that calls of one org write within the time for which they are kept; at most twice as much is there.
+/// Maximum number of blocks that calls of one org write within the time for which they are kept; at most twice as much
+/// is stored.
 const BLOCKS: u32 = 64;
 /// Blocks within the window beyond which an org counts as large. An org that writes little takes fewer, even if its calls are at
 /// many gateways.
 const LARGE_BEYOND: u32 = 16;
-/// The budget of all orgs together. No org has such a name.
+/// Name of the budget of all orgs together. No org has such a name.
 const ALL: &str = "\u{0}all";
-/// The budget of all large orgs together, three quarters of that of all.
+/// Name of the budget of all large orgs together, three quarters of the total.
 const LARGE: &str = "\u{0}large";
 
 /// Budgets of several orgs that bound one of them.
 pub(super) type CommonBudgets = &'static [&'static str];
 
-/// The budgets of orgs, as far as this gateway has taken them.
+/// The budgets of orgs, as far as this gateway has drawn from them.
 pub(super) struct EventShares {
     counters: Arc<dyn Counters>,
     window: Duration,
@@ -38,21 +39,21 @@ pub(super) struct EventShares {
 }
 
 struct Share {
-    /// Bytes that were taken and not written.
+    /// Bytes that were drawn and not written.
     left: usize,
     /// Time until which the org counts as large.
     large_until: Option<Instant>,
-    /// The last block was taken, or refused.
+    /// Time at which the last block was granted or denied.
     asked_at: Instant,
     paused_until: Option<Instant>,
-    /// Held by the call that asks for a block.
+    /// Held by the call that draws a block.
     turns: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl EventShares {
-    /// Shares of which all orgs together write at most `bytes_of_all` within any window.
+    /// Creates shares of which all orgs together write at most `bytes_of_all` within any window.
     pub(super) fn within(window: Duration, bytes_of_all: u64, counters: Arc<dyn Counters>) -> EventShares {
-        // A full budget is written at once, and as much comes back within the window.
+        // A full budget is written at once, and the same amount is refilled within the window.
         let blocks = bytes_of_all / 2 / BLOCK as u64;
         let blocks_of_all = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
         EventShares { counters, window, blocks_of_all, shares: Mutex::default() }
@@ -84,7 +85,7 @@ impl EventShares {
         while !self.spend(budget, bytes)? {
             let turns = self.turns(budget);
             let _turn = turns.lock().await;
-            // The block of the call before may be enough.
+            // The block that another call drew may be enough.
             if self.spend(budget, bytes)? {
                 break;
             }
@@ -104,7 +105,7 @@ impl EventShares {
         shares.entry(budget.to_owned()).or_insert_with(none).turns.clone()
     }
 
-    /// False if this gateway must take more first.
+    /// Takes bytes from what was drawn; false if this gateway must draw more first.
     fn spend(&self, budget: &str, bytes: usize) -> Result<bool, Instant> {
         let now = Instant::now();
         let mut shares = self.shares.lock();
@@ -123,7 +124,7 @@ impl EventShares {
         let drawn = self.draw(budget).await;
         let now = Instant::now();
         let mut shares = self.shares.lock();
-        // Else it is long past its time.
+        // Otherwise the share has long expired.
         let Some(share) = shares.get_mut(budget) else { return };
         share.asked_at = now;
         match drawn {
@@ -198,7 +199,7 @@ mod tests {
 
     const MAX_BYTES: usize = BLOCKS as usize * BLOCK;
     const WINDOW: Duration = Duration::from_secs(180);
-    /// More than the orgs of a test write, where the bound of all is not what is tried.
+    /// More than the orgs of a test write, for tests that are not about the total budget.
     const PLENTY: u64 = 1 << 30;
 
     impl EventShares {

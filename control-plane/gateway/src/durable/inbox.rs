@@ -1,9 +1,10 @@
-//! Answers and cancels that callers send to another gateway than the one that runs their call, and that they have left it there.
+//! Inputs for a call at another gateway: answers, cancels, and reports that all clients have left.
 //!
-//! Owns: sealing and storing them in the inbox of their call, and applying them to the calls that run here. Keeps true: what was
-//! stored is applied by the gateway that runs the call, or by the one that takes it over, as soon as its question is open there
-//! (I-13); an answer is removed once it is stored with the call, or no gateway can go on with the call, and a cancel at the end
-//! of the call; of several answers to one question the first counts; a gateway that has lost a call applies and removes nothing of it.
+//! Owns: sealing them, storing them in the inbox of their call, and applying them to the calls that run here. Keeps
+//! true: a stored input is applied by the gateway that runs the call, or by the one that takes it over, as soon as its
+//! question is open there (I-13); an answer is removed once it is stored with the call, or once no gateway can continue
+//! the call; a cancel is removed at the end of the call; of several answers to one question, the first one counts; a
+//! gateway that has lost a call neither applies nor removes its inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +29,15 @@ use crate::seal::{Purpose, Sealer};
 
 /// Lifetime of an inbox beyond its call's time.
 const KEEP: Duration = Duration::from_secs(60);
-/// Delay before a store that does not answer is asked again; as much again at random.
+/// Delay before a store that does not answer is asked again, plus up to as much at random.
 const RETRY: Duration = Duration::from_millis(500);
-/// Interval at which each running call's inbox is read, whatever its gateway hears: a message of the bus may be lost unseen.
+/// Interval at which each running call's inbox is read even without notification: a message of the bus may be lost
+/// unnoticed.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Most inboxes that are read at once, when a store or a bus is back.
+/// Maximum number of inboxes that are read at once, when a store or a bus is back.
 const AT_ONCE: usize = 8;
 
-/// The inboxes of calls, where gateways share them.
+/// The inboxes of calls, shared by gateways.
 pub struct Inboxes {
     inbox: Arc<dyn Inbox>,
     sealer: Arc<Sealer>,
@@ -43,7 +45,7 @@ pub struct Inboxes {
     turns: Semaphore,
 }
 
-/// An answer or a cancel of a call's caller, or that its clients have left. Other gateways read it: variants and members are only added.
+/// An input for a call from another gateway. Other gateways read it: variants and members are only added.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CallerInput {
@@ -63,13 +65,13 @@ pub enum CallerInput {
 struct Entry {
     name: EntryName,
     input: CallerInput,
-    /// Whether this gateway has applied it. A later question of a hosted service may have the same id, and clients may come and leave
-    /// again.
+    /// Whether this gateway has applied it. A later question of a hosted service may have the same id, and clients may
+    /// come and leave again.
     is_applied: bool,
 }
 
 impl CallerInput {
-    /// One name for each question, one for all cancels, and one for each gateway whose clients have left.
+    /// Returns one name per question, one for all cancels, and one per gateway whose clients have left.
     fn name(&self) -> EntryName {
         match self {
             CallerInput::Answer { question, .. } => digest::shortened(&["answer", question.as_str()]),
@@ -82,8 +84,8 @@ impl CallerInput {
 }
 
 impl Entry {
-    /// Applies it to a call that runs here, once. Returns whether it is needed no longer: a gateway that takes the call over asks
-    /// again what was answered and not stored, so that the answer must still be there.
+    /// Applies it once to a call that runs here. Returns whether it may be removed: a gateway that takes the call over
+    /// asks questions again whose answers were not stored, and must find those answers.
     fn apply(&mut self, call: &Call) -> bool {
         let (question, answer) = match &self.input {
             CallerInput::Answer { question, answer } => (question, answer),
@@ -116,8 +118,8 @@ impl Inboxes {
         Inboxes { inbox, sealer, outage: SaidOnce::default(), turns: Semaphore::new(AT_ONCE) }
     }
 
-    /// Stores what a caller sends to the call of an org; `left` is the time that the call has left. False if another answer to the
-    /// same question is there, which may have been applied: nothing comes of this one.
+    /// Stores an input for the call of an org; `left` is the remaining time of the call. False if there is another
+    /// answer to the same question, which may have been applied: this one has no effect.
     pub(crate) async fn put(
         &self,
         (org, call): (&str, Uuid),
@@ -126,7 +128,7 @@ impl Inboxes {
     ) -> Result<bool, InputFault> {
         let name = input.name();
         let plain = serde_json::to_vec(input).map_err(|_| InputFault::Unavailable)?;
-        // The gateway of the call may hear it over the bus alone, with what names the call.
+        // The gateway of the call may get it only over the bus, together with the name of the call.
         if plain.len() > MAX_MESSAGE - 1024 {
             return Err(InputFault::TooLarge);
         }
@@ -141,7 +143,8 @@ impl Inboxes {
         }
     }
 
-    /// Whether the entry of this name is the same. As it is sealed, its bytes differ. One that is gone was applied.
+    /// Whether the entry of this name has the same content; sealed bytes differ each time. An entry that is gone was
+    /// applied.
     async fn has(
         &self,
         (org, call): (&str, Uuid),
@@ -154,7 +157,7 @@ impl Inboxes {
         Ok(entry.and_then(|(name, sealed)| self.open(call, name, &sealed)).as_ref() == Some(input))
     }
 
-    /// Applies what is stored for the call, whenever that may have changed, from now on to its end.
+    /// Applies stored inputs to the call whenever there may be new ones, until it ends.
     pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>, rows: Arc<dyn Rows>) {
         let inboxes = self.clone();
         let call = call.clone();
@@ -188,20 +191,20 @@ impl Inboxes {
                 () = tokio::time::sleep(LOOK_EVERY) => call.ownership.nudge(),
                 _ = call.finished() => break,
             }
-            // If another gateway goes on with the call, the entries are for that one.
+            // If another gateway continues the call, the entries are for that one.
             if !entries.is_empty() && rows.is_ours(call).await {
                 self.apply(call, &mut entries).await;
             }
         }
-        // Nobody waits for the rest, unless another gateway goes on with the call.
+        // The remaining entries are obsolete, unless another gateway continues the call.
         if !entries.is_empty() && rows.is_ours(call).await {
             let names: Vec<EntryName> = entries.iter().map(|entry| entry.name).collect();
             self.remove(call, &names).await;
         }
     }
 
-    /// Applies the entries whose questions are open, and removes those that are needed no longer. One that cannot be removed stays with
-    /// the others: read again, it is not applied again.
+    /// Applies the entries whose questions are open, and removes those that are done. An entry that cannot be removed
+    /// remains; when it is read again, it is not applied again.
     async fn apply(&self, call: &Call, entries: &mut Vec<Entry>) {
         let mut done = Vec::new();
         for entry in entries.iter_mut() {
@@ -215,7 +218,7 @@ impl Inboxes {
     }
 
     async fn read(&self, call: &Call) -> Option<Vec<Entry>> {
-        // Err: closed, which nobody does.
+        // An error means that the semaphore is closed, which never happens.
         let _turn = self.turns.acquire().await.ok();
         let entries = self.noted(self.inbox.read(id(&call.caller.org, call.id)).await)?;
         let open = |(name, sealed): (EntryName, Bytes)| {
@@ -233,13 +236,13 @@ impl Inboxes {
         serde_json::from_slice(&plain).ok()
     }
 
-    /// Best effort: what stays is applied to no other question, and ends with the inbox. False where the store did not say that it is
-    /// removed.
+    /// Removes entries, best effort: an entry that remains is applied to no other question, and expires with the inbox.
+    /// False if the store did not confirm the removal.
     async fn remove(&self, call: &Call, names: &[EntryName]) -> bool {
         self.noted(self.inbox.remove(id(&call.caller.org, call.id), names).await).is_some()
     }
 
-    /// An answer of the store; that there is none is said once, until there is one again.
+    /// Passes an answer of the store on; an outage is logged once, until the store answers again.
     fn noted<T>(&self, answer: Result<T, InboxError>) -> Option<T> {
         self.outage.noted(answer, |error| {
             tracing::warn!(%error, "until they are, callers can answer and cancel a call only at the gateway that runs it, and are told so at others");
@@ -251,7 +254,7 @@ fn id(org: &str, call: Uuid) -> InboxId {
     InboxId { org: digest::shortened(&[org]), call: call.into_bytes() }
 }
 
-/// Context of a seal, which opens only in the inbox of its call and under its name.
+/// Returns the context of a seal, which opens only in the inbox of its call and under its name.
 fn place(call: Uuid, name: EntryName) -> Vec<u8> {
     [call.as_bytes().as_slice(), &name].concat()
 }

@@ -1,6 +1,6 @@
-//! What a call was asked for, as its row in the store holds it: enough to go on with it on another gateway.
+//! The request of a call, as its row in the store keeps it: enough to continue it at another gateway.
 //!
-//! Refuses: the client's token; only what it said of the caller is kept, and all of it sealed (I-8).
+//! Refuses: the client's token; only its claims about the caller are kept, and everything is sealed (I-8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,19 +45,19 @@ pub struct Record {
     #[serde(default)]
     sampling_context: bool,
     bytes_in: usize,
-    /// The id of the call that began this one, and how many stand above.
+    /// The id of the call that started this one, and the nesting depth.
     parent: Option<([u8; 16], u8)>,
-    /// Unix milliseconds.
+    /// Deadline in Unix milliseconds.
     deadline_ms: u64,
-    /// Checked; complete with defaults where those are for what is called.
+    /// Validated arguments; completed with defaults, except in the text for primitives of other services.
     #[serde(serialize_with = "as_sent")]
     pub arguments: Json,
     #[serde(default = "no_meta", serialize_with = "as_sent")]
     meta: Json,
     pub budget: Option<u64>,
-    /// The key in the ledger that the call holds.
+    /// The ledger key that the call has claimed.
     pub claim: Option<LedgerClaim>,
-    /// Whether an executor may have begun.
+    /// Whether a backend may have started it.
     pub handed_over: bool,
     /// Whether a person has approved the call.
     #[serde(default)]
@@ -71,12 +71,12 @@ fn as_sent<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error>
     json.raw().serialize(serializer)
 }
 
-/// The `_meta` of a record of an earlier version.
+/// Returns the `_meta` of a record of an earlier version.
 fn no_meta() -> Json {
     Members::default().to_json()
 }
 
-/// What the client's token said.
+/// Claims of the client's token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Who {
     org: String,
@@ -107,7 +107,7 @@ impl Who {
 }
 
 impl Record {
-    /// The record of a call whose arguments are complete.
+    /// Creates the record of a call whose arguments are complete.
     pub fn of(call: &Call, arguments: &Json, budget: Option<u64>, handed_over: bool) -> Record {
         Record {
             caller: Who::of(&call.caller),
@@ -139,7 +139,7 @@ impl Record {
         }
     }
 
-    /// The record of a call of `caller` whose own one does not open: what its row says in clear.
+    /// Creates a record from the unencrypted part of a row of `caller` whose own record does not open.
     pub fn unread(row: &CallRecord, caller: &Caller) -> Record {
         let (primitive, version) = row.plugin.rsplit_once('@').unwrap_or((row.plugin.as_str(), ""));
         Record {
@@ -172,7 +172,7 @@ impl Record {
         }
     }
 
-    /// The request that made the call, where its client chose the call's id.
+    /// Returns the request that created the call, if its client chose the call's id.
     pub fn put(&self) -> Option<Put> {
         Some(Put {
             name: self.protocol_request_id.clone(),
@@ -182,23 +182,24 @@ impl Record {
         })
     }
 
-    /// Whether the call's time is over.
+    /// Whether the call's deadline has passed.
     pub fn is_past(&self) -> bool {
         self.deadline_ms <= unix_ms()
     }
 
-    /// The caller's, or a new one where the record has none.
+    /// Returns the caller's trace, or a new one if the record has none.
     pub fn trace(&self) -> Trace {
         let sent = self.traceparent.as_deref().and_then(|text| Trace::parse(text.as_bytes()));
         sent.unwrap_or_else(|| Trace::new(rand::random()))
     }
 
-    /// The call as a face would ask for it again; `None` where `snapshot` does not have what it calls, in its version.
+    /// Returns the call as a protocol would request it again; `None` if `snapshot` lacks its primitive in that version.
     pub fn invocation(&self, snapshot: &Snapshot) -> Option<Invocation> {
         self.asked_of(snapshot, |primitive| primitive.version == self.version)
     }
 
-    /// The same of one that has ended, which is told whatever version is there by now, first of its own major one.
+    /// Returns the request of a call that has ended, with whichever version exists now, preferably of the same major
+    /// version.
     pub fn ended(&self, snapshot: &Snapshot) -> Option<Invocation> {
         let is_alike =
             |primitive: &Primitive| version::major(&primitive.version) == version::major(&self.version);
@@ -246,7 +247,7 @@ impl Record {
     }
 }
 
-/// The call's deadline in Unix milliseconds.
+/// Returns the call's deadline in Unix milliseconds.
 pub(crate) fn deadline_ms(call: &Call) -> u64 {
     let left = call.deadline().saturating_duration_since(Instant::now());
     unix_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! The part of running calls that several gateways share.
+//! The data of running calls that several gateways share.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::shared_events::{Rows, SharedEvents};
 use super::shared_followers::SharedFollowers;
 use crate::call::Call;
 
-/// The events of calls, the input for them, and who follows them, for all gateways.
+/// The events, inputs and followers of calls, for all gateways.
 pub struct SharedCalls {
     pub events: Arc<SharedEvents>,
     pub inboxes: Arc<Inboxes>,
@@ -15,7 +15,7 @@ pub struct SharedCalls {
 }
 
 impl SharedCalls {
-    /// Other gateways may come to follow a call that runs here.
+    /// Starts sharing a call that runs here: clients of other gateways may follow it from now on.
     pub(super) fn begin(&self, call: &Arc<Call>, rows: Arc<dyn Rows>) {
         self.events.begin(call, rows.clone());
         self.inboxes.begin(call, rows);

@@ -1,7 +1,7 @@
-//! Calls whose gateway is gone: which there are, what they hold, and taking them.
+//! Calls whose gateway is gone: finding, opening and taking them over.
 //!
-//! Keeps true: a call that the store has made this gateway's goes on here, also if the store did not say so; the calls that are
-//! remembered for that are bounded (I-4).
+//! Keeps true: a call that the store has assigned to this gateway continues here, even if the store did not answer; the
+//! calls remembered for that are bounded (I-4).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,13 +15,15 @@ use super::{ActiveFault, ActiveTable, Record, context, in_time};
 use crate::call::bounds::KEEP;
 use crate::seal::Purpose;
 
-/// Time limit of taking a call over. A store that takes the call after the limit is asked for it later.
+/// Time limit of a takeover. If the store executes it after the limit, that is found out later.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Time for which a store may still do what it was asked and has not answered.
+/// Time for which the store may still execute a takeover that it has not answered.
 const UNHEARD_FOR: Duration = Duration::from_secs(60);
-/// Maximum number of calls that are remembered. A look ends with the first that the store does not answer for, so that there are few.
+/// Maximum number of calls that are remembered. A scan ends at the first one that the store does not answer for, so
+/// there are few.
 const MAX_UNHEARD: usize = 256;
-/// Time for which no gateway gives up an abandoned call after one had no room for it: many looks for those that get room.
+/// Time for which no gateway gives up an abandoned call after one had no capacity for it: many scans in which some get
+/// capacity.
 const NO_ROOM_FOR: Duration = Duration::from_secs(30);
 
 /// A call whose gateway is gone.
@@ -29,7 +31,7 @@ pub struct AbandonedCall {
     pub call: CallId,
     pub record: Record,
     pub seq: u64,
-    /// State the call had reached, sealed no more; empty before the first.
+    /// State the call had reached, decrypted; empty before the first.
     pub state: Vec<u8>,
     /// Last state of the call that its gateway stored.
     stored_state: State,
@@ -37,13 +39,14 @@ pub struct AbandonedCall {
 }
 
 impl AbandonedCall {
-    /// The call, taken for one that an executor has begun.
+    /// Treats the call as one that a backend has started.
     pub fn begun(mut self) -> AbandonedCall {
         self.record.handed_over = true;
         self
     }
 
-    /// The state in which its gateway left the call. The one that the store has may be from before an executor had begun.
+    /// Returns the state in which its gateway left the call. The stored state may be from before a backend had started
+    /// it.
     pub fn left_in(&self) -> State {
         match self.stored_state {
             State::Submitted if self.record.handed_over => State::Working,
@@ -52,7 +55,7 @@ impl AbandonedCall {
     }
 }
 
-/// Calls of which it is not known whether the store made them this gateway's, or that are and do not run yet.
+/// Calls that the store may have assigned to this gateway without an answer, or has assigned and that do not run yet.
 #[derive(Default)]
 pub(super) struct UnheardTakes {
     since: Mutex<HashMap<CallId, Instant>>,
@@ -76,7 +79,7 @@ impl UnheardTakes {
         self.since.lock().keys().copied().collect()
     }
 
-    /// Forgets those that are not `ours` and that the store does not make so any more.
+    /// Forgets those that are not `ours` and whose takeover the store can no longer execute.
     fn keep(&self, ours: &[CallId]) {
         self.since.lock().retain(|call, since| ours.contains(call) || since.elapsed() < UNHEARD_FOR);
     }
@@ -86,41 +89,41 @@ impl ActiveTable {
     /// Returns at most `limit` rows of gateways that are gone.
     pub async fn abandoned(&self, limit: u32) -> Result<Vec<Orphan>, ActiveFault> {
         let mut orphans = in_time(self.store.orphans(limit)).await?;
-        // Our own lease has lapsed; the renewal sees to that.
+        // A row of this gateway means that its own lease has lapsed, which the renewal handles.
         orphans.retain(|orphan| orphan.owner != self.owner);
         Ok(orphans)
     }
 
-    /// An abandoned call; `None` when it is there no more, or does not open with this gateway's keys.
+    /// Opens an abandoned call; `None` if it no longer exists, or does not open with this gateway's keys.
     pub async fn open_abandoned(&self, orphan: Orphan) -> Result<Option<AbandonedCall>, ActiveFault> {
         let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
         Ok(self.open(orphan, &row))
     }
 
-    /// Makes an abandoned call this gateway's; false when another one was faster. No call waits for this, so
-    /// that it takes as long as the store does. A call of which the store does not say whether it was taken is remembered.
+    /// Takes an abandoned call over; false if another gateway was faster. No call waits for this, so it may take as
+    /// long as the store needs. A call for which the store does not answer is remembered.
     pub async fn take(&self, abandoned: &AbandonedCall) -> Result<bool, ActiveFault> {
         let taking = self.store.take(&abandoned.orphan, self.owner);
-        // Longer than the store's own time: a loss without a word ends no more than this one.
+        // Longer than the store's own limit: if the answer is lost, only this takeover is affected.
         let taken = match tokio::time::timeout(TAKE_TIMEOUT, taking).await {
             Ok(taken) => taken.map_err(|e| ActiveFault(e.to_string())),
             Err(_) => Err(ActiveFault("the store did not answer in time".into())),
         };
         match &taken {
             Ok(true) => self.unheard.forget(&abandoned.call),
-            // Where an earlier attempt has taken it, it is taken from nobody any more.
+            // If an earlier attempt succeeded, the row no longer belongs to the previous owner.
             Ok(false) => {}
             Err(_) => self.unheard.remember(abandoned.call),
         }
         taken
     }
 
-    /// Notes that a call is this gateway's and does not run here yet: the next look goes on with it.
+    /// Notes that a call belongs to this gateway and does not run here yet: the next scan continues it.
     pub(crate) fn put_off(&self, call: CallId) {
         self.unheard.remember(call);
     }
 
-    /// The calls that are this gateway's and do not run here, because the store did not say that it had made them so.
+    /// Returns the calls that belong to this gateway and do not run here, because the store's answer was missing.
     pub async fn put_off_calls(&self) -> Result<Vec<Orphan>, ActiveFault> {
         let calls = self.unheard.calls();
         if calls.is_empty() {
@@ -135,19 +138,19 @@ impl ActiveTable {
         Ok(ours.into_iter().map(|call| Orphan { call, owner: self.owner }).collect())
     }
 
-    /// A call that was put off goes on here.
+    /// Notes that a call which was put off continues here.
     pub fn take_up(&self, call: &CallId) {
         self.unheard.forget(call);
     }
 
-    /// Reports that abandoned calls wait for room at this gateway: for [`NO_ROOM_FOR`] no gateway gives one up.
+    /// Reports that abandoned calls wait for capacity at this gateway: for [`NO_ROOM_FOR`] no gateway gives one up.
     pub async fn report_no_room(&self) -> Result<(), ActiveFault> {
         in_time(self.store.renew(NO_ROOM, NO_ROOM_FOR)).await.map(drop)
     }
 
-    /// Ends a call with which no gateway goes on: from now on its row says at each of them that its outcome is what the ledger has
-    /// under its key, else unknown, and its key is abandoned. False when another gateway was
-    /// faster, or one has no room for those that wait.
+    /// Ends a call that no gateway continues: from now on its row reports at each of them that its outcome is what the
+    /// ledger has under its key, otherwise unknown, and its key is abandoned. False if another gateway was faster, or
+    /// if one has no capacity for the calls that wait.
     pub async fn give_up(&self, orphan: &Orphan) -> Result<bool, ActiveFault> {
         in_time(self.store.give_up(orphan, self.owner, KEEP)).await
     }

@@ -1,10 +1,10 @@
 //! The end of a call in the store.
 //!
-//! Owns: ends that are not stored yet. Keeps true: where a client may ask for a call again, its end is in the store before it
-//! is reported; where only its row would let another gateway run it again, the row is deleted before; if the store does not
-//! answer, the end stays here, is tried again with each renewal of the lease and holds up a shutdown; those that wait are
-//! bounded in bytes (I-4); an end never replaces that of another gateway; the row of a call to which no client returns goes
-//! with its call, also if the store is away or makes it late.
+//! Owns: ends that are not stored yet. Keeps true: if a client may return for a call, its end is in the store before it
+//! is reported; if only its row would let another gateway run it again, the row is deleted first; if the store does not
+//! answer, the end is kept here, retried with each renewal of the lease, and delays a shutdown; waiting ends are
+//! bounded in bytes (I-4); an end never replaces that of another gateway; the row of a call to which no client returns
+//! is deleted with its call, even if the store is unavailable or creates it late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,27 +26,27 @@ use crate::seal::Purpose;
 
 /// Delay of an outcome whose store does not answer. Longer than the store may take for one statement.
 const BRIEFLY: Duration = Duration::from_millis(2500);
-/// The same for a call whose client has an acknowledgement that the store knows the call, such as a task: until then it
-/// stands as running, at this gateway as at the others.
+/// The same delay for a call whose client has an acknowledgement that the store knows the call, such as a task: until
+/// then the call is reported as running, here and at other gateways.
 const ANNOUNCED: Duration = Duration::from_secs(60);
 /// Interval of attempts while the lease is renewed.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Maximum bytes of ends that wait for the store, in KiB.
+/// Maximum size of the ends that wait for the store, in KiB.
 const WAITING_KIB: usize = 64 * 1024;
 /// Maximum number of waiting ends that are tried at the same time.
 const TRIES: usize = 8;
-/// Largest outcome that is kept, in bytes; of a larger one it is kept that the call was completed.
+/// Maximum size of a stored outcome in bytes; of a larger one, only the completion is stored.
 const MAX_OUTCOME: usize = 8 * 1024 * 1024;
 /// Maximum number of rows of ended calls that wait to be deleted; a waiting row takes about 100 bytes.
 const WAITING_ROWS: usize = 10_000;
 
-/// The ends that are being stored.
+/// Ends that are being stored.
 pub(super) struct Endings {
     tasks: TaskTracker,
     room: Arc<Semaphore>,
     rows: Semaphore,
     tries: Semaphore,
-    /// The lease was renewed: the store answers.
+    /// Notified when the lease is renewed: the store answers.
     pub(super) renewed: Notify,
 }
 
@@ -62,13 +62,13 @@ impl Default for Endings {
     }
 }
 
-/// The row of a call that has ended and to which no client returns.
+/// Row of an ended call to which no client returns.
 struct EndedRow {
     call: Uuid,
     created_ms: i64,
-    /// The store has it.
+    /// Whether the store has it.
     is_kept: bool,
-    /// The call's deadline. A row by which another gateway goes on with the call lasts no longer.
+    /// The call's deadline. A row by which another gateway continues the call is not kept longer.
     deadline: Instant,
     /// The latest time at which any row of the call expires.
     until: Instant,
@@ -91,21 +91,21 @@ fn warn_of_unstored(call: &Call, outcome: &Outcome) {
     );
 }
 
-/// The result of storing an end.
+/// Result of storing an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Stored,
     /// Another gateway has taken the call over.
     Taken,
-    /// The store does not take it, and it does not wait any longer.
+    /// The store does not accept it, and it is not retried any longer.
     GivenUp,
 }
 
 impl ActiveTable {
-    /// Stores how a call ends, before its outcome is reported. The row of a call that no client can return to is deleted:
-    /// off the path if the ledger has its answer, else before its outcome is reported, because another gateway would run
-    /// the call again by it. Returns false if another gateway has taken the call over or goes on with the same request: its
-    /// outcome counts.
+    /// Stores the end of a call before its outcome is reported. The row of a call that no client can return to is
+    /// deleted: in the background if the ledger has its answer, otherwise before its outcome is reported, because
+    /// another gateway would run the call again from it. Returns false if another gateway has taken the call over or
+    /// continues the same request: its outcome counts.
     pub async fn end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> bool {
         let ownership = &call.ownership;
         ownership.gives_row_up();
@@ -127,8 +127,8 @@ impl ActiveTable {
         self.ends_within(longest, call, outcome, self.store_end(call, outcome)).await
     }
 
-    /// Waits at most `longest` until the store has the end of a call. Returns false if another gateway has taken the call
-    /// over, or goes on with the same request.
+    /// Waits at most `longest` until the store has the end of a call. Returns false if another gateway has taken the
+    /// call over, or continues the same request.
     async fn ends_within(
         &self,
         longest: Duration,
@@ -137,13 +137,13 @@ impl ActiveTable {
         storing: JoinHandle<Ending>,
     ) -> bool {
         if longest == BRIEFLY && self.is_away() {
-            // It is tried again all the same.
+            // It is retried all the same.
             warn_of_unstored(call, outcome);
             return true;
         }
         match timeout(longest, storing).await {
             Ok(Ok(Ending::Taken)) if self.is_twins(call) => {
-                // The other gateway gets this outcome from the ledger, or begins the call itself.
+                // The other gateway gets this outcome from the ledger, or starts the call itself.
                 let is_in_ledger = matches!(Kept::of(call, outcome), Kept::InLedger(_));
                 if !is_in_ledger {
                     end_attempt(call);
@@ -162,7 +162,7 @@ impl ActiveTable {
         }
     }
 
-    /// Stores the end of a call that had ended, or was about to, when its client got to know of it.
+    /// Stores the end of a call that had ended, or was about to, when its client learned of it.
     pub(super) fn end_late(self: &Arc<Self>, call: &Arc<Call>) -> JoinHandle<Ending> {
         let table = self.clone();
         let call = call.clone();
@@ -178,7 +178,7 @@ impl ActiveTable {
             if !call.ownership.begins_end() {
                 return Ending::Stored;
             }
-            // The task goes on if it is not awaited.
+            // The task continues even if it is not awaited.
             table.store_end(&call, &outcome).await.unwrap_or(Ending::GivenUp)
         })
     }
@@ -186,7 +186,7 @@ impl ActiveTable {
     /// Waits briefly for an end that is stored late.
     pub(super) async fn stored_late(storing: JoinHandle<Ending>) -> Result<(), ActiveFault> {
         match timeout(BRIEFLY, storing).await {
-            // The record is another gateway's, and says how the call ended there: the same, by the call's key.
+            // The record belongs to another gateway, and has the same end, by the call's key.
             Ok(Ok(Ending::Stored | Ending::Taken)) => Ok(()),
             Ok(Ok(Ending::GivenUp) | Err(_)) | Err(_) => {
                 Err(ActiveFault("the end of the call is not stored yet".into()))
@@ -194,16 +194,16 @@ impl ActiveTable {
         }
     }
 
-    /// Deletes the row of an ended call, by which another gateway would go on with the call.
+    /// Deletes the row of an ended call, so that no other gateway continues the call from it.
     fn forget_row(self: &Arc<Self>, call: &Call) -> JoinHandle<Ending> {
         let table = self.clone();
-        // Not the call: what waits for the store holds no output.
+        // Without the call: a waiting row holds no output.
         let row = EndedRow::of(call);
         let may_come_late = call.ownership.row_may_come_late();
         self.endings.tasks.spawn(async move {
             let ending = table.forget(&row).await;
             if may_come_late {
-                // No shutdown waits for what the store has probably not done.
+                // A shutdown does not wait for a statement that the store has probably not executed.
                 tokio::spawn(async move {
                     tokio::time::sleep(LATE_STATEMENT).await;
                     table.forget(&row).await;
@@ -213,8 +213,8 @@ impl ActiveTable {
         })
     }
 
-    /// Deletes the row of a call that has ended, however often that must be tried. A row that was kept and is this gateway's no
-    /// more was taken over; after the call's deadline no gateway goes on by it, and the store may have deleted it.
+    /// Deletes the row of an ended call, with retries. A row that was kept and no longer belongs to this gateway was
+    /// taken over; after the call's deadline no gateway continues it, and the store may have deleted the row.
     async fn forget(&self, row: &EndedRow) -> Ending {
         let (mut place, mut turn) = (None, None);
         loop {
@@ -222,10 +222,10 @@ impl ActiveTable {
             let dropped = in_time(dropping).await;
             let now = Instant::now();
             let error = match dropped {
-                // An attempt that failed may have been done: the next one finds nothing.
+                // A failed attempt may have been executed: the next one finds nothing.
                 Ok(false) if row.is_kept && now < row.deadline && place.is_none() => return Ending::Taken,
                 Err(error) if now < row.until => error,
-                // With what is past its time nobody goes on.
+                // No gateway continues a call after its deadline.
                 Ok(_) | Err(_) => return Ending::Stored,
             };
             if place.is_none() {
@@ -285,7 +285,7 @@ impl ActiveTable {
 
     async fn keep_storing(&self, call: &Call, key: &RecordKey, end: End) -> Ending {
         if let Some(written) = call.ownership.written() {
-            // Whoever finds that it has ended finds all that it said.
+            // A client that sees the end can see all events before it.
             written.seen_before(call.events.next_number()).await;
         }
         let until = Instant::now() + end.keep;
@@ -316,10 +316,10 @@ impl ActiveTable {
         }
     }
 
-    /// Waits for the next attempt; it ends with what is returned.
+    /// Waits for the next attempt; dropping the permit ends the attempt.
     async fn turn_again(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
         loop {
-            // Either way it is tried, if the store answers.
+            // An attempt is due either way, if the store answers.
             let _ = timeout(AGAIN, self.endings.renewed.notified()).await;
             if !self.is_away() {
                 return self.endings.tries.acquire().await.ok();
@@ -327,7 +327,8 @@ impl ActiveTable {
         }
     }
 
-    /// The row is not this gateway's any more: an attempt that failed may have been done.
+    /// Finds out who ended the call, when its row no longer belongs to this gateway: a failed attempt may have been
+    /// executed.
     async fn has_ended(&self, key: &RecordKey, end: &End) -> Result<Ending, ActiveFault> {
         let row = in_time(self.store.find(key.call)).await?;
         let is_ours = row.is_none_or(|row| row.owner.is_none() && row.outcome == end.outcome);

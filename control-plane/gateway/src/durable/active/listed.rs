@@ -1,7 +1,7 @@
-//! The calls of one principal at one server, as the store tells of them.
+//! Lists the calls of one principal at one server from the store.
 //!
-//! Keeps true: nobody sees another one's; what a row holds of its call is opened by whoever lists it, and a row that
-//! does not open, or that no client chose the id of, is passed over; a page is bounded work, whatever it shows.
+//! Keeps true: a principal sees only its own calls; a record is opened only for its caller's list; rows that do not
+//! open, or whose id no client chose, are skipped; a page takes bounded work, whatever it shows.
 
 use asp_edge::Caller;
 use asp_store::records::Listing;
@@ -11,7 +11,7 @@ use crate::call::principal::principal;
 use crate::call::remote::{CallCursor, CallPage, ListedCall};
 
 impl ActiveTable {
-    /// Looks at `rows` of the caller's records at `server`.
+    /// Reads at most `rows` of the caller's records at `server`.
     pub async fn listed(
         &self,
         caller: &Caller,

@@ -1,9 +1,8 @@
-//! What the store tells of a call that somebody may come back for, at whichever gateway: that it runs and in which
-//! state, and how it ended.
+//! States and outcomes of calls in the store, for clients that return at any gateway.
 //!
-//! Keeps true: a call that nobody was told of leaves nothing in the store but the answer in the ledger under its key; an
-//! outcome is stored once: one that the ledger has under the call's key is there alone; what only tells of a call is
-//! sealed as such, and no gateway goes on with the call by it.
+//! Keeps true: a call that no client knows of leaves nothing in the store but the answer in the ledger under its key;
+//! an outcome is stored once: if the ledger has it under the call's key, it is only there; a record that only reports a
+//! call is sealed for that purpose, and no gateway continues the call from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,37 +28,37 @@ use crate::clock::unix_ms;
 use crate::durable::record::Record;
 use crate::seal::Purpose;
 
-/// How a call ended, as its record says it. Variants are only added: gateways of two versions share records.
+/// The stored outcome of a call. Variants are only added: gateways of two versions share records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Kept {
     Done(Output),
     Refused(Refusal),
     /// The answer is in the ledger, under the call's key.
     InLedger(LedgerClaim),
-    /// It was completed, and its answer was too large.
+    /// The call was completed, and its answer was too large.
     TooLarge,
 }
 
-/// What the store says of a call.
+/// Status of a call according to the store.
 pub enum Told {
-    /// It runs at some gateway, or waits to be taken over.
+    /// Runs at some gateway, or waits to be taken over.
     Runs(Seen),
     Ended(Box<EndedCall>),
 }
 
-/// The standing of a call that is known already.
+/// Status of a call without its record.
 pub enum Stands {
-    /// It runs at this gateway; `None` where that is gone and none has taken the call over.
+    /// Runs at the gateway with this id; `None` if that is gone and none has taken the call over.
     Runs(Option<OwnerId>),
     Ended(Box<EndedCall>),
 }
 
-/// A call that runs elsewhere, as its row says.
+/// A call that runs elsewhere, according to its row.
 pub struct Seen {
     pub call: RemoteCall,
-    /// `None` where it does not open with this gateway's keys.
+    /// Opened record; `None` if it does not open with this gateway's keys.
     pub record: Option<Box<Record>>,
-    /// The gateway that runs it; `None` where that is gone and none has taken the call over.
+    /// Gateway that runs it; `None` if that is gone and none has taken the call over.
     pub owner: Option<OwnerId>,
 }
 
@@ -71,7 +70,8 @@ impl Seen {
             state: row.state,
             updated_ms: u64::try_from(row.updated_ms).unwrap_or(0),
             created_ms: u64::try_from(row.created_ms).unwrap_or(0),
-            // A row by which another gateway goes on ends with the call's time, and then tells of it for as long.
+            // A row from which another gateway continues ends at the call's deadline; after that it reports the call
+            // for as long.
             kept_for: Duration::from_millis(kept).clamp(KEEP, MAX_KEEP),
             put: record.as_ref().and_then(Record::put).map(Box::new),
             primitive: row.plugin.clone(),
@@ -83,20 +83,20 @@ impl Seen {
 /// A call that has ended, perhaps at another gateway.
 pub struct EndedCall {
     pub record: Record,
-    /// `None` where nobody will ever know: its gateway is gone, and none can go on with it.
+    /// Its outcome; `None` if it will never be known: its gateway is gone, and no other can continue it.
     pub kept: Option<Kept>,
-    /// How long its record stays.
+    /// Time for which its record is kept.
     pub left: Duration,
 }
 
 impl ActiveTable {
-    /// Somebody is told of the call. From now on its record says at every gateway where it stands, and then how it
-    /// ended; a store that does not take that costs other gateways the sight of it.
+    /// Makes the call known to every gateway, because a client knows of it: from now on its record reports its state,
+    /// and then its end. If the store does not accept that, other gateways do not see the call.
     pub fn tell(self: &Arc<Self>, call: &Arc<Call>) {
         drop(self.tell_after(call, None));
     }
 
-    /// The same for a call that has ended: returns once the store has its end.
+    /// Does the same for a call that has ended, and returns once the store has its end.
     pub async fn tell_end(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
         match self.tell_after(call, None) {
             Some(ending) => ActiveTable::stored_late(ending).await,
@@ -104,7 +104,7 @@ impl ActiveTable {
         }
     }
 
-    /// `stored`: the state that the store has already. Returns the storing of its end if the call has ended.
+    /// `stored`: the state that the store already has. Returns the task that stores the end, if the call has ended.
     fn tell_after(self: &Arc<Self>, call: &Arc<Call>, stored: Option<State>) -> Option<JoinHandle<Ending>> {
         if !call.ownership.tells() {
             return None;
@@ -121,13 +121,13 @@ impl ActiveTable {
         None
     }
 
-    /// The same, and the store has the call's record when this returns, or its end if it has ended.
+    /// Does the same, and returns once the store has the call's record, or its end if it has ended.
     pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
         if call.ownership.is_passed_on() {
             // Its gateway has announced it.
             return Ok(());
         }
-        // Before the store is asked: whoever gives up waiting ends the call, and its row may be made all the same.
+        // Before the store is asked: a client that gives up ends the call, and its row may be created nevertheless.
         call.ownership.asks();
         let state = call.state();
         let saved = self.put_state(call, state).await?;
@@ -136,14 +136,15 @@ impl ActiveTable {
             self.noted(call, saved)?;
         }
         call.note_announced();
-        // Its end comes after what was stored here, and is stored because the call is told.
+        // Its end is stored after this record, because the call is known to a client.
         match self.tell_after(call, Some(state)) {
             Some(ending) => ActiveTable::stored_late(ending).await,
             None => Ok(()),
         }
     }
 
-    /// Stores each state of the call until it ends. Where the store does not take one, it is asked again at the next.
+    /// Stores each state of the call until it ends. A state that the store does not accept is retried with the next
+    /// event.
     async fn follow(&self, call: &Call, stored: Option<State>) {
         let mut events = call.events.reader_from(call.events.next_number());
         let mut last = stored;
@@ -171,29 +172,29 @@ impl ActiveTable {
         }
     }
 
-    /// Where the row is another gateway's, that one's says more.
+    /// Stores the state. If the row belongs to another gateway, that one knows more.
     async fn put_state(&self, call: &Call, state: State) -> Result<Saved, ActiveFault> {
         let record = self.telling(call)?;
         self.put_row(call, &key(call, false), state, record).await
     }
 
-    /// The record of a call without what was asked.
+    /// Returns the record of a call without its arguments.
     pub(super) fn telling(&self, call: &Call) -> Result<Bytes, ActiveFault> {
         let mut record = Record::of(call, &Value::Null.into(), None, true);
-        // If this gateway is lost, the ledger is asked how the call ended.
+        // If this gateway is lost, the ledger has the outcome.
         record.claim = call.ownership.key().cloned();
         let text = serde_json::to_vec(&record).map_err(|e| ActiveFault(e.to_string()))?;
         let key = key(call, false);
         self.seal(Purpose::Told, &context(&key.call, &key.org, &key.plugin, 0), &text)
     }
 
-    /// What the store says of a call to `caller` at `server`; of a foreign one as little as of none.
+    /// Returns the status of a call for `caller` at `server`; one of another principal looks the same as none.
     pub async fn told(&self, call: Uuid, caller: &Caller, server: &str) -> Result<Option<Told>, ActiveFault> {
         if self.is_away() {
             return Err(ActiveFault("the store does not answer".into()));
         }
         let Some(row) = in_time(self.store.find(*call.as_bytes())).await? else { return Ok(None) };
-        // A row of an earlier version names neither; its record does, where it is opened.
+        // A row of an earlier version has neither of them in clear; its record, which is opened, does.
         let is_theirs = row.principal == principal(caller) && row.server == server;
         if !is_theirs && !row.server.is_empty() {
             return Ok(None);
@@ -205,7 +206,7 @@ impl ActiveTable {
             None => ended()?.map(Told::Ended),
             Some(_) if !is_left => Some(runs()),
             Some(_) if !row.resumes => ended()?.map(Told::Ended),
-            // With what is past its time nobody goes on.
+            // No gateway continues a call after its deadline.
             Some(_) => match ended()? {
                 Some(ended) if ended.record.is_past() => Some(Told::Ended(ended)),
                 _ => left(&row).map(|_| runs()),
@@ -213,8 +214,8 @@ impl ActiveTable {
         })
     }
 
-    /// The same, for who knows what the call is and looks again and again until `deadline`, when its time is over: while it runs
-    /// no more is read than where it stands.
+    /// Returns the status of a known call, for pollers until `deadline`, the end of its time: while it runs, only its
+    /// state is read.
     pub async fn stands(
         &self,
         call: Uuid,
@@ -242,22 +243,23 @@ impl ActiveTable {
         }))
     }
 
-    /// Whether the gateway that ran a call is gone. A lease that has lapsed says nothing while all may have: the store was away.
+    /// Whether the gateway that ran a call is gone. A lapsed lease proves nothing while the store was unavailable and
+    /// all leases may have lapsed.
     fn is_left(&self, is_retired: bool, has_lapsed: bool) -> bool {
         is_retired || (has_lapsed && self.is_steady())
     }
 
-    /// What a row holds of its call.
+    /// Opens the record in a row.
     pub(super) fn opened(&self, call: &Uuid, row: &CallRecord) -> Option<Record> {
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
-        // What was given up was sealed to be gone on with.
+        // A record that was given up was sealed for continuing the call.
         let is_to_go_on = row.resumes || row.owner == Some(NOBODY);
         let purpose = if is_to_go_on { Purpose::Record } else { Purpose::Told };
         serde_json::from_slice(&self.sealer.open_bytes(purpose, &at, &row.record)?).ok()
     }
 
-    /// `None` if the record's time is over, or it does not open with this gateway's keys. One that was given up has an end all the
-    /// same: that may be why it was.
+    /// Returns an ended call; `None` if the record has expired or does not open with this gateway's keys. A call that
+    /// was given up has ended in any case: the keys may be the reason.
     fn ended(&self, call: Uuid, row: &CallRecord, caller: &Caller) -> Result<Option<EndedCall>, ActiveFault> {
         let is_given_up = row.owner == Some(NOBODY) && row.principal == principal(caller);
         let unread = || is_given_up.then(|| Record::unread(row, caller));
@@ -268,20 +270,20 @@ impl ActiveTable {
         }
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
         let Some(kept) = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome) else { return Ok(None) };
-        // It is there, and is told by a gateway of the version that stored it.
+        // The outcome exists; only a gateway of the version that stored it can read it.
         let kept = serde_json::from_slice(&kept)
             .map_err(|_| ActiveFault("the outcome was stored by a newer version of asp".into()))?;
         Ok(Some(EndedCall { record, kept: Some(kept), left }))
     }
 }
 
-/// How long the record of a call counts; `None` for one that is past its time.
+/// Returns the time for which the record of a call is valid; `None` for an expired one.
 fn left(row: &CallRecord) -> Option<Duration> {
     u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms()).map(Duration::from_millis)
 }
 
 impl Kept {
-    /// What the ledger knows, or may come to know, it alone tells.
+    /// Returns the outcome to store; what the ledger has, or may still get, is stored only there.
     pub(super) fn of(call: &Call, outcome: &Outcome) -> Kept {
         match (outcome, call.ownership.claim()) {
             (Outcome::Done { .. } | Outcome::Refused(Refusal::OutcomeUnknown), Some(claim))
@@ -312,7 +314,7 @@ pub(super) mod tests {
         ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, None)
     }
 
-    /// The key of a call of alice's.
+    /// Returns the key of a call of alice's.
     fn key(call: u8) -> RecordKey {
         RecordKey {
             call: [call; 16],
@@ -339,7 +341,7 @@ pub(super) mod tests {
         record.to_string()
     }
 
-    /// Returns what a gateway is told of a call of alice's that ended with this outcome.
+    /// Returns the status of a call of alice's that ended with this outcome.
     async fn told_of(outcome: &str) -> Result<Option<Told>, ActiveFault> {
         let store = Arc::new(MemoryRecords::default());
         let (table, key) = (table(&store), key(7));
