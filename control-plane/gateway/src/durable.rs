@@ -1,4 +1,4 @@
-//! What a call has beyond this process: its row in the store, and the calls taken over from gateways that are gone.
+//! Data of calls outside this process: their rows in the store, and the calls taken over from lost gateways.
 pub mod active;
 mod event_share;
 pub mod inbox;

@@ -1,8 +1,8 @@
-//! The sealed ids of server-sent events in legacy MCP sessions: where on which stream their client is
-//! (2025-11-25 transports, resumability and redelivery).
+//! The sealed ids of server-sent events in legacy MCP sessions: a client's position on a stream (2025-11-25 transports,
+//! resumability and redelivery).
 //!
 //! Keeps true: an id is attacker input: it opens only for the same principal, server and session; two events never have
-//! the same id; what it names is looked for anew each time, by whoever may have it.
+//! the same id; the right to its call or stream is checked each time.
 
 use asp_edge::Caller;
 
@@ -13,7 +13,7 @@ mod position;
 
 pub use position::{CallPosition, ChangesPosition, MAX_TOKEN, Position};
 
-/// Who may come back with an id.
+/// Principal, server and session that may return with an id.
 pub struct Holder(Vec<u8>);
 
 impl Holder {
@@ -22,12 +22,12 @@ impl Holder {
     }
 }
 
-/// The id of an event; `None` where none can be made, and the stream is not resumed from there.
+/// Returns the id of an event; `None` if there is none, so that the stream cannot be resumed from there.
 pub fn seal(sealer: &Sealer, holder: &Holder, position: &Position) -> Option<String> {
     sealer.seal(Purpose::Event, &holder.0, &position.encode()?).ok()
 }
 
-/// What an id says to its holder; foreign ones and altered ones are as unknown as none.
+/// Returns the position in an id of this holder; foreign and altered ids look the same as none.
 pub fn open(sealer: &Sealer, holder: &Holder, id: &str) -> Option<Position> {
     Position::decode(&sealer.open(Purpose::Event, &holder.0, id)?)
 }

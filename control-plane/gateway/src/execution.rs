@@ -1,7 +1,7 @@
-//! One execution of a call, and the two narrow ports between the pipeline and what runs calls: the pipeline sees
-//! an [`Executor`], an executor sees the [`Platform`].
+//! One execution of a call, and the two narrow ports between the pipeline and the backends that run calls: the pipeline
+//! sees an [`Executor`], a backend sees the [`Platform`].
 //!
-//! Keeps true: an executor cannot reach limits, ledger or audit by any other way.
+//! Keeps true: a backend cannot reach limits, ledger or audit in any other way.
 
 use std::sync::{Arc, Weak};
 
@@ -18,15 +18,15 @@ use crate::telemetry::audit::Delegated;
 /// One execution of a call.
 pub struct Execution {
     pub call: Arc<Call>,
-    /// Checked against the input schema. Their view is complete with its defaults; their text is for authored primitives, and
-    /// is as it was sent for those of other services.
+    /// Arguments that fit the input schema. Their view is completed with its defaults; so is their text for authored
+    /// primitives, while primitives of other services get the text as it was sent.
     pub arguments: Json,
     /// Calls left in the tightest rate limit; `None` without one.
     pub budget: Option<u64>,
-    /// The snapshot it runs in, with the private hosts that may be reached and what primitives may ask.
+    /// The snapshot it runs in, with the private hosts that may be reached and the questions that primitives may ask.
     pub snapshot: Arc<Snapshot>,
     pub platform: Arc<dyn Platform>,
-    /// What it had come to on a gateway that is gone; `None` for a call that begins.
+    /// State that it had reached at a lost gateway; `None` for a new call.
     pub resume_state: Option<ResumeState>,
 }
 
@@ -37,111 +37,112 @@ impl Execution {
     }
 }
 
-/// What a call had come to.
+/// State that a call had reached.
 pub struct ResumeState {
-    /// The number of its last checkpoint; 0 without one.
+    /// Number of its last checkpoint; 0 without one.
     pub seq: u64,
-    /// As the executor stored it; empty where it stored nothing.
+    /// State as the backend stored it; empty if it stored none.
     pub state: Vec<u8>,
 }
 
-/// Whether a plugin can run, as its runtime says.
+/// Whether a plugin can run, as reported by its runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Availability {
-    /// It has not answered yet.
+    /// The runtime has not answered yet.
     Unheard,
     /// A worker waits, or starts with the first call.
     Ready,
-    /// Not now, as the text says: calls are tried, and told why.
+    /// The plugin cannot run now, for the reason in the text: calls are attempted, and fail with that reason.
     Troubled(String),
-    /// Not as things stand: `<reason>: <sentence>` of the contract (`Admission.reason`, supervisor.proto).
+    /// The plugin cannot run at present: `<reason>: <sentence>` of the contract (`Admission.reason`, supervisor.proto).
     Impossible(String),
 }
 
-/// A resource that a client subscribes to.
+/// Subscription of a client to a resource.
 pub struct Subscribed<'a> {
     pub snapshot: &'a Snapshot,
-    /// Whose share of what is followed it takes.
+    /// User whose quota of subscriptions it counts against.
     pub user: [u8; 16],
     pub org: &'a str,
-    /// The server that it subscribes at.
+    /// Server at which the client subscribes.
     pub server: &'a str,
-    /// What is behind the resource.
+    /// Primitive behind the resource.
     pub primitive: &'a Primitive,
     pub uri: &'a str,
-    /// Who is told when it has changed.
+    /// Listener that is notified of changes.
     pub listener: Weak<dyn ResourceListener>,
 }
 
-/// What an executor holds for one subscription until this is dropped.
+/// Guard of one subscription at a backend; dropping it ends the subscription.
 pub type Following = Box<dyn Send + Sync>;
 
-/// What a client says of its legacy session.
+/// Report of a client about its legacy session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionNote {
-    /// It has other roots than before.
+    /// The client's roots have changed.
     RootsChanged,
-    /// It has ended the session.
+    /// The client has ended the session.
     Ended,
 }
 
-/// What runs calls, as the pipeline sees it.
+/// Backends that run calls, as the pipeline sees them.
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Runs the call on what its primitive names.
+    /// Runs the call on the backend of its primitive.
     async fn run(&self, execution: Execution) -> Result<Output, Refusal>;
 
-    /// Whether a call whose gateway is gone can go on here.
+    /// Whether a call whose gateway is gone can continue here.
     fn runs(&self, primitive: &Primitive) -> bool;
 
-    /// Whether the primitive may run here for clients of the server. One that cannot as things stand is as unknown to callers as one that is
-    /// hidden from them (I-10).
+    /// Whether the primitive may run here for clients of the server. One that cannot run at present looks to callers
+    /// like one that is hidden from them (I-10).
     fn offers(&self, server: &str, primitive: &Primitive) -> bool;
 
-    /// Changes whenever [`Executor::offers`] answers otherwise than before.
+    /// Returns a number that changes whenever an answer of [`Executor::offers`] changes.
     fn offers_changed(&self) -> u64;
 
-    /// Learns from now on when a resource changes; `None` where nobody says so, or more are followed than may be.
+    /// Reports changes of a resource from now on; `None` if there is no source for them, or too many resources are
+    /// followed.
     fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following>;
 
-    /// A client says something of its session, which has this key, beside its calls.
+    /// Passes on a client's report about its session, which has this key, outside of its calls.
     fn heard(&self, session: &str, said: SessionNote);
 
-    /// What is known of the plugin behind a primitive; `None` for one that needs none.
+    /// Returns the availability of the plugin behind a primitive; `None` for one without a plugin.
     fn availability(&self, primitive: &Primitive) -> Option<Availability>;
 
-    /// Prepares what the primitives of a new snapshot run on.
+    /// Prepares the backends of a new snapshot's primitives.
     fn prepare(&self, snapshot: &Snapshot);
 
-    /// Returns when nothing of an ended call is left to do; the end of a shutdown.
+    /// Returns when all work for ended calls is done; called at the end of a shutdown.
     async fn drained(&self);
 }
 
-/// Who is told of resources that changed.
+/// Receiver of changes of resources.
 pub trait ResourceListener: Send + Sync {
-    /// A resource of `server` reads otherwise than before for callers of `org`.
+    /// Handles a change of a resource of `server` for callers of `org`.
     fn changed(&self, server: &str, org: &str, uri: &str);
 
-    /// The same for the callers of every org.
+    /// Handles a change for the callers of every org.
     fn changed_for_all(&self, server: &str, uri: &str);
 
-    /// Whether the address is behind this primitive there, or the text of its template, said of what is behind it.
+    /// Whether the URI, or URI template, that a backend reports is served by this primitive of the server.
     fn leads_to(&self, server: &str, uri: &str, primitive: &str) -> bool;
 
-    /// What [`Executor::offers`] answers has changed: lists are looked at now, and not with the next round.
+    /// Handles a change of the answers of [`Executor::offers`]: lists are checked now, and not in the next round.
     fn offers_changed(&self);
 }
 
-/// What an admitted delegation holds until it ends.
+/// Guard of an admitted delegation, held until it ends.
 pub type DelegationGrant = Box<dyn Send>;
 
-/// The rest of the gateway, as an executor sees it.
+/// The rest of the gateway, as a backend sees it.
 #[async_trait]
 pub trait Platform: Send + Sync {
-    /// Begins a call of its own, on behalf of the one that runs (I-2).
+    /// Starts a nested call on behalf of the running one (I-2).
     fn begin(self: Arc<Self>, snapshot: Arc<Snapshot>, invocation: Invocation) -> Result<Arc<Call>, Refusal>;
 
-    /// Takes what the limits on a delegate allow.
+    /// Draws from the limits on a delegate.
     async fn admit_delegation(
         &self,
         snapshot: &Snapshot,
@@ -149,15 +150,15 @@ pub trait Platform: Send + Sync {
         delegate: &ListedPrimitive,
     ) -> Result<DelegationGrant, Refusal>;
 
-    /// Whether the caller's own list shows each entry of the call's server, in their order.
+    /// Whether the caller's own list shows each entry of the call's server, in the order of the entries.
     fn visible(&self, snapshot: &Snapshot, call: &Call) -> Vec<bool>;
 
-    /// A resource of the call's server reads otherwise than before.
+    /// Reports that a resource of the call's server has changed.
     fn resource_changed(&self, call: &Call, uri: &str);
 
-    /// What [`Executor::offers`] answers has changed, and clients are told of it at once.
+    /// Reports that the answers of [`Executor::offers`] have changed; clients are notified at once.
     fn offers_changed(&self);
 
-    /// One metric and one audit line of a delegation that ended.
+    /// Records one metric and one audit line of a delegation that ended.
     async fn record_delegation(&self, call: &Call, delegated: &Delegated);
 }

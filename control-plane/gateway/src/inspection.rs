@@ -1,9 +1,10 @@
-//! The two points at which whoever runs a gateway may look into calls: the arguments, once they fit the input schema,
-//! and the output, once it fits the output schema.
+//! The two points at which an operator may inspect calls: the arguments, once they fit the input schema, and the
+//! output, once it fits the output schema.
 //!
-//! Owns: the port, and how an inspector is asked: within a time, up to a size, and by a rule for when it fails. Refuses:
-//! to know what is looked for. Keeps true: an inspector holds a call for no longer than its time and the call's own;
-//! what an inspector wanted changed or refused never goes on as it was, whatever the rule.
+//! Owns: the port, and the rules for an inspector: its time limit, the maximum size, and the action when it fails.
+//! Refuses: knowledge of what is inspected for. Keeps true: an inspector holds a call for no longer than its own time
+//! limit and the call's; content that an inspector wanted to replace or refuse never passes unchanged, whatever the
+//! rule.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,43 +17,43 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::call::outcome::{Output, written_size};
 
-/// What an inspector says of a content.
+/// Result of an inspection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding<T> {
     Pass,
-    /// This goes on in its place, if it fits the schema.
+    /// Continues with this content instead, if it fits the schema.
     Replace(T),
-    /// It does not go on. The caller is told the text.
+    /// Refuses the content. The caller gets the text.
     Refuse(String),
 }
 
-/// Why there is no finding; told to operators only.
+/// Reason for a missing finding; shown to operators only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InspectorFault(pub String);
 
-/// Looks into one kind of content.
+/// Inspector of one kind of content.
 #[async_trait]
 pub trait Inspector<T>: Send + Sync {
-    /// Looks at what `call` is asked or has come to. Dropped when its time is over.
+    /// Inspects the arguments or the output of `call`. Dropped when its time is over.
     async fn inspect(&self, call: &Call, content: &T) -> Result<Finding<T>, InspectorFault>;
 }
 
-/// What becomes of a content that an inspector could not look into.
+/// Action when content could not be inspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// It goes on as it is.
+    /// Passes the content unchanged.
     Open,
-    /// It does not go on.
+    /// Refuses the content.
     Closed,
 }
 
-/// An inspector and how it is asked.
+/// An inspector with its limits.
 pub struct Inspection<T> {
     pub inspector: Arc<dyn Inspector<T>>,
-    /// The longest it may take.
+    /// Time limit.
     pub within: Duration,
-    /// The most bytes of JSON it is shown, and may answer with.
+    /// Maximum size of the JSON that it gets and returns, in bytes.
     pub max_bytes: usize,
     pub on_failure: OnFailure,
 }
@@ -64,17 +65,17 @@ pub struct Inspections {
     pub output: Option<Inspection<Output>>,
 }
 
-/// What is to be done with a content.
+/// Consequence of an inspection.
 pub(crate) enum Inspected<T> {
     Passed,
     Replaced(T),
     Refused(String),
-    /// Nobody could look into it, and without that it does not go on.
+    /// The content could not be inspected, and must not pass uninspected.
     Unseen,
 }
 
 impl<T: Serialize> Inspection<T> {
-    /// Asks of `what` (arguments, output) of a call.
+    /// Inspects `what` (arguments, output) of a call.
     pub(crate) async fn ask(&self, call: &Call, what: &'static str, content: &T) -> Inspected<T> {
         match self.found(call, content).await {
             Ok(Finding::Pass) => Inspected::Passed,

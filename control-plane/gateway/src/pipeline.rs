@@ -1,9 +1,9 @@
-//! The one pipeline every face uses (I-2): entitlement → limits → input, rules → ledger → approve → execute →
-//! output → audit. Identity and resolve come before it, in the face's request, because they need only the
+//! The one pipeline of all protocols (I-2): entitlement → limits → input, rules → ledger → approve → execute → output →
+//! audit. Identity and resolve come before it, while the protocol reads the request, because they need only the
 //! snapshot.
 //!
-//! Keeps true: the order is fixed; every call that was begun ends with one outcome and one finish event,
-//! also when its task is dropped.
+//! Keeps true: the order is fixed; every call that was started ends with one outcome and one finish event, even if its
+//! task is dropped.
 
 pub mod admission;
 pub mod approve;
@@ -63,35 +63,35 @@ use crate::telemetry::audit;
 use crate::telemetry::audit::{Audit, Unrecorded};
 use crate::telemetry::metrics::{Metrics, Stage};
 
-/// The stages and what they share.
+/// The stages and their shared state.
 pub struct Pipeline {
     limiter: Limiter,
     ledgers: Ledgers,
     executor: Arc<dyn Executor>,
-    /// Who looks into arguments and outputs.
+    /// Inspectors of arguments and outputs.
     inspections: Inspections,
     metrics: Arc<Metrics>,
     audit: Audit,
     calls: Calls,
-    /// Every call, while it runs and as long as a client may come back for it.
+    /// Every call, while it runs and as long as a client may return for it.
     registry: Arc<CallRegistry>,
-    /// The running calls, as the snapshot in force has them.
+    /// The running calls, and the snapshot in force that they are evaluated by.
     running: Arc<RunningCalls>,
-    /// The rows of the running calls that another gateway could go on with.
+    /// The rows of the running calls that another gateway could continue.
     active: Arc<ActiveTable>,
-    /// The other gateways, where this one is not alone.
+    /// The other gateways, if there are any.
     replicas: Option<Arc<Replicas>>,
     /// The calls that were taken over from other gateways.
     taken_over: TakenOverCalls,
-    /// The calls of gateways that are gone which cannot run here.
+    /// The calls of lost gateways that cannot run here.
     skipped: SkippedCalls,
-    /// What plugins list themselves.
+    /// Lists that plugins make themselves.
     listings: Listings,
-    /// Who is told of resources that changed; set once, when the gateway is wired.
+    /// Receiver of changes of resources; set once, when the gateway is wired.
     listener: OnceLock<Weak<dyn ResourceListener>>,
 }
 
-/// The parts of a pipeline that its gateway makes.
+/// The parts of a pipeline that its gateway creates.
 pub struct PipelineDeps {
     pub limiter: Limiter,
     pub ledgers: Ledgers,
@@ -106,15 +106,15 @@ pub struct PipelineDeps {
     pub replicas: Option<Arc<Replicas>>,
 }
 
-/// What begins.
+/// A call that was started.
 pub struct Begun {
     pub call: Arc<Call>,
-    /// False where it had begun before.
+    /// False if it had started before.
     pub is_new: bool,
 }
 
 impl Pipeline {
-    /// Makes a pipeline that runs no call yet.
+    /// Creates a pipeline without calls.
     pub fn new(deps: PipelineDeps) -> Pipeline {
         let PipelineDeps {
             limiter,
@@ -147,9 +147,9 @@ impl Pipeline {
         }
     }
 
-    /// Begins a call: it runs on its own until it has an outcome. A refusal by entitlement, or by what its client
-    /// cannot do, comes back at once, because its answer differs by face (a 403 challenge, a hidden name). A call that
-    /// finds no place among those that run has ended when this returns.
+    /// Starts a call, which runs by itself until it has an outcome. A refusal by entitlement, or by the client's
+    /// abilities, is returned at once, because its form differs by protocol (a 403 challenge, a hidden name). A call
+    /// that exceeds the number of running calls has ended when this returns.
     pub fn begin(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
@@ -158,7 +158,7 @@ impl Pipeline {
         self.begin_once(snapshot, invocation).map(|begun| begun.call)
     }
 
-    /// The same; where the client chose the call's id, the call that has it already.
+    /// Starts a call in the same way; if the client chose an id that is taken, returns the call that has it.
     pub fn begin_once(
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
@@ -171,7 +171,7 @@ impl Pipeline {
             false => Err(Refusal::Unknown),
         }
         .and_then(|entitled| {
-            // Nobody is asked while somebody types or looks what there is.
+            // A completion or a list asks no questions.
             if invocation.aim.is_done() {
                 capabilities::check(&snapshot, &entry.primitive, invocation.abilities)?;
             }
@@ -188,7 +188,7 @@ impl Pipeline {
             return Ok(Begun { call, is_new: false });
         }
         self.metrics.call_began();
-        // What is hidden by what came into force since is as unknown as what was hidden before (I-10).
+        // A primitive that was hidden since looks the same as one that was hidden before (I-10).
         let entitled = entitled.and_then(|entitled| match self.running.enter(&call, &snapshot) {
             Some(Withdrawal::Denied | Withdrawal::ServerDisabled) => Err(Refusal::Unknown),
             _ => Ok(entitled),
@@ -216,7 +216,7 @@ impl Pipeline {
                 };
                 self.calls.run(async move {
                     tokio::select! {
-                        // A call that does not wait needs no timer for its token's end.
+                        // A call that does not wait needs no timer for its token's expiry.
                         biased;
                         () = driven => {}
                         never = ends_with_its_token(&lasting) => match never {},
@@ -227,13 +227,14 @@ impl Pipeline {
         }
     }
 
-    /// Whether the server's primitive may run here. What cannot run as things stand is in no list and unknown to every call,
-    /// whoever asks (I-10).
+    /// Whether the server's primitive may run here. One that cannot run at present is in no list and unknown to every
+    /// call, for every caller (I-10).
     pub fn offers(&self, server: &VirtualServer, entry: &ListedPrimitive) -> bool {
         self.executor.offers(&server.message.name, &entry.primitive)
     }
 
-    /// A call ends before its task begins: with both of its events, or with neither where its org has no room in the log.
+    /// Ends a call before its task starts: with both of its audit events, or with neither if its org has no capacity in
+    /// the log.
     fn refuse_unbegun(&self, call: &Call, refusal: Refusal) {
         let outcome = Outcome::Refused(refusal);
         if self.audit.has_room(&call.caller.org) {
@@ -244,7 +245,7 @@ impl Pipeline {
         self.close(call, outcome);
     }
 
-    /// Where nothing can wait for the audit queue.
+    /// Ends a call where nothing can wait for the audit queue.
     fn end(&self, call: &Call, outcome: Outcome) {
         self.audit.record_now(audit::finished(call, &outcome));
         self.close(call, outcome);
@@ -257,7 +258,7 @@ impl Pipeline {
     }
 }
 
-/// Whether the call may come to wait for a person's approval, whatever its arguments are.
+/// Whether the call may wait for a person's approval with any arguments.
 fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> bool {
     let Invocation { caller, entry, protocol, .. } = invocation;
     entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
@@ -267,7 +268,7 @@ fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> 
 pub(crate) struct Running {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) call: Arc<Call>,
-    /// Its place and its memory; none for a call of another gateway, which is taken over whether there is a place or not.
+    /// Its permit and its memory; none for a call of another gateway, which is taken over regardless of permits.
     pub(crate) _places: (Option<Admitted>, Option<HeldMemory>),
 }
 
@@ -282,7 +283,7 @@ impl Running {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
         let has_effects = self.call.entry.primitive.mutation() != Mutation::ReadOnly;
         match recorded {
-            // What may have effects does not happen unseen; what goes on has its loss counted.
+            // A call that may have effects must not run unrecorded; for one that continues, the loss is counted.
             Err(Unrecorded) if !self.pipeline.audit.may_miss(has_effects) => self.refuse_unrecorded().await,
             Ok(()) | Err(Unrecorded) => {
                 let result = self.stages(&snapshot, entitled, arguments, key).await;
@@ -301,8 +302,8 @@ impl Running {
         let call = &self.call;
         let pipeline = &self.pipeline;
         let metrics = &self.pipeline.metrics;
-        // At once, so that another gateway can be asked which reaches the store; and before the limits, from which each
-        // that was asked would take.
+        // At once, so that the client can try a gateway that reaches the store; and before the limits, because each
+        // gateway that was tried would draw from them.
         if ledger::must_be_remembered(call, key.as_ref()) && pipeline.active.is_away() {
             return Err(ledger::not_begun());
         }
@@ -336,7 +337,7 @@ impl Running {
         }
     }
 
-    /// The ledger stage. While a call that was taken over holds the key, this one shows what it does.
+    /// Runs the ledger stage. While a call that was taken over holds the key, this one relays its events.
     async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<Entered, Refusal> {
         let call = &self.call;
         let pipeline = &self.pipeline;
@@ -348,15 +349,15 @@ impl Running {
             entered = entering => entered,
             never = pipeline.taken_over.relay(call, &claim) => match never {},
             () = call.cancelled() => {
-                // The claim may have been taken in this moment.
+                // The claim may have succeeded at this moment.
                 pipeline.ledgers.give_back(call, claim);
                 Err(Refusal::Cancelled)
             }
         }
     }
 
-    /// Makes the row by which another gateway can go on with a call that has an explicit key. Nothing else needs
-    /// one before its executor saves something: nobody could ask for it.
+    /// Stores the row from which another gateway can continue a call with an explicit key. Other calls need none before
+    /// their backend saves something: no client could ask for them.
     async fn keep(&self, arguments: &Json, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
         let call = &self.call;
         let keyed =
@@ -367,7 +368,7 @@ impl Running {
         let record = Record::of(call, arguments, grant.remaining, handed_over);
         let has_not_begun = call.ownership.may_be_kept();
         match self.pipeline.active.put(call, &record).await {
-            // Another gateway must not take what runs for what has not begun, as the earlier row says it.
+            // Another gateway must not mistake a running call for one that has not started, as the earlier row says.
             Err(error) if has_not_begun => {
                 tracing::debug!(call = %call.id, trace = %call.trace, %error, "a call that must be kept is refused");
                 Err(ledger::not_begun())
@@ -380,7 +381,7 @@ impl Running {
         }
     }
 
-    /// What its executor gets: all that is to be done, and the rest of the gateway as a port.
+    /// Returns the input of the backend: the work to do, and the rest of the gateway as a port.
     fn execution(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -414,7 +415,7 @@ impl Running {
             entitled.needs_approval |= rules::check(snapshot, metrics, &self.call, &arguments)?;
         }
         if entitled.needs_approval {
-            // It runs when a human has agreed, and for what is only typed or looked at nobody asks one.
+            // It runs when a human has agreed, and nobody is asked for a completion or a list.
             match self.call.aim {
                 Aim::Done => {}
                 Aim::Completed(_) => {
@@ -430,7 +431,7 @@ impl Running {
             metrics.stage(Stage::Approve, started);
             approved?;
         }
-        // From where nobody is waited for any more, or nobody turned out to be.
+        // The runtime counts from the end of the wait for an approval, or from here if there turned out to be none.
         if entitled.needs_approval
             || snapshot.policy.may_ask(&self.call.caller, &self.call.entry.primitive, self.call.protocol)
         {
@@ -441,7 +442,7 @@ impl Running {
             && let Some(held) = held
             && !held.still(&self.call).await.map_err(|e| Refusal::Internal(e.to_string()))?
         {
-            // This gateway was thought dead while the call waited.
+            // This gateway was considered dead while the call waited.
             return Err(Refusal::Upstream("another gateway has given the call's key back".into()));
         }
         let uri = match self.call.entry.primitive.kind() {
@@ -453,14 +454,14 @@ impl Running {
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         metrics.stage(Stage::Execute, started);
         let executed = executed.map_err(|refusal| match (refusal, uri) {
-            // A resource that its executor found gone is refused by its address, as one that never was (I-10).
+            // A resource that its backend no longer has is refused by its URI, like one that never existed (I-10).
             (Refusal::Unknown, Some(Value::String(uri))) => Refusal::UnknownResource { uri },
             (refusal, _) => refusal,
         });
         self.checked(executed?).await
     }
 
-    /// What was executed, once it fits the schema and nobody objects.
+    /// Returns the output, once it fits the schema and passes the inspection.
     async fn checked(&self, output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
         let settled = output::settle(&self.call, output);

@@ -1,7 +1,7 @@
-//! The sealed `requestState` of MCP 2026-07-28: which call a client's next request goes on with.
+//! The sealed `requestState` of MCP 2026-07-28, which names the call that a client's next request continues.
 //!
 //! Keeps true: a state is attacker input: it opens only for the same principal, server and request parameters, until it
-//! expires, which is when the promise of its call does.
+//! expires together with the promise of its call.
 
 use std::time::Duration;
 
@@ -19,17 +19,18 @@ mod plain;
 
 use plain::Plain;
 
-/// What a state says.
+/// Opened content of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestState {
     pub call: Uuid,
-    /// The first event of the call that the client has not been shown, and the log that counts so.
+    /// First event of the call that the client has not seen, and the name of the log that the number belongs to.
     next_event: u64,
     stream: u32,
 }
 
 impl RequestState {
-    /// Issues the state that goes on with `call` after event `next_event`; `life` is how long the call is promised for it.
+    /// Issues the state with which a client returns to `call` from event `next_event`; `life` is the duration of the
+    /// promise.
     pub fn issue(
         sealer: &Sealer,
         call: &Call,
@@ -47,7 +48,7 @@ impl RequestState {
         sealer.seal(Purpose::RequestState, &context, &plain.encode()).ok()
     }
 
-    /// What a state says to whoever may go on with its call.
+    /// Opens a state for a caller that may continue its call.
     pub fn open(
         sealer: &Sealer,
         state: &str,
@@ -60,13 +61,14 @@ impl RequestState {
         (expires >= unix_seconds()).then_some(RequestState { call, next_event, stream })
     }
 
-    /// The first event of `call` to show; `None` where it counts anew, because it goes on at another gateway.
+    /// Returns the first event of `call` to show; `None` if its numbers start again, because it continues at another
+    /// gateway.
     pub fn next_event(&self, call: &Call) -> Option<u64> {
         call.events.counts(self.stream).then_some(self.next_event)
     }
 
-    /// The digest of what a retry must repeat: the method, and the parameters without `_meta` and the retry's own
-    /// members, in whatever order a client writes them.
+    /// Returns the digest of what a retry must repeat: the method, and the parameters without `_meta` and the retry's
+    /// own members, in any order of members.
     pub fn digest(method: &str, params: Option<&Value>) -> [u8; 32] {
         let mut params = params.cloned().unwrap_or(Value::Null);
         if let Some(object) = params.as_object_mut() {

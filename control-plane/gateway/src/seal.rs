@@ -1,11 +1,11 @@
-//! Sealing of state that travels through clients (session ids, cursors, request states) or rests in a store
-//! (what plugins saved).
+//! Sealing of state that travels through clients (session ids, cursors, request states) or rests in a store (such as
+//! checkpoints of plugins).
 //!
-//! Owns: the AEAD keys, one for each purpose, derived from `ASP_SEAL_KEY` (current and previous). Refuses: meaning; callers
-//! choose the purpose and the plaintext. Keeps true: a text sealed for one purpose or context opens for no other, and text
-//! that was altered, truncated or sealed by someone else does not open at all. AES-256-GCM-SIV (RFC 8452) takes random
-//! nonces for more messages than all gateways seal in the life of a key; what was sealed with AES-256-GCM by earlier
-//! versions, under one key for all purposes, still opens.
+//! Owns: the AEAD keys, one for each purpose, derived from `ASP_SEAL_KEY` (current and previous). Refuses: meaning;
+//! callers choose the purpose and the plaintext. Keeps true: a text sealed for one purpose or context opens for no
+//! other, and text that was altered, truncated or sealed by someone else does not open at all. AES-256-GCM-SIV (RFC
+//! 8452) allows random nonces for more messages than all gateways seal in the life of a key; texts sealed with
+//! AES-256-GCM by earlier versions, under one key for all purposes, still open.
 
 use aws_lc_rs::aead::{AES_256_GCM, AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
@@ -14,12 +14,12 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
-/// Label of the key of tags.
+/// Label of the key for tags.
 const TAGS: &[u8] = b"asp/tag/1\0";
-/// Longest sealed text that is even looked at, in bytes.
+/// Maximum length of a sealed text that is decoded at all, in bytes.
 const MAX_SEALED_LEN: usize = 8 * 1024;
 
-/// What a sealed text is for; part of the associated data.
+/// Purpose of a sealed text; part of the associated data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     Session,
@@ -29,13 +29,13 @@ pub enum Purpose {
     Event,
     /// A plugin's checkpoint, in the store.
     Capsule,
-    /// What a running call has come to, in the store.
+    /// The answers that a running call has got so far, in the store.
     Answers,
-    /// What a running call was asked for, in the store.
+    /// The request of a running call, in the store.
     Record,
-    /// What is told of a call, and not enough to go on with it, in the store.
+    /// The record of a call that is not enough to continue it, in the store.
     Told,
-    /// How a call ended, in the store.
+    /// The outcome of a call, in the store.
     Outcome,
     /// The answer of a call under its key, in the ledger.
     Answer,
@@ -43,18 +43,18 @@ pub enum Purpose {
     Client,
     /// The authorization code of a login, for its client.
     Code,
-    /// A login under way: what its user is asked, and what comes back from the issuer.
+    /// A login in progress: the form for its user, and the response of the issuer.
     Login,
-    /// What one gateway tells another.
+    /// A message between gateways.
     Bus,
-    /// What a call has said, for other gateways.
+    /// An event of a call, for other gateways.
     CallEvent,
     /// An answer or a cancel, for the gateway that runs its call.
     Inbox,
 }
 
 impl Purpose {
-    /// All of them.
+    /// All purposes.
     const ALL: [Purpose; 16] = [
         Purpose::Session,
         Purpose::Cursor,
@@ -96,7 +96,7 @@ impl Purpose {
     }
 }
 
-/// The keys are missing or wrong.
+/// Keys are missing or invalid, or sealing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
     #[error("seal key must be at least 32 bytes long, got {0}")]
@@ -105,7 +105,7 @@ pub enum SealError {
     Crypto,
 }
 
-/// Seals with the current key, opens with the current and the previous one.
+/// Seals with the current key, and opens with the current and the previous one.
 pub struct Sealer {
     current: Keys,
     previous: Option<Keys>,
@@ -156,7 +156,8 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// `current` and `previous` are secrets of at least 32 bytes, from which each purpose gets a key (RFC 5869).
+    /// Creates a sealer. `current` and `previous` are secrets of at least 32 bytes, from which the key of each purpose
+    /// is derived (RFC 5869).
     pub fn new(current: &[u8], previous: Option<&[u8]>) -> Result<Sealer, SealError> {
         Ok(Sealer { current: Keys::new(current)?, previous: previous.map(Keys::new).transpose()? })
     }
@@ -166,7 +167,7 @@ impl Sealer {
         Ok(URL_SAFE_NO_PAD.encode(self.seal_bytes(purpose, context, plaintext)?))
     }
 
-    /// The same for what goes to a store: bytes, of any length.
+    /// Seals `plaintext` of any length as bytes, for a store.
     pub fn seal_bytes(
         &self,
         purpose: Purpose,
@@ -188,7 +189,8 @@ impl Sealer {
         Ok(message)
     }
 
-    /// The tag (HMAC-SHA-256, base64url) by which a text that clients may read is known again as one of a gateway's own.
+    /// Returns the tag (HMAC-SHA-256, base64url) that authenticates a text which clients may read as one of a gateway's
+    /// own.
     pub fn tag(&self, context: &[u8], text: &str) -> String {
         URL_SAFE_NO_PAD.encode(hmac::sign(&self.current.tags, &tagged(context, text)))
     }
@@ -201,7 +203,7 @@ impl Sealer {
         secrets.into_iter().flatten().any(|keys| hmac::verify(&keys.tags, &tagged, &tag).is_ok())
     }
 
-    /// Opens what [`Sealer::seal`] made for the same purpose and context; `None` for anything else.
+    /// Opens a text from [`Sealer::seal`] for the same purpose and context; `None` for anything else.
     pub fn open(&self, purpose: Purpose, context: &[u8], text: &str) -> Option<Vec<u8>> {
         if text.len() > MAX_SEALED_LEN {
             return None;
@@ -209,7 +211,7 @@ impl Sealer {
         self.open_bytes(purpose, context, &URL_SAFE_NO_PAD.decode(text).ok()?)
     }
 
-    /// Opens what [`Sealer::seal_bytes`] made for the same purpose and context.
+    /// Opens bytes from [`Sealer::seal_bytes`] for the same purpose and context.
     pub fn open_bytes(&self, purpose: Purpose, context: &[u8], message: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = message.split_at_checked(NONCE_LEN)?;
         let aad = associated(purpose, context);
@@ -224,7 +226,7 @@ impl Sealer {
     }
 }
 
-/// The length of the context first, so that no two pairs are alike.
+/// Returns the input of a tag; the length of the context comes first, so that no two pairs have the same one.
 fn tagged(context: &[u8], text: &str) -> Vec<u8> {
     let length = (context.len() as u64).to_be_bytes();
     [length.as_slice(), context, text.as_bytes()].concat()
@@ -289,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_version_sealed_opens_before_and_after_a_rotation() {
-        // Nonce and AES-256-GCM under SHA-256 of the secret, as versions before keys by purpose wrote them.
+        // Nonce and AES-256-GCM under SHA-256 of the secret, as written before keys were derived by purpose.
         let nonce = [7_u8; NONCE_LEN];
         let key = UnboundKey::new(&AES_256_GCM, &Sha256::digest(KEY)).unwrap();
         let mut sealed = b"hello".to_vec();

@@ -1,8 +1,8 @@
-//! A bounded table in which every user and every org has a share, of entries and of the bytes these hold.
+//! A bounded table in which every user and every org has a quota of entries and of their bytes.
 //!
-//! Keeps true: what does not fit is refused ([`Shares::add`]) or pushes out the entries of the same user or org that were
-//! used least lately ([`Shares::replace`]), and only at the bound of the whole somebody else's; every operation takes
-//! logarithmic time, so that a full table costs no more than an empty one under its lock.
+//! Keeps true: an entry that does not fit is refused ([`Shares::add`]) or evicts the least recently used entries of the
+//! same user or org ([`Shares::replace`]), and those of others only at the bound of the whole table; every operation
+//! takes logarithmic time, so that a full table costs no more than an empty one under its lock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 type Id = [u8; 16];
 type Holder = [u8; 16];
-/// The number of a use; later ones are higher.
+/// Number of a use; later ones are higher.
 type Turn = u64;
 
-/// Whose an entry is: a user's and their org's.
+/// The owner of an entry: a user and their org.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub user: Holder,
     pub org: Holder,
 }
 
-/// The most that somebody may have in the table.
+/// Quota of one owner, or of the whole table.
 #[derive(Clone, Copy)]
 pub(crate) struct Share {
     pub entries: usize,
@@ -29,13 +29,13 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// Of entries that are all of one size.
+    /// Returns a quota for entries of equal size.
     pub(crate) const fn of(entries: usize) -> Share {
         Share { entries, bytes: usize::MAX }
     }
 }
 
-/// The most in all, of one org and of one user.
+/// Quotas of the whole table, of one org and of one user.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
     pub whole: Share,
@@ -48,14 +48,14 @@ pub(crate) struct Shares<V> {
     bounds: Bounds,
     entries: HashMap<Id, Entry<V>>,
     by_turn: BTreeMap<Turn, Id>,
-    /// Of all entries.
+    /// Size of all entries.
     bytes: usize,
-    /// Users and orgs alike.
+    /// Usage of users and orgs alike.
     by_holder: HashMap<Holder, Held>,
     next: Turn,
 }
 
-/// What one user or one org has.
+/// Usage of one user or one org.
 #[derive(Default)]
 struct Held {
     turns: BTreeSet<Turn>,
@@ -90,7 +90,7 @@ impl<V> Shares<V> {
         self.entries.contains_key(id)
     }
 
-    /// The entry, which counts as used now.
+    /// Returns the entry, and counts that as a use.
     pub(crate) fn touch(&mut self, id: &Id) -> Option<&V> {
         let turn = self.take_turn();
         let entry = self.entries.get_mut(id)?;
@@ -110,18 +110,17 @@ impl<V> Shares<V> {
         self.entries.values().map(|entry| &entry.value)
     }
 
-    /// The entry, whose use this is not.
+    /// Returns the entry, without counting that as a use.
     pub(crate) fn get(&self, id: &Id) -> Option<&V> {
         self.entries.get(id).map(|entry| &entry.value)
     }
 
-    /// Puts an entry in that holds nothing of note; another one makes room where the table or a share is full.
+    /// Puts an entry of negligible size; evicts another one if the table or a quota is full.
     pub(crate) fn replace(&mut self, id: Id, owner: Owner, value: V) {
         self.replace_sized(id, owner, value, 0);
     }
 
-    /// Puts an entry of `bytes` in; others make room where the table or a share is full. False for one that is larger
-    /// than a share.
+    /// Puts an entry of `bytes`; evicts others if the table or a quota is full. False if it is larger than a quota.
     pub(crate) fn replace_sized(&mut self, id: Id, owner: Owner, value: V, bytes: usize) -> bool {
         self.remove(&id);
         let shares = [self.bounds.of_user, self.bounds.of_org, self.bounds.whole];
@@ -135,7 +134,7 @@ impl<V> Shares<V> {
         true
     }
 
-    /// Puts an entry in; false where the table or a share is full.
+    /// Puts an entry; false if the table or a quota is full.
     pub(crate) fn add(&mut self, id: Id, owner: Owner, value: V) -> bool {
         self.remove(&id);
         let fits = self.in_the_way(owner, 1, 0).is_none();
@@ -145,7 +144,7 @@ impl<V> Shares<V> {
         fits
     }
 
-    /// Changes how many bytes an entry holds; whoever lets it grow has made room.
+    /// Changes the size of an entry; a caller that lets it grow has made room.
     pub(crate) fn resize(&mut self, id: &Id, bytes: usize) {
         let Some(entry) = self.entries.get_mut(id) else { return };
         let before = std::mem::replace(&mut entry.bytes, bytes);
@@ -157,7 +156,8 @@ impl<V> Shares<V> {
         }
     }
 
-    /// What has to go first before `owner` can have so much more: their own counts for the org and the whole too.
+    /// Returns the entry to evict first before `owner` can have so much more: their own entries also count for the org
+    /// and the whole table.
     pub(crate) fn in_the_way(&self, owner: Owner, entries: usize, bytes: usize) -> Option<Id> {
         let is_full = |share: Share, has: usize, held: usize| {
             has.saturating_add(entries) > share.entries || held.saturating_add(bytes) > share.bytes
@@ -200,7 +200,7 @@ impl<V> Shares<V> {
         Some(entry.value)
     }
 
-    /// Removes what `keep` does not name; looks at everything.
+    /// Removes the entries that `keep` rejects; visits all entries.
     pub(crate) fn retain(&mut self, keep: impl Fn(&V) -> bool) {
         let gone: Vec<Id> =
             self.entries.iter().filter(|(_, entry)| !keep(&entry.value)).map(|(id, _)| *id).collect();
@@ -209,7 +209,7 @@ impl<V> Shares<V> {
         }
     }
 
-    /// Removes what was not used for this long; costs what it removes.
+    /// Removes the entries that were not used for this long; visits only these.
     pub(crate) fn forget_idle(&mut self, idle: Duration) {
         let now = Instant::now();
         while let Some(id) = self.oldest() {
@@ -247,7 +247,7 @@ mod tests {
         id
     }
 
-    /// A user of an org of their own, or of another one.
+    /// Returns a user of an org of their own, or of another one.
     fn owner(user: u64, org: u64) -> Owner {
         Owner { user: id(user), org: id(org + 1_000_000_000) }
     }

@@ -49,7 +49,7 @@ pub struct Record {
     parent: Option<([u8; 16], u8)>,
     /// Deadline in Unix milliseconds.
     deadline_ms: u64,
-    /// Validated arguments; completed with defaults, except in the text for primitives of other services.
+    /// Validated arguments, completed with defaults except for primitives of other services.
     #[serde(serialize_with = "as_sent")]
     pub arguments: Json,
     #[serde(default = "no_meta", serialize_with = "as_sent")]

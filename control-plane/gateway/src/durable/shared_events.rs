@@ -1,10 +1,10 @@
-//! The events of calls that somebody may come back for, where all gateways find them, sealed.
+//! Events of the calls that a client may return for, sealed in a store that all gateways share.
 //!
-//! Owns: what is there of the calls that run here, and reading what is there of others. Keeps true: an event keeps its number at
-//! every gateway, and what was told while the store was away shares none with what another gateway says later, because it has the
-//! name of another log; a question stays there while it is open, however much was said since; a gateway that has lost a call
-//! adds nothing more; what is sealed opens only in its place; without an answer of the store a call goes on, and what it says is
-//! told by this gateway alone (I-6).
+//! Owns: the stored events of the calls that run here, and reading those of other calls. Keeps true: an event has the
+//! same number at every gateway; events that clients got while the store was unavailable share no number with later
+//! events of another gateway, because they belong to a log of another name; a question stays in the store while it is
+//! open, however many events follow; a gateway that has lost a call adds no events; a sealed event opens only in its
+//! place; if the store does not answer, a call continues, and only this gateway has its events (I-6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,22 +29,24 @@ use crate::durable::event_share::EventShares;
 use crate::said_once::SaidOnce;
 use crate::seal::{Purpose, Sealer};
 
-/// Most events that are written at once.
+/// Maximum number of events written at once.
 const BATCH: usize = 64;
-/// How long they are kept beyond what was written last: longer than a client whose call has ended may come back.
+/// Time for which events are kept after the last write: longer than a client may take to return after the end of its
+/// call.
 const KEEP: Duration = Duration::from_secs(180);
-/// How often a call that says nothing is kept.
+/// Interval at which the events of a silent call are kept alive.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
-/// How soon a store that does not answer is asked again, and as much again at random: what waits for it does not come at once.
+/// Delay before a store that does not answer is asked again, plus up to as much at random: the retries of all calls are
+/// spread.
 const RETRY: Duration = Duration::from_millis(500);
-/// Over how long calls begin again that an org's share had paused.
+/// Maximum random delay with which calls resume that were paused because a budget was used up.
 const PAUSED: Duration = Duration::from_secs(10);
-/// Calls that write at once after an outage: a store that is back is not buried under all that waited for it.
+/// Maximum number of calls that write at once after an outage, so that a recovering store is not overloaded.
 const AT_ONCE: usize = 8;
-/// How often it is asked for a call that has ended.
+/// Number of retries for a call that has ended.
 const RETRIES: u32 = 10;
 
-/// What calls say, where all gateways find it.
+/// Events of calls in the store that all gateways share.
 pub struct SharedEvents {
     outbox: Arc<dyn Outbox>,
     sealer: Arc<Sealer>,
@@ -54,41 +56,41 @@ pub struct SharedEvents {
     turns: Semaphore,
 }
 
-/// Whose calls are.
+/// Ownership of calls.
 #[async_trait]
 pub trait Rows: Send + Sync {
-    /// Whether what becomes of the call is this gateway's to say.
+    /// Whether this gateway decides the call's outcome.
     async fn is_ours(&self, call: &Call) -> bool;
 }
 
-/// Of a call, what all gateways find.
+/// The stored events of one call.
 pub struct KeptEvents {
-    /// Which log the numbers are of.
+    /// Name of the log that the numbers belong to.
     pub log: u32,
-    /// The number of the oldest that is kept.
+    /// Number of the oldest event that is kept.
     pub first: u64,
-    /// In their order. What does not open with this gateway's keys is not among them.
+    /// The events in order, without those that do not open with this gateway's keys.
     pub events: Vec<KeptEvent>,
-    /// The questions from before those that are still open, in their order.
+    /// Open questions from before these events, in order.
     pub asked: Vec<KeptEvent>,
-    /// The number of the next one.
+    /// Number of the next event.
     pub next: u64,
 }
 
 impl KeptEvents {
-    /// The number of the oldest event of which there is anything.
+    /// Returns the number of the oldest event or question.
     pub(crate) fn oldest(&self) -> u64 {
         self.asked.first().map_or(self.first, |asked| asked.logged.number)
     }
 
-    /// The call goes on from them.
+    /// Continues the log of a call after these events.
     pub(crate) fn continue_in(self, call: &mut Call) {
         let said = self.events.into_iter().map(|event| event.logged).collect();
         call.continues(self.log, said, self.next);
     }
 }
 
-/// An event, and the question that it says was asked.
+/// An event, with the question if it reports one.
 pub struct KeptEvent {
     pub logged: Logged,
     pub question: Option<Question>,
@@ -102,33 +104,33 @@ struct Entry {
     question: Option<Question>,
 }
 
-/// What became of a turn to write.
+/// Result of a write.
 enum Wrote {
     Some,
-    /// The org's share is full until then.
+    /// The org's budget is used up until then.
     Paused(Instant),
-    /// The call is another gateway's.
+    /// The call belongs to another gateway.
     NotOurs,
 }
 
-/// What has still to be written of a call.
+/// State of writing one call's events.
 struct Writing<'a> {
     call: &'a Call,
     written: &'a Written,
     reader: EventReader,
-    /// Name of the log as which they are written. One that is begun again has a name that nothing was told under yet, and the call has it too
-    /// once it is there.
+    /// Name of the log under which the events are written. A restarted log gets a new name that no client has seen yet;
+    /// the call takes the name once the log is stored.
     log: u32,
-    /// The store is away, and what the call says is told all the same.
+    /// Whether events reach clients of this gateway only, because the store is unavailable.
     is_told_alone: bool,
-    /// Read, and not written yet.
+    /// Events that were read and are not written yet.
     held: Vec<Logged>,
-    /// What is there of the call is replaced.
+    /// Whether the next write replaces the stored events of the call.
     anew: bool,
     kept: KeptBytes,
 }
 
-/// Bytes of a call that the store keeps, and that were taken of the budgets.
+/// Bytes of a call that the store keeps, and that were charged to the budgets.
 struct KeptBytes {
     bytes: usize,
     counted_at: Instant,
@@ -161,8 +163,8 @@ impl KeptBytes {
 }
 
 impl SharedEvents {
-    /// `counters` count the budgets of orgs; all orgs together write at most `bytes_of_all` within the time for which events are
-    /// kept.
+    /// Creates the shared events. `counters` count the budgets of orgs; all orgs together write at most `bytes_of_all`
+    /// within the time for which events are kept.
     pub fn new(
         outbox: Arc<dyn Outbox>,
         counters: Arc<dyn Counters>,
@@ -180,7 +182,7 @@ impl SharedEvents {
         }
     }
 
-    /// Writes what the call says, from now on to its end.
+    /// Writes the events of a call, from now on to its end.
     pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>, rows: Arc<dyn Rows>) {
         call.ownership.writes_from(0);
         let shared = self.clone();
@@ -193,13 +195,13 @@ impl SharedEvents {
         });
     }
 
-    /// This gateway goes on with the call: what it has said, where that is known.
+    /// Takes over the events of a call that this gateway continues; `None` if they are not known.
     pub(crate) async fn take(&self, call: Uuid) -> Option<KeptEvents> {
         let taken = self.noted(self.outbox.take(call.into_bytes(), self.owner, KEEP).await)??;
         Some(self.opened(call, taken))
     }
 
-    /// What the call has said from number `from` on; `None` where that is not known.
+    /// Reads the events of a call from number `from` on; `None` if they are not known.
     pub(crate) async fn read(&self, call: Uuid, from: u64) -> Option<KeptEvents> {
         let kept = self.noted(self.outbox.read(call.into_bytes(), from).await)??;
         Some(self.opened(call, kept))
@@ -233,7 +235,7 @@ impl SharedEvents {
         let mut writing = Writing { call, written, reader, log, is_told_alone: false, held, anew, kept };
         let mut failures = 0;
         loop {
-            // That there is a log is said before it has anything.
+            // An empty log is stored before the first event.
             let is_begun = !writing.anew || !writing.held.is_empty();
             if is_begun && !writing.gather().await {
                 return;
@@ -243,7 +245,7 @@ impl SharedEvents {
                 Ok(Wrote::NotOurs) => return,
                 Ok(Wrote::Paused(until)) => {
                     writing.is_away();
-                    // Not all at once, and nobody waits for it when the call has ended.
+                    // Spread over time; obsolete when the call has ended.
                     let until = until + PAUSED.mul_f64(rand::random());
                     tokio::select! {
                         () = tokio::time::sleep_until(until) => writing.begin_again(),
@@ -264,7 +266,7 @@ impl SharedEvents {
         }
     }
 
-    /// Writes the first of what is held that are numbered without a gap; in turn with other calls where the store was away.
+    /// Writes the first consecutively numbered events that are held; after an outage, in turn with other calls.
     async fn write_some(
         &self,
         writing: &mut Writing<'_>,
@@ -295,7 +297,7 @@ impl SharedEvents {
         };
         let id = writing.call.id.into_bytes();
         let appended = {
-            // Err: closed, which nobody does.
+            // An error means that the semaphore is closed, which never happens.
             let _turn = if in_turn { self.turns.acquire().await.ok() } else { None };
             self.outbox.append(id, self.owner, batch, KEEP).await
         };
@@ -311,7 +313,8 @@ impl SharedEvents {
             }
             AppendOutcome::Missing => writing.begin_again(),
             AppendOutcome::NotOwner if !rows.is_ours(writing.call).await => return Ok(Wrote::NotOurs),
-            // The store did not answer when the call was taken over, or one that has lost the call came in between.
+            // The store did not answer when the call was taken over, or a gateway that has lost the call wrote in
+            // between.
             AppendOutcome::NotOwner => {
                 self.outbox.take(id, self.owner, KEEP).await?;
                 writing.begin_again();
@@ -320,7 +323,7 @@ impl SharedEvents {
         Ok(Wrote::Some)
     }
 
-    /// The open questions whose events the call has no more.
+    /// Returns the open questions whose events the call no longer has.
     fn asked_before(&self, writing: &Writing<'_>, first: u64) -> Vec<(u64, Bytes)> {
         let call = writing.call;
         let sealed = |(number, question): (u64, Question)| {
@@ -334,7 +337,7 @@ impl SharedEvents {
     fn entry(&self, call: &Call, log: u32, logged: &Logged) -> Option<Bytes> {
         let place = place(call.id, log, logged.number);
         let question = match &logged.event {
-            // By now it may have its answer.
+            // It may have been answered since.
             Event::Asked { id } => call.questions.find(id),
             _ => None,
         };
@@ -348,7 +351,7 @@ impl SharedEvents {
         if sealed.len() > MAX_ENTRY { seal(None).map(Bytes::from) } else { Some(Bytes::from(sealed)) }
     }
 
-    /// An answer of the store; that there is none is said once, until there is one again.
+    /// Passes an answer of the store on; an outage is logged once, until the store answers again.
     fn noted<T>(&self, answer: Result<T, OutboxError>) -> Option<T> {
         self.outage.noted(answer, |error| {
             tracing::warn!(%error, "until they are, what a call says is told by its own gateway alone: a client that comes back by way of another one is told its outcome, and not what it missed");
@@ -357,8 +360,8 @@ impl SharedEvents {
 }
 
 impl Writing<'_> {
-    /// Reads what there is, and waits where there is nothing; false after the last event. Nothing is held where the call
-    /// has been quiet for long.
+    /// Reads the events that are there, and waits for one if there is none; false after the last event. Nothing is held
+    /// if the call was silent for [`KEEP_EVERY`].
     async fn gather(&mut self) -> bool {
         if self.held.is_empty() {
             tokio::select! {
@@ -381,7 +384,7 @@ impl Writing<'_> {
         self.held.first().map_or(self.written.next(), |logged| logged.number)
     }
 
-    /// How many of those that are held are numbered without a gap.
+    /// Returns how many of the held events are numbered consecutively.
     fn in_a_row(&self) -> usize {
         let numbers = self.held.iter().map(|logged| logged.number);
         numbers.zip(self.first()..).take_while(|(number, expected)| number == expected).count()
@@ -398,8 +401,8 @@ impl Writing<'_> {
         self.written.reaches(next);
     }
 
-    /// Renames the log, because events are told that are not there: another gateway that goes on with the call would give its numbers to other
-    /// events. So it is told under the name of a log that no other gateway knows.
+    /// Renames the log, because clients get events that are not stored: another gateway that continues the call would
+    /// give their numbers to other events. They belong to a log whose name no other gateway knows.
     fn is_away(&mut self) {
         if !std::mem::replace(&mut self.is_told_alone, true) {
             self.call.events.rename(rand::random());
@@ -407,7 +410,7 @@ impl Writing<'_> {
         self.written.is_away();
     }
 
-    /// All that the call still has is written again.
+    /// Restarts the write: all events that the call still has are written again.
     fn begin_again(&mut self) {
         self.anew = true;
         self.log = rand::random();
@@ -417,7 +420,7 @@ impl Writing<'_> {
     }
 }
 
-/// An event as JSON has it: a number that is none is not shown to anybody.
+/// Returns an event that JSON can represent: one with a number that JSON lacks is replaced by an empty part.
 fn readable(event: &Event) -> Event {
     match event {
         Event::Progress { progress, total, gauges, .. }
@@ -431,7 +434,7 @@ fn readable(event: &Event) -> Event {
     }
 }
 
-/// What is sealed opens only for its call, its log and its number.
+/// Returns the context of a seal, which opens only for its call, its log and its number.
 fn place(call: Uuid, log: u32, number: u64) -> Vec<u8> {
     [call.as_bytes().as_slice(), &log.to_be_bytes(), &number.to_be_bytes()].concat()
 }

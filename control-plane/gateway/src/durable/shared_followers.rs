@@ -1,9 +1,10 @@
-//! Calls that clients follow at several gateways: a call that ends when nobody follows it any more ends when nobody does anywhere.
+//! Calls that clients follow at several gateways: a call that is to end without followers ends when it has none at any
+//! gateway.
 //!
-//! Owns: the entries of this gateway for the calls that it shows, and the decision about those that run here. Keeps true: a gateway
-//! that is gone keeps no call for much longer than [`KEEP`] or than the call's time; a call is cancelled only on
-//! the word of a store that knows who follows it: after an outage, or a loss of what it had, every gateway first has the time to
-//! enter again (I-6).
+//! Owns: the entries of this gateway for the calls that it mirrors, and the decision about those that run here. Keeps
+//! true: a lost gateway does not keep a call for much longer than [`KEEP`] or the call's time; a call is cancelled only
+//! if the store knows its followers: after an outage, or a loss of data, every gateway first has time to enter again
+//! (I-6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use crate::said_once::SaidOnce;
 const KEEP: Duration = Duration::from_secs(20);
 /// Interval at which an entry is renewed.
 pub(crate) const RENEW_EVERY: Duration = Duration::from_secs(4);
-/// Interval at which the gateway of a call that nobody follows there looks for followers elsewhere; longer than [`RENEW_EVERY`].
+/// Interval at which the gateway of a call without followers there looks for followers elsewhere; longer than
+/// [`RENEW_EVERY`].
 const LOOK_EVERY: Duration = Duration::from_secs(6);
 
 /// The followers of calls at all gateways.
@@ -35,17 +37,17 @@ impl SharedFollowers {
         SharedFollowers { followers, this, outage: SaidOnce::default() }
     }
 
-    /// Notes that clients of this gateway follow a call that runs at another one; false where that could not be stored.
+    /// Notes that clients of this gateway follow a call that runs at another one; false if that could not be stored.
     pub(crate) async fn enter(&self, call: Uuid) -> bool {
         self.noted(self.followers.enter(call.into_bytes(), self.this, KEEP).await).is_some()
     }
 
-    /// Notes that none does any more. An entry that stays ends by itself.
+    /// Notes that none does any more. An entry that remains expires.
     pub(crate) async fn leave(&self, call: Uuid) {
         self.noted(self.followers.leave(call.into_bytes(), self.this).await);
     }
 
-    /// Decides, from now on to its end, about a call that runs here when nobody follows it here any more.
+    /// Cancels a call that runs here, until its end, once it has lost its followers at all gateways.
     pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>) {
         call.authority.share();
         let shared = self.clone();
@@ -58,21 +60,21 @@ impl SharedFollowers {
         });
     }
 
-    /// Resolves when a call that clients have followed here is followed at no gateway any more. Until then it looks again, because a
-    /// gateway may be lost before it says that its followers have left.
+    /// Resolves when a call that clients have followed here has no follower at any gateway. Until then it checks
+    /// periodically, because a gateway may be lost before it reports that its followers have left.
     async fn abandoned(&self, call: Uuid, authority: &Authority) {
-        // After an outage, and where others have followed the call, the store may have lost their entries: they enter again until the
-        // next look.
+        // After an outage, and if there were other followers, the store may have lost entries: gateways enter again
+        // before the next check.
         let mut is_sure = true;
         loop {
             authority.abandoned().await;
             let changed = authority.changed();
             match self.noted(self.followers.any(call.into_bytes()).await) {
-                // Somebody may have come back since.
+                // A client may have returned since.
                 Some(false) if is_sure && authority.is_abandoned() => return,
                 Some(is_followed) if is_sure || is_followed => {
                     is_sure = !is_followed;
-                    // Either way it is looked for again.
+                    // It checks again either way.
                     let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
                 }
                 found => {
@@ -83,7 +85,7 @@ impl SharedFollowers {
         }
     }
 
-    /// An answer of the store; that there is none is said once, until there is one again.
+    /// Passes an answer of the store on; an outage is logged once, until the store answers again.
     fn noted<T>(&self, answer: Result<T, FollowersError>) -> Option<T> {
         self.outage.noted(answer, |error| {
             tracing::warn!(%error, "until they are, a call whose clients have left goes on to its end, because another gateway may have one that follows it");
@@ -107,10 +109,10 @@ mod tests {
     const CALL: Uuid = Uuid::from_bytes([7; 16]);
     const HERE: OwnerId = OwnerId([1; 16]);
     const ELSEWHERE: OwnerId = OwnerId([2; 16]);
-    /// Within it every look has been made.
+    /// Time within which every check has been made.
     const AFTER: Duration = Duration::from_secs(3600);
 
-    /// Followers that may be away.
+    /// Followers that may be unavailable.
     #[derive(Default)]
     struct Away {
         followers: MemoryFollowers,
@@ -144,7 +146,8 @@ mod tests {
         }
     }
 
-    /// A call that clients followed here and have left, and what gateways share of it, as its own and as another one see it.
+    /// Returns a call whose clients here have left, with the shared followers as seen by its own gateway and by another
+    /// one.
     fn left() -> (Authority, Arc<Away>, [SharedFollowers; 2]) {
         let store = Arc::new(Away::default());
         let authority = Authority::new(Arc::new(caller("alice")), false, ClientAbilities::default());

@@ -1,7 +1,7 @@
-//! Calls of gateways that are gone which this gateway cannot run as things stand.
+//! Calls of lost gateways that this gateway cannot run at present.
 //!
-//! Keeps true: what cannot run hides nothing that can, is read once in a while and is logged once; it is known since when no gateway
-//! has taken it; their number is bounded (I-4).
+//! Keeps true: a call that cannot run does not hide one that can; it is read from time to time and logged once; the
+//! time since when no gateway has taken it is known; the number of calls is bounded (I-4).
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -10,9 +10,9 @@ use asp_store::records::{CallId, Orphan};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The time for which such a call is not looked at again: a runtime may come.
+/// Time for which such a call is not checked again: a runtime may start.
 const FOR: Duration = Duration::from_secs(10);
-/// Most calls that are remembered.
+/// Maximum number of calls that are remembered.
 const MAX: usize = 32_768;
 
 /// The calls that are skipped.
@@ -30,12 +30,12 @@ struct Inner {
 #[derive(Clone, Copy)]
 struct SkippedCall {
     found: Instant,
-    /// When it was looked at last under the snapshot of now.
+    /// Time of the last check under the current snapshot.
     looked: Option<Instant>,
 }
 
 impl SkippedCalls {
-    /// Begins a look under the snapshot of this revision, and returns how many calls are remembered.
+    /// Starts a scan under the snapshot of this revision, and returns the number of calls that are remembered.
     pub fn begin(&self, revision: u64) -> usize {
         let mut inner = self.inner.lock();
         if inner.revision != revision {
@@ -45,8 +45,8 @@ impl SkippedCalls {
         inner.calls.len()
     }
 
-    /// Those of the orphans that are to be looked at, in this order: those that were never looked at come first. If the orphans are
-    /// all that there are, calls that are not among them are forgotten.
+    /// Returns the orphans to check, those that were never checked first. If `are_all`, the orphans are complete, and
+    /// other calls are forgotten.
     pub fn due(&self, mut orphans: Vec<Orphan>, are_all: bool) -> Vec<Orphan> {
         let mut inner = self.inner.lock();
         if are_all {
@@ -58,12 +58,12 @@ impl SkippedCalls {
             looked.is_some_and(|looked| looked.elapsed() < FOR)
         };
         orphans.retain(|orphan| !rests(orphan));
-        // All gateways find the same ones: each begins elsewhere.
+        // All gateways find the same calls: each starts with another one.
         orphans.sort_by_cached_key(|orphan| (inner.calls.contains_key(&orphan.call), rand::random::<u64>()));
         orphans
     }
 
-    /// Skips a call for a while. Returns how long ago it was first skipped; `None` where that is now.
+    /// Skips a call for a while. Returns the time since it was first skipped; `None` if that is now.
     pub fn add(&self, call: CallId) -> Option<Duration> {
         let now = Instant::now();
         let mut inner = self.inner.lock();

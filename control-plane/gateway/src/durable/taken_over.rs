@@ -1,8 +1,7 @@
-//! The calls this gateway goes on with after another one left them behind, for whoever asks again.
+//! Calls taken over from lost gateways, for clients that retry them.
 //!
-//! Owns: the bounded list of them, and the relay between such a call and a retry under its idempotency key.
-//! Keeps true: a retry sees the call's events and answers its questions, and cancelling the retry cancels the
-//! call.
+//! Owns: the bounded list of them, and the relay between such a call and a retry under its idempotency key. Keeps true:
+//! a retry gets the call's events and answers its questions, and cancelling the retry cancels the call.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -19,10 +18,10 @@ use crate::call::follower::{Follower, Shown};
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Question, put};
 
-/// Most calls of others that one gateway runs.
+/// Maximum number of calls that one gateway has taken over and runs.
 const MAX_CALLS: usize = 256;
 
-/// The calls that one gateway has taken over and that run.
+/// The running calls that one gateway has taken over.
 #[derive(Default)]
 pub struct TakenOverCalls {
     calls: Mutex<Vec<Weak<Call>>>,
@@ -30,7 +29,7 @@ pub struct TakenOverCalls {
 }
 
 impl TakenOverCalls {
-    /// How many more calls there is room for.
+    /// Returns how many more calls may be taken over.
     pub fn room(&self) -> usize {
         let mut calls = self.calls.lock();
         calls.retain(|call| call.upgrade().is_some_and(|call| call.outcome().is_none()));
@@ -42,14 +41,14 @@ impl TakenOverCalls {
         self.changed.notify_waiters();
     }
 
-    /// Waits until there is another call, at most for `longest`.
+    /// Waits until another call was taken over, at most for `longest`.
     pub async fn changed_within(&self, longest: Duration) {
-        // Either way the caller looks again.
+        // The caller looks again either way.
         let _ = tokio::time::timeout(longest, self.changed.notified()).await;
     }
 
-    /// Shows `follower` what the call that was taken over under the same claim does, and takes its answers there. Never ends:
-    /// the ledger says when there is a result.
+    /// Relays the events of the call that was taken over under the same claim to `follower`, and its answers back.
+    /// Never ends: the ledger tells when there is a result.
     pub(crate) async fn relay(&self, follower: &Call, claim: &crate::call::claim::LedgerClaim) -> Infallible {
         let call = loop {
             let changed = self.changed.notified();
@@ -64,7 +63,7 @@ impl TakenOverCalls {
     }
 }
 
-/// One retry at one call that was taken over.
+/// One retry, attached to a call that was taken over.
 struct Relay<'a> {
     call: Arc<Call>,
     follower: &'a Call,

@@ -1,49 +1,51 @@
-//! What an event id says, as bytes.
+//! The content of an event id, as bytes.
 //!
-//! Keeps true: bytes are read as one position or not at all, and written again they are the same.
+//! Keeps true: bytes decode to one position or not at all, and encode to the same bytes again.
 
-/// Longest progress token, as JSON text in bytes. A stream with a longer one cannot be resumed: its id travels in a
-/// header of each reconnection.
+/// Maximum length of a progress token, as JSON text in bytes. A stream with a longer one cannot be resumed: its id
+/// travels in a header of each reconnection.
 pub const MAX_TOKEN: usize = 512;
 const CALL: u8 = 0;
 const CHANGES: u8 = 1;
-/// In place of an event's number: the stream has ended.
+/// Replaces an event's number when the stream has ended.
 const END: u64 = u64::MAX;
 
-/// Where on which stream of a session a client is.
+/// Position of a client on a stream of its session.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Position {
     Call(CallPosition),
     Changes(ChangesPosition),
 }
 
-/// On the stream that answers a request.
+/// Position on the stream that answers a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallPosition {
     pub call: [u8; 16],
-    /// Which log of the call the number is of: one that goes on at another gateway counts anew.
+    /// Name of the call's log that the number belongs to: a call that continues at another gateway may be numbered from
+    /// the start.
     pub log: u32,
-    /// The first event that the client was not shown; `None` after the answer.
+    /// First event that the client did not get; `None` after the answer.
     pub next_event: Option<u64>,
-    /// The progress it was shown last.
+    /// Progress that it got last.
     pub progress: Option<f64>,
-    /// What the request wants its progress to be called, as JSON text.
+    /// Progress token of the request, as JSON text.
     pub progress_token: Option<String>,
 }
 
-/// On a stream of what changed.
+/// Position on a stream of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangesPosition {
-    /// Which subscriber counts so: another gateway's does anew, and so does one that was forgotten.
+    /// Subscriber whose numbers these are: another gateway's subscriber, or one that was forgotten, counts from the
+    /// start.
     pub subscriber: u32,
-    /// Which of its streams.
+    /// Number of its stream.
     pub stream: u64,
-    /// The last notice that was told.
+    /// Number of the last notice that was sent.
     pub told: u64,
 }
 
 impl Position {
-    /// `None` where its progress token is too long.
+    /// Encodes the position; `None` if its progress token is too long.
     pub fn encode(&self) -> Option<Vec<u8>> {
         Some(match self {
             Position::Call(position) => {

@@ -1,7 +1,7 @@
-//! How many calls one gateway runs at a time, as a whole and of each org, and how much else it holds.
+//! Permits for the calls that one gateway runs at a time, in all and per org, and for its memory.
 //!
-//! Keeps true: a call holds one place from its beginning to its end, also while it waits for an answer; no org takes
-//! the places of all. Refuses: queueing; whoever finds no place is told when to come again.
+//! Keeps true: a call holds one permit from its start to its end, even while it waits for an answer; no org takes the
+//! permits of all. Refuses: queueing; a rejected caller learns when to retry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use crate::call::outcome::Refusal;
 
-/// When a refused caller may try again.
+/// Delay after which a rejected caller may retry.
 const RETRY_AFTER_MS: u64 = 1_000;
 
-/// The most calls at a time.
+/// Maximum number of calls at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub whole: usize,
@@ -26,35 +26,36 @@ impl Default for Bounds {
     }
 }
 
-/// What the bodies of all requests take of a gateway's memory at most, and those of one org, in bytes.
+/// Maximum memory for the bodies of all requests, and for those of one org, in bytes.
 pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
 
-/// Memory for the bodies of requests that need no caller, such as forms of logins, in bytes: of all, and of one client's network.
+/// Maximum memory for the bodies of requests that need no caller, such as login forms, in bytes: in all, and per client
+/// network.
 pub const MEMORY_OF_NOBODY: Bounds = Bounds { whole: 16 << 20, per_org: 2 << 20 };
 
-/// What large headers of open requests take of it, in bytes, and those of one client's network, whoever calls from there.
+/// Maximum memory for large headers of open requests, in bytes: in all, and per client network, for all callers there.
 const MEMORY_OF_HEADERS: Bounds = Bounds { whole: 256 << 20, per_org: 64 << 20 };
 
-/// The places of one gateway.
+/// The permits of one gateway.
 pub struct Admission {
     bounds: Bounds,
-    /// What is limited, as a whole and of one org.
+    /// Names of the limits, in all and per org.
     limits: [&'static str; 2],
     taken: Mutex<Taken>,
 }
 
-/// The memory that requests take of one gateway until their calls have ended.
+/// Memory of one gateway that requests occupy until their calls have ended.
 pub struct RequestMemory {
-    /// For the bodies of requests with a caller, by org.
+    /// Bodies of requests with a caller, by org.
     pub of_callers: Arc<Admission>,
-    /// For the bodies of requests that need no caller, by the client's network: they take nothing from known callers.
+    /// Bodies of requests that need no caller, by the client's network: they take nothing from known callers.
     pub of_nobody: Arc<Admission>,
-    /// For large headers, by the client's network.
+    /// Large headers, by the client's network.
     pub of_headers: Arc<Admission>,
 }
 
 impl RequestMemory {
-    /// Memory of which requests with a caller take at most `bounds`, in bytes.
+    /// Creates memory of which requests with a caller take at most `bounds`, in bytes.
     pub fn new(bounds: Bounds) -> RequestMemory {
         RequestMemory {
             of_callers: Admission::of(bounds, ["memory of requests", "memory of the org's requests"]),
@@ -73,11 +74,11 @@ impl RequestMemory {
 #[derive(Default)]
 struct Taken {
     whole: usize,
-    /// Only orgs that hold a place.
+    /// Only orgs that hold a permit.
     orgs: HashMap<String, usize>,
 }
 
-/// A place, or as much as was taken, given back when this is dropped.
+/// A permit, or an amount, given back on drop.
 pub struct Admitted {
     admission: Arc<Admission>,
     org: String,
@@ -89,22 +90,22 @@ impl Admission {
         Admission::of(bounds, ["running calls", "running calls of the org"])
     }
 
-    /// The same for what else one gateway holds: `limits` names it, as a whole and of one org.
+    /// Creates permits for another resource of a gateway: `limits` names it, in all and per org.
     pub fn of(bounds: Bounds, limits: [&'static str; 2]) -> Arc<Admission> {
         Arc::new(Admission { bounds, limits, taken: Mutex::default() })
     }
 
-    /// Takes a place for a call of `org`.
+    /// Takes a permit for a call of `org`.
     pub fn admit(self: &Arc<Self>, org: &str) -> Result<Admitted, Refusal> {
         self.take(org, 1)
     }
 
-    /// What one org may hold at most.
+    /// Returns the maximum that one org may hold.
     pub fn most_of_org(&self) -> usize {
         self.bounds.per_org.min(self.bounds.whole)
     }
 
-    /// Takes as much for `org`.
+    /// Takes `amount` for `org`.
     pub fn take(self: &Arc<Self>, org: &str, amount: usize) -> Result<Admitted, Refusal> {
         let mut taken = self.taken.lock();
         let own = taken.orgs.get(org).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Stage 7: a human approves a destructive or high-risk call, or one that a rule asks about, or it does not run (ADR 1).
+//! Stage 7: a destructive or high-risk call, or one that a rule asks about, runs only if a human approves it (ADR 1).
 
 use asp_edge::MACHINE_ISSUER;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::call::question::{Answer, Ask, Question, ask};
 /// The one field of the approval form.
 const FIELD: &str = "approve";
 
-/// Asks for approval and waits for the answer. A machine is never asked: it would answer for the person itself.
+/// Asks for approval and waits for the answer. A machine is never asked: it would answer in place of the person.
 pub async fn approve(call: &Call) -> Result<(), Refusal> {
     if call.caller.issuer == MACHINE_ISSUER {
         return Err(Refusal::NotApproved(Disapproval::ByMachine));

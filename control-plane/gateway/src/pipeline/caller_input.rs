@@ -1,8 +1,8 @@
-//! Input of a call's caller: answers and cancels, at whichever gateway the call runs.
+//! Input of a call's caller: answers and cancels, at any gateway that runs the call.
 //!
-//! Owns: the decision whether the call takes the input here, or its gateway is told of it. Keeps true: an answer and a cancel for
-//! another gateway are stored before their caller is told that they were taken (I-13), and go to the gateway that runs the call by
-//! then; every protocol cancels and answers by this way.
+//! Owns: the decision whether the call takes the input here, or it is sent to another gateway. Keeps true: an answer
+//! and a cancel for another gateway are stored before they are acknowledged (I-13), and go to the gateway that runs the
+//! call by then; every protocol cancels and answers in this way.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ use crate::durable::inbox::CallerInput;
 use crate::sessions::Told;
 
 impl Pipeline {
-    /// Answers a question of a call that runs here, or is another gateway's by now: then the answer is stored for that gateway.
-    /// False if no such question is open, the answer is none to it, or another one was stored before it. After an error the question
-    /// is open as before.
+    /// Answers a question of a call that runs here, or at another gateway by now: then the answer is stored for that
+    /// gateway. False if no such question is open, the answer does not fit, or another one was stored before it. After
+    /// an error the question is still open.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         call: &Call,
@@ -37,22 +37,22 @@ impl Pipeline {
             }
             let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
             if !self.store(&input, (call.caller.org.as_str(), call.id), kept_until(call)).await? {
-                // It has its answer, which the gateway that runs the call applies.
+                // The question has an answer already, which the gateway that runs the call applies.
                 call.questions.withdraw(question);
                 return Ok(false);
             }
             if !self.running.is_mirror(call) {
-                // Nobody who waits for it here passes it on.
+                // There is no mirror here that would pass it on.
                 tokio::spawn(Telling::of(self, call).tell(input, true));
             }
-            // What is stored is taken, whatever became of the question here.
+            // A stored answer counts, whatever has happened to the question here.
             call.questions.answer(question, answer);
             return Ok(true);
         }
         Ok(call.questions.answer(question, answer))
     }
 
-    /// The same for several questions; those before one that is not stored have their answers.
+    /// Answers several questions in order; those before one that cannot be stored have their answers.
     pub(crate) async fn answer_each(
         self: &Arc<Self>,
         call: &Call,
@@ -64,7 +64,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Asks a call to end that runs here, or is another gateway's by now: then that is stored for that gateway.
+    /// Cancels a call that runs here, or at another gateway by now: then the cancel is stored for that gateway.
     pub(crate) async fn cancel(self: &Arc<Self>, call: &Call) -> Result<(), InputFault> {
         let is_elsewhere = call.ownership.is_continued_elsewhere() || call.outcome().is_none();
         if call.ownership.is_passed_on() && is_elsewhere {
@@ -77,7 +77,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Asks a call to end that `caller` has found at `server`, at whichever gateway it runs.
+    /// Cancels a call that `caller` has found at `server`, at any gateway that runs it.
     pub(crate) async fn cancel_found(
         self: &Arc<Self>,
         found: &Found,
@@ -95,7 +95,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// False if another answer to the same question was stored before.
+    /// Stores an input. False if another answer to the same question was stored before.
     pub(super) async fn store(
         &self,
         input: &CallerInput,
@@ -114,17 +114,18 @@ impl Pipeline {
             Told::Cancelled { call } => (call, true),
             Told::Ended { .. } | Told::Sent { .. } => return,
         };
-        // The gateway that takes over a call which runs here no more reads the inbox.
+        // If the call no longer runs here, the gateway that takes it over reads the inbox.
         let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) else { return };
         if is_cancel {
-            // It may not be stored, and needs no more than to be applied.
+            // It may not be stored, and only has to be applied.
             call.cancel();
         }
-        // The rest is in the inbox before it is passed on, and is applied from there, where the call is still this gateway's.
+        // Other inputs are in the inbox before the message is sent, and are applied from there, if the call still
+        // belongs to this gateway.
         call.ownership.nudge();
     }
 
-    /// Messages of other gateways may have been lost: the calls that run here look into their inboxes.
+    /// Makes the calls that run here read their inboxes, because messages of other gateways may have been lost.
     pub(crate) fn look_into_inboxes(&self) {
         for call in self.registry.running().iter().filter(|call| call.ownership.is_told()) {
             call.ownership.nudge();
@@ -132,8 +133,9 @@ impl Pipeline {
     }
 }
 
-/// Returns the time until which a caller's input is kept for a call: as long as any call of its primitive may take from now. The call's
-/// deadline is by another gateway's clock, and an applied answer is needed until it is stored with the call.
+/// Returns the time until which a caller's input is kept for a call: as long as any call of its primitive may take from
+/// now. The call's deadline is by another gateway's clock, and an applied answer is needed until it is stored with the
+/// call.
 fn kept_until(call: &Call) -> Instant {
     call.deadline().max(Instant::now() + lifetime_bound(&call.entry.primitive, true))
 }

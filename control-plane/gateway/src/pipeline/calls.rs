@@ -1,7 +1,7 @@
-//! The calls that run in this process: how many there may be, where each runs, and how all of them end.
+//! The calls that run in this process: their maximum number, their tasks, and their end.
 //!
-//! Keeps true: no more run than there are places for; a panic of one ends that one alone; whoever ends the process waits
-//! for their outcomes, for a bounded time.
+//! Keeps true: no more calls run than there are permits; a panic of one ends that one alone; a shutdown waits for their
+//! outcomes, for a bounded time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use tokio_util::task::TaskTracker;
 use super::admission::{Admission, Admitted, Bounds};
 use crate::call::outcome::Refusal;
 
-/// How long the calls that are left at a shutdown may take to end.
+/// Time within which the remaining calls must end at a shutdown.
 const LAST_CALLS: Duration = Duration::from_secs(3);
 
-/// The calls that run.
+/// The running calls.
 pub struct Calls {
     tasks: TaskTracker,
     admission: Arc<Admission>,
     /// Cancels every call.
     stop: CancellationToken,
-    /// They are being left to another gateway: none is taken over any more.
+    /// Set when the calls are left to other gateways: no call is taken over any more.
     left: CancellationToken,
 }
 
 impl Calls {
-    /// None runs; at most `bounds` will.
+    /// Creates an empty set of at most `bounds` calls.
     pub fn new(bounds: Bounds) -> Calls {
         let tasks = TaskTracker::new();
         Calls { tasks, admission: Admission::new(bounds), stop: Default::default(), left: Default::default() }
     }
 
-    /// The place of another call.
+    /// Takes the permit of another call.
     pub(crate) fn admit(&self, org: &str) -> Result<Admitted, Refusal> {
         self.admission.admit(org)
     }
 
-    /// The cancellation of another call.
+    /// Returns the cancellation token of another call.
     pub(crate) fn child(&self) -> CancellationToken {
         self.stop.child_token()
     }
@@ -48,12 +48,12 @@ impl Calls {
         self.tasks.spawn(call);
     }
 
-    /// Runs a call where its request came until it first waits, then on a task of its own. Most calls never wait, and
-    /// a task is two changes of thread for each.
+    /// Runs a call on the thread of its request until it first waits, then on a task of its own. Most calls never wait,
+    /// and a task would cost each of them two changes of thread.
     pub(super) fn run(&self, call: impl Future<Output = ()> + Send + 'static) {
         let mut call = Box::pin(call);
-        // Whoever is waited for learns of the task's waker when the task begins, which is at once. A panic ends this
-        // call alone, as it would there.
+        // The no-op waker is replaced when the task is polled, which is at once. A panic ends this call alone, as it
+        // would in a task.
         let begun = || call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if let Ok(Poll::Pending) = catch_unwind(AssertUnwindSafe(begun)) {
             self.tasks.spawn(call);
@@ -73,8 +73,8 @@ impl Calls {
         self.stop.is_cancelled()
     }
 
-    /// Cancels the calls that still run, such as those that wait for an answer nobody can bring any more, and
-    /// waits until each has its outcome.
+    /// Cancels the calls that still run, such as those that wait for an answer that cannot arrive any more, and waits
+    /// until each has its outcome.
     pub async fn end(&self) {
         self.stop.cancel();
         self.tasks.close();

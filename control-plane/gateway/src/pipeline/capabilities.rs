@@ -1,6 +1,6 @@
-//! Whether the caller's client can do what a primitive cannot do without.
+//! Checks that the caller's client has the abilities that a primitive requires.
 //!
-//! Keeps true: what is missing is told before anything runs, all of it at once (MCP 2026-07-28,
+//! Keeps true: missing abilities are reported before anything runs, all of them at once (MCP 2026-07-28,
 //! MissingRequiredClientCapability).
 
 use asp_proto::snapshot::Primitive;
@@ -15,7 +15,7 @@ pub const PAGES: &str = "elicitation.url";
 /// A model that may use tools, a capability within MCP's `sampling`.
 pub const TOOLS: &str = "sampling.tools";
 
-/// Refuses a call that is sure to need what its client cannot do.
+/// Refuses a call that is certain to need an ability that its client lacks.
 pub fn check(snapshot: &Snapshot, primitive: &Primitive, abilities: ClientAbilities) -> Result<(), Refusal> {
     let delegates = primitive.delegations.iter().filter_map(|id| snapshot.dependencies.get(id));
     let mut required: Vec<String> = delegates

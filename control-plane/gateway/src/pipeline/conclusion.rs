@@ -1,7 +1,8 @@
 //! The end of a call: its outcome, which is stored before it is reported.
 //!
-//! Keeps true: one of several gateways that had a call says how it ended; what was cancelled by nobody is no cancel; an outcome is
-//! stored before it is reported, if the store answers; a call whose task vanished is stored as unknown.
+//! Keeps true: of several gateways that had a call, one reports its end; a call that no caller cancelled does not end
+//! as cancelled; an outcome is stored before it is reported, if the store answers; a call whose task vanished is stored
+//! as unknown.
 
 use std::sync::Arc;
 
@@ -13,11 +14,11 @@ use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
 use crate::telemetry::audit;
 
-/// Message to the caller of a call that its gateway stopped, and that may be called again.
+/// Message to the caller of a call that its gateway stopped, and that may be repeated.
 const STOPPED: &str = "the gateway stopped before the call had ended: call again";
 
-/// The outcome here of a call that another gateway goes on with. Clients that can come back never see it. The others may call again
-/// only if that runs nothing twice: a retry under a key gets the answer of the call that has it.
+/// Returns the local outcome of a call that another gateway continues. Clients that can return never see it. The others
+/// are told to repeat the call only if nothing runs twice: a retry under a key gets the answer of the call that has it.
 pub(super) fn passed_on(call: &Call) -> Outcome {
     call.ownership.note_continued();
     let again = Refusal::Upstream("another gateway goes on with this call".into());
@@ -25,8 +26,8 @@ pub(super) fn passed_on(call: &Call) -> Outcome {
 }
 
 impl Running {
-    /// Refuses a call whose begin is not recorded. Neither is its end where its org has no room in the log: refused calls would
-    /// use up what is left for others.
+    /// Refuses a call whose start is not recorded. If its org has no capacity in the log, its end is not recorded
+    /// either: refused calls would use up what is left for others.
     pub(super) async fn refuse_unrecorded(&self) {
         let refusal =
             Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into());
@@ -38,14 +39,14 @@ impl Running {
         self.pipeline.close(&self.call, outcome);
     }
 
-    /// Gives the call its outcome.
+    /// Sets the outcome of the call.
     pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
         let outcome = self.settled(result).await;
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
         self.pipeline.close(&self.call, outcome);
         if let Some(event) = waiting {
-            // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
-            // takes them; what it does not take in time is counted there.
+            // The caller has its answer. Only this call's permit waits, so that new calls arrive as slowly as the log
+            // accepts them; events that it does not accept in time are counted there.
             let _ = self.pipeline.audit.record_end(event).await;
         }
     }
@@ -54,7 +55,7 @@ impl Running {
         self.pipeline.settled(&self.call, result).await
     }
 
-    /// Stores how the call ended under its key, where that is this gateway's to say.
+    /// Stores the call's end under its key, if this gateway decides it.
     pub(crate) async fn settle(&self, held: Held, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
         let active = &self.pipeline.active;
         if !active.is_ours(&self.call).await {
@@ -62,7 +63,7 @@ impl Running {
         }
         let settled = held.settle(&self.call, result).await;
         if settled.is_err() {
-            // Another gateway may have taken the call while the store did not answer: that one says how it ended.
+            // Another gateway may have taken the call while the store did not answer: it decides the end.
             active.is_ours(&self.call).await;
         }
         settled
@@ -87,12 +88,12 @@ impl Drop for Running {
 }
 
 impl Pipeline {
-    /// The outcome of a call, which is stored where other gateways are asked for it.
+    /// Returns the outcome of a call, stored for other gateways that are asked for it.
     async fn settled(self: &Arc<Self>, call: &Arc<Call>, result: Result<(Output, bool), Refusal>) -> Outcome {
         let mut outcome = match result {
             _ if call.ownership.is_passed_on() => passed_on(call),
             result => match (call.withdrawal(), result) {
-                // What came of it is in the ledger, if it had a key; this caller does not get it.
+                // If it had a key, the result is in the ledger; this caller does not get it.
                 (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
                 (None, Ok((output, replayed))) => Outcome::Done { output, replayed },
                 (None, Err(Refusal::Cancelled)) if self.has_stopped(call) => {
@@ -105,14 +106,14 @@ impl Pipeline {
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
             tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
         }
-        // Before anybody is told: who asks another gateway is told the same.
+        // Stored before it is reported, so that a client gets the same answer at another gateway.
         if !self.active.end(call, &outcome).await {
             outcome = passed_on(call);
         }
         outcome
     }
 
-    /// Whether the call was cancelled by nobody: its gateway has stopped.
+    /// Whether no caller cancelled the call: its gateway has stopped.
     fn has_stopped(&self, call: &Call) -> bool {
         self.calls.have_stopped() && !call.is_cancel_requested()
     }

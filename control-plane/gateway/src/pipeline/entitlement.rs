@@ -1,6 +1,6 @@
-//! Stage 3: may this caller call this primitive over this protocol (ADR 10).
+//! Stage 3: decides whether this caller may call this primitive over this protocol (ADR 10).
 //!
-//! Keeps true: list and call agree (I-10), because both ask the same policy; a missing scope is different: the
+//! Keeps true: list and call agree (I-10), because both use the same policy; a missing scope is different: the
 //! primitive is listed and the call is answered with a challenge.
 
 use asp_edge::Caller;
@@ -10,14 +10,14 @@ use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 
 use crate::call::outcome::Refusal;
 
-/// What the stage says of a call that may go on.
+/// Decision of the stage on a call that may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entitled {
-    /// A human must approve before execution.
+    /// Whether a human must approve before execution.
     pub needs_approval: bool,
 }
 
-/// What a caller cannot see.
+/// Part that is hidden from a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
     /// The whole server, over this protocol.
@@ -25,10 +25,10 @@ pub enum Hidden {
     Primitive,
 }
 
-/// What one caller can see of one server over one protocol: the caller is matched to policy once, for however many
-/// primitives are asked.
+/// Visibility of one server to one caller over one protocol: the caller is matched to the policy once, for any number
+/// of primitives.
 pub struct View<'a> {
-    /// `None` where the server itself is hidden.
+    /// `None` if the server itself is hidden.
     policy: Option<Evaluation<'a>>,
 }
 
@@ -43,8 +43,8 @@ impl View<'_> {
         View { policy: is_exposed.then(|| snapshot.policy.evaluation(caller, protocol)) }
     }
 
-    /// Which of its org's policy names the caller: callers of one org in whom that is the same see the same of a server.
-    /// `None` where the server itself is hidden.
+    /// Returns which entries of its org's policy match the caller: callers of one org with the same matches see the
+    /// same of a server. `None` if the server itself is hidden.
     pub fn targets(&self) -> Option<Vec<usize>> {
         self.policy.as_ref().map(Evaluation::targets)
     }
@@ -54,14 +54,14 @@ impl View<'_> {
         self.hidden(entry).is_none()
     }
 
-    /// What of `entry` is hidden; `None` when it is visible.
+    /// Returns the part of `entry` that is hidden; `None` if it is visible.
     pub fn hidden(&mut self, entry: &ListedPrimitive) -> Option<Hidden> {
         let Some(policy) = &mut self.policy else { return Some(Hidden::Server) };
         matches!(policy.rule(&entry.primitive), Ruling::Denied(_)).then_some(Hidden::Primitive)
     }
 }
 
-/// Rules on a call.
+/// Decides on a call.
 pub fn entitle(
     snapshot: &Snapshot,
     server: &VirtualServer,

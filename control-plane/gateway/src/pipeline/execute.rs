@@ -1,7 +1,7 @@
-//! Stage 8: runs the call on its executor, bounded by the deadline and the caller's cancel.
+//! Stage 8: runs the call on its backend, bounded by the deadline and the caller's cancel.
 //!
-//! Keeps true: at most once, always; a call that was handed over and then lost ends as `outcome_unknown`
-//! unless it only reads; a cancelled executor has 100 ms (`call/cancel.rs`) to stop before it is dropped.
+//! Keeps true: a call runs at most once; a call that was handed over and then lost ends as `outcome_unknown`, unless
+//! repeating it is harmless; a cancelled backend has 100 ms (`call/cancel.rs`) to stop before it is dropped.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::call::cancel::BACKEND_STOPS_WITHIN;
 use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::execution::{Execution, Executor};
 
-/// With less than this left, the call is refused instead of started (ADR 6).
+/// Remaining time below which a call is refused instead of started (ADR 6).
 const LEAST_TIME: Duration = Duration::from_millis(50);
 
-/// Executes; the result is what the executor produced or why it did not.
+/// Runs a call; the error is the reason why the backend produced no output.
 pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Output, Refusal> {
     let call = execution.call.clone();
     if call.deadline().saturating_duration_since(Instant::now()) < LEAST_TIME {
@@ -27,7 +27,7 @@ pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Ou
     call.enter(State::Working);
     let mut running = executor.run(execution);
     let stopped = tokio::select! {
-        // What is done at once needs no timer.
+        // A result that is ready at once needs no timer.
         biased;
         result = &mut running => return result,
         () = call.cancelled() => Refusal::Cancelled,
@@ -37,10 +37,10 @@ pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Ou
         }
     };
     let ended = tokio::time::timeout(BACKEND_STOPS_WITHIN, &mut running).await;
-    // Before its mark is read: what was never sent may be called again.
+    // Before its mark is read: a call that was never sent may be repeated.
     drop(running);
     match ended {
-        // It finished after all: the result is true and is not thrown away.
+        // It finished after all: the result is valid and is not discarded.
         Ok(Ok(output)) => Ok(output),
         Ok(Err(_)) | Err(_) => Err(after_handover(&call, stopped)),
     }

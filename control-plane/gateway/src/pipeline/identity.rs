@@ -1,6 +1,6 @@
-//! Stage 1: who calls. The edge's code has evaluated the token already; what it passes on unjudged is evaluated here.
+//! Stage 1: the caller. The edge's code has evaluated the token already; what it forwards unverified is evaluated here.
 //!
-//! Keeps true: a request the edge could not evaluate is never taken as trusted (I-1).
+//! Keeps true: a request that the edge could not evaluate is never trusted (I-1).
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use asp_snapshot::{Snapshot, VirtualServer};
 /// The user name of callers of a server whose scheme is `none` (development only).
 pub const ANONYMOUS: &str = "anonymous";
 
-/// What a machine proves itself with.
+/// Credential of a machine.
 #[derive(Clone, Copy)]
 pub enum MachineCredential<'a> {
-    /// A key, as it came as a bearer credential.
+    /// A key, sent as a bearer credential.
     Key(&'a str),
-    /// A certificate that the client has shown to an Envoy of the platform.
+    /// A certificate that the client presented to an Envoy of the platform.
     Certificate {
         /// SHA-256 of its DER.
         fingerprint: [u8; 32],
@@ -26,8 +26,8 @@ pub enum MachineCredential<'a> {
     },
 }
 
-/// Returns the machine of a credential, if the server takes credentials of its scheme. The edge's code has yet to evaluate
-/// the machine as the caller of the request ([`asp_edge::Edge::found`]).
+/// Returns the machine of a credential, if the server accepts credentials of its scheme. The edge's code has yet to
+/// evaluate the machine as the caller of the request ([`asp_edge::Edge::found`]).
 pub fn machine(
     snapshot: &Snapshot,
     server: &VirtualServer,
@@ -50,7 +50,7 @@ pub fn identify(admitted: &Admitted, server: &VirtualServer) -> Result<Arc<Calle
     if !admitted.unverified && server.accepts(AuthScheme::None) {
         return Ok(Arc::new(anonymous()));
     }
-    // Nobody was found by an opaque token, or a machine's key or certificate (`http::proof`).
+    // An opaque token, or a machine's key or certificate, identified no caller (`http::proof`).
     Err(Reason::TokenInvalid)
 }
 

@@ -1,6 +1,6 @@
-//! Stage 5: the arguments fit the input schema; defaults are filled in first. What a URI gives the variables of a
-//! resource template is held to the rules of their places, whoever reads the resource. What somebody types is no argument
-//! yet: of that, only what the primitive declares is handed on, no longer than its bound.
+//! Stage 5: the arguments fit the input schema; defaults are filled in first. The variables of a resource template must
+//! follow the rules of their positions in the URI, in every protocol. The values of a completion are not arguments yet:
+//! only those that the primitive declares are passed on, up to a maximum length.
 
 use asp_json::Json;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use asp_snapshot::ListedPrimitive;
 use crate::call::outcome::Refusal;
 use crate::call::{Aim, Call};
 
-/// Longest value that is handed on while somebody types, in bytes.
+/// Maximum length of a value that is passed on for a completion, in bytes.
 const MAX_TYPED: usize = 4096;
 
 /// Completes and checks `arguments`; a misfit names the field.
@@ -31,7 +31,8 @@ pub fn check(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
         .map_err(|misfit| Refusal::InvalidArguments { pointer: misfit.pointer, message: misfit.message })
 }
 
-/// Refuses equal keys, for whoever judges arguments: the last of them is judged, and their reader may take the first.
+/// Refuses duplicate keys where arguments are checked before the call: the last value is checked, and the recipient may
+/// read the first.
 pub fn check_keys(arguments: &Json) -> Result<(), Refusal> {
     match asp_json::repeated(arguments.text()) {
         Some(pointer) => {
@@ -42,8 +43,8 @@ pub fn check_keys(arguments: &Json) -> Result<(), Refusal> {
     }
 }
 
-/// Fills in the defaults: in the view of all, because policy reads them, and in the text for what was written for them. A
-/// service of somebody else has its own (JSON Schema 2020-12 validation, section 9.2).
+/// Fills in the defaults: in the view of all arguments, because policy reads it, and in the text for authored
+/// primitives. Other services apply their own defaults (JSON Schema 2020-12 validation, section 9.2).
 pub fn complete(entry: &ListedPrimitive, arguments: &mut Json) {
     let Some(schema) = &entry.input else { return };
     if !schema.has_defaults() {
@@ -57,7 +58,7 @@ pub fn complete(entry: &ListedPrimitive, arguments: &mut Json) {
     };
 }
 
-/// A client names what it knows of the other arguments as it likes; the plugin gets what it declares.
+/// Keeps the declared arguments of a completion: a client may name other known arguments as it likes.
 fn typed(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
     let Value::Object(mut known) = arguments.view().clone() else { return Ok(()) };
     known.retain(|name, _| call.entry.is_argument(name));

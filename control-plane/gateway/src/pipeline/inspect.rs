@@ -1,10 +1,10 @@
-//! The inspection points: the arguments before anything is done by them, the output before anybody gets it or it is
-//! stored under a key. Without an inspector both are one comparison.
+//! The inspection points: arguments before they are used, outputs before the caller gets them or they are stored under
+//! a key. Without an inspector both cost one comparison.
 //!
-//! Keeps true: arguments with equal keys are refused before an inspector sees one of the values; what an inspector
-//! replaces is held against the schema again; a misfit is a fault, and never the original instead; an output that nobody
-//! could look into is withheld for good only where the call cannot be repeated. What is replayed from the ledger was
-//! inspected when it was made.
+//! Keeps true: arguments with duplicate keys are refused before an inspector sees one of the values; a replacement is
+//! checked against the schema again; if it does not fit, that is a fault, and the original is never used instead; an
+//! output that could not be inspected is withheld for good only if the call cannot be repeated. A replay from the
+//! ledger was inspected when its call ran.
 
 use asp_json::Json;
 use serde_json::Value;
@@ -14,7 +14,7 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::inspection::{Inspected, Inspection};
 
-/// The arguments with which the call goes on.
+/// Returns the arguments with which the call continues.
 pub async fn input(
     inspection: Option<&Inspection<Value>>,
     call: &Call,
@@ -41,7 +41,7 @@ pub async fn input(
     }
 }
 
-/// The output that the caller gets. It fits the schema.
+/// Returns the output for the caller. It fits the schema.
 pub async fn output(
     inspection: Option<&Inspection<Output>>,
     call: &Call,
@@ -56,7 +56,7 @@ pub async fn output(
             Err(Refusal::Withheld("what an inspection made of it does not fit the schema".into()))
         }
         Inspected::Refused(why) => Err(Refusal::Withheld(why)),
-        // It was done, and nobody will ever see what came of it.
+        // The call was done, and its result will never be seen.
         Inspected::Unseen if !call.may_repeat() => {
             Err(Refusal::Withheld("it could not be inspected when the call was done".into()))
         }

@@ -1,6 +1,7 @@
 //! The parts of a pipeline, for tests that drive and inspect one of them alone.
 //!
-//! Keeps true: no module of the gateway uses them (scripts/check-dependencies); what a protocol needs is a verb of the pipeline.
+//! Keeps true: no module of the gateway uses them (scripts/check-dependencies); protocols use the verbs of the
+//! pipeline.
 
 use std::sync::Arc;
 

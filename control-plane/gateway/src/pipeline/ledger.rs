@@ -1,8 +1,9 @@
 //! Stage 6: the idempotency ledger. Decides whether a call executes, waits or replays.
 //!
-//! Keeps true: the key's scope is the principal and the primitive, never the token, so that a refreshed
-//! token finds its answer and nobody else does; what was executed is never executed again under its key, unless its
-//! contract says that a repetition is harmless and its outcome was never known; a replay is the answer that was given.
+//! Keeps true: the scope of a key is the principal and the primitive, never the token, so that a request with a
+//! refreshed token finds its answer and nobody else does; a call that was executed is never executed again under its
+//! key, unless its contract declares a repetition harmless and its outcome was never known; a replay is the answer that
+//! was given.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,26 +31,26 @@ mod stored;
 
 use stored::Stored;
 
-/// How long the answer of a mutating call is kept (Stripe and the IETF draft: at least a day).
+/// Time for which the answer of a mutating call is kept (Stripe and the IETF draft: at least a day).
 const KEEP_MUTATING: Duration = Duration::from_secs(24 * 3600);
-/// How long the answer of a read-only call is kept: long enough for a client's retries.
+/// Time for which the answer of a read-only call is kept: long enough for a client's retries.
 const KEEP_READING: Duration = Duration::from_secs(600);
-/// Largest answer of a read that is kept, in bytes; a larger one is read again.
+/// Maximum size of a read-only call's answer that is kept, in bytes; a larger one is read again.
 const MAX_QUICK_ANSWER: usize = 64 * 1024;
-/// Largest answer of a mutating call that is kept, in bytes; of a larger one it is kept that the call was completed.
+/// Maximum size of a mutating call's answer that is kept, in bytes; of a larger one, only the completion is kept.
 const MAX_ANSWER: usize = 1024 * 1024;
-/// When a caller whose org keeps too many keys may try again.
+/// Delay after which a caller whose org has too many keys may retry.
 const FULL_RETRY_MS: u64 = 60_000;
-/// How much longer than the deadline a claim is believed to run.
+/// Time beyond the deadline for which a claim counts as running.
 const LEASE_SLACK: Duration = Duration::from_secs(5);
-/// How long after its deadline a call that has its result may go on storing it: within its claim.
+/// Time beyond the deadline in which a call may still store its result: less than its claim lasts.
 const SETTLE_SLACK: Duration = Duration::from_secs(3);
-/// Most claims at a time that are given back because the store did not say whether it took them; what is beyond these ends
-/// with its lease. A gateway that finds the store away claims nothing more.
+/// Maximum number of claims that are released at a time because the store did not answer whether it accepted them; any
+/// other ends with its lease. A gateway that finds the store unavailable claims nothing more.
 const MAX_LOST: usize = 256;
-/// What the caller of a call that may be repeated is told when its answer could not be stored.
+/// Message to the caller of a repeatable call whose answer could not be stored.
 const NOT_SAFE: &str = "the call was done, and its answer could not be stored under its key: call again";
-/// The first pause before a busy store is tried again; it doubles up to the longest.
+/// First pause before a busy store is tried again; it doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(800);
 
@@ -61,22 +62,22 @@ pub struct Held {
     holder: Holder,
 }
 
-/// What the ledger says of a call.
+/// Decision of the ledger on a call.
 pub enum Entered {
-    /// Execute; there is no key to keep.
+    /// Executes; there is no key to keep.
     Keyless,
-    /// Execute, then store the answer.
+    /// Executes, then stores the answer.
     Held(Held),
-    /// Do not execute: this was the answer.
+    /// Does not execute: this was the answer.
     Replay(Output),
 }
 
-/// Whether the durable ledger must remember what the call does.
+/// Whether the durable ledger must remember the effect of the call.
 pub(super) fn must_be_remembered(call: &Call, key: Option<&IdempotencyKey>) -> bool {
     key.is_some() && !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly)
 }
 
-/// What a call under an explicit key claims in the durable ledger; `None` where it claims nothing there.
+/// Returns the claim of a call with an explicit key in the durable ledger; `None` if it claims nothing there.
 pub(crate) fn durable_claim(
     call: &Call,
     key: Option<&IdempotencyKey>,
@@ -87,7 +88,7 @@ pub(crate) fn durable_claim(
     Some(LedgerClaim { key: scope(call, key).0, hash: request_hash(call, arguments), mutating })
 }
 
-/// Claims the call's key, waiting for a running twin until the call's deadline.
+/// Claims the call's key, waiting for a running duplicate until the call's deadline.
 pub async fn enter(
     ledgers: &Ledgers,
     call: &Arc<Call>,
@@ -96,8 +97,8 @@ pub async fn enter(
 ) -> Result<Entered, Refusal> {
     let Some(key) = key else { return Ok(Entered::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
-    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7). What is read of an
-    // artifact may be a URL that is good for less time than an answer is kept: under a key it is made anew too.
+    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7). An artifact may be a
+    // URL that is valid for less time than an answer is kept: it is created again even under a key.
     let is_artifact = call.entry.primitive.id == artifact::PRIMITIVE_ID;
     if !mutating && (is_artifact || matches!(key, IdempotencyKey::SessionRequest { .. })) {
         return Ok(Entered::Keyless);
@@ -108,7 +109,8 @@ pub async fn enter(
     if ledgers.is_given_back(call) {
         return Err(not_begun());
     }
-    // What a session runs here it refuses before this (ADR 7); what ran elsewhere, or was lost, nobody waits for.
+    // A duplicate within a session here was refused before (ADR 7); there is no point in waiting for one that ran
+    // elsewhere or was lost.
     let until = match key {
         IdempotencyKey::Explicit(_) => call.deadline(),
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
@@ -134,7 +136,7 @@ pub async fn enter(
         Ok(claim) => claim,
     };
     match (claim, key) {
-        // Nobody gave the call a key: an answer from the past would be none of what the client asks now.
+        // The client gave the call no key: an earlier answer would not belong to this request.
         (Claim::Replay(_) | Claim::Conflict, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::IdUsed),
         (Claim::New, _) => Ok(Entered::Held(ledgers.held(call, claimed))),
         (Claim::Replay(bytes), _) => {
@@ -149,14 +151,15 @@ pub async fn enter(
     }
 }
 
-/// The store does not answer, so that what the call does could not be remembered: it was not begun.
+/// Returns the refusal of a call whose effect could not be remembered because the store does not answer: it was not
+/// started.
 pub(super) fn not_begun() -> Refusal {
     Refusal::Upstream(
         "nothing was done: the store that remembers what calls did does not answer; call again".into(),
     )
 }
 
-/// Claims a key; one whose holder died is the call's own where a repetition is harmless.
+/// Claims a key. If its holder died, the call takes it over if a repetition is harmless.
 async fn claim(
     ledger: &Arc<dyn Ledger>,
     call: &Call,
@@ -176,20 +179,20 @@ async fn claim(
     }
 }
 
-/// The ledgers of one gateway: SQL for mutating calls, a cache for the others (I-6). Where gateways share a Redis, what
-/// was answered at one of them is in the cache of all.
+/// The ledgers of one gateway: SQL for mutating calls, a cache for the others (I-6). If gateways share a Redis, an
+/// answer of one of them is in the cache of all.
 #[derive(Clone)]
 pub struct Ledgers {
     pub durable: Arc<dyn Ledger>,
     pub quick: Arc<dyn Ledger>,
     /// This run of this gateway.
     pub owner: OwnerId,
-    /// What they hold is sealed.
+    /// Seals the entries.
     pub sealer: Arc<Sealer>,
-    /// Places of those who give back what they may have claimed.
+    /// Permits for releasing claims that may have succeeded.
     lost: Arc<Semaphore>,
-    /// Ids that clients chose whose keys are being given back: another attempt under one is the same call to the ledger, and would
-    /// lose its own. As many as there are places.
+    /// Client-chosen ids whose keys are being released: another attempt under such an id is the same call to the
+    /// ledger, and would lose its own claim. At most one per permit.
     given_back: Arc<Mutex<HashSet<Uuid>>>,
 }
 
@@ -204,8 +207,9 @@ impl Ledgers {
         Ledgers { durable, quick, owner, sealer, lost, given_back: Arc::default() }
     }
 
-    /// The store did not say whether it took a claim. If it did, a retry would find the key held by a call that nobody
-    /// runs: off the path it is given back. One that the store takes later still ends with its lease.
+    /// Releases a claim that the store has not answered. If the store accepted it, a retry would find the key held by a
+    /// call that does not run. This happens in the background; a claim that the store accepts later ends with its
+    /// lease.
     pub(super) fn give_back(&self, call: &Arc<Call>, claim: LedgerClaim) {
         let Ok(place) = self.lost.clone().try_acquire_owned() else { return };
         let held = self.held(call, claim);
@@ -217,7 +221,7 @@ impl Ledgers {
             let is_answered = held.give_back(&call).await;
             if call.chosen.is_some() {
                 if !is_answered {
-                    // An attempt that was not answered may still be done.
+                    // An attempt without an answer may still be executed.
                     tokio::time::sleep(LATE_STATEMENT).await;
                 }
                 given_back.lock().remove(&call.id);
@@ -226,20 +230,21 @@ impl Ledgers {
         });
     }
 
-    /// Waits until no key is being given back, at most `longest`: what a gateway that ends still holds is unknown to a retry.
+    /// Waits until no key is being released, at most `longest`: a key that a stopped gateway still holds leaves a retry
+    /// without an answer.
     pub(crate) async fn drained(&self, longest: Duration) {
         let all = u32::try_from(MAX_LOST).unwrap_or(u32::MAX);
-        // Either way the gateway ends; a key that stays ends with its lease.
+        // The gateway ends either way; a key that remains ends with its lease.
         let _ = tokio::time::timeout(longest, self.lost.acquire_many(all)).await;
     }
 
-    /// Whether an earlier attempt under the id that the call's client chose gives its key back.
+    /// Whether an earlier attempt under the call's client-chosen id is releasing its key.
     fn is_given_back(&self, call: &Call) -> bool {
         call.chosen.is_some() && self.given_back.lock().contains(&call.id)
     }
 
-    /// The key that `call` held on a gateway that is gone, held here now; `None` where the call has ended: there is an
-    /// answer, or the key was given back, and perhaps another execution has it.
+    /// Takes over the key that `call` held at a lost gateway; `None` if the call has ended: there is an answer, or the
+    /// key was released, and another execution may have it.
     pub(crate) async fn take_over_claim(
         &self,
         call: &Call,
@@ -251,7 +256,7 @@ impl Ledgers {
         let held = if claim.mutating {
             ledger.seize(key, claim.hash, holder, lease(call)).await?
         } else {
-            // Keys of the quick ledger are one gateway's alone, and what reads may run again.
+            // Keys of the quick ledger belong to one gateway, and reads may run again.
             ledger.claim(key, claim.hash, holder, Instant::now(), lease(call)).await?;
             true
         };
@@ -263,8 +268,8 @@ impl Ledgers {
         Held { ledger: ledger.clone(), sealer: self.sealer.clone(), claim, holder: self.holder(call) }
     }
 
-    /// Returns the outcome of the call that held this key. `None` if the key has no answer: it was given back, its time has ended, or
-    /// the call still holds it.
+    /// Returns the outcome of the call that held this key. `None` if the key has no answer: it was released, it has
+    /// expired, or the call still holds it.
     pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Result<Option<Outcome>, LedgerError> {
         let answer = self.durable.answer(LedgerKey(claim.key), claim.hash).await?;
         let replayed = answer.map(|answer| stored::replay(&self.sealer, claim, &answer)).transpose();
@@ -295,8 +300,8 @@ impl Held {
         &self.claim
     }
 
-    /// Stores what the execution ended with, trying again while the store is busy and the call has time. A refusal
-    /// that certainly left no effect frees the key, and so does one after which the call may run again.
+    /// Stores the result of the execution, with retries while the store is busy and the call has time. A refusal that
+    /// certainly left no effect frees the key, and so does one after which the call may run again.
     pub async fn settle(self, call: &Call, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
         let mutating = self.claim.mutating;
         let stored = match result {
@@ -318,9 +323,9 @@ impl Held {
         let sealed = |answer: Bytes| stored::sealed(&self.sealer, &self.claim, &answer);
         match self.complete(call, Answer { whole: sealed(whole)?, short: sealed(short)? }, keep).await {
             Ok(true) => Ok(()),
-            // What reads only loses its replay.
+            // A read only loses its replay.
             Ok(false) if !mutating => Ok(()),
-            // The effect may have happened, but its answer is not safe: do not acknowledge it.
+            // The effect may have happened, but its answer is not stored: do not acknowledge it.
             Ok(false) => Err(call.unanswered(Refusal::Upstream(NOT_SAFE.into()))),
             Err(error) => {
                 tracing::error!(call = %call.id, trace = %call.trace, %error, "the answer of a call could not be stored under its idempotency key, so that its caller is not told it, but to call again where that does no harm and else that the outcome is unknown; check the store");
@@ -340,19 +345,19 @@ impl Held {
                 completed => return completed,
             }
         }
-        // An attempt that failed may have been stored after all.
+        // A failed attempt may have been executed after all.
         let stored = self.ledger.answer(key, self.claim.hash).await?;
         Ok(stored.is_some_and(|stored| stored == answer.whole || stored == answer.short))
     }
 
-    /// Gives the key back. Where the store does not take that, the call's answer stands, and the key is free when its
+    /// Releases the key. If the store does not accept that, the call's answer stands, and the key is free when its
     /// lease is over.
     async fn free(self, call: &Call) -> Result<(), Refusal> {
         self.give_back(call).await;
         Ok(())
     }
 
-    /// The same; false where not each attempt was answered.
+    /// Releases the key; false if an attempt was not answered.
     async fn give_back(self, call: &Call) -> bool {
         let mut patience = Patience::of(call);
         let mut is_answered = true;
@@ -377,19 +382,20 @@ impl Held {
         Ok(!self.claim.mutating || self.ledger.renew(key, self.holder, lease(call)).await?)
     }
 
-    /// Nothing was executed: the key is free again.
+    /// Frees the key of a call of which nothing was executed.
     pub(crate) async fn release(self) -> Result<(), Refusal> {
         let released = self.ledger.release(LedgerKey(self.claim.key), self.holder).await;
         released.map_err(|e| Refusal::Internal(e.to_string()))
     }
 }
 
-/// A holder that died is told apart from one that is slow by its deadline and a little more.
+/// Returns the lease of a claim: a holder that is dead is told from a slow one by the deadline and some slack.
 fn lease(call: &Call) -> Duration {
     call.deadline().saturating_duration_since(Instant::now()) + LEASE_SLACK
 }
 
-/// Executors answer so only when the request was never delivered, or the service said that it did nothing.
+/// Whether a refusal certainly left no effect: after the handover, backends use these only if the request was never
+/// delivered, or the service reported that it did nothing.
 fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
     !call.was_handed_over()
         || matches!(
@@ -401,12 +407,12 @@ fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
         )
 }
 
-/// Whether the call's contract says that a repetition is harmless.
+/// Whether the call's contract declares a repetition harmless.
 fn may_repeat(call: &Call) -> bool {
     matches!(call.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent)
 }
 
-/// How long a call that has its result goes on storing it: until its deadline and a little more.
+/// Retry policy of a call that stores its result: until its deadline and some slack.
 struct Patience {
     until: Instant,
     pause: Duration,
@@ -417,7 +423,7 @@ impl Patience {
         Patience { until: call.deadline().max(Instant::now()) + SETTLE_SLACK, pause: FIRST_PAUSE }
     }
 
-    /// Waits before another attempt; false where there is no time for one.
+    /// Waits before another attempt; false if there is no time for one.
     async fn lasts(&mut self, error: &LedgerError) -> bool {
         if Instant::now() + self.pause >= self.until {
             return false;

@@ -1,7 +1,7 @@
 //! Stage 4: exact rate limits, most specific first, and concurrent invocations (ADR 10).
 //!
-//! Owns: the choice of buckets and the table of running calls per (org, primitive). Keeps true: no level
-//! over-admits; a slot of concurrency is given back when its guard is dropped, however the call ends.
+//! Owns: the choice of buckets and the table of running calls per (org, primitive). Keeps true: no level admits too
+//! much; a concurrency permit is given back when its guard is dropped, however the call ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,9 +41,9 @@ pub struct Limiter {
     running: Arc<Mutex<HashMap<String, u32>>>,
 }
 
-/// What a granted call holds until it ends.
+/// Guard of a granted call, held until it ends.
 pub struct Grant {
-    /// Tokens left in the tightest bucket; `None` when no limit applies. Goes to the plugin as its budget.
+    /// Tokens left in the tightest bucket; `None` if no limit applies. Passed to the plugin as its budget.
     pub remaining: Option<u64>,
     _slot: Option<Slot>,
 }
@@ -70,7 +70,7 @@ impl Limiter {
         Limiter { counters, running: Arc::default() }
     }
 
-    /// Takes from every bucket that applies, and a slot of concurrency; or nothing.
+    /// Draws from every bucket that applies, and takes a concurrency permit; or does neither.
     pub async fn admit(
         &self,
         snapshot: &Snapshot,
@@ -103,8 +103,8 @@ impl Limiter {
         }
     }
 
-    /// Takes what the limits on a delegate allow: the spec's own, and those that name it. The call it is for has
-    /// paid the others.
+    /// Draws from the limits on a delegate: the spec's own, and those that name it. The outer call has drawn from the
+    /// others.
     pub async fn admit_delegation(
         &self,
         snapshot: &Snapshot,
@@ -133,8 +133,8 @@ impl Limiter {
     }
 }
 
-/// The buckets of a call, most specific level first: of the org's `limits` those that it draws from; the spec's own limit is one
-/// bucket per (org, primitive).
+/// Returns the buckets of a call, most specific level first: those of the org's `limits` that it draws from, and the
+/// spec's own limit, one bucket per (org, primitive).
 fn buckets<'l>(
     limits: impl Iterator<Item = &'l Limit>,
     server: &VirtualServer,

@@ -1,9 +1,10 @@
-//! What plugins list themselves, as callers see it: asked for by an ordinary call, and kept for a moment.
+//! Lists that plugins make themselves, per caller: requested by an ordinary call, and cached briefly.
 //!
-//! Keeps true: a list is of one primitive for one user with one set of rights, because a plugin may list to each what is
-//! theirs; many who ask at once are one call; a plugin that fails hides nothing that it listed a minute ago, and is not
-//! asked more often for it. Refuses nothing: who may see the primitive is the caller's to judge. Bound: lists by number, of
-//! each user and org too, whatever their clients are called; each by what the executor lets through.
+//! Keeps true: a list belongs to one primitive and one user with one set of rights, because a plugin may list to each
+//! user their own resources; simultaneous requests share one call; a plugin that fails hides nothing that it listed
+//! within the last minute, and is not asked more often for it. Refuses nothing: the caller of this module decides who
+//! may see the primitive. Bound: the number of lists, also per user and org, whatever their clients are called; the
+//! size of each is bounded by the backend.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +21,17 @@ use crate::call::{Call, Invocation};
 use crate::digest;
 use crate::shares::{Bounds, Owner, Share, Shares};
 
-/// How long a list is told again without asking.
+/// Time for which a list is served without asking again.
 const KEPT: Duration = Duration::from_secs(5);
-/// How long it is told by a plugin that does not answer any more.
+/// Time for which the list of a plugin that no longer answers is served.
 const LASTS: Duration = Duration::from_secs(60);
-/// How long a plugin may take, a start of its worker included.
+/// Time limit of a plugin, including the start of its worker.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Most lists that are kept, of 256 KiB each: those used least go first, of whoever has too many.
+/// Maximum number of lists that are cached, of 256 KiB each: the least recently used ones of an owner with too many are
+/// evicted first.
 const BOUNDS: Bounds = Bounds { whole: Share::of(256), of_org: Share::of(128), of_user: Share::of(64) };
 
-/// The lists of one replica.
+/// The cached lists of one replica.
 pub struct Listings {
     kept: Mutex<Shares<Arc<Kept>>>,
 }
@@ -44,7 +46,7 @@ struct Kept {
     server: String,
     org: String,
     primitive: String,
-    /// Held while the plugin is asked.
+    /// Locked while the plugin is asked.
     list: tokio::sync::Mutex<List>,
 }
 
@@ -55,7 +57,7 @@ struct List {
     resources: Arc<Vec<Value>>,
 }
 
-/// Ends the call when nobody waits for it any more.
+/// Cancels the call when it is no longer awaited.
 struct Asking(Arc<Call>);
 
 impl Drop for Asking {
@@ -65,7 +67,7 @@ impl Drop for Asking {
 }
 
 impl Pipeline {
-    /// The resources behind the template that the invocation names, as MCP's `Resource`s.
+    /// Returns the resources behind the template that the invocation names, as MCP's `Resource`s.
     pub async fn listed(
         self: &Arc<Self>,
         snapshot: &Arc<Snapshot>,
@@ -111,7 +113,7 @@ async fn listed(asking: Asking) -> Option<Vec<Value>> {
 }
 
 impl Listings {
-    /// A plugin says that `primitive` lists otherwise than before to the callers of an org.
+    /// Drops the lists of `primitive` for an org, because its plugin reports a change.
     pub fn forget(&self, server: &str, org: &str, primitive: &str) {
         let is_it = |kept: &Kept| kept.server == server && kept.org == org && kept.primitive == primitive;
         self.kept.lock().retain(|kept| !is_it(kept));

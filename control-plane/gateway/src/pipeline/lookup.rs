@@ -1,8 +1,9 @@
-//! Looks up calls for clients that come back for them, at whichever gateway they are.
+//! Lookup of calls for clients that return for them, at any gateway.
 //!
-//! Owns: the decision whether a call is here, is shown here as it goes on at another gateway, is known by its record alone, or has
-//! ended there, and how. Keeps true: the principal that began a call finds it, at its server, as long as it may see what it called;
-//! anyone else gets the answer for an unknown call; a call that another gateway goes on with is never reported as ended here.
+//! Owns: the decision whether a call is here, is mirrored here from another gateway, is known by its record alone, or
+//! has ended elsewhere, and how. Keeps true: the principal that started a call finds it, at its server, as long as it
+//! may see the primitive; anyone else gets the answer for an unknown call; a call that another gateway continues is
+//! never reported as ended here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,27 +22,28 @@ use crate::call::{Call, Invocation, State, principal};
 use crate::durable::active::ActiveFault;
 use crate::durable::active::told::{EndedCall, Kept, Told};
 
-/// Time for which a retry waits until its call is taken over: the lease of the gateway that is gone, and the time between two looks.
+/// Time for which a retry waits until its call is taken over: the lease of the lost gateway, and the interval of the
+/// scans.
 const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
-/// Interval at which it is looked whether another gateway has ended the call.
+/// Interval at which the call's end at another gateway is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Message to the caller of a call that only reads, and with which no gateway goes on.
+/// Message to the caller of a repeatable call that no gateway continues.
 pub(super) const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
-/// Message to the caller of a call that is gone and did nothing: another one has its key, and a retry gets that one's answer.
+/// Message to the caller of a lost call that did nothing: another one has its key, and a retry gets that one's answer.
 const HELD: &str = "another call runs under the idempotency key: call again under the same key";
-/// Message to the caller of a call that may be repeated, and whose answer was too large for its record.
+/// Message to the caller of a repeatable call whose answer was too large for its record.
 const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
 
-/// The store of calls does not answer, so that nobody knows where a call is.
+/// The store of calls does not answer, so that the location of a call is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct StoreFault(#[from] ActiveFault);
 
-/// Place of a call that its client comes back for.
+/// Location of a call that its client returns for.
 pub enum Found {
-    /// It is here, or is shown here as it goes on at another gateway.
+    /// The call is here, or is mirrored here from another gateway.
     Here(Arc<Call>),
-    /// It runs at another gateway, or waits to be taken over, and what it says is not known here.
+    /// The call runs at another gateway, or waits to be taken over, and its events are not known here.
     Elsewhere(RemoteCall),
 }
 
@@ -53,7 +55,7 @@ impl Found {
         }
     }
 
-    /// Returns the call where it is here.
+    /// Returns the call if it is here.
     pub fn call(&self) -> Option<&Arc<Call>> {
         match self {
             Found::Here(call) => Some(call),
@@ -61,7 +63,7 @@ impl Found {
         }
     }
 
-    /// Returns the request that made the call, where its client chose the id.
+    /// Returns the request that created the call, if its client chose the id.
     pub fn put(&self) -> Option<Put> {
         match self {
             Found::Here(call) => Put::of(call),
@@ -69,7 +71,7 @@ impl Found {
         }
     }
 
-    /// Whether it is here no more, because another gateway goes on with it: look it up again.
+    /// Whether it is no longer here, because another gateway continues it: look it up again.
     pub fn has_moved(&self) -> bool {
         self.call().is_some_and(|call| call.ownership.is_continued_elsewhere())
     }
@@ -78,14 +80,15 @@ impl Found {
 /// Result of attaching to a call.
 pub enum Attached {
     Here(Arc<Call>),
-    /// It still runs at another gateway, which alone can say more where gateways share nothing.
+    /// The call still runs at another gateway, which alone has its events if gateways share no store.
     Elsewhere,
     Unknown,
 }
 
 impl Pipeline {
-    /// The call with this id for `caller` at `server`, also one that has ended at another gateway; one that runs there
-    /// is waited for until it is taken over or ends. Who may not begin it any more is told of none that has ended.
+    /// Returns the call with this id for `caller` at `server`, even if it has ended at another gateway; waits for one
+    /// that runs there until it is taken over or ends. For a caller that may not start it any more, an ended call looks
+    /// the same as none.
     pub async fn attach(
         self: &Arc<Self>,
         id: Uuid,
@@ -108,7 +111,7 @@ impl Pipeline {
         }
     }
 
-    /// The same, wherever it is; nobody is waited for.
+    /// Finds the call wherever it is, without waiting.
     pub async fn find(
         self: &Arc<Self>,
         id: Uuid,
@@ -131,7 +134,7 @@ impl Pipeline {
         })
     }
 
-    /// The same, where this gateway has it, and no other one goes on with it.
+    /// Returns the call if this gateway has it, and no other one continues it.
     pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let call = self.registry.attach(id, caller, server);
         let call = call.filter(|call| !call.ownership.is_continued_elsewhere())?;
@@ -149,7 +152,7 @@ impl Pipeline {
         Ok(self.active.listed(caller, server, before, rows).await?)
     }
 
-    /// A call as its record tells it, kept here for whoever comes back again.
+    /// Restores an ended call from its record, and keeps it here for clients that return again.
     async fn ended_elsewhere(
         &self,
         id: Uuid,
@@ -173,7 +176,7 @@ impl Pipeline {
         {
             kept.continue_in(&mut call);
         }
-        // A call that was never begun has no record: its id is not free again.
+        // A call that never started has no record: this one's id stays taken.
         call.enter(State::Working);
         // Its gateway has stored its end, and what it said: this one has nothing to store of it.
         call.ownership.tells();
@@ -185,7 +188,7 @@ impl Pipeline {
         Ok(Some(call))
     }
 
-    /// How a call ended that another gateway had, as its record says it.
+    /// Returns the outcome in the record of a call at another gateway.
     pub(super) async fn outcome_elsewhere(
         &self,
         call: &Call,
@@ -195,7 +198,7 @@ impl Pipeline {
         Ok(match kept {
             Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
             Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
-            // A ledger that does not answer says nothing of how it ended.
+            // A ledger that does not answer leaves the outcome open.
             Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost),
             Some(Kept::TooLarge) if call.may_repeat() => {
                 Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
@@ -205,7 +208,7 @@ impl Pipeline {
         })
     }
 
-    /// The outcome of a call whose gateway is gone: what the ledger has under its key, if it has an answer.
+    /// Returns the outcome of a call whose gateway is gone: the answer in the ledger under its key, if there is one.
     pub(super) async fn last_known(
         &self,
         call: &Call,
@@ -216,7 +219,7 @@ impl Pipeline {
             if let Some(outcome) = self.ledgers.outcome(claim).await? {
                 return Ok(outcome);
             }
-            // Whoever has executed keeps its key, unless that is harmless to repeat.
+            // A call that has executed keeps its key, unless repeating it is harmless.
             if self.ledgers.is_held_by_another(call, claim).await? {
                 return Ok(Outcome::Refused(Refusal::Upstream(HELD.into())));
             }

@@ -1,10 +1,11 @@
-//! Calls that run at another gateway, as this one shows them: what they say and ask there.
+//! Mirrors of calls that run at another gateway: their events and questions, for clients of this one.
 //!
-//! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched;
-//! events have the numbers they have there, unless the call counts anew there: then they are told after those of before, under
-//! the name of a log that no other gateway knows; who may not see it any more, or whose token is over, is shown nothing more; a
-//! mirror that nobody follows is let go; whoever asks for a call that is followed here gets the same mirror; that its
-//! clients have left, or that their token has expired, cancels nothing: the gateway that runs the call is told, and asks the others.
+//! Keeps true: a mirror shows its caller's own call; it runs nothing, and changes none of the call's records; events
+//! keep their numbers, unless the call's numbers start again at another gateway: then the new events are appended to
+//! the earlier ones, under the name of a log that no other gateway knows; a caller that may no longer see the call, or
+//! whose token has expired, gets nothing more; a mirror without followers is dropped; all clients of a call here share
+//! one mirror; the departure of its clients, or the expiry of their token, cancels nothing: the gateway that runs the
+//! call is notified, and asks the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,14 +34,14 @@ use crate::durable::shared_events::{KeptEvent, KeptEvents};
 use crate::durable::shared_followers::RENEW_EVERY;
 use crate::pipeline::Pipeline;
 
-/// How soon it is looked for more: at first, and where nothing comes.
+/// Interval at which new events are looked for: at first, and while there are none.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LAST_LOOK: Duration = Duration::from_millis(250);
-/// How often it is looked whether the call has ended.
+/// Interval at which the call's end is looked for.
 const STANDS_EVERY: Duration = Duration::from_millis(250);
-/// How long a mirror is kept that nobody follows: whoever polls gets the same one.
+/// Time for which a mirror without followers is kept: a client that polls gets the same one.
 const KEPT: Duration = Duration::from_secs(1);
-/// How long after a call's time its end is waited for.
+/// Time for which the call's end is awaited beyond its deadline.
 const LATE: Duration = Duration::from_secs(15);
 const UNSAID: &str = "the call's time is over, and its gateway could not say how it ended: call again";
 /// Delay before an entry that could not be stored is stored again.
@@ -52,18 +53,18 @@ struct Mirror {
     call: Arc<Call>,
     /// Name of the call's log that it follows.
     log: u32,
-    /// The first event of that log that it does not have.
+    /// First event of that log that it does not have.
     next: u64,
-    /// Summand of that log's numbers: more than 0 where the call has counted anew.
+    /// Offset of that log's numbers: more than 0 if the call's numbers have started again.
     shift: u64,
-    /// Another log, and its next number, by which it could not be told whether the call counts anew.
+    /// Another log, with its next number, for which it could not be decided whether its numbers start again.
     unclear: Option<(u32, u64)>,
-    /// When it is stored again that clients follow it; `None` where none does.
+    /// Time at which the entry of its followers is renewed; `None` if it has none.
     renew_at: Option<Instant>,
 }
 
 impl Pipeline {
-    /// A call of `caller` at `server` that another gateway runs; `None` where it is not known here what it says.
+    /// Returns a call of `caller` at `server` that another gateway runs; `None` if its events are not known here.
     pub(super) async fn mirrored(
         self: &Arc<Self>,
         id: Uuid,
@@ -86,7 +87,7 @@ impl Pipeline {
         let mut call = Call::new(&invocation, now, deadline, CancellationToken::new());
         call.id = id;
         call.continues(kept.log, Vec::new(), kept.first);
-        // Neither its row nor its place is this gateway's.
+        // Neither its row nor its permit belongs to this gateway.
         call.ownership.pass_on();
         call.ownership.tells();
         Started::of(&call).sent();
@@ -95,7 +96,7 @@ impl Pipeline {
             call.ownership.claims(claim);
         }
         call.authority.share();
-        // The token by which it is asked for counts, not the one with which it was begun.
+        // The token of this request counts, not the one with which the call started.
         call.authority.present(&Arc::new(caller.clone()));
         call.authority.leave();
         let call = Arc::new(call);
@@ -111,11 +112,11 @@ impl Pipeline {
         Some(followed)
     }
 
-    /// The call's principal is back with a token that was evaluated before, and follows it next. Of a call of another gateway that is
-    /// stored first, so that it does not end with the last client that leaves elsewhere.
+    /// Notes that the call's principal is back with a token that was evaluated before, and follows the call next. For a
+    /// mirror, that is stored first, so that the call does not end with the last client that leaves elsewhere.
     pub(crate) async fn attend(&self, arrival: &Arrival, caller: &Arc<Caller>) {
         let call = arrival.call();
-        // From here on the arrival counts, which ends also if its client does not wait.
+        // From here on the arrival counts, which ends even if its client does not wait.
         self.renew_authority(call, caller);
         if self.running.is_mirror(call)
             && let Some(followers) = self.active.followers()
@@ -127,7 +128,7 @@ impl Pipeline {
 }
 
 impl Mirror {
-    /// Follows the call until it has ended, or nobody follows the mirror.
+    /// Follows the call until it has ended, or the mirror has no followers.
     async fn follow(mut self) {
         let mut pause = FIRST_LOOK;
         let mut stands_at = Instant::now() + STANDS_EVERY;
@@ -139,7 +140,7 @@ impl Mirror {
                 () = self.call.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
                     if self.is_to_end() {
-                        // It may be stored by now; whoever closes a stream waits for nothing.
+                        // It may be stored by now; a client that closes a stream does not wait for it.
                         tokio::spawn(self.telling().tell(CallerInput::Cancel, false));
                     } else {
                         // Others may follow the call with tokens of their own.
@@ -168,12 +169,12 @@ impl Mirror {
         }
     }
 
-    /// Whether the call is to end, and not just to be shown here no more.
+    /// Whether the call is to end, and not only its mirror.
     fn is_to_end(&self) -> bool {
         self.call.is_cancelled() && self.call.withdrawal() != Some(Withdrawal::TokenExpired)
     }
 
-    /// Stores that clients follow the call here, and tells its gateway once none does any more.
+    /// Stores that clients follow the call here, and notifies its gateway once none does any more.
     async fn attend(&mut self) {
         let Some(followers) = self.pipeline.active.followers() else { return };
         let id = self.call.id;
@@ -186,14 +187,14 @@ impl Mirror {
         }
         let is_followed =
             || self.pipeline.running.mirror(id).is_some_and(|mirror| mirror.authority.is_attended());
-        // A client may have come and left between two looks.
+        // A client may have come and left between two checks.
         let has_entered = self.renew_at.take().is_some() || self.call.authority.is_abandoned();
-        // The entry is of the gateway, which may show the call in another mirror by now. That of clients that will be back ends by itself:
-        // until then the call's gateway hears that they will.
+        // The entry belongs to the gateway, which may have another mirror of the call by now. The entry of clients that
+        // will return expires: until then the call's gateway learns of their return.
         if has_entered && !is_followed() && !self.call.authority.will_be_back() {
             followers.leave(id).await;
         }
-        // Whoever has come since entered before it attached, perhaps before this gateway left.
+        // A client that has come since entered before it attached, perhaps before this gateway left.
         if !is_followed()
             && !self.is_to_end()
             && let Some(departure) = self.call.authority.take_departure()
@@ -203,14 +204,14 @@ impl Mirror {
         }
     }
 
-    /// Whether there was more.
+    /// Reads new events; true if there were any.
     async fn look(&mut self) -> bool {
         let Some(events) = self.pipeline.active.events() else { return false };
         let kept = events.read(self.call.id, self.next).await;
         match kept {
             Some(kept) if kept.log == self.log => self.take(kept),
             Some(kept) if self.unclear != Some((kept.log, kept.next)) => {
-                // From its beginning: what is there shows whether it is the same.
+                // From its beginning: the events show whether it is the same.
                 let whole = events.read(self.call.id, 0).await;
                 whole.is_some_and(|whole| self.change_to(whole))
             }
@@ -218,13 +219,13 @@ impl Mirror {
         }
     }
 
-    /// Goes on with another log. The gateway that runs the call may have written what it has said again, or another one goes on
-    /// with the call and counts anew.
+    /// Switches to another log. Either the gateway that runs the call has written its events again, or another one
+    /// continues the call with numbers from the start.
     fn change_to(&mut self, kept: KeptEvents) -> bool {
         if self.differs(&kept) {
             self.call.events.rename(rand::random());
             self.resume();
-            // Also a question from before the other events has a number that nobody who follows was shown yet.
+            // Even a question from before the other events gets a number that no follower has seen yet.
             self.shift = self.call.events.next_number().saturating_sub(kept.oldest());
             self.next = kept.oldest();
         } else if kept.next < self.next {
@@ -237,7 +238,7 @@ impl Mirror {
         self.take(kept)
     }
 
-    /// Whether one of the events is another one than that which is shown here by its number.
+    /// Whether an event differs from the one that is shown here under its number.
     fn differs(&self, kept: &KeptEvents) -> bool {
         let mut shown = HashMap::new();
         let mut reader = self.call.events.reader_from(0);
@@ -251,13 +252,13 @@ impl Mirror {
         kept.events.iter().any(|event| is_other(&event.logged))
     }
 
-    /// Takes what is new.
+    /// Takes the new events.
     fn take(&mut self, kept: KeptEvents) -> bool {
         if kept.log != self.log || kept.next <= self.next {
             return false;
         }
         for KeptEvent { logged, question } in kept.asked {
-            // One that was shown may have its answer here, and not there yet.
+            // One that was shown may be answered here, and not there yet.
             if logged.number >= self.next
                 && let Some(question) = question
             {
@@ -289,7 +290,7 @@ impl Mirror {
         call.events.push_numbered(logged);
     }
 
-    /// It waits for nobody any more.
+    /// Withdraws all open questions, because the call continues.
     fn resume(&self) {
         for question in self.call.questions.pending() {
             self.call.questions.withdraw(&question.id);
@@ -297,7 +298,7 @@ impl Mirror {
         self.call.enter(State::Working);
     }
 
-    /// Opens a question here that was asked by event `number`, which `log` shows where it is still there.
+    /// Opens a question that was asked by event `number`; `log` shows the event if it is still there.
     fn ask(&self, question: Question, number: u64, log: impl FnOnce()) {
         let call = &self.call;
         let id = question.id.clone();
@@ -311,19 +312,19 @@ impl Mirror {
         };
         let telling = self.telling();
         tokio::spawn(async move {
-            // Err: nobody has answered it here. Whoever does stores it first.
+            // An error means that it was not answered here. An answer from elsewhere is stored first.
             if let Ok(answer) = answered.await {
                 telling.tell(CallerInput::Answer { question: id, answer }, true).await;
             }
         });
     }
 
-    /// Gives the mirror its outcome where the call has one.
+    /// Sets the outcome of the mirror if the call has one.
     async fn has_ended(&mut self) -> bool {
         let call = self.call.clone();
         let stands = self.telling().stands().await;
         let outcome = match stands {
-            // Its gateway could not say how it ended, or the store cannot.
+            // Its gateway could not report its end, or the store cannot.
             Ok(Some(Stands::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
                 let known = self.pipeline.last_known(&call, call.ownership.claim(), UNSAID).await;
                 known.unwrap_or_else(|_| Outcome::Refused(call.unanswered(Refusal::Upstream(UNSAID.into()))))
@@ -340,7 +341,7 @@ impl Mirror {
                 Err(_) => return false,
             },
         };
-        // Whatever it said before.
+        // Events that came before the end.
         self.look().await;
         call.finish(outcome);
         true

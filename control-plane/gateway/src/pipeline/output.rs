@@ -1,8 +1,8 @@
 //! Stage 9: `structuredContent` fits the output schema.
 //!
-//! Keeps true: a value that does not fit is never in `structuredContent`, because clients check it there, also on errors
-//! (MCP tools, output schema). A result of a service of somebody else that does not fit is a tool error that says so, names place
-//! and rule, and holds what the service answered (I-14); any other result that does not fit is withheld.
+//! Keeps true: a value that does not fit is never in `structuredContent`, even in errors, because clients check it
+//! there (MCP tools, output schema). A result of another service that does not fit becomes a tool error that names
+//! place and rule, and contains the answer of the service (I-14); any other result that does not fit is withheld.
 
 use asp_json::Json;
 use asp_snapshot::ListedPrimitive;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
 
-/// Returns what the caller gets of the output that an executor produced.
+/// Returns the output for the caller, given what a backend produced.
 pub fn settle(call: &Call, mut output: Output) -> Result<Output, Refusal> {
     let entry = &call.entry;
     let Err(Refusal::InvalidOutput { pointer, message }) = check(entry, &output) else {
@@ -41,7 +41,7 @@ pub fn check(entry: &ListedPrimitive, output: &Output) -> Result<(), Refusal> {
         .map_err(|misfit| Refusal::InvalidOutput { pointer: misfit.pointer, message: misfit.message })
 }
 
-/// Takes the structured value out of a tool error if it does not fit the schema; a service's own becomes text.
+/// Removes the structured value of a tool error if it does not fit the schema; that of another service becomes text.
 fn settle_error(entry: &ListedPrimitive, output: &mut Output) {
     let (Some(schema), Output::Tool { content, structured, is_error: true, .. }) = (&entry.output, output)
     else {
@@ -54,7 +54,7 @@ fn settle_error(entry: &ListedPrimitive, output: &mut Output) {
     }
 }
 
-/// The result as a tool error: first the place and the rule, then what the service answered.
+/// Returns the result as a tool error: first the place and the rule, then the answer of the service.
 fn with_misfit(output: Output, pointer: &str, message: &str) -> Output {
     let Output::Tool { mut content, structured, meta, .. } = output else { return output };
     if let Some(value) = &structured {
@@ -71,7 +71,7 @@ fn with_misfit(output: Output, pointer: &str, message: &str) -> Output {
     Output::Tool { content, structured: None, is_error: true, meta }
 }
 
-/// Appends a value's JSON text, unless a block says it already.
+/// Appends a value's JSON text, unless a block has it already.
 fn keep_as_text(content: &mut Vec<Json>, value: &Json) {
     let is_said = content.iter().any(|block| block.get("text").and_then(Value::as_str) == Some(value.text()));
     if !is_said {

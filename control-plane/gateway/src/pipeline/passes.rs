@@ -1,6 +1,6 @@
 //! Passes over everything that a snapshot may end: one at a time, however fast snapshots come.
 //!
-//! Keeps true: after a request a whole pass begins; while one is under way, any number of requests are one more pass.
+//! Keeps true: every request is followed by a whole pass; requests during a pass share one more pass.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ pub(crate) struct Passes {
 #[derive(Default)]
 struct State {
     is_running: bool,
-    /// A pass was requested since the last one began.
+    /// Whether a pass was requested since the last one started.
     is_due: bool,
 }
 
-/// The right to make passes, which one task has at a time. Dropped before it has ended, as by a panic, it goes to whoever requests
-/// a pass next.
+/// The right to make passes, which one task has at a time. If it is dropped before it has ended, as by a panic, the
+/// next request gets it.
 pub(crate) struct Pass {
     state: Arc<Mutex<State>>,
     has_ended: bool,
 }
 
 impl Passes {
-    /// Requests a pass; `None` where a task makes passes, which makes this one too.
+    /// Requests a pass; `None` if another task makes passes, which includes this one.
     pub(crate) fn request(&self) -> Option<Pass> {
         let mut state = self.state.lock();
         state.is_due = true;
@@ -39,7 +39,7 @@ impl Passes {
 }
 
 impl Pass {
-    /// Begins the next pass; false, and the right has ended, where none was requested since the last one began.
+    /// Starts the next pass; false if none was requested since the last one started, which ends the right.
     pub(crate) fn begin(&mut self) -> bool {
         let mut state = self.state.lock();
         let is_due = std::mem::take(&mut state.is_due);

@@ -1,4 +1,4 @@
-//! The pipeline as an executor sees it: calls within calls, the limits on delegates, and what delegations leave behind.
+//! The pipeline as a backend sees it: nested calls, the limits on delegates, and the records of delegations.
 
 use std::sync::{Arc, Weak};
 
@@ -56,7 +56,7 @@ impl Platform for Pipeline {
     async fn record_delegation(&self, call: &Call, delegated: &Delegated) {
         let usage = Usage { tokens_in: delegated.tokens_in, tokens_out: delegated.tokens_out };
         self.metrics.delegations.ended(delegated.way, delegated.outcome, delegated.took, usage);
-        // It has happened; a loss is counted by the audit itself.
+        // It has happened; the audit itself counts a loss.
         let _ = self.audit.record_end(audit::delegated(call, delegated)).await;
     }
 }

@@ -1,9 +1,11 @@
-//! Promises that a client can come back for a call: as a task, under an id that it chose, to a stream, or with the answer to a question.
+//! Promises that a client can return for a call: as a task, under an id that it chose, to a stream, or with the answer
+//! to a question.
 //!
-//! Owns: the order of what makes a promise good: the store, so that other gateways know of the call; the registry, so that this
-//! one keeps it; the call's authority, so that it goes on without its client. Keeps true: a client is told of a task, and that its
-//! chosen call runs, once the store has the record or the end (I-3); a promise ends only with its time; a stream and a retry lead
-//! back to this gateway, so that a store that is away costs other gateways the sight of the call, and no client its answer.
+//! Owns: the order of the steps that keep a promise: the store, so that other gateways know of the call; the registry,
+//! so that this one keeps it; the call's authority, so that it continues without its client. Keeps true: a client
+//! learns of a task, and that its chosen call runs, once the store has the record or the end (I-3); a promise ends only
+//! with its time; a stream and a retry lead back to this gateway, so that without the store other gateways do not see
+//! the call, but every client gets its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +20,11 @@ use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::input_timeout;
 use crate::durable::active::{ActiveFault, ActiveTable};
 
-/// Time in which it turns out whether a chosen call begins at all; later the call itself says how it ended.
+/// Time within which it is known whether a chosen call starts at all; later the call itself reports its end.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
-/// Time in which the end of a quick call is stored before its client is answered; of a later one the client asks.
+/// Time within which the end of a quick call is stored before its client is answered; for a later one the client asks.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Time beyond its deadline for which a client can come back to a call's stream.
+/// Time beyond its deadline for which a client can return to a call's stream.
 const STREAM: Duration = Duration::from_secs(120);
 /// Time for a retry beyond the call's input timeout: a late answer finds its call and is refused as late.
 const RETRY: Duration = Duration::from_secs(600);
@@ -32,21 +34,21 @@ const TAKEN_OVER: Duration = Duration::from_secs(15 * 60);
 /// The gateway at which a client finds its chosen call.
 pub(crate) enum Keeper {
     ThisGateway,
-    /// It began the call under the same id first, or goes on with it.
+    /// Started the call under the same id first, or continues it.
     AnotherGateway,
 }
 
-/// The reason for which a client is told of no chosen call.
+/// Reason why a client is not told of its chosen call.
 pub(crate) enum PromiseFault {
-    /// The call was refused before it began; its id is free.
+    /// The call was refused before it started; its id is free.
     Void(Refusal),
     /// The call runs here, and the store does not know of it.
     Unstored,
 }
 
 impl Pipeline {
-    /// Promises a task: its client need not stay, and the call outlives the token with which it began. Returns false if the store
-    /// does not take the task: nothing is promised then, and the client waits for the answer.
+    /// Promises a task: its client need not stay, and the call outlives the token with which it started. Returns false
+    /// if the store does not accept the task: nothing is promised then, and the client waits for the answer.
     pub(crate) async fn promise_task(&self, call: &Arc<Call>) -> bool {
         if let Err(error) = self.active.announce(call).await {
             tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call does not become a task, because the store does not take it; its client waits for the answer");
@@ -57,8 +59,8 @@ impl Pipeline {
         true
     }
 
-    /// Promises a new call under an id that its client chose. The promise holds from the first, because the client knows the id and
-    /// can come back for it, whether it stays or not. Returns when the client can be told of the call.
+    /// Promises a new call under an id that its client chose. The promise holds from the start, because the client
+    /// knows the id and can return for it, whether it stays or not. Returns when the client can be told of the call.
     pub(crate) async fn promise_chosen(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
         call.authority.keep();
         call.authority.leave();
@@ -76,23 +78,23 @@ impl Pipeline {
         self.acknowledge(call).await
     }
 
-    /// Promises that a client can come back to the stream of a call.
+    /// Promises that a client can return to the stream of a call.
     pub(crate) fn promise_stream(&self, call: &Arc<Call>) {
         self.registry.promise(call, call.deadline() + STREAM);
         if self.replicas.is_some() {
-            // Its client may come back by way of another gateway when this one is gone.
+            // Its client may return at another gateway if this one is lost.
             self.active.tell(call);
         }
     }
 
-    /// Notes that a promised stream has ended. If the call goes on, its client may come back by way of another gateway.
+    /// Notes that a promised stream has ended. If the call continues, its client may return at another gateway.
     pub(crate) fn leave_stream(&self, call: &Arc<Call>) {
         if call.outcome().is_none() {
             self.active.tell(call);
         }
     }
 
-    /// Promises that a retry with the answer to a question finds its call; returns for how long.
+    /// Promises that a retry with the answer to a question finds its call; returns the duration of the promise.
     pub(crate) fn promise_retry(&self, call: &Arc<Call>) -> Duration {
         let life = input_timeout(&call.entry.primitive) + RETRY;
         self.registry.promise(call, Instant::now() + life);
@@ -117,21 +119,22 @@ impl Pipeline {
         call.authority.leave();
     }
 
-    /// Returns when the client of a chosen call can be told of it: the call has begun or ended, and the store knows.
+    /// Returns when the client of a chosen call can be told of it: the call has started or ended, and the store knows.
     async fn acknowledge(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
-        // Apart: a client that goes away does not stop it.
+        // In a task of its own: a client that leaves does not stop it.
         let storing = tokio::spawn(store(self.active.clone(), call.clone()));
         call.begins_or_ends(BEGINS_WITHIN).await;
         accept(call).await?;
-        // The store's own time bounds this.
+        // Bounded by the time limit of the store.
         let stored = storing.await;
         if call.ownership.is_passed_on() {
             return Ok(Keeper::AnotherGateway);
         }
-        // No client is told that its call runs which only this gateway knows of.
+        // A client is not told that its call runs if only this gateway knows of it.
         let Ok(Ok(())) = stored else { return Err(PromiseFault::Unstored) };
         if call.ownership.has_given_row_up() {
-            // Its end is being stored: a quick call is answered with its result, and a store that takes longer leaves it running.
+            // Its end is being stored: a quick call is answered with its result; if the store takes longer, the call is
+            // reported as running.
             let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
         }
         accept(call).await?;
@@ -139,9 +142,10 @@ impl Pipeline {
     }
 }
 
-/// Returns when the store knows of a chosen call, or has not taken it. A call that has ended before tells its client all by its answer.
+/// Returns when the store knows of a chosen call, or has not accepted it. A call that ended before needs no record: the
+/// answer tells its client everything.
 async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFault> {
-    // A call that is refused before it begins leaves no record at which another gateway would find it running.
+    // A call that is refused before it starts leaves no record by which another gateway would find it running.
     call.begins_or_ends(BEGINS_WITHIN).await;
     if call.void().is_some() || call.ownership.is_told() {
         return Ok(());
@@ -161,7 +165,7 @@ async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFa
     active.tell_end(&call).await
 }
 
-/// Refuses a call that has ended as if it had never been, so that nobody is told of it.
+/// Refuses a void call, so that no client is told of it.
 async fn accept(call: &Call) -> Result<(), PromiseFault> {
     if call.state().is_terminal() {
         call.finished().await;

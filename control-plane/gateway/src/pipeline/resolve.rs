@@ -1,4 +1,4 @@
-//! Stage 2: what is called. Turns a server's exposed name into a compiled primitive.
+//! Stage 2: the primitive. Turns a server's exposed name into a compiled primitive.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
 
-/// How a face names what it wants.
+/// The name of a primitive in a protocol.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
     Tool(&'a str),
@@ -16,7 +16,7 @@ pub enum Target<'a> {
     Resource(&'a str),
 }
 
-/// The primitive behind `target` and the variables of a matched URI template.
+/// Returns the primitive behind `target` and the variables of a matched URI template.
 pub fn resolve(
     server: &VirtualServer,
     target: Target<'_>,

@@ -1,10 +1,10 @@
-//! What the bindings of the caller's org say of a call's arguments (`when`), and what those would have done that are only
-//! observed. Asked once the arguments fit their schema, and again where an inspector has looked at them.
+//! Decisions of the bindings of the caller's org on a call's arguments (`when`), and the effects that observed bindings
+//! would have had. Evaluated once the arguments fit their schema, and again after an inspection.
 //!
-//! Keeps true: nothing here hides anything (I-10): what is refused is listed, and its refusal names the arguments; what is
-//! observed changes nothing, and is counted once for each call at each gateway that runs it. What somebody types or looks for
-//! is no call yet. Who decides is asked when a call begins, and when another gateway goes on with it: a rule that comes into
-//! force while it runs does not end it.
+//! Keeps true: nothing here hides anything (I-10): a refused primitive is listed, and its refusal names the arguments;
+//! an observed binding changes nothing, and is counted once per call at each gateway that runs it. Completions and
+//! lists are not evaluated. The rules are evaluated when a call starts, and when another gateway continues it: a rule
+//! that comes into force while it runs does not end it.
 
 use asp_json::Json;
 use asp_snapshot::Snapshot;
@@ -16,8 +16,8 @@ use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::telemetry::metrics::Metrics;
 
-/// Whether a person must approve the call for its arguments. Equal keys are refused where an enforced binding asks about
-/// them.
+/// Whether a person must approve the call because of its arguments. Duplicate keys are refused if an enforced binding
+/// asks about them.
 pub fn check(snapshot: &Snapshot, metrics: &Metrics, call: &Call, arguments: &Json) -> Result<bool, Refusal> {
     if call.aim.is_done() && snapshot.policy.asks_about(&call.caller, &call.entry.primitive, call.protocol) {
         input::check_keys(arguments)?;
@@ -28,7 +28,7 @@ pub fn check(snapshot: &Snapshot, metrics: &Metrics, call: &Call, arguments: &Js
     if let Some(seen) = observed {
         count(metrics, call, &seen, effect);
     }
-    // What is decided without a look at the arguments, entitlement has decided already.
+    // A binding without conditions was evaluated by entitlement already.
     let by = by.filter(|binding| !binding.when.is_empty());
     call.ruling.decides(by.as_deref().map(in_words));
     match (by, effect) {
@@ -44,9 +44,9 @@ pub fn check(snapshot: &Snapshot, metrics: &Metrics, call: &Call, arguments: &Js
     }
 }
 
-/// Counts what an observed binding would have done with a call that is hidden from its caller.
+/// Counts the effect that an observed binding would have had on a call that is hidden from its caller.
 pub fn observe_hidden(snapshot: &Snapshot, metrics: &Metrics, call: &Call) {
-    // Nobody has looked at the arguments, so no condition holds.
+    // The arguments were not read, so no condition holds.
     let decision = decision(snapshot, call, &Value::Null);
     if let Some(Decision { effect: Effect::Deny, observed: Some(seen), .. }) = decision {
         count(metrics, call, &seen, Effect::Deny);

@@ -1,10 +1,11 @@
-//! What ends the calls that run on this gateway from outside: a dead token, a server that is switched off.
+//! External reasons that end calls running on this gateway: a dead token, a server that is switched off.
 //!
-//! Owns: the evaluation of each running call when a snapshot comes into force, also of those that run at another gateway and
-//! are followed here, and the end of a call with its token.
-//! Keeps true: no call begun under an older snapshot escapes a newer one, and those with dead tokens do not wait until the others
-//! were evaluated; one task evaluates, however fast snapshots come, by the newest; a call that nobody is attached to does not end
-//! with its token's time, because its caller may come back with a fresh one, but does with a revocation.
+//! Owns: the evaluation of each running call when a snapshot comes into force, including mirrors of calls at other
+//! gateways, and the end of a call with its token.
+//! Keeps true: no call started under an older snapshot escapes a newer one, and calls with dead tokens do not wait
+//! until the others were evaluated; one task evaluates, however fast snapshots come, by the newest; a call without
+//! attached clients does not end when its token expires, because its caller may return with a fresh one, but it does
+//! end with a revocation.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,18 +23,18 @@ use crate::call::Call;
 use crate::call::outcome::Withdrawal;
 use crate::call::registry::CallRegistry;
 
-/// Most calls of other gateways that are followed here, and of one org.
+/// Maximum number of calls of other gateways that are mirrored here, and of one org.
 const MIRRORS: usize = 4_000;
 const MIRRORS_OF_ORG: usize = 1_000;
-/// How many calls are evaluated before others get the thread: each is matched to its org's policy anew.
+/// Number of calls that are evaluated before other tasks get the thread: each is matched to its org's policy again.
 const AT_A_TIME: usize = 16;
 
-/// The running calls of one gateway, as the snapshot in force has them.
+/// The running calls of one gateway, evaluated by the snapshot in force.
 pub struct RunningCalls {
     registry: Arc<CallRegistry>,
-    /// Calls of other gateways that are followed here.
+    /// Mirrors of calls at other gateways.
     mirrors: Mutex<HashMap<Uuid, Weak<Call>>>,
-    /// What is in force; set before the calls are evaluated by it.
+    /// The snapshot in force; set before the calls are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
     evaluations: Passes,
 }
@@ -48,29 +49,30 @@ impl RunningCalls {
         }
     }
 
-    /// A call begins that was admitted under `evaluated`; why its caller may not have it by what came into force since.
+    /// Adds a call that was admitted under `evaluated`; returns the reason if a snapshot since then denies it to its
+    /// caller.
     pub(crate) fn enter(&self, call: &Arc<Call>, evaluated: &Arc<Snapshot>) -> Option<Withdrawal> {
         self.registry.enter(call);
-        // A snapshot that came into force since has evaluated the calls that were in the table then. Its revision may be the
-        // same: revocations come into force ahead of the rest of theirs.
+        // A snapshot that came into force since has evaluated only the calls that were in the table then. Its revision
+        // may be the same: revocations come into force before the rest of their snapshot.
         let snapshot = self.snapshot.load_full().filter(|snapshot| !Arc::ptr_eq(snapshot, evaluated))?;
         evaluate(call, &snapshot);
         call.withdrawal()
     }
 
-    /// The call of another gateway that is followed here already; none that was taken away from its followers, who may be back with
-    /// a fresh token.
+    /// Returns the existing mirror of a call, unless it was withdrawn from its followers, who may be back with a fresh
+    /// token.
     pub(crate) fn mirror(&self, id: Uuid) -> Option<Arc<Call>> {
         self.mirrors.lock().get(&id).and_then(shown)
     }
 
-    /// Whether the call runs at another gateway and is followed here.
+    /// Whether the call is a mirror of one at another gateway.
     pub(crate) fn is_mirror(&self, call: &Call) -> bool {
         self.mirrors.lock().get(&call.id).is_some_and(|mirror| std::ptr::eq(mirror.as_ptr(), call))
     }
 
-    /// A call of another gateway is followed here, by whoever may see it by what is in force. Returns the one that is followed:
-    /// another request may have been faster. `None` where too many are.
+    /// Adds a mirror of a call, evaluated by the snapshot in force. Returns the mirror to follow: another request may
+    /// have been faster. `None` if there are too many.
     pub(crate) fn follow(&self, mirror: Arc<Call>) -> Option<Arc<Call>> {
         let followed = {
             let mut mirrors = self.mirrors.lock();
@@ -96,7 +98,8 @@ impl RunningCalls {
         Some(followed)
     }
 
-    /// The call's principal is back with a token that was evaluated before: what came into force since counts.
+    /// Notes that the call's principal is back with a token that was evaluated before, and evaluates the call by the
+    /// snapshot in force.
     pub fn attend(&self, call: &Call, caller: &Arc<Caller>) {
         call.authority.present(caller);
         if let Some(snapshot) = self.snapshot.load_full() {
@@ -104,20 +107,20 @@ impl RunningCalls {
         }
     }
 
-    /// Whether `caller` can see what the call called, by what is in force.
+    /// Whether `caller` can see the call's primitive, by the snapshot in force.
     pub(crate) fn shows(&self, call: &Call, caller: &Caller) -> bool {
         self.snapshot.load_full().is_some_and(|snapshot| hidden(call, caller, &snapshot).is_none())
     }
 
-    /// What is in force.
+    /// Returns the snapshot in force.
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         self.snapshot.load_full()
     }
 
-    /// A snapshot is in force: every running call is evaluated by it or by a newer one, in a task of its own.
+    /// Puts a snapshot in force: every running call is evaluated by it or by a newer one, in a separate task.
     pub fn evaluate_all(self: &Arc<Self>, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));
-        // Whoever begins from here on is evaluated by it.
+        // Calls that start from here on are evaluated by it.
         if self.all().is_empty() {
             return;
         }
@@ -130,8 +133,8 @@ impl RunningCalls {
         });
     }
 
-    /// Evaluates the calls that run now. One snapshot may follow another while it does: those with dead tokens end at once by
-    /// each, and the calls before are evaluated by it in the pass that was requested with it.
+    /// Evaluates the calls that run now. Another snapshot may come during the pass: calls with dead tokens end at once
+    /// under each, and the calls evaluated before are evaluated by it in the pass that was requested with it.
     async fn evaluate_each(&self) {
         let calls = self.all();
         let mut last: Option<Arc<Snapshot>> = None;
@@ -146,7 +149,7 @@ impl RunningCalls {
         }
     }
 
-    /// Dead tokens first: they cost least to find and most to miss.
+    /// Ends calls with dead tokens, before the others are evaluated: these cost least to find and most to miss.
     fn end_revoked(&self, snapshot: &Snapshot) {
         for call in self.all() {
             if snapshot.revoked(&call.authority.caller()) {
@@ -155,7 +158,7 @@ impl RunningCalls {
         }
     }
 
-    /// The calls that run here and those that are followed.
+    /// Returns the calls that run here and the mirrors.
     fn all(&self) -> Vec<Arc<Call>> {
         let mut calls = self.registry.running();
         calls.extend(self.mirrors.lock().values().filter_map(Weak::upgrade));
@@ -163,12 +166,12 @@ impl RunningCalls {
     }
 }
 
-/// A mirror that still shows its call.
+/// Returns a mirror that was not withdrawn.
 fn shown(mirror: &Weak<Call>) -> Option<Arc<Call>> {
     mirror.upgrade().filter(|mirror| mirror.withdrawal().is_none())
 }
 
-/// Ends the call if its caller could not begin it any more.
+/// Ends the call if its caller could no longer start it.
 fn evaluate(call: &Call, snapshot: &Snapshot) {
     let caller = call.authority.caller();
     if snapshot.revoked(&caller) {
@@ -181,7 +184,7 @@ fn evaluate(call: &Call, snapshot: &Snapshot) {
     }
 }
 
-/// What of the call's server and primitive is hidden from `caller`.
+/// Returns the part of the call's server and primitive that is hidden from `caller`.
 fn hidden(call: &Call, caller: &Caller, snapshot: &Snapshot) -> Option<Hidden> {
     match snapshot.server(&call.server.message.name) {
         Some(server) => View::of(snapshot, server, caller, call.protocol).hidden(&call.entry),
@@ -198,7 +201,7 @@ fn withdraw(call: &Call, why: Withdrawal) {
     }
 }
 
-/// Ends a call that is followed here if its follower's token has expired.
+/// Ends a mirror if its follower's token has expired.
 pub(crate) fn end_if_expired(call: &Call) {
     if call.authority.has_expired() {
         withdraw(call, Withdrawal::TokenExpired);

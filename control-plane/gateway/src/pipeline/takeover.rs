@@ -1,9 +1,10 @@
-//! Goes on with calls whose gateway is gone (I-3, ADR 6).
+//! Takeover of calls whose gateway is gone (I-3, ADR 6).
 //!
-//! Owns: the decision whether such a call may go on here, and its way through what is left of the pipeline.
-//! Keeps true: exactly one gateway takes a call; one that does not hold its key any more, because it was answered or
-//! another execution has it, does not run again; one that no executor had begun frees its key; one that may no longer
-//! run, by who calls or by its arguments, ends as unknown, and so does one that no gateway can run; one that a person must approve by now goes on once one has.
+//! Owns: the decision whether such a call may continue here, and its way through the remaining stages. Keeps true:
+//! exactly one gateway takes a call; a call that no longer holds its key, because it was answered or another execution
+//! has it, does not run again; one that no backend had started frees its key; one that is no longer allowed, because of
+//! its caller or its arguments, ends as unknown, and so does one that no gateway can run; one that needs an approval by
+//! now continues once it is approved.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,30 +34,30 @@ use crate::execution::ResumeState;
 use crate::pipeline::{Pipeline, Running};
 use crate::telemetry::audit;
 
-/// Most calls that are taken at a time: a gateway that starts has its own to serve.
+/// Maximum number of calls taken at a time: a starting gateway has its own calls to serve.
 const AT_A_TIME: usize = 32;
-/// Most rows that are looked at for those: what this gateway cannot run does not hide what it can.
+/// Maximum number of rows that are checked for those: calls that this gateway cannot run do not hide calls that it can.
 const LOOKS: usize = 256;
-/// Time for which every gateway may take a call that this one cannot read, or whose version it does not have: one that is newer, or has
-/// the key, looks in that time.
+/// Time in which any gateway may take a call that this one cannot open, or whose version it does not have: a newer
+/// gateway, or one with the key, checks within that time.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
-/// The same of a call for which there is no runtime: those of a language may be starting anew.
+/// The same for a call without a runtime: the runtimes of a language may be restarting.
 const NO_RUNTIME_FOR: Duration = Duration::from_secs(300);
-/// How long a worker may take to save and yield when its gateway ends.
+/// Time for a worker to save and yield when its gateway ends.
 const YIELD: Duration = Duration::from_secs(3);
 const SEALED: &str = "its record does not open, unless another gateway was faster: gateways that share a store need the same ASP_SEAL_KEY";
 const NOT_SERVED: &str = "its server, or its primitive in this version, is not in this gateway's snapshot";
 const NO_RUNTIME: &str = "no runtime of its language is there";
-/// What a caller is told whose call its gateway left before it began.
+/// Message to the caller of a call that a lost gateway had not started.
 const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
 
 impl Pipeline {
-    /// Takes over what was abandoned, and gives up what no gateway takes; bounded work, run from time to time.
+    /// Takes over abandoned calls, and gives up those that no gateway takes; bounded work, called periodically.
     pub async fn take_over(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
         self.take_up(snapshot).await?;
         let mut room = self.taken_over.room().min(AT_A_TIME);
         if room == 0 {
-            // It may be full of long calls, and the only one that can run those that wait.
+            // It may be full of long calls, and the only gateway that can run those that wait.
             return match self.active.abandoned(1).await?.is_empty() {
                 true => Ok(()),
                 false => self.active.report_no_room().await,
@@ -66,7 +67,7 @@ impl Pipeline {
         let orphans = self.active.abandoned(u32::try_from(limit).unwrap_or(u32::MAX)).await?;
         let are_all = orphans.len() < limit;
         for orphan in self.skipped.due(orphans, are_all).into_iter().take(LOOKS) {
-            // What is taken while this gateway ends would be cancelled.
+            // A call taken while this gateway ends would be cancelled.
             if self.calls.are_left() {
                 break;
             }
@@ -86,13 +87,13 @@ impl Pipeline {
                 continue;
             }
             if self.active.take(&abandoned).await? {
-                // What it had come to until it was taken; where that cannot be read, it may have begun.
+                // The state up to the takeover; if that cannot be read, the call may have started.
                 let abandoned = match self.active.open_abandoned(orphan).await {
                     Ok(Some(taken)) => taken,
                     Ok(None) | Err(_) => abandoned.begun(),
                 };
                 if self.calls.are_left() {
-                    // The end of this gateway's lease leaves it to the next.
+                    // When its lease ends, the next gateway takes it.
                     break;
                 }
                 room -= 1;
@@ -102,16 +103,17 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Goes on with calls that are this gateway's already: a store did not answer when they were taken. They wait for no room.
+    /// Continues calls that belong to this gateway already, because a store did not answer when they were taken. They
+    /// need no capacity.
     async fn take_up(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
         for orphan in self.active.put_off_calls().await? {
             if self.calls.are_left() {
                 break;
             }
-            // What this gateway cannot run at the moment is looked at again.
+            // A call that this gateway cannot run at the moment is checked again.
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
             let Some(invocation) = abandoned.record.invocation(snapshot) else { continue };
-            // In its time a runtime may come.
+            // A runtime may start before the call's deadline.
             if !self.executor.runs(&invocation.entry.primitive) && !abandoned.record.is_past() {
                 continue;
             }
@@ -121,8 +123,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Skips a call that cannot run here. If no gateway has taken it for `longest`, and none lacks room, none does: its outcome is
-    /// unknown.
+    /// Skips a call that cannot run here. If no gateway has taken it for `longest`, and none lacks capacity, it is
+    /// given up: its outcome is unknown.
     async fn skip(
         &self,
         orphan: &Orphan,
@@ -164,7 +166,7 @@ impl Pipeline {
                 Ok(None) => {
                     tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had ended already; its answer is in the ledger");
                     let outcome = self.ledgers.outcome(claim).await.unwrap_or_else(|error| {
-                        // Who comes back later is told what the ledger says then.
+                        // A client that returns later gets the answer of the ledger then.
                         tracing::debug!(call = %call.id, trace = %call.trace, %error, "the ledger does not say how a call ended");
                         None
                     });
@@ -179,14 +181,14 @@ impl Pipeline {
         }
         tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "takes over a call whose gateway is gone");
         Started::of(&call).sent();
-        // What its gateway asked nobody waits for; what is still to be asked is asked again.
+        // Questions of the lost gateway are void; the backend asks again where needed.
         call.emit(Event::Resumed);
-        // Nobody waits for it here yet.
+        // No client waits for it here yet.
         call.authority.leave();
         self.metrics.call_began();
         self.running.enter(&call, &snapshot);
         self.promise_taken_over(&call);
-        // What its caller sent while no gateway ran it.
+        // Inputs that its caller sent while no gateway ran it.
         call.ownership.nudge();
         self.taken_over.insert(&call);
         let running = Running { pipeline: self.clone(), call, _places: (None, None) };
@@ -199,7 +201,7 @@ impl Pipeline {
         });
     }
 
-    /// The call as its record has it, with the events of before.
+    /// Restores the call from its record, with the earlier events.
     async fn continued(&self, abandoned: &AbandonedCall, invocation: &Invocation) -> Arc<Call> {
         let now = Instant::now();
         let deadline = invocation.deadline.unwrap_or(now);
@@ -217,7 +219,7 @@ impl Pipeline {
         call
     }
 
-    /// Whoever was told what the call said is told the rest, and nothing of it again.
+    /// Continues the events, so that a client that has seen the earlier ones gets the rest, and nothing twice.
     async fn continue_events(&self, call: &mut Call) {
         let Some(events) = self.active.events() else { return };
         let Some(kept) = events.take(call.id).await else { return };
@@ -225,7 +227,7 @@ impl Pipeline {
         kept.continue_in(call);
     }
 
-    /// A call that was taken goes on later; whoever has attached to it meanwhile comes back for it.
+    /// Postpones a call that was taken; clients that have attached to it since return for it.
     fn put_off(&self, call: &Call) {
         self.active.put_off(call.id.into_bytes());
         call.ownership.pass_on();
@@ -233,19 +235,20 @@ impl Pipeline {
         self.registry.end(call);
     }
 
-    /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome, and so is whoever
-    /// the gateway that is gone had told of it. Its id stays its own if it would have at that gateway, which left it in this state.
+    /// Ends a call that was taken and does not continue; clients that have attached to it since get its outcome, and so
+    /// do those that the lost gateway had told of it. Its id stays taken if it would have at that gateway, which left
+    /// the call in this state.
     async fn let_go(&self, call: &Arc<Call>, left_in: State, outcome: Outcome) {
         call.enter(left_in);
         call.ownership.tells();
-        // Whoever has taken it since says the same.
+        // Any gateway that has taken it since reports the same.
         let _ = self.active.end(call, &outcome).await;
         call.finish(outcome);
         self.registry.end(call);
     }
 
-    /// Lets the calls that another gateway can go on with save and yield: a step of a shutdown. One that does not
-    /// in time goes on from its last checkpoint.
+    /// Lets the calls that another gateway can continue save and yield, as a step of a shutdown. One that is too slow
+    /// continues from its last checkpoint.
     pub async fn hand_on(&self) {
         self.calls.leave();
         let calls: Vec<Arc<Call>> =
@@ -254,7 +257,7 @@ impl Pipeline {
             call.ownership.preempt();
         }
         let yielded = futures::future::join_all(calls.iter().map(|call| call.finished()));
-        // In time or not: those that have not ended are told from those that have below.
+        // In time or not: calls that have not ended are handled below.
         let _ = tokio::time::timeout(YIELD, yielded).await;
         for call in calls.iter().filter(|call| call.outcome().is_none()) {
             call.ownership.pass_on();
@@ -267,7 +270,7 @@ impl Pipeline {
 
 impl Running {
     async fn go_on(self, snapshot: Arc<Snapshot>, abandoned: AbandonedCall, held: Option<Held>) {
-        // It has begun elsewhere: that this is not recorded does not stop it.
+        // It has started elsewhere: a missing record here does not stop it.
         let _ = self.pipeline.audit.record_end(audit::resumed(&self.call)).await;
         let result = self.again(&snapshot, abandoned).await;
         let settled = match held {
@@ -280,7 +283,7 @@ impl Running {
     async fn again(&self, snapshot: &Arc<Snapshot>, abandoned: AbandonedCall) -> Result<Output, Refusal> {
         let call = &self.call;
         let AbandonedCall { mut record, seq, state, .. } = abandoned;
-        // A store keeps the text alone.
+        // A store keeps only the text.
         input::complete(&call.entry, &mut record.arguments);
         let Some(needs_approval) = self.is_still_allowed(snapshot, &record.arguments) else {
             tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or it is not allowed any more; its outcome is unknown");
@@ -298,8 +301,8 @@ impl Running {
         self.checked(executed.map_err(|refusal| after_hand_over(call, refusal))?).await
     }
 
-    /// Whether the call may go on by what is in force now, and if so whether a person must approve it; `None` where it may
-    /// not.
+    /// Whether the call is still allowed by the policy in force, and if so whether a person must approve it; `None` if
+    /// it is not allowed.
     fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &Json) -> Option<bool> {
         let call = &self.call;
         if snapshot.revoked(&call.caller) {
@@ -311,15 +314,15 @@ impl Running {
         Some(entitled.needs_approval || ruled)
     }
 
-    /// Asks for the approval that nobody asked for when the call began. Until there is one it waits as any question does, in
-    /// the time that the call has left; without one it does not go on, and what it has done is unknown.
+    /// Asks for an approval that was not required when the call started. The call waits for it as for any answer,
+    /// within its remaining time; without an approval it does not continue, and its effect is unknown.
     async fn approved_late(&self, record: &Record) -> Result<(), Refusal> {
         let call = &self.call;
         approve::approve(call).await.map_err(|refusal| after_handover(call, refusal))?;
         if !self.pipeline.active.is_ours(call).await {
             return Err(Refusal::Upstream("another gateway goes on with this call".into()));
         }
-        // Whoever goes on with it next need not ask again.
+        // The next gateway that continues it need not ask again.
         let approved = Record::of(call, &record.arguments, record.budget, true);
         if let Err(error) = self.pipeline.active.put(call, &approved).await {
             tracing::warn!(call = %call.id, trace = %call.trace, %error, "that a call was approved is not stored: if this gateway is lost too, the next one asks again; check the store");
@@ -328,8 +331,8 @@ impl Running {
     }
 }
 
-/// The gateway that is gone had handed the call over: that its executor cannot be reached from here says nothing of
-/// what it has done.
+/// Returns the refusal of a call that the lost gateway had handed over: a backend that cannot be reached from here may
+/// have executed it.
 fn after_hand_over(call: &Call, refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::Limited { .. } => call.unanswered(refusal),

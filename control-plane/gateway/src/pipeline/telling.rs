@@ -1,4 +1,4 @@
-//! The way of what a caller says of a call to the gateway that runs it.
+//! Delivery of a caller's inputs for a call to the gateway that runs it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::durable::inbox::CallerInput;
 use crate::pipeline::Pipeline;
 use crate::sessions::Told;
 
-/// Time within which a gateway must take what a caller says: another one has taken the call over by then.
+/// Time within which a gateway must accept an input: another one has taken the call over by then.
 const TOLD_WITHIN: Duration = Duration::from_secs(20);
-/// Between two attempts.
+/// Interval of the attempts.
 const TELL_EVERY: Duration = Duration::from_millis(300);
 
-/// Brings what a caller says of a call to the gateway that runs it. Holds no mirror, which is kept for who follows it.
+/// Delivery of inputs to the gateway that runs a call. Holds no mirror, whose lifetime depends on its followers.
 pub(super) struct Telling {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) id: Uuid,
     pub(super) caller: Arc<Caller>,
     pub(super) server: Arc<VirtualServer>,
-    /// When the call's time is over.
+    /// The call's deadline.
     pub(super) deadline: Instant,
 }
 
@@ -42,13 +42,13 @@ impl Telling {
         }
     }
 
-    /// Returns where the call stands, by its record.
+    /// Returns the status of the call from its record.
     pub(super) async fn stands(&self) -> Result<Option<Stands>, ActiveFault> {
         let of = (&*self.caller, self.server.message.name.as_str());
         self.pipeline.active.stands(self.id, of, self.deadline).await
     }
 
-    /// Stores the input where it is not yet, and tells the call's gateway of it.
+    /// Stores the input if it is not stored yet, and notifies the call's gateway.
     pub(super) async fn tell(self, input: CallerInput, mut is_stored: bool) {
         let until = Instant::now() + TOLD_WITHIN;
         let call = self.id.into_bytes();
@@ -62,7 +62,7 @@ impl Telling {
         loop {
             if !is_stored {
                 let of = (self.caller.org.as_str(), self.id);
-                // A departure waits until the one before it, of the same gateway, was applied.
+                // A departure waits until the previous one of the same gateway was applied.
                 is_stored = self.pipeline.store(&input, of, self.deadline).await == Ok(true);
             }
             match self.stands().await {
@@ -79,7 +79,8 @@ impl Telling {
                 Err(_) => {}
             }
             if Instant::now() >= until {
-                // What is stored is read by the gateway that takes the call over, or that hears of the others again.
+                // A stored input is read by the gateway that takes the call over, or when the connection to the others
+                // is back.
                 if !is_stored {
                     tracing::warn!(call = %self.id, "what a caller said of a call does not reach the gateway that runs it, because the store or the bus does not answer: the call waits for it until its time is over");
                 }

@@ -1,6 +1,6 @@
-//! The pipeline as the rest of its gateway drives it: what comes into force, what may run, the lease, and the end of a shutdown.
+//! The pipeline as the rest of its gateway drives it: snapshots, availability, the lease, and the end of a shutdown.
 //!
-//! Refuses: calls, which protocols begin and find. Keeps true: nothing outside of the pipeline reaches its parts.
+//! Refuses: calls, which protocols start and find. Keeps true: nothing outside of the pipeline reaches its parts.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,23 +18,24 @@ impl Pipeline {
         &self.metrics
     }
 
-    /// Puts a snapshot in force: running calls are evaluated by it, and what its primitives run on is prepared.
+    /// Puts a snapshot in force: running calls are evaluated by it, and the backends of its primitives are prepared.
     pub(crate) fn put_in_force(&self, snapshot: &Arc<Snapshot>) {
         self.running.evaluate_all(snapshot);
         self.executor.prepare(snapshot);
     }
 
-    /// Forgets the ended calls that no client can come back for; run from time to time.
+    /// Drops the ended calls that no client can return for; called periodically.
     pub(crate) fn sweep(&self) {
         self.registry.sweep();
     }
 
-    /// Renews the lease by which the calls that run here are this gateway's.
+    /// Renews the lease by which the calls that run here belong to this gateway.
     pub(crate) async fn renew_lease(&self) -> Result<(), StoreFault> {
         Ok(self.active.renew().await?)
     }
 
-    /// Whether this gateway begins no call that the stores must remember: it does not reach them, or its lease is about to end.
+    /// Whether this gateway must not start calls that the stores have to remember: it cannot reach them, or its lease
+    /// is about to end.
     pub(crate) fn is_away(&self) -> bool {
         self.active.is_away()
     }
@@ -44,37 +45,39 @@ impl Pipeline {
         self.calls.are_left()
     }
 
-    /// Returns what is known of the plugin behind a primitive; `None` if it needs none.
+    /// Returns the availability of the plugin behind a primitive; `None` if it has none.
     pub(crate) fn availability(&self, primitive: &Primitive) -> Option<Availability> {
         self.executor.availability(primitive)
     }
 
-    /// Returns a number that changes whenever other primitives than before may run here.
+    /// Returns a number that changes whenever the set of primitives that may run here changes.
     pub(crate) fn offers_stamp(&self) -> u64 {
         self.executor.offers_changed()
     }
 
-    /// Reports from now on when a resource changes; `None` if nobody says so, or too many are followed.
+    /// Reports changes of a resource from now on; `None` if there is no source for them, or too many resources are
+    /// followed.
     pub(crate) fn follow_resource(&self, subscribed: Subscribed<'_>) -> Option<Following> {
         self.executor.follow(subscribed)
     }
 
-    /// Sets who is told of resources that changed. The first one counts, which the gateway sets when it is wired.
+    /// Sets the receiver of changes of resources. Only the first one counts, which the gateway sets when it is wired.
     pub(crate) fn listen(&self, listener: Weak<dyn ResourceListener>) {
         let _ = self.listener.set(listener);
     }
 
-    /// Notes that the client of a legacy session has other roots than before.
+    /// Notes that the client of a legacy session reported a change of its roots.
     pub(crate) fn roots_changed(&self, session: &str) {
         self.executor.heard(session, SessionNote::RootsChanged);
     }
 
-    /// Notes that a legacy session has ended, and so its sessions at upstream servers.
+    /// Notes that a legacy session has ended, and with it its sessions at upstream servers.
     pub(crate) fn session_ended(&self, session: &str) {
         self.executor.heard(session, SessionNote::Ended);
     }
 
-    /// Returns when nothing of an ended call is left to do and its events are durable; waits at most `longest` for the stores.
+    /// Returns when all work for ended calls is done and their events are durable; waits at most `longest` for the
+    /// stores.
     pub(crate) async fn drained(&self, longest: Duration) {
         self.executor.drained().await;
         tokio::join!(self.active.drained(longest), self.ledgers.drained(longest));
@@ -86,7 +89,7 @@ impl Pipeline {
         self.calls.end().await;
     }
 
-    /// Gives the lease back: other gateways may take over at once what this one leaves.
+    /// Gives the lease back: other gateways may take over the remaining calls at once.
     pub(crate) async fn retire(&self) {
         self.active.retire().await;
     }

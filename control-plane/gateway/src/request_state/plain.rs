@@ -1,12 +1,12 @@
-//! The inside of a `requestState`, as bytes of a fixed length.
+//! The plaintext of a `requestState`, as bytes of a fixed length.
 
 use uuid::Uuid;
 
-/// What a state says before it is sealed.
+/// Plaintext of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plain {
     pub call: Uuid,
-    /// Unix seconds.
+    /// Expiry in Unix seconds.
     pub expires: u64,
     pub next_event: u64,
     pub stream: u32,

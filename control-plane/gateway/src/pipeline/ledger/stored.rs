@@ -1,8 +1,8 @@
-//! What the ledger keeps of an ended call, and what a retry under its key is told.
+//! Stored ends of calls in the ledger, and the answers for retries.
 //!
-//! Keeps true: a retry is told what the call's own caller was told, or, where that was too large to be kept, that the
-//! call was completed; no ledger holds anything it could read, and an answer opens under its own key only; of a call that
-//! only reads, an answer that does not open is none.
+//! Keeps true: a retry gets the answer of the first request, or, if that was too large to be kept, learns that the call
+//! was completed; no ledger can read what it holds, and an answer opens under its own key only; an answer of a
+//! read-only call that does not open counts as missing.
 
 use asp_json::Json;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Output, Refusal};
 use crate::seal::{Purpose, Sealer};
 
-/// The first byte of a sealed answer; one of an earlier version is JSON.
+/// First byte of a sealed answer; an answer of an earlier version is JSON.
 const SEALED: u8 = 1;
 
 /// The end of a call. Variants are only added: answers live for a day, and gateways of two versions share them.
@@ -34,18 +34,18 @@ pub(super) enum Stored {
         #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
         data: Option<Json>,
     },
-    /// It was completed, and its answer was too large.
+    /// The call was completed, and its answer was too large.
     NotKept,
-    /// It only read, and its answer was too large.
+    /// The call only read, and its answer was too large.
     Unread,
-    /// It was completed, and an inspection kept its answer back.
+    /// The call was completed, and an inspection withheld its answer.
     Withheld {
         why: String,
     },
 }
 
 impl Stored {
-    /// A refusal that says how the call ended; `None` for one after which that is open.
+    /// Returns the stored form of a refusal that is a call's end; `None` for one that leaves the end open.
     pub(super) fn of_refusal(refusal: &Refusal) -> Option<Stored> {
         match refusal.clone() {
             Refusal::InvalidArguments { pointer, message } => {
@@ -63,7 +63,7 @@ impl Stored {
     }
 }
 
-/// An answer as the ledger gets it.
+/// Returns an answer as the ledger gets it.
 pub(super) fn sealed(sealer: &Sealer, claim: &LedgerClaim, answer: &[u8]) -> Result<Bytes, Refusal> {
     let sealed = sealer.seal_bytes(Purpose::Answer, &context(claim), answer);
     let sealed = sealed.map_err(|e| Refusal::Internal(e.to_string()))?;
@@ -74,7 +74,7 @@ fn context(claim: &LedgerClaim) -> Vec<u8> {
     [claim.key, claim.hash].concat()
 }
 
-/// The answer that was kept; `None` where the call may simply be executed again.
+/// Returns the answer that was kept; `None` if the call may simply be executed again.
 pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Result<Option<Output>, Refusal> {
     match bytes.split_first() {
         Some((&SEALED, sealed)) => match sealer.open_bytes(Purpose::Answer, &context(claim), sealed) {
@@ -93,7 +93,7 @@ pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Resu
 }
 
 fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
-    // It was done, and is told by a gateway of the version that stored it.
+    // The answer exists; only a gateway of the version that stored it can read it.
     let newer =
         |_| Refusal::Upstream("the call's answer was stored by a newer version of asp: ask again".into());
     match serde_json::from_slice(answer).map_err(newer)? {
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(replay(&sealer(1), &claim(1), &plain), Ok(Some(output)), "of an earlier version");
     }
 
-    /// It was done: neither an internal error nor another execution.
+    /// The call was done: neither an internal error nor another execution.
     #[test]
     fn an_answer_of_a_newer_version_is_to_be_asked_for_again() {
         for newer in [r#"{"Deferred":{"until":7}}"#, r#""Archived""#] {
