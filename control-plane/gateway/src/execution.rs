@@ -126,7 +126,7 @@ pub trait ResourceListener: Send + Sync {
     /// Handles a change for the callers of every org.
     fn changed_for_all(&self, server: &str, uri: &str);
 
-    /// Whether the URI, or URI template, that a backend reports is served by this primitive of the server.
+    /// Whether the URI, or URI template, belongs to this primitive at the server.
     fn leads_to(&self, server: &str, uri: &str, primitive: &str) -> bool;
 
     /// Handles a change of the answers of [`Executor::offers`]: lists are checked now, and not in the next round.

@@ -84,16 +84,16 @@ impl<T: Serialize> Inspection<T> {
                 Inspected::Replaced(other)
             }
             Ok(Finding::Replace(_)) => {
-                tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, max_bytes = self.max_bytes, "an inspector replaced the {what} of a call by more than it may, and the call is refused; mend the inspector, or raise its bound");
+                tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, inspected = what, max_bytes = self.max_bytes, "inspector returned a replacement that is too large; the call is refused: fix the inspector, or raise its bound");
                 Inspected::Unseen
             }
             Err(why) => {
-                let meaning = match self.on_failure {
-                    OnFailure::Open => "goes on uninspected, as its rule says",
-                    OnFailure::Closed => "is refused, as its rule says",
+                let effect = match self.on_failure {
+                    OnFailure::Open => "the call continues uninspected",
+                    OnFailure::Closed => "the call is refused",
                 };
                 if !call.is_cancelled() {
-                    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, %why, "the {what} of a call could not be inspected, and the call {meaning}; check the inspector");
+                    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, inspected = what, %why, effect, "content of a call could not be inspected; check the inspector");
                 }
                 match self.on_failure {
                     OnFailure::Open => Inspected::Passed,

@@ -370,11 +370,11 @@ impl Running {
         match self.pipeline.active.put(call, &record).await {
             // Another gateway must not mistake a running call for one that has not started, as the earlier row says.
             Err(error) if has_not_begun => {
-                tracing::debug!(call = %call.id, trace = %call.trace, %error, "a call that must be kept is refused");
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "call was refused, because its row could not be stored");
                 Err(ledger::not_begun())
             }
             Err(error) => {
-                tracing::warn!(call = %call.id, trace = %call.trace, %error, "the store did not say in time that it keeps this call: if this gateway dies, no other one may go on with it, and its outcome will be unknown; check the store's response times");
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "row of a call was not confirmed in time; if this gateway is lost, the outcome may be unknown: check the store's response times");
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -176,7 +176,7 @@ impl Table {
         let caller = &call.caller;
         let owner = Owner { user: principal::user(caller), org: digest::shortened(&[&caller.org]) };
         if !self.ended.replace_sized(call.id.into_bytes(), owner, entry, bytes) {
-            tracing::debug!(call = %call.id, trace = %call.trace, bytes, "what an ended call holds is too large to be kept for a retry");
+            tracing::debug!(call = %call.id, trace = %call.trace, bytes, "ended call is too large to be kept for a retry");
         }
     }
 }

@@ -227,7 +227,7 @@ impl ActiveTable {
             Ok(Lease::Held) => self.lapsed.store(self.unsure.load(Ordering::Acquire), Ordering::Release),
             Ok(Lease::Lapsed) => {
                 tracing::warn!(
-                    "this gateway's lease lapsed before it was renewed: other gateways may have taken over calls that run here, and those end here; check the store's response times"
+                    "lease lapsed before it was renewed; other gateways may have taken over calls of this one, which then end here: check the store's response times"
                 );
                 self.lapsed.store(true, Ordering::Release);
                 self.unsure.store(true, Ordering::Release);
@@ -253,7 +253,7 @@ impl ActiveTable {
                     self.unsure.store(false, Ordering::Release);
                 }
                 // The next renewal checks again; until then each call asks for itself.
-                Err(error) => tracing::debug!(%error, "which calls were taken over is not known yet"),
+                Err(error) => tracing::debug!(%error, "calls could not be checked for takeovers; the next renewal of the lease checks them again"),
             }
         }
         Ok(())
@@ -338,7 +338,7 @@ impl ActiveTable {
     pub async fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         if let Err(error) = in_time(self.store.retire(self.owner)).await {
-            tracing::debug!(%error, "the lease of this gateway ends by itself");
+            tracing::debug!(%error, "lease could not be given back; it will expire");
         }
     }
 
@@ -389,14 +389,14 @@ fn is_first_record(call: &Call) -> bool {
 
 /// Ends the attempt here, because another gateway has started the call with this client-chosen id.
 fn end_attempt(call: &Call) {
-    tracing::debug!(call = %call.id, trace = %call.trace, "another gateway has begun the call with this id; the attempt here ends");
+    tracing::debug!(call = %call.id, trace = %call.trace, "another gateway has started the call with this id; the attempt here ends");
     call.ownership.pass_on();
     call.cancel();
 }
 
 /// Passes the call on: another gateway took it over when this one seemed dead.
 fn lost(call: &Call) {
-    tracing::warn!(call = %call.id, trace = %call.trace, "another gateway has taken over this call, because this one's lease had lapsed; it ends here");
+    tracing::warn!(call = %call.id, trace = %call.trace, "another gateway has taken over this call, because the lease here had lapsed; it ends here");
     call.ownership.pass_on();
     call.cancel();
 }

@@ -224,7 +224,7 @@ impl Inboxes {
         let open = |(name, sealed): (EntryName, Bytes)| {
             let input = self.open(call.id, name, &sealed);
             if input.is_none() {
-                tracing::warn!(call = %call.id, trace = %call.trace, "an answer or a cancel in the inbox of a call cannot be read: the gateway that stored it has another ASP_SEAL_KEY, or is of another version");
+                tracing::warn!(call = %call.id, trace = %call.trace, "input in the inbox of a call cannot be read; the gateway that stored it has another ASP_SEAL_KEY or another version");
             }
             Some(Entry { name, input: input?, is_applied: false })
         };
@@ -245,7 +245,7 @@ impl Inboxes {
     /// Passes an answer of the store on; an outage is logged once, until the store answers again.
     fn noted<T>(&self, answer: Result<T, InboxError>) -> Option<T> {
         self.outage.noted(answer, |error| {
-            tracing::warn!(%error, "until they are, callers can answer and cancel a call only at the gateway that runs it, and are told so at others");
+            tracing::warn!(%error, "inboxes of calls are unavailable; until they are back, callers can answer and cancel a call only at the gateway that runs it");
         })
     }
 }

@@ -291,7 +291,7 @@ impl SharedEvents {
         let common = match self.shares.take(org, bytes).await {
             Ok(common) => common,
             Err(until) => {
-                tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "the calls of an org, or of all orgs, say more than gateways share: what this one says is told by this gateway alone for a while");
+                tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "event budget of an org, or of all orgs, is used up; for a while only this gateway has the events of this call");
                 return Ok(Wrote::Paused(until));
             }
         };
@@ -354,7 +354,7 @@ impl SharedEvents {
     /// Passes an answer of the store on; an outage is logged once, until the store answers again.
     fn noted<T>(&self, answer: Result<T, OutboxError>) -> Option<T> {
         self.outage.noted(answer, |error| {
-            tracing::warn!(%error, "until they are, what a call says is told by its own gateway alone: a client that comes back by way of another one is told its outcome, and not what it missed");
+            tracing::warn!(%error, "shared events of calls are unavailable; until they are back, a client that returns at another gateway gets the outcome of its call, but not the events it missed");
         })
     }
 }

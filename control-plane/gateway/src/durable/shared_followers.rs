@@ -88,7 +88,7 @@ impl SharedFollowers {
     /// Passes an answer of the store on; an outage is logged once, until the store answers again.
     fn noted<T>(&self, answer: Result<T, FollowersError>) -> Option<T> {
         self.outage.noted(answer, |error| {
-            tracing::warn!(%error, "until they are, a call whose clients have left goes on to its end, because another gateway may have one that follows it");
+            tracing::warn!(%error, "shared followers of calls are unavailable; until they are back, a call whose clients have left runs to its end, because it may have followers at another gateway");
         })
     }
 }

@@ -104,7 +104,7 @@ impl Pipeline {
             },
         };
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
-            tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
+            tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, error = %refusal, "call failed because of a fault in this gateway or in the primitive's spec; its caller got an internal error");
         }
         // Stored before it is reported, so that a client gets the same answer at another gateway.
         if !self.active.end(call, &outcome).await {

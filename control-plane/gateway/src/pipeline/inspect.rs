@@ -52,7 +52,7 @@ pub async fn output(
         Inspected::Passed => Ok(output),
         Inspected::Replaced(other) => {
             let Err(misfit) = output::check(&call.entry, &other) else { return Ok(other) };
-            tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, %misfit, "an inspector replaced the output of a call by something that does not fit the schema, and the output is withheld; mend the inspector");
+            tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, %misfit, "inspector replaced the output of a call with one that does not fit the schema; the output is withheld: fix the inspector");
             Err(Refusal::Withheld("what an inspection made of it does not fit the schema".into()))
         }
         Inspected::Refused(why) => Err(Refusal::Withheld(why)),

@@ -129,7 +129,7 @@ pub async fn enter(
             });
         }
         Err(LedgerError::Unavailable(error)) => {
-            tracing::debug!(call = %call.id, trace = %call.trace, %error, "a call whose effect must be remembered is refused");
+            tracing::debug!(call = %call.id, trace = %call.trace, %error, "call was refused, because its idempotency key could not be claimed");
             ledgers.give_back(call, claimed);
             return Err(not_begun());
         }
@@ -172,7 +172,7 @@ async fn claim(
             return Ok(claim);
         }
         if ledger.reclaim(key, hash, holder, lease(call)).await? {
-            tracing::info!(call = %call.id, trace = %call.trace, "the gateway that ran a call under this key is gone; it runs again");
+            tracing::info!(call = %call.id, trace = %call.trace, "gateway that ran a call under this key is gone; the call runs again");
             return Ok(Claim::New);
         }
         // Another retry has it now.
@@ -328,7 +328,7 @@ impl Held {
             // The effect may have happened, but its answer is not stored: do not acknowledge it.
             Ok(false) => Err(call.unanswered(Refusal::Upstream(NOT_SAFE.into()))),
             Err(error) => {
-                tracing::error!(call = %call.id, trace = %call.trace, %error, "the answer of a call could not be stored under its idempotency key, so that its caller is not told it, but to call again where that does no harm and else that the outcome is unknown; check the store");
+                tracing::error!(call = %call.id, trace = %call.trace, %error, "answer of a call could not be stored under its idempotency key and is withheld; the caller is asked to repeat the call if that is harmless, otherwise the outcome is reported as unknown: check the store");
                 Err(call.unanswered(Refusal::Upstream(NOT_SAFE.into())))
             }
         }
@@ -367,7 +367,7 @@ impl Held {
                 tracing::warn!(
                     call = %call.id, trace = %call.trace,
                     %error,
-                    "the idempotency key of a call without effect could not be freed: retries under it wait until its lease is over; check the store"
+                    "idempotency key of a call without effect could not be freed; retries under it wait until its lease expires: check the store"
                 );
                 break;
             }
@@ -428,7 +428,7 @@ impl Patience {
         if Instant::now() + self.pause >= self.until {
             return false;
         }
-        tracing::debug!(%error, "the ledger is busy; trying again");
+        tracing::debug!(%error, "ledger is busy; retrying");
         tokio::time::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LAST_PAUSE);
         true

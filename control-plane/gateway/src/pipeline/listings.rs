@@ -106,7 +106,7 @@ async fn listed(asking: Asking) -> Option<Vec<Value>> {
         }
         _ => {
             let Asking(call) = &asking;
-            tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "a plugin does not list its resources: clients see what it listed before, for a minute");
+            tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "plugin did not list its resources; clients see its previous list for up to a minute");
             None
         }
     }

@@ -21,7 +21,7 @@ pub fn settle(call: &Call, mut output: Output) -> Result<Output, Refusal> {
     if !entry.is_forwarded() {
         return Err(Refusal::InvalidOutput { pointer, message });
     }
-    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %entry.primitive.id, pointer, rule = message, "the result of a service does not fit the output schema of its primitive; the caller gets an error with its content");
+    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %entry.primitive.id, pointer, rule = message, "result of a service does not fit the output schema of its primitive; the caller gets an error with its content");
     Ok(with_misfit(output, &pointer, &message))
 }
 

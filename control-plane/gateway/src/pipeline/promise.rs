@@ -51,7 +51,7 @@ impl Pipeline {
     /// if the store does not accept the task: nothing is promised then, and the client waits for the answer.
     pub(crate) async fn promise_task(&self, call: &Arc<Call>) -> bool {
         if let Err(error) = self.active.announce(call).await {
-            tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call does not become a task, because the store does not take it; its client waits for the answer");
+            tracing::warn!(call = %call.id, trace = %call.trace, %error, "call could not become a task, because its record could not be stored; its client waits for the answer");
             return false;
         }
         self.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
@@ -154,7 +154,7 @@ async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFa
         match active.announce(&call).await {
             Ok(()) => return Ok(()),
             Err(error) if call.outcome().is_none() => {
-                tracing::warn!(call = %call.id, trace = %call.trace, %error, "the store does not take the record of a call: it runs on here, other gateways do not see it, and its client is told to send it again");
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "record of a call could not be stored; the call continues here, other gateways do not see it, and its client is asked to send it again");
                 return Err(error);
             }
             // It has ended since.

@@ -196,7 +196,8 @@ fn withdraw(call: &Call, why: Withdrawal) {
     if call.withdraw(why) {
         tracing::info!(
             call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, reason = why.reason().as_str(),
-            "a running call is cancelled: {why}"
+            %why,
+            "running call is cancelled"
         );
     }
 }

@@ -133,11 +133,11 @@ impl Pipeline {
     ) -> Result<(), ActiveFault> {
         let call = Uuid::from_bytes(orphan.call);
         let Some(waits) = self.skipped.add(orphan.call) else {
-            tracing::warn!(%call, reason, "a call whose gateway is gone cannot be taken over here");
+            tracing::warn!(%call, reason, "call of a lost gateway cannot be taken over here");
             return Ok(());
         };
         if waits >= longest && self.active.give_up(orphan).await? {
-            tracing::warn!(%call, reason, "a call whose gateway is gone was given up, because no gateway took it over; its outcome is unknown");
+            tracing::warn!(%call, reason, "call of a lost gateway was given up, because no gateway took it over; its outcome is unknown");
         }
         Ok(())
     }
@@ -156,30 +156,30 @@ impl Pipeline {
             match self.ledgers.take_over_claim(&call, claim.clone()).await {
                 Ok(Some(claimed)) if abandoned.record.handed_over => held = Some(claimed),
                 Ok(Some(claimed)) => {
-                    tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had not begun; its key is free for a retry");
+                    tracing::info!(call = %call.id, trace = %call.trace, "call of a lost gateway had not started; its key is free for a retry");
                     if let Err(error) = claimed.release().await {
-                        tracing::warn!(call = %call.id, trace = %call.trace, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
+                        tracing::warn!(call = %call.id, trace = %call.trace, %error, "idempotency key of a call that had not started could not be freed; retries under it wait until its lease expires");
                     }
                     let outcome = Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into()));
                     return self.let_go(&call, abandoned.left_in(), outcome).await;
                 }
                 Ok(None) => {
-                    tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had ended already; its answer is in the ledger");
+                    tracing::info!(call = %call.id, trace = %call.trace, "call of a lost gateway had ended already; its answer is in the ledger");
                     let outcome = self.ledgers.outcome(claim).await.unwrap_or_else(|error| {
                         // A client that returns later gets the answer of the ledger then.
-                        tracing::debug!(call = %call.id, trace = %call.trace, %error, "the ledger does not say how a call ended");
+                        tracing::debug!(call = %call.id, trace = %call.trace, %error, "ledger has no outcome of a call yet");
                         None
                     });
                     let outcome = outcome.unwrap_or_else(Outcome::lost);
                     return self.let_go(&call, abandoned.left_in(), outcome).await;
                 }
                 Err(error) => {
-                    tracing::warn!(call = %call.id, trace = %call.trace, %error, "the ledger did not answer for a call whose gateway is gone; it is asked again");
+                    tracing::warn!(call = %call.id, trace = %call.trace, %error, "ledger did not answer for a call of a lost gateway; it will be asked again");
                     return self.put_off(&call);
                 }
             }
         }
-        tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "takes over a call whose gateway is gone");
+        tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "call of a lost gateway is taken over");
         Started::of(&call).sent();
         // Questions of the lost gateway are void; the backend asks again where needed.
         call.emit(Event::Resumed);
@@ -263,7 +263,7 @@ impl Pipeline {
             call.ownership.pass_on();
         }
         if !calls.is_empty() {
-            tracing::info!(calls = calls.len(), "calls are left for another gateway");
+            tracing::info!(calls = calls.len(), "calls were left for other gateways");
         }
     }
 }
@@ -286,7 +286,7 @@ impl Running {
         // A store keeps only the text.
         input::complete(&call.entry, &mut record.arguments);
         let Some(needs_approval) = self.is_still_allowed(snapshot, &record.arguments) else {
-            tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or it is not allowed any more; its outcome is unknown");
+            tracing::warn!(call = %call.id, trace = %call.trace, "call of a lost gateway does not continue, because its caller was revoked or it is no longer allowed; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
         };
         if record.is_past() {
@@ -325,7 +325,7 @@ impl Running {
         // The next gateway that continues it need not ask again.
         let approved = Record::of(call, &record.arguments, record.budget, true);
         if let Err(error) = self.pipeline.active.put(call, &approved).await {
-            tracing::warn!(call = %call.id, trace = %call.trace, %error, "that a call was approved is not stored: if this gateway is lost too, the next one asks again; check the store");
+            tracing::warn!(call = %call.id, trace = %call.trace, %error, "approval of a call could not be stored; if this gateway is lost too, the next one asks again: check the store");
         }
         Ok(())
     }

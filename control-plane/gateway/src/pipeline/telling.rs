@@ -82,7 +82,7 @@ impl Telling {
                 // A stored input is read by the gateway that takes the call over, or when the connection to the others
                 // is back.
                 if !is_stored {
-                    tracing::warn!(call = %self.id, "what a caller said of a call does not reach the gateway that runs it, because the store or the bus does not answer: the call waits for it until its time is over");
+                    tracing::warn!(call = %self.id, "caller's input could not be delivered to the gateway that runs the call, because the store or the bus does not answer; the call waits for it until its deadline");
                 }
                 return;
             }

@@ -67,7 +67,7 @@ impl UnheardTakes {
         if since.len() < MAX_UNHEARD || since.contains_key(&call) {
             since.insert(call, Instant::now());
         } else {
-            tracing::warn!(call = %Uuid::from_bytes(call), "a call may be this gateway's and run nowhere until this gateway ends, because the store did not answer for too many; check the store");
+            tracing::warn!(call = %Uuid::from_bytes(call), "takeover of a call is unconfirmed, and too many others are; if the store executed it, the call will not run until this gateway stops: check the store");
         }
     }
 

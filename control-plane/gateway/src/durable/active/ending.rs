@@ -87,7 +87,7 @@ impl EndedRow {
 fn warn_of_unstored(call: &Call, outcome: &Outcome) {
     tracing::warn!(
         call = %call.id, trace = %call.trace, state = outcome.state().as_str(),
-        "outcome reported before the store has it, because the store did not answer; if this gateway is lost before it is stored, other gateways do not know it: check the store"
+        "outcome was reported before it was stored, because the store did not answer; if this gateway is lost now, other gateways will not know it: check the store"
     );
 }
 
@@ -232,7 +232,7 @@ impl ActiveTable {
                 place = self.endings.rows.try_acquire().ok();
             }
             if place.is_none() {
-                tracing::warn!(call = %row.call, %error, "row of an ended call could not be deleted, because too many wait for the store; if this gateway is lost, another one may go on with the call: check the store");
+                tracing::warn!(call = %row.call, %error, "row of an ended call could not be deleted, because too many wait for the store; if this gateway is lost, another one may continue the call: check the store");
                 return Ending::GivenUp;
             }
             drop(turn.take());
@@ -247,7 +247,7 @@ impl ActiveTable {
         if timeout(longest, tasks.wait()).await.is_err() {
             tracing::warn!(
                 calls = tasks.len(),
-                "the store did not take the ends of calls in time; other gateways do not know how these ended: check the store"
+                "ends of calls could not be stored in time; other gateways will not know their outcomes: check the store"
             );
         }
         tasks.reopen();
@@ -261,7 +261,7 @@ impl ActiveTable {
             match sealed {
                 Ok((key, end)) => table.keep_storing(&call, &key, end).await,
                 Err(error) => {
-                    tracing::error!(call = %call.id, trace = %call.trace, %error, "the end of a call cannot be stored");
+                    tracing::error!(call = %call.id, trace = %call.trace, %error, "end of a call cannot be encoded for the store");
                     Ending::GivenUp
                 }
             }
@@ -308,7 +308,7 @@ impl ActiveTable {
                 waiting = self.endings.room.clone().try_acquire_many_owned(kib).ok();
             }
             if waiting.is_none() || Instant::now() >= until {
-                tracing::warn!(call = %call.id, trace = %call.trace, %error, "the end of a call is not stored, because too many wait for the store; other gateways do not know how it ended: check the store");
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "end of a call could not be stored, because too many wait for the store; other gateways will not know its outcome: check the store");
                 return Ending::GivenUp;
             }
             drop(turn.take());

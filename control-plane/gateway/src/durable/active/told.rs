@@ -164,7 +164,7 @@ impl ActiveTable {
                 last = Some(state);
             }
             if let Err(error) = put {
-                tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told where a call stands that its client may come back for");
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "state of a call could not be stored; other gateways do not see it");
             }
             if events.next().await.is_none() {
                 return;

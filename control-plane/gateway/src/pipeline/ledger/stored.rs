@@ -82,7 +82,7 @@ pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Resu
             None if !claim.mutating => Ok(None),
             None => {
                 tracing::warn!(
-                    "the answer of a call cannot be opened: it was sealed with another key or was altered, and a retry is told that the outcome is unknown; gateways that share a store need the same ASP_SEAL_KEY"
+                    "stored answer of a call cannot be opened, because it was sealed with another key or altered; the retry gets an unknown outcome: gateways that share a store need the same ASP_SEAL_KEY"
                 );
                 Err(Refusal::OutcomeUnknown)
             }
