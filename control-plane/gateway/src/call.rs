@@ -40,6 +40,7 @@ pub mod outcome;
 pub mod ownership;
 pub mod page;
 pub mod principal;
+pub mod publication;
 pub mod question;
 pub mod registry;
 pub mod remote;
@@ -50,13 +51,12 @@ pub mod terms;
 #[cfg(test)]
 pub(crate) mod testkit;
 mod watched;
-pub mod written;
 
 pub use abilities::ClientAbilities;
 pub use aim::Aim;
-use chosen::Chosen;
+use chosen::ChosenId;
 use event::Event;
-use event::log::{EventLog, Logged};
+use event::log::{EventLog, LoggedEvent};
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
@@ -77,7 +77,7 @@ pub struct Invocation {
     pub meta: Members,
     pub aim: Aim,
     /// Identity of the call, if the client chose its id.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<ChosenId>,
     /// Id that the protocol gives the request, for audit and plugins.
     pub protocol_request_id: String,
     /// Idempotency key of the caller; with `session` set, the JSON-RPC id within it.
@@ -117,7 +117,7 @@ pub enum IdempotencyKey {
 
 /// Times that bound a call.
 #[derive(Clone, Copy)]
-struct Clock {
+struct CallClock {
     runs_since: Instant,
     deadline: Instant,
 }
@@ -126,7 +126,7 @@ struct Clock {
 pub struct Call {
     pub id: Uuid,
     /// Identity of the call, if its client chose the id.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<ChosenId>,
     /// Caller that started it.
     pub caller: Arc<Caller>,
     /// Token that it was started with, if that may be exchanged for another; dropped at the end.
@@ -146,7 +146,7 @@ pub struct Call {
     pub started: Instant,
     /// Deadline that the caller asked for.
     wished: Option<Instant>,
-    clock: Mutex<Clock>,
+    clock: Mutex<CallClock>,
     pub bytes_in: usize,
     pub parent: Option<Parent>,
     pub aim: Aim,
@@ -218,7 +218,7 @@ impl Call {
             trace: invocation.trace,
             started,
             wished: invocation.deadline,
-            clock: Mutex::new(Clock { runs_since: started, deadline }),
+            clock: Mutex::new(CallClock { runs_since: started, deadline }),
             bytes_in: invocation.bytes_in,
             parent: invocation.parent,
             aim: invocation.aim.clone(),
@@ -239,7 +239,7 @@ impl Call {
 
     /// Continues the event log of another gateway: the events `said` there, and `next`, the number of the first event
     /// that was not logged there.
-    pub(crate) fn continues(&mut self, log: u32, said: Vec<Logged>, next: u64) {
+    pub(crate) fn continues(&mut self, log: u32, said: Vec<LoggedEvent>, next: u64) {
         self.events = Arc::new(EventLog::continued(log, said, next));
     }
 

@@ -20,7 +20,7 @@ use crate::clock::unix_ms;
 
 /// Presence of clients at a call.
 #[derive(Clone)]
-struct Standing {
+struct Presence {
     caller: Arc<Caller>,
     /// Whether the request that started the call waits for the answer and has not attached yet.
     awaited: bool,
@@ -60,7 +60,7 @@ pub struct Departure {
     kept: bool,
 }
 
-impl Standing {
+impl Presence {
     fn is_attended(&self) -> bool {
         self.awaited || self.arriving > 0 || self.open > 0
     }
@@ -83,7 +83,7 @@ impl Standing {
 
 /// Observable presence at one call.
 pub struct Authority {
-    standing: watch::Sender<Standing>,
+    presence: watch::Sender<Presence>,
     /// Abilities of the client that started the call.
     begun_with: ClientAbilities,
     /// Whether clients of other gateways may follow the call.
@@ -94,7 +94,7 @@ impl Authority {
     /// `awaited`: a client waits for the answer from the start.
     pub(crate) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
         let none = ClientAbilities::default();
-        let standing = Standing {
+        let presence = Presence {
             caller,
             awaited,
             arriving: 0,
@@ -107,12 +107,12 @@ impl Authority {
             kept: false,
             abandoned: false,
         };
-        Authority { standing: watch::Sender::new(standing), begun_with, is_shared: AtomicBool::new(false) }
+        Authority { presence: watch::Sender::new(presence), begun_with, is_shared: AtomicBool::new(false) }
     }
 
     /// Returns the principal that the call runs for, with the token presented last.
     pub fn caller(&self) -> Arc<Caller> {
-        self.standing.borrow().caller.clone()
+        self.presence.borrow().caller.clone()
     }
 
     pub fn begun_with(&self) -> ClientAbilities {
@@ -121,74 +121,74 @@ impl Authority {
 
     /// Returns the abilities of all clients that are attached or will return.
     pub fn abilities(&self) -> ClientAbilities {
-        let standing = self.standing.borrow();
-        match standing.open {
+        let presence = self.presence.borrow();
+        match presence.open {
             0 => self.begun_with,
             _ => {
-                let there = ClientAbilities::of_flags(standing.able.map(|clients| clients > 0));
-                ClientAbilities { tasks: self.begun_with.tasks, ..there.or(standing.away) }
+                let there = ClientAbilities::of_flags(presence.able.map(|clients| clients > 0));
+                ClientAbilities { tasks: self.begun_with.tasks, ..there.or(presence.away) }
             }
         }
     }
 
     /// Notes that the same principal is back, perhaps with a fresh token.
     pub fn present(&self, caller: &Arc<Caller>) {
-        watched::change(&self.standing, |standing| {
-            standing.caller = caller.clone();
+        watched::change(&self.presence, |presence| {
+            presence.caller = caller.clone();
             // It attaches next.
-            standing.awaited = true;
-            standing.abandoned = false;
+            presence.awaited = true;
+            presence.abandoned = false;
             true
         });
     }
 
     /// Notes that no client waits for the answer here.
     pub fn leave(&self) {
-        self.change(|standing| standing.awaited = false);
+        self.change(|presence| presence.awaited = false);
     }
 
     /// Keeps the call when its last client leaves: it ends by itself, or when cancelled.
     pub fn keep(&self) {
-        self.change(|standing| standing.kept = true);
+        self.change(|presence| presence.kept = true);
     }
 
     fn begin_arrival(&self) {
-        self.change(|standing| standing.arriving += 1);
+        self.change(|presence| presence.arriving += 1);
     }
 
     /// Returns true if no client is attached any more and none will return.
     fn end_arrival(&self) -> bool {
         let mut is_last = false;
-        self.change(|standing| {
-            standing.arriving = standing.arriving.saturating_sub(1);
-            is_last = !standing.is_attended() && !standing.will_be_back();
+        self.change(|presence| {
+            presence.arriving = presence.arriving.saturating_sub(1);
+            is_last = !presence.is_attended() && !presence.will_be_back();
         });
         is_last
     }
 
     fn attach(&self, abilities: ClientAbilities) {
-        self.change(|standing| {
-            standing.awaited = false;
-            standing.abandoned = false;
-            standing.attached = standing.attached.or(abilities);
-            standing.attached_ms = unix_ms();
-            standing.open += 1;
-            standing.count(abilities, usize::saturating_add);
-            standing.away = standing.away.without(abilities);
+        self.change(|presence| {
+            presence.awaited = false;
+            presence.abandoned = false;
+            presence.attached = presence.attached.or(abilities);
+            presence.attached_ms = unix_ms();
+            presence.open += 1;
+            presence.count(abilities, usize::saturating_add);
+            presence.away = presence.away.without(abilities);
         });
     }
 
     /// Returns true if no client is attached any more and none will return.
     fn detach(&self, abilities: ClientAbilities, will_be_back: bool) -> bool {
         let mut is_last = false;
-        self.change(|standing| {
+        self.change(|presence| {
             if will_be_back {
-                standing.away = standing.away.or(abilities);
-                standing.away_ms = unix_ms();
+                presence.away = presence.away.or(abilities);
+                presence.away_ms = unix_ms();
             }
-            standing.open = standing.open.saturating_sub(1);
-            standing.count(abilities, usize::saturating_sub);
-            is_last = !standing.is_attended() && !standing.will_be_back();
+            presence.open = presence.open.saturating_sub(1);
+            presence.count(abilities, usize::saturating_sub);
+            is_last = !presence.is_attended() && !presence.will_be_back();
         });
         is_last
     }
@@ -204,52 +204,52 @@ impl Authority {
         if !self.is_shared.load(Ordering::Acquire) {
             return true;
         }
-        self.standing.send_modify(|standing| standing.abandoned = true);
+        self.presence.send_modify(|presence| presence.abandoned = true);
         false
     }
 
     /// Whether the last client has left, none has come since, and none will return.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.standing.borrow().is_abandoned()
+        self.presence.borrow().is_abandoned()
     }
 
     /// Resolves when the call is abandoned, as [`Authority::is_abandoned`] defines it.
     pub(crate) async fn abandoned(&self) {
-        let mut standing = self.standing.subscribe();
+        let mut presence = self.presence.subscribe();
         // The sender lives in `self`.
-        let _ = standing.wait_for(Standing::is_abandoned).await;
+        let _ = presence.wait_for(Presence::is_abandoned).await;
     }
 
     /// Resolves at the next change of the presence after this function was called.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> {
-        let mut standing = self.standing.subscribe();
+        let mut presence = self.presence.subscribe();
         async move {
             // The sender lives in `self`.
-            let _ = standing.changed().await;
+            let _ = presence.changed().await;
         }
     }
 
     /// Whether the call continues without followers because its clients will return.
     pub(crate) fn will_be_back(&self) -> bool {
-        self.standing.borrow().will_be_back()
+        self.presence.borrow().will_be_back()
     }
 
     /// Whether a client is attached or about to attach.
     pub(crate) fn is_attended(&self) -> bool {
-        self.standing.borrow().is_attended()
+        self.presence.borrow().is_attended()
     }
 
     /// Takes the report about clients that no longer follow the call here, for the call's own gateway. `None` if there
     /// is nothing to report: in protocols whose clients return to a call, the end of a stream does not end the call.
     pub(crate) fn take_departure(&self) -> Option<Departure> {
         let mut departure = None;
-        self.standing.send_modify(|standing| {
+        self.presence.send_modify(|presence| {
             let none = ClientAbilities::default();
-            let Standing { attached, attached_ms, away, away_ms, kept, .. } = *standing;
-            if standing.abandoned || away != none || (kept && attached != none) {
+            let Presence { attached, attached_ms, away, away_ms, kept, .. } = *presence;
+            if presence.abandoned || away != none || (kept && attached != none) {
                 departure = Some(Departure { attached, attached_ms, away, away_ms, kept });
             }
-            (standing.attached, standing.away, standing.abandoned) = (none, none, false);
+            (presence.attached, presence.away, presence.abandoned) = (none, none, false);
         });
         departure
     }
@@ -258,37 +258,37 @@ impl Authority {
     /// the last one attached there is not part of it and still counts as present.
     pub(crate) fn depart_elsewhere(&self, departure: Departure) {
         let Departure { attached, attached_ms, away, away_ms, kept } = departure;
-        self.standing.send_modify(|standing| {
-            if attached_ms >= standing.away_ms {
-                standing.away = standing.away.without(attached);
+        self.presence.send_modify(|presence| {
+            if attached_ms >= presence.away_ms {
+                presence.away = presence.away.without(attached);
             }
-            standing.away = standing.away.or(away);
-            standing.away_ms = standing.away_ms.max(away_ms);
-            standing.kept |= kept;
-            standing.abandoned |= !standing.is_attended();
+            presence.away = presence.away.or(away);
+            presence.away_ms = presence.away_ms.max(away_ms);
+            presence.kept |= kept;
+            presence.abandoned |= !presence.is_attended();
         });
     }
 
     /// Wakes tasks that wait for the token's expiry only if the call became attended or unattended.
-    fn change(&self, change: impl FnOnce(&mut Standing)) {
-        watched::change(&self.standing, |standing| {
-            let before = standing.is_attended();
-            change(standing);
-            before != standing.is_attended()
+    fn change(&self, change: impl FnOnce(&mut Presence)) {
+        watched::change(&self.presence, |presence| {
+            let before = presence.is_attended();
+            change(presence);
+            before != presence.is_attended()
         });
     }
 
     /// Whether the token has expired while a client is attached.
     pub(crate) fn has_expired(&self) -> bool {
-        let standing = self.standing.borrow();
-        standing.is_attended() && ends_at(&standing.caller).is_some_and(|end| end <= Instant::now())
+        let presence = self.presence.borrow();
+        presence.is_attended() && ends_at(&presence.caller).is_some_and(|end| end <= Instant::now())
     }
 
     /// Resolves when the token has expired while a client is attached.
     pub(crate) async fn expired(&self, deadline: Instant) {
-        let mut standing = self.standing.subscribe();
+        let mut presence = self.presence.subscribe();
         loop {
-            let now = standing.borrow_and_update().clone();
+            let now = presence.borrow_and_update().clone();
             let end = ends_at(&now.caller);
             let due = async {
                 match end.filter(|end| now.is_attended() && *end < deadline) {
@@ -300,7 +300,7 @@ impl Authority {
             tokio::select! {
                 () = due => return,
                 // The sender lives in `self`.
-                _ = standing.changed() => {}
+                _ = presence.changed() => {}
             }
         }
     }
@@ -406,7 +406,7 @@ mod tests {
             authority.share();
             authority.attach(can);
             assert!(!authority.detach(can, true), "its client will be back");
-            let away_ms = authority.standing.borrow().away_ms;
+            let away_ms = authority.presence.borrow().away_ms;
             let attached_ms = if came_back_there { away_ms + 1 } else { away_ms - 1 };
             let departure = Departure { attached: can, attached_ms, away: none, away_ms: 0, kept: false };
             authority.depart_elsewhere(departure);

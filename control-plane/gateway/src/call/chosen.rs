@@ -18,7 +18,7 @@ use crate::digest;
 
 /// Identity of a call whose id its client chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chosen {
+pub struct ChosenId {
     id: [u8; 16],
     /// Digest of the arguments, as they were sent.
     arguments: [u8; 32],
@@ -29,11 +29,11 @@ pub struct Chosen {
     pub began_ms: u64,
 }
 
-impl Chosen {
+impl ChosenId {
     /// Creates the identity of the call `name` of `caller` at `server`, with `arguments` for this version of a
     /// primitive.
-    pub fn of(caller: &Caller, (server, name): (&str, &str), version: &str, arguments: &Json) -> Chosen {
-        Chosen {
+    pub fn of(caller: &Caller, (server, name): (&str, &str), version: &str, arguments: &Json) -> ChosenId {
+        ChosenId {
             id: id(caller, server, name).into_bytes(),
             arguments: digest::of_request(&[], arguments),
             major: Some(version::major(version)),
@@ -51,7 +51,7 @@ impl Chosen {
     }
 
     /// Whether both have the same arguments; the order of members does not matter.
-    pub fn asks_the_same(&self, other: &Chosen) -> bool {
+    pub fn asks_the_same(&self, other: &ChosenId) -> bool {
         self.arguments == other.arguments
     }
 }
@@ -64,7 +64,7 @@ pub struct Put {
     /// Id of the primitive that it calls.
     pub primitive: String,
     pub key: Option<String>,
-    pub chosen: Chosen,
+    pub chosen: ChosenId,
 }
 
 impl Put {
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn the_same_arguments_are_the_same_request_whatever_their_order() {
         let put = |arguments: serde_json::Value| {
-            Chosen::of(&caller("alice"), ("demo", "1"), "1.0.0", &arguments.into())
+            ChosenId::of(&caller("alice"), ("demo", "1"), "1.0.0", &arguments.into())
         };
         let first = put(json!({"a": 1, "b": [2]}));
         assert!(first.asks_the_same(&put(json!({"b": [2], "a": 1}))));
@@ -126,14 +126,14 @@ mod tests {
 
     #[test]
     fn a_major_version_is_one_primitive_and_another_one_is_not() {
-        let put = Chosen::of(&caller("alice"), ("demo", "1"), "1.3.0", &json!({}).into());
+        let put = ChosenId::of(&caller("alice"), ("demo", "1"), "1.3.0", &json!({}).into());
         assert_eq!(
             ["1.3.0", "1.12.1", "2.0.0", "0.1.0"].map(|version| put.is_of(version)),
             [true, true, false, false]
         );
         let mut earlier = serde_json::to_value(put).unwrap();
         earlier.as_object_mut().unwrap().remove("major");
-        let earlier: Chosen = serde_json::from_value(earlier).unwrap();
+        let earlier: ChosenId = serde_json::from_value(earlier).unwrap();
         assert!(earlier.is_of("2.0.0"), "an earlier gateway did not say");
     }
 }

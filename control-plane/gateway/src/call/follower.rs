@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::event::log::{EventReader, FoldedLog, Logged};
+use super::event::log::{EventReader, FoldedLog, LoggedEvent};
 use super::event::{Event, LogLevel};
 use super::outcome::{Outcome, Refusal, Withdrawal};
 use super::question::{History, Question};
@@ -15,10 +15,10 @@ use super::{Call, State};
 
 /// Snapshot of a call, complete for a client that sees the call for the first time.
 #[derive(Debug)]
-pub struct Standing {
+pub struct CallSnapshot {
     pub state: State,
     /// Events so far that still matter: progress, the last statuses and the artifacts, ordered by number.
-    pub shown: Vec<Logged>,
+    pub shown: Vec<LoggedEvent>,
     /// The open questions, in order.
     pub questions: Vec<Question>,
     /// Questions that were answered, with their answers.
@@ -28,23 +28,23 @@ pub struct Standing {
     pub next_event: u64,
 }
 
-impl Standing {
-    pub fn of(call: &Call) -> Standing {
+impl CallSnapshot {
+    pub fn of(call: &Call) -> CallSnapshot {
         // Read first: an outcome that comes later is reported by the events from `next_event` on.
         let outcome = call.outcome();
         let state = outcome.as_ref().map_or_else(|| call.state(), |outcome| outcome.state());
         call.questions.read(|questions, history| {
             let FoldedLog { events: shown, next: next_event } = call.events.folded();
-            Standing { state, shown, questions, history, outcome, next_event }
+            CallSnapshot { state, shown, questions, history, outcome, next_event }
         })
     }
 }
 
 /// One item for a follower.
 #[derive(Debug)]
-pub enum Shown {
+pub enum FollowerItem {
     /// An event that is not a question.
-    Event(Logged),
+    Event(LoggedEvent),
     /// A question; the call waits for the answer.
     Asked(Question),
     /// The end of the call; nothing follows.
@@ -57,7 +57,7 @@ pub struct Follower {
     reader: EventReader,
     /// Open questions whose events the log has dropped, with their numbers.
     missed: VecDeque<(u64, Question)>,
-    held: Option<Logged>,
+    held: Option<LoggedEvent>,
 }
 
 impl Follower {
@@ -89,7 +89,7 @@ impl Follower {
     }
 
     /// Waits for the next item. Cancel-safe: nothing is lost if the future is dropped.
-    pub async fn next(&mut self) -> Shown {
+    pub async fn next(&mut self) -> FollowerItem {
         loop {
             // Nothing is delivered under a dead token, not even what was read before.
             if let Some(why) = self.call.withdrawal() {
@@ -98,7 +98,7 @@ impl Follower {
             if let Some((_, question)) = self.missed.pop_front() {
                 // It may have been answered since.
                 match self.call.questions.find(&question.id) {
-                    Some(question) => return Shown::Asked(question),
+                    Some(question) => return FollowerItem::Asked(question),
                     None => continue,
                 }
             }
@@ -110,21 +110,21 @@ impl Follower {
                 },
             };
             match logged {
-                None => return Shown::Ended(self.call.finished().await),
+                None => return FollowerItem::Ended(self.call.finished().await),
                 Some(_) if !self.missed.is_empty() => self.held = logged,
-                Some(Logged { event: Event::Asked { id }, .. }) => {
+                Some(LoggedEvent { event: Event::Asked { id }, .. }) => {
                     // A late reader finds it answered or expired.
                     if let Some(question) = self.call.questions.find(&id) {
-                        return Shown::Asked(question);
+                        return FollowerItem::Asked(question);
                     }
                 }
-                Some(logged) => return Shown::Event(logged),
+                Some(logged) => return FollowerItem::Event(logged),
             }
         }
     }
 
     /// Reads the next event, and fills `missed` with open questions before it whose events the log has dropped.
-    async fn read(&mut self) -> Result<Option<Logged>, Shown> {
+    async fn read(&mut self) -> Result<Option<LoggedEvent>, FollowerItem> {
         let expected = self.reader.position();
         let logged = tokio::select! {
             biased;
@@ -140,6 +140,6 @@ impl Follower {
     }
 }
 
-fn withdrawn(why: Withdrawal) -> Shown {
-    Shown::Ended(Arc::new(Outcome::Refused(Refusal::Withdrawn(why))))
+fn withdrawn(why: Withdrawal) -> FollowerItem {
+    FollowerItem::Ended(Arc::new(Outcome::Refused(Refusal::Withdrawn(why))))
 }

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::claim::LedgerClaim;
-use crate::call::written::Written;
+use crate::call::publication::Publication;
 
 /// Records of one call outside this process.
 #[derive(Default)]
@@ -38,7 +38,7 @@ pub struct Ownership {
     /// Whether it has ended here without its own outcome, which the other gateway reports.
     continued: AtomicBool,
     /// Events visible to other gateways; set if there are any and a client may return for the call.
-    written: OnceLock<Written>,
+    written: OnceLock<Publication>,
     /// Notified when the inbox may have entries.
     nudged: Notify,
     /// Asks the call to save and yield.
@@ -141,11 +141,11 @@ impl Ownership {
 
     /// Starts the publication to other gateways at event number `next`; only the first start counts.
     pub(crate) fn writes_from(&self, next: u64) {
-        self.written.get_or_init(|| Written::from(next));
+        self.written.get_or_init(|| Publication::from(next));
     }
 
     /// Returns the events visible to other gateways; `None` if none needs to see them.
-    pub fn written(&self) -> Option<&Written> {
+    pub fn written(&self) -> Option<&Publication> {
         self.written.get()
     }
 

@@ -39,7 +39,7 @@ pub async fn ask(call: &Call, question: Question) -> Result<Answer, Refusal> {
 }
 
 /// Opens a question and logs it as an event of the call; the caller of this function awaits the answer.
-pub fn put(call: &Call, question: Question) -> Result<Asked, Refusal> {
+pub fn put(call: &Call, question: Question) -> Result<PendingQuestion, Refusal> {
     let id = question.id.clone();
     let put = || {
         call.enter(State::InputRequired);
@@ -48,19 +48,19 @@ pub fn put(call: &Call, question: Question) -> Result<Asked, Refusal> {
     let Some(answer) = call.questions.open(question, put) else {
         return Err(Refusal::Internal("too many questions are open".into()));
     };
-    Ok(Asked { id, answer, expires: Instant::now() + input_timeout(&call.entry.primitive) })
+    Ok(PendingQuestion { id, answer, expires: Instant::now() + input_timeout(&call.entry.primitive) })
 }
 
 /// A question that was opened, with its pending answer.
-pub struct Asked {
+pub struct PendingQuestion {
     id: String,
     answer: oneshot::Receiver<Answer>,
     expires: Instant,
 }
 
-impl Asked {
+impl PendingQuestion {
     /// Shortens the wait to `timeout`, if the input timeout is longer.
-    pub fn within(mut self, timeout: Duration) -> Asked {
+    pub fn within(mut self, timeout: Duration) -> PendingQuestion {
         self.expires = self.expires.min(Instant::now() + timeout);
         self
     }
@@ -109,7 +109,7 @@ pub fn input_timeout(primitive: &Primitive) -> Duration {
 
 /// State of a question when it was withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Withdrawn {
+pub struct WithdrawnQuestion {
     /// Whether it was still open.
     pub unanswered: bool,
     /// Whether no other question is open.
@@ -127,13 +127,13 @@ pub struct Questions {
 #[derive(Default)]
 struct Inner {
     closed: bool,
-    open: HashMap<String, Open>,
+    open: HashMap<String, OpenQuestion>,
     history: History,
     /// Ids of the questions whose answers were saved last.
     saved: VecDeque<String>,
 }
 
-struct Open {
+struct OpenQuestion {
     question: Question,
     /// Number of its event; `None` if the call had ended by then.
     number: Option<u64>,
@@ -155,7 +155,7 @@ impl Questions {
         let (sender, receiver) = oneshot::channel();
         // Under the lock: a reader past that event finds the question with its number.
         let number = put();
-        inner.open.insert(question.id.clone(), Open { question, number, answer: sender });
+        inner.open.insert(question.id.clone(), OpenQuestion { question, number, answer: sender });
         Some(receiver)
     }
 
@@ -171,7 +171,7 @@ impl Questions {
     /// opened while it runs.
     pub(super) fn read<T>(&self, read: impl FnOnce(Vec<Question>, History) -> T) -> T {
         let inner = self.inner.lock();
-        let mut open: Vec<&Open> = inner.open.values().collect();
+        let mut open: Vec<&OpenQuestion> = inner.open.values().collect();
         open.sort_by_key(|open| open.number);
         read(open.into_iter().map(|open| open.question.clone()).collect(), inner.history.clone())
     }
@@ -189,7 +189,7 @@ impl Questions {
     /// Returns the open questions whose events have these numbers, in that order.
     pub fn asked_within(&self, numbers: Range<u64>) -> Vec<(u64, Question)> {
         let inner = self.inner.lock();
-        let within = |open: &Open| {
+        let within = |open: &OpenQuestion| {
             let number = open.number.filter(|number| numbers.contains(number))?;
             Some((number, open.question.clone()))
         };
@@ -240,7 +240,9 @@ impl Questions {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get(id) else { return false };
         let Some(answer) = answer.fitting(&open.question.ask) else { return false };
-        let Some(Open { question, answer: waiting, .. }) = inner.open.remove(id) else { return false };
+        let Some(OpenQuestion { question, answer: waiting, .. }) = inner.open.remove(id) else {
+            return false;
+        };
         let arrived = waiting.send(answer.clone()).is_ok();
         if arrived {
             inner.history.take(Turn { at_ms: unix_ms(), question, answer });
@@ -249,10 +251,10 @@ impl Questions {
     }
 
     /// Withdraws a question that nothing waits for any more.
-    pub fn withdraw(&self, id: &str) -> Withdrawn {
+    pub fn withdraw(&self, id: &str) -> WithdrawnQuestion {
         let mut inner = self.inner.lock();
         let unanswered = inner.open.remove(id).is_some();
-        Withdrawn { unanswered, last: inner.open.is_empty() }
+        WithdrawnQuestion { unanswered, last: inner.open.is_empty() }
     }
 
     pub(super) fn close(&self) {

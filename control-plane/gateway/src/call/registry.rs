@@ -28,15 +28,15 @@ const BOUNDS: Bounds = Bounds {
 
 /// The calls of one gateway.
 pub struct CallRegistry {
-    table: Mutex<Table>,
+    table: Mutex<CallTable>,
 }
 
-struct Table {
-    running: HashMap<Uuid, Entry>,
-    ended: Shares<Entry>,
+struct CallTable {
+    running: HashMap<Uuid, CallEntry>,
+    ended: Shares<CallEntry>,
 }
 
-struct Entry {
+struct CallEntry {
     call: Arc<Call>,
     /// Time until which a client may return for it; `None` if no client knows of it.
     promised: Option<Instant>,
@@ -44,7 +44,7 @@ struct Entry {
 
 impl Default for CallRegistry {
     fn default() -> CallRegistry {
-        CallRegistry { table: Mutex::new(Table { running: HashMap::new(), ended: Shares::new(BOUNDS) }) }
+        CallRegistry { table: Mutex::new(CallTable { running: HashMap::new(), ended: Shares::new(BOUNDS) }) }
     }
 }
 
@@ -57,7 +57,7 @@ impl CallRegistry {
             return;
         }
         table.ended.remove(call.id.as_bytes());
-        table.running.insert(call.id, Entry { call: call.clone(), promised: None });
+        table.running.insert(call.id, CallEntry { call: call.clone(), promised: None });
     }
 
     /// Adds a call that starts under an id chosen by its client. It is promised until `until`, so that it keeps the id
@@ -67,7 +67,7 @@ impl CallRegistry {
         if let Some(known) = table.find(call.id) {
             return Err(known.call.clone());
         }
-        table.running.insert(call.id, Entry { call: call.clone(), promised: Some(until) });
+        table.running.insert(call.id, CallEntry { call: call.clone(), promised: Some(until) });
         Ok(())
     }
 
@@ -81,7 +81,7 @@ impl CallRegistry {
         let mut table = self.table.lock();
         // It may have continued here since.
         if !table.prolongs(call, until) {
-            table.keep(Entry { call: call.clone(), promised: Some(until) }, bytes);
+            table.keep(CallEntry { call: call.clone(), promised: Some(until) }, bytes);
         }
     }
 
@@ -144,9 +144,9 @@ impl CallRegistry {
     }
 }
 
-impl Table {
+impl CallTable {
     /// Returns the entry that holds the id. A client may learn that a call is void before its entry is removed.
-    fn find(&self, id: Uuid) -> Option<&Entry> {
+    fn find(&self, id: Uuid) -> Option<&CallEntry> {
         let entry = self.running.get(&id).or_else(|| self.ended.get(id.as_bytes()))?;
         entry.call.void().is_none().then_some(entry)
     }
@@ -167,7 +167,7 @@ impl Table {
     }
 
     /// Keeps an ended call for its client. A call that another gateway continues has its outcome there.
-    fn keep(&mut self, entry: Entry, bytes: usize) {
+    fn keep(&mut self, entry: CallEntry, bytes: usize) {
         let call = entry.call.clone();
         let is_late = entry.promised.is_none_or(|until| until <= Instant::now());
         if is_late || call.ownership.is_passed_on() || call.void().is_some() {

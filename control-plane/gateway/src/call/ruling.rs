@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 /// The bindings that decided, in words; the arguments themselves are never kept here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ruled {
+pub struct RulingSummary {
     /// Binding that refused the call or required an approval.
     pub rule: Option<String>,
     /// Effect that an observed binding would have had, and that binding.
@@ -17,7 +17,7 @@ pub struct Ruled {
 /// Decisions while the call runs.
 #[derive(Debug, Default)]
 pub struct Ruling {
-    ruled: Mutex<Ruled>,
+    ruled: Mutex<RulingSummary>,
     approved: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Ruling {
         is_first
     }
 
-    pub fn get(&self) -> Ruled {
+    pub fn get(&self) -> RulingSummary {
         self.ruled.lock().clone()
     }
 

@@ -20,7 +20,7 @@ use super::shared_events::Rows;
 use crate::call::Call;
 use crate::call::authority::Departure;
 use crate::call::event::Event;
-use crate::call::event::log::Logged;
+use crate::call::event::log::LoggedEvent;
 use crate::call::question::Answer;
 use crate::call::remote::InputFault;
 use crate::digest;
@@ -183,7 +183,7 @@ impl Inboxes {
                     }
                 },
                 event = events.next(), if !entries.is_empty() => match event {
-                    Some(Logged { event: Event::Asked { .. }, .. }) => {}
+                    Some(LoggedEvent { event: Event::Asked { .. }, .. }) => {}
                     Some(_) => continue,
                     None => break,
                 },

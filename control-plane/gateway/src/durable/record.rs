@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::call::chosen::{Chosen, Put};
+use crate::call::chosen::{ChosenId, Put};
 use crate::call::claim::LedgerClaim;
 use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
@@ -30,7 +30,7 @@ pub struct Record {
     protocol: i32,
     protocol_request_id: String,
     #[serde(default)]
-    chosen: Option<Chosen>,
+    chosen: Option<ChosenId>,
     session: String,
     idempotency_key: Option<String>,
     traceparent: Option<String>,

@@ -22,9 +22,9 @@ use uuid::Uuid;
 
 use crate::call::Call;
 use crate::call::event::Event;
-use crate::call::event::log::{EventReader, Logged};
+use crate::call::event::log::{EventReader, LoggedEvent};
+use crate::call::publication::Publication;
 use crate::call::question::Question;
-use crate::call::written::Written;
 use crate::durable::event_share::EventShares;
 use crate::said_once::SaidOnce;
 use crate::seal::{Purpose, Sealer};
@@ -92,7 +92,7 @@ impl KeptEvents {
 
 /// An event, with the question if it reports one.
 pub struct KeptEvent {
-    pub logged: Logged,
+    pub logged: LoggedEvent,
     pub question: Option<Question>,
 }
 
@@ -116,7 +116,7 @@ enum Wrote {
 /// State of writing one call's events.
 struct Writing<'a> {
     call: &'a Call,
-    written: &'a Written,
+    written: &'a Publication,
     reader: EventReader,
     /// Name of the log under which the events are written. A restarted log gets a new name that no client has seen yet;
     /// the call takes the name once the log is stored.
@@ -124,7 +124,7 @@ struct Writing<'a> {
     /// Whether events reach clients of this gateway only, because the store is unavailable.
     is_told_alone: bool,
     /// Events that were read and are not written yet.
-    held: Vec<Logged>,
+    held: Vec<LoggedEvent>,
     /// Whether the next write replaces the stored events of the call.
     anew: bool,
     kept: KeptBytes,
@@ -215,7 +215,7 @@ impl SharedEvents {
             let place = place(call, kept.log, number);
             let plain = self.sealer.open_bytes(Purpose::CallEvent, &place, sealed)?;
             let Entry { at_ms, event, question } = serde_json::from_slice(&plain).ok()?;
-            Some(KeptEvent { logged: Logged { number, at_ms, event }, question })
+            Some(KeptEvent { logged: LoggedEvent { number, at_ms, event }, question })
         };
         KeptEvents {
             log: kept.log,
@@ -226,7 +226,7 @@ impl SharedEvents {
         }
     }
 
-    async fn write(&self, call: &Call, written: &Written, rows: &dyn Rows) {
+    async fn write(&self, call: &Call, written: &Publication, rows: &dyn Rows) {
         let reader = call.events.reader_from(written.next());
         let anew = written.next() == 0;
         let log = call.events.stream();
@@ -328,13 +328,13 @@ impl SharedEvents {
         let call = writing.call;
         let sealed = |(number, question): (u64, Question)| {
             let event = Event::Asked { id: question.id };
-            let logged = Logged { number, at_ms: call.began_ms(), event };
+            let logged = LoggedEvent { number, at_ms: call.began_ms(), event };
             Some((number, self.entry(call, writing.log, &logged)?))
         };
         call.questions.asked_within(0..first).into_iter().filter_map(sealed).collect()
     }
 
-    fn entry(&self, call: &Call, log: u32, logged: &Logged) -> Option<Bytes> {
+    fn entry(&self, call: &Call, log: u32, logged: &LoggedEvent) -> Option<Bytes> {
         let place = place(call.id, log, logged.number);
         let question = match &logged.event {
             // It may have been answered since.

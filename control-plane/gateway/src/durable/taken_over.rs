@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::call::Call;
-use crate::call::follower::{Follower, Shown};
+use crate::call::follower::{Follower, FollowerItem};
 use crate::call::outcome::Refusal;
 use crate::call::question::{Answer, Question, put};
 
@@ -78,9 +78,9 @@ impl Relay<'_> {
         loop {
             tokio::select! {
                 shown = followed.next(), if more => match shown {
-                    Shown::Asked(question) => self.ask(question),
-                    Shown::Event(logged) => self.follower.emit(logged.event),
-                    Shown::Ended(_) => more = false,
+                    FollowerItem::Asked(question) => self.ask(question),
+                    FollowerItem::Event(logged) => self.follower.emit(logged.event),
+                    FollowerItem::Ended(_) => more = false,
                 },
                 Some((id, answer)) = self.answers.next(), if !self.answers.is_empty() => {
                     if let Ok(answer) = answer {

@@ -23,7 +23,7 @@ use super::running::end_if_expired;
 use super::telling::Telling;
 use crate::call::authority::Arrival;
 use crate::call::event::Event;
-use crate::call::event::log::Logged;
+use crate::call::event::log::LoggedEvent;
 use crate::call::outcome::{Outcome, Refusal, Withdrawal};
 use crate::call::question::{Answer, Question};
 use crate::call::started::Started;
@@ -245,7 +245,7 @@ impl Mirror {
         while let Some(Some(logged)) = reader.next().now_or_never() {
             shown.insert(logged.number, logged.at_ms);
         }
-        let is_other = |logged: &Logged| {
+        let is_other = |logged: &LoggedEvent| {
             let at_ms = shown.get(&logged.number.saturating_add(self.shift));
             at_ms.is_some_and(|at_ms| *at_ms != logged.at_ms)
         };

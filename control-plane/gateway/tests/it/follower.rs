@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::call::event::Event;
-use asp_gateway::call::follower::{Follower, Shown, Standing};
+use asp_gateway::call::follower::{CallSnapshot, Follower, FollowerItem};
 use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
 use asp_gateway::call::question::{Answer, Ask, Question, put};
 use asp_gateway::call::{Call, State};
@@ -27,13 +27,13 @@ fn goes_on(call: &Call) {
     }
 }
 
-async fn shown(follower: &mut Follower) -> Shown {
+async fn shown(follower: &mut Follower) -> FollowerItem {
     tokio::time::timeout(Duration::from_secs(10), follower.next()).await.unwrap()
 }
 
 async fn asked(follower: &mut Follower) -> String {
     match shown(follower).await {
-        Shown::Asked(question) => question.id,
+        FollowerItem::Asked(question) => question.id,
         other => panic!("{other:?}"),
     }
 }
@@ -50,10 +50,10 @@ async fn a_question_is_put_to_whoever_comes_late_also_when_its_event_is_gone() {
     assert_eq!(asked(&mut follower).await, "b");
     let next = follower.position();
     assert_eq!(asked(&mut follower).await, "a");
-    let Shown::Event(first) = shown(&mut follower).await else { panic!("no event") };
+    let FollowerItem::Event(first) = shown(&mut follower).await else { panic!("no event") };
     assert_eq!(first.number, next, "who leaves off at a question goes on with what comes after");
     let mut seen = 1;
-    while let Shown::Event(logged) = shown(&mut follower).await {
+    while let FollowerItem::Event(logged) = shown(&mut follower).await {
         assert_eq!(logged.number, first.number + seen);
         assert!(logged.at_ms >= first.at_ms);
         seen += 1;
@@ -71,7 +71,7 @@ async fn nobody_is_asked_for_a_call_that_was_taken_away() {
     let mut follower = Follower::from(call.clone(), 0);
     assert_eq!(asked(&mut follower).await, "a");
     assert!(call.withdraw(Withdrawal::TokenRevoked));
-    let Shown::Ended(outcome) = shown(&mut follower).await else { panic!("no end") };
+    let FollowerItem::Ended(outcome) = shown(&mut follower).await else { panic!("no end") };
     assert!(matches!(&*outcome, Outcome::Refused(Refusal::Withdrawn(Withdrawal::TokenRevoked))));
 }
 
@@ -84,7 +84,7 @@ async fn a_question_that_has_its_answer_before_its_turn_is_not_put() {
     let mut follower = Follower::from(call.clone(), 0);
     assert_eq!(asked(&mut follower).await, "a");
     assert!(call.questions.answer("b", Answer::Declined));
-    assert!(matches!(shown(&mut follower).await, Shown::Event(_)));
+    assert!(matches!(shown(&mut follower).await, FollowerItem::Event(_)));
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn the_outcome_comes_last_for_each_that_follows() {
     call.cancel();
     for mut follower in followers {
         let outcome: Arc<Outcome> = loop {
-            if let Shown::Ended(outcome) = shown(&mut follower).await {
+            if let FollowerItem::Ended(outcome) = shown(&mut follower).await {
                 break outcome;
             }
         };
@@ -126,7 +126,7 @@ async fn every_artifact_is_shown_to_whoever_comes_late() {
     call.cancel();
     let mut follower = Follower::from(call, 0);
     let mut events = Vec::new();
-    while let Shown::Event(logged) = shown(&mut follower).await {
+    while let FollowerItem::Event(logged) = shown(&mut follower).await {
         events.push(logged.event);
     }
     assert_eq!(artifacts(events), ["a", "b", "c"]);
@@ -139,7 +139,7 @@ async fn where_a_call_stands_and_what_follows_is_all_there_is() {
     call.emit(artifact("a"));
     let _open = ["b", "a"].map(|id| put(&call, question(id)).unwrap());
     goes_on(&call);
-    let standing = Standing::of(&call);
+    let standing = CallSnapshot::of(&call);
     assert_eq!((standing.state, standing.outcome.is_none()), (State::InputRequired, true));
     let ids: Vec<&str> = standing.questions.iter().map(|question| question.id.as_str()).collect();
     assert_eq!(ids, ["b", "a"]);
@@ -151,10 +151,10 @@ async fn where_a_call_stands_and_what_follows_is_all_there_is() {
     call.emit(artifact("c"));
     let mut follower = Follower::from(call.clone(), standing.next_event);
     assert_eq!(asked(&mut follower).await, "late");
-    let Shown::Event(next) = shown(&mut follower).await else { panic!("no event") };
+    let FollowerItem::Event(next) = shown(&mut follower).await else { panic!("no event") };
     assert_eq!(artifacts([next.event]), ["c"]);
     call.cancel();
     call.finished().await;
-    let ended = Standing::of(&call);
+    let ended = CallSnapshot::of(&call);
     assert_eq!((ended.state, ended.questions.len(), ended.outcome.is_some()), (State::Cancelled, 0, true));
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_gateway::call::chosen::Chosen;
+use asp_gateway::call::chosen::ChosenId;
 use asp_gateway::call::event::{Event, LogLevel};
 use asp_gateway::call::registry::CallRegistry;
 use asp_gateway::call::{Call, ClientAbilities, Invocation};
@@ -42,7 +42,7 @@ fn begun_as(
     user: &str,
     tool: &str,
     arguments: Value,
-    chosen: Option<Chosen>,
+    chosen: Option<ChosenId>,
 ) -> Arc<Call> {
     static SNAPSHOT: LazyLock<Arc<Snapshot>> =
         LazyLock::new(|| Arc::new(Snapshot::build(snapshot()).unwrap()));
@@ -137,7 +137,7 @@ async fn an_id_is_free_as_soon_as_its_call_is_refused() {
     let fixture = Fixture::new();
     let put = |to: Value| {
         let arguments = json!({"to": to, "delayMs": 100});
-        let chosen = Chosen::of(&caller("alice"), ("demo", "mine"), "1.0.0", &arguments.clone().into());
+        let chosen = ChosenId::of(&caller("alice"), ("demo", "mine"), "1.0.0", &arguments.clone().into());
         begun_as(&fixture, "alice", "count", arguments, Some(chosen))
     };
     let refused = put(json!("many"));

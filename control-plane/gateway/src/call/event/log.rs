@@ -15,7 +15,7 @@ use crate::clock::unix_ms;
 
 mod fold;
 
-use fold::Folded;
+use fold::Fold;
 
 /// Maximum number of events kept per call.
 const MAX_EVENTS: usize = 256;
@@ -25,7 +25,7 @@ const MAX_NAMES: usize = 8;
 
 /// An event with its number and time.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Logged {
+pub struct LoggedEvent {
     /// Number of the event in its call, from 0.
     pub number: u64,
     /// Time of the event, in Unix milliseconds.
@@ -36,7 +36,7 @@ pub struct Logged {
 /// The events of a log that still matter.
 pub struct FoldedLog {
     /// The events, ordered by number.
-    pub events: Vec<Logged>,
+    pub events: Vec<LoggedEvent>,
     /// Number of the first event that is not folded in.
     pub next: u64,
 }
@@ -48,11 +48,11 @@ pub struct EventLog {
     names: Mutex<VecDeque<u32>>,
     inner: Mutex<Inner>,
     /// Number of events pushed so far, and whether the log is closed.
-    pushed: watch::Sender<Pushed>,
+    pushed: watch::Sender<LogState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Pushed {
+struct LogState {
     count: u64,
     closed: bool,
 }
@@ -61,9 +61,9 @@ struct Pushed {
 struct Inner {
     /// Number of the next event.
     next: u64,
-    events: VecDeque<Logged>,
+    events: VecDeque<LoggedEvent>,
     /// Remains of the events that are no longer kept.
-    folded: Folded,
+    folded: Fold,
 }
 
 impl Default for EventLog {
@@ -71,7 +71,7 @@ impl Default for EventLog {
         EventLog {
             names: Mutex::new(VecDeque::from([rand::random()])),
             inner: Mutex::new(Inner::default()),
-            pushed: watch::Sender::new(Pushed { count: 0, closed: false }),
+            pushed: watch::Sender::new(LogState { count: 0, closed: false }),
         }
     }
 }
@@ -79,7 +79,7 @@ impl Default for EventLog {
 impl EventLog {
     /// Creates the log of a call that started at another gateway. Numbers continue after the `kept` events; `next` is
     /// the first number that has no event there.
-    pub fn continued(stream: u32, kept: Vec<Logged>, next: u64) -> EventLog {
+    pub fn continued(stream: u32, kept: Vec<LoggedEvent>, next: u64) -> EventLog {
         let log = EventLog { names: Mutex::new(VecDeque::from([stream])), ..EventLog::default() };
         {
             let mut inner = log.inner.lock();
@@ -121,7 +121,7 @@ impl EventLog {
         let number = {
             let mut inner = self.inner.lock();
             let number = inner.next;
-            inner.keep(Logged { number, at_ms: unix_ms(), event: cut(event) });
+            inner.keep(LoggedEvent { number, at_ms: unix_ms(), event: cut(event) });
             number
         };
         self.change(|pushed| pushed.count += 1);
@@ -129,7 +129,7 @@ impl EventLog {
     }
 
     /// Appends an event of another gateway under its number there; ignores a number that came before.
-    pub(crate) fn push_numbered(&self, logged: Logged) {
+    pub(crate) fn push_numbered(&self, logged: LoggedEvent) {
         if self.pushed.borrow().closed {
             return;
         }
@@ -150,7 +150,7 @@ impl EventLog {
         self.change(|pushed| pushed.closed = true);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Pushed)) {
+    fn change(&self, change: impl FnOnce(&mut LogState)) {
         watched::change(&self.pushed, |pushed| {
             change(pushed);
             true
@@ -218,7 +218,7 @@ impl EventLog {
 
 impl Inner {
     /// Appends an event; above the maximum, folds the oldest one.
-    fn keep(&mut self, logged: Logged) {
+    fn keep(&mut self, logged: LoggedEvent) {
         if self.events.len() == MAX_EVENTS
             && let Some(dropped) = self.events.pop_front()
         {
@@ -229,7 +229,7 @@ impl Inner {
     }
 }
 
-fn progress(logged: &Logged) -> Option<&Amount> {
+fn progress(logged: &LoggedEvent) -> Option<&Amount> {
     match &logged.event {
         Event::Progress { progress, .. } if !progress.value().is_nan() => Some(progress),
         _ => None,
@@ -244,7 +244,7 @@ fn highest<'a>(all: impl IntoIterator<Item = Option<&'a Amount>>) -> Option<&'a 
 pub struct EventReader {
     log: Arc<EventLog>,
     next: u64,
-    pushed: watch::Receiver<Pushed>,
+    pushed: watch::Receiver<LogState>,
     /// First event that was not yet checked for loss.
     looked: u64,
     /// Highest level of the log messages that were lost.
@@ -274,7 +274,7 @@ impl EventReader {
     }
 
     /// Returns the next event that is kept or still matters; `None` after the end.
-    pub async fn next(&mut self) -> Option<Logged> {
+    pub async fn next(&mut self) -> Option<LoggedEvent> {
         loop {
             let seen = *self.pushed.borrow_and_update();
             if let Some(logged) = self.take() {
@@ -286,7 +286,7 @@ impl EventReader {
         }
     }
 
-    fn take(&mut self) -> Option<Logged> {
+    fn take(&mut self) -> Option<LoggedEvent> {
         let inner = self.log.inner.lock();
         let first = inner.events.front()?.number;
         if self.next < first {
@@ -397,7 +397,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_log_that_goes_on_elsewhere_counts_on_and_says_what_is_gone() {
-        let kept = |number| Logged { number, at_ms: 1, event: progress(number) };
+        let kept = |number| LoggedEvent { number, at_ms: 1, event: progress(number) };
         let log = Arc::new(EventLog::continued(9, vec![kept(5), kept(6)], 7));
         assert_eq!((log.stream(), log.next_number(), log.oldest()), (9, 7, 5));
         assert_eq!(log.push(progress(7)), Some(7));
@@ -430,7 +430,7 @@ mod tests {
     async fn events_of_another_gateway_keep_their_numbers_and_a_gap_is_told() {
         let log = Arc::new(EventLog::continued(9, Vec::new(), 0));
         for number in [0, 1, 1, 0, 5] {
-            log.push_numbered(Logged { number, at_ms: 1, event: log_message(LogLevel::Info) });
+            log.push_numbered(LoggedEvent { number, at_ms: 1, event: log_message(LogLevel::Info) });
         }
         let mut reader = log.reader_from(1);
         assert_eq!(read(&mut reader).await.map(|(number, _)| number), Some(1));

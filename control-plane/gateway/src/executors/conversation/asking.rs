@@ -6,7 +6,7 @@
 use asp_json::Json;
 use serde_json::{Map, Value};
 
-use crate::call::question::{self, Ask, Asked, Question};
+use crate::call::question::{self, Ask, PendingQuestion, Question};
 use crate::call::{Call, form, page};
 use crate::executors::delegate::delegation::Fault;
 
@@ -31,7 +31,7 @@ impl From<QuestionFault> for Fault {
 }
 
 /// Puts a question to the caller, if the attached client can answer it. The answer is waited for elsewhere.
-pub(in crate::executors) fn put(call: &Call, question: Question) -> Result<Asked, QuestionFault> {
+pub(in crate::executors) fn put(call: &Call, question: Question) -> Result<PendingQuestion, QuestionFault> {
     if !call.abilities().answers(&question.ask) {
         return Err(QuestionFault::Unsupported);
     }

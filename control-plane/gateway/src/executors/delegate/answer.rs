@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Call;
 use crate::call::outcome::written_size;
-use crate::call::question::{Answer, Asked};
+use crate::call::question::{Answer, PendingQuestion};
 use crate::executors::delegate::conversation;
 use crate::executors::delegate::delegation::Fault;
 use crate::telemetry::metrics::delegations::Usage;
@@ -29,7 +29,7 @@ pub struct Answered {
 }
 
 /// What the client, or its model, says to the question that was put to it.
-pub(crate) async fn of_client(asked: Asked, call: &Call) -> Result<Answered, Fault> {
+pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<Answered, Fault> {
     match asked.answered(call).await {
         Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
         Ok(Answer::Roots(roots)) => {

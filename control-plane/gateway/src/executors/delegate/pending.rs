@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::answer::{self, Answered};
 use super::delegation::{Delegation, Fault, Way};
 use super::{Delegates, record};
-use crate::call::question::{Ask, Asked, Question, put};
+use crate::call::question::{Ask, PendingQuestion, Question, put};
 use crate::telemetry::metrics::delegations::Usage;
 
 /// What a model may say where nobody names an amount: MCP requires one.
@@ -20,7 +20,7 @@ pub(crate) struct PendingDelegation {
     delegation: Delegation,
     way: Way,
     /// The question to the client; `None` where the platform answers.
-    asked: Option<Asked>,
+    asked: Option<PendingQuestion>,
 }
 
 /// What came of it.

@@ -27,7 +27,7 @@ use super::resume::{Place, Resumable};
 use crate::call::Call;
 use crate::call::authority::Attachment;
 use crate::call::event::{Amount, Event, LogLevel};
-use crate::call::follower::{Follower, Shown};
+use crate::call::follower::{Follower, FollowerItem};
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::Question;
 use crate::clock::wait_until;
@@ -290,7 +290,7 @@ struct Following {
     /// Until when a question that ends the response waits for others.
     asked: Option<Instant>,
     /// What is shown once something else is told.
-    held: Option<Shown>,
+    held: Option<FollowerItem>,
     ended: bool,
 }
 
@@ -335,8 +335,8 @@ impl Following {
     /// The first event of the call that is not told yet, and the progress that is.
     fn place(&self) -> Place {
         let next_event = match &self.held {
-            Some(Shown::Event(logged)) => logged.number,
-            Some(Shown::Asked(_) | Shown::Ended(_)) | None => self.follower.next_unshown(),
+            Some(FollowerItem::Event(logged)) => logged.number,
+            Some(FollowerItem::Asked(_) | FollowerItem::Ended(_)) | None => self.follower.next_unshown(),
         };
         Place { next_event, progress: self.last_progress.as_ref().map(Amount::value) }
     }
@@ -362,15 +362,18 @@ impl Following {
                 return Some(Frame::Message(text));
             }
             match shown {
-                Shown::Ended(outcome) => return self.last(&outcome),
+                FollowerItem::Ended(outcome) => return self.last(&outcome),
                 // It is for another one who is attached, or who comes back.
-                Shown::Asked(question) if !self.view.attachment.abilities().answers(&question.ask) => {}
-                Shown::Asked(question) => match self.view.era.ask(self.view.attachment.call(), &question) {
-                    Some(text) => return Some(Frame::Message(text)),
-                    None => self.asked = Some(Instant::now() + ASKED_TOGETHER),
-                },
+                FollowerItem::Asked(question) if !self.view.attachment.abilities().answers(&question.ask) => {
+                }
+                FollowerItem::Asked(question) => {
+                    match self.view.era.ask(self.view.attachment.call(), &question) {
+                        Some(text) => return Some(Frame::Message(text)),
+                        None => self.asked = Some(Instant::now() + ASKED_TOGETHER),
+                    }
+                }
                 // What comes after a question is for the response that goes on with its answer.
-                Shown::Event(logged) => {
+                FollowerItem::Event(logged) => {
                     if let Some(frame) = self.suspended(logged.number) {
                         return Some(frame);
                     }
@@ -392,11 +395,11 @@ impl Following {
     }
 
     /// Takes back what the client was asked and need not answer any more: the call has ended, or waits no longer.
-    fn taken_back(&self, shown: &Shown) -> Option<String> {
+    fn taken_back(&self, shown: &FollowerItem) -> Option<String> {
         let may_be = match shown {
-            Shown::Ended(_) => true,
-            Shown::Event(logged) => matches!(logged.event, Event::TakenBack { .. }),
-            Shown::Asked(_) => false,
+            FollowerItem::Ended(_) => true,
+            FollowerItem::Event(logged) => matches!(logged.event, Event::TakenBack { .. }),
+            FollowerItem::Asked(_) => false,
         };
         if may_be { self.view.era.taken_back(self.view.attachment.call()) } else { None }
     }

@@ -23,8 +23,8 @@ use super::results::{self, Asked};
 use crate::call::authority::Attachment;
 use crate::call::bounds::kept_for;
 use crate::call::event::Event;
-use crate::call::event::log::{EventReader, Logged};
-use crate::call::follower::Standing;
+use crate::call::event::log::{EventReader, LoggedEvent};
+use crate::call::follower::CallSnapshot;
 use crate::call::remote::{InputFault, RemoteCall};
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
@@ -211,7 +211,7 @@ fn input_fault(fault: InputFault) -> Failure {
 
 /// A task as one who asks for it sees it.
 fn detailed(call: &Call, abilities: ClientAbilities) -> Members {
-    let Standing { state, shown, questions: mut asked, outcome, .. } = Standing::of(call);
+    let CallSnapshot { state, shown, questions: mut asked, outcome, .. } = CallSnapshot::of(call);
     asked.retain(|question| abilities.answers(&question.ask));
     let Some(outcome) = outcome else {
         let status = if asked.is_empty() { "working" } else { "input_required" };
@@ -245,7 +245,7 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Members {
 }
 
 /// What the call said last of where it is.
-fn last_status(shown: &[Logged]) -> Option<&str> {
+fn last_status(shown: &[LoggedEvent]) -> Option<&str> {
     shown.iter().rev().find_map(|logged| match &logged.event {
         Event::Status { phase, message } => Some(message.as_deref().unwrap_or(phase)),
         _ => None,

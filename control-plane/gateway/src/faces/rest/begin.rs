@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::calls::told;
 use super::problem::Problem;
-use crate::call::chosen::Chosen;
+use crate::call::chosen::ChosenId;
 use crate::call::outcome::Refusal;
 use crate::call::terms::{self, TermFault};
 use crate::call::{Aim, ClientAbilities, IdempotencyKey, Invocation};
@@ -29,7 +29,7 @@ struct Asked {
     name: String,
     key: String,
     arguments: Json,
-    chosen: Chosen,
+    chosen: ChosenId,
     deadline: Option<Instant>,
 }
 
@@ -66,7 +66,7 @@ fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem
     let arguments = request.object()?;
     let deadline = terms::deadline(&request.headers).map_err(malformed)?;
     let place = (request.server.message.name.as_str(), name);
-    let chosen = Chosen::of(&request.caller, place, &entry.primitive.version, &arguments);
+    let chosen = ChosenId::of(&request.caller, place, &entry.primitive.version, &arguments);
     let key = terms::idempotency_key(None, &request.headers, &entry.primitive, &arguments);
     // One id is one call, also for whoever executes it.
     let key = key.map_err(malformed)?.unwrap_or_else(|| chosen.id().to_string());

@@ -23,7 +23,7 @@ use super::resource;
 use crate::call::Call;
 use crate::call::authority::ends_at;
 use crate::call::event::Event;
-use crate::call::follower::{Follower, Shown};
+use crate::call::follower::{Follower, FollowerItem};
 use crate::clock::wait_until;
 use crate::faces::FaceRequest;
 use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
@@ -88,7 +88,7 @@ struct Telling {
     call: Arc<Call>,
     begun: bool,
     /// What is told after a gap.
-    held: Option<Shown>,
+    held: Option<FollowerItem>,
     ended: bool,
     _place: Admitted,
 }
@@ -128,11 +128,11 @@ impl Telling {
         }
         self.position = self.position.max(self.follower.position());
         Some(match shown {
-            Shown::Event(logged) => match named(&logged.event) {
+            FollowerItem::Event(logged) => match named(&logged.event) {
                 Some((name, data)) => self.text(name, &data),
                 None => COMMENT.to_owned(),
             },
-            Shown::Asked(question) => match resource::asked(&question) {
+            FollowerItem::Asked(question) => match resource::asked(&question) {
                 Some(asked) => {
                     let mut data = Members::default();
                     data.insert(asked.member, asked.request);
@@ -142,11 +142,11 @@ impl Telling {
                 None => COMMENT.to_owned(),
             },
             // Its client comes back for the rest, which that gateway tells.
-            Shown::Ended(_) if self.call.ownership.is_continued_elsewhere() => {
+            FollowerItem::Ended(_) if self.call.ownership.is_continued_elsewhere() => {
                 self.ended = true;
                 return None;
             }
-            Shown::Ended(_) => {
+            FollowerItem::Ended(_) => {
                 self.ended = true;
                 let call = resource::of(&self.call).body(&self.path);
                 format!("id: {END}\nevent: end\ndata: {call}\n\n")

@@ -8,8 +8,8 @@ use asp_json::{Json, Members};
 use serde_json::{Value, json};
 
 use crate::call::event::Event;
-use crate::call::event::log::Logged;
-use crate::call::follower::Standing;
+use crate::call::event::log::LoggedEvent;
+use crate::call::follower::CallSnapshot;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::question::{History, Question, Turn};
 use crate::call::remote::RemoteCall;
@@ -60,7 +60,7 @@ pub(super) fn of_found(found: &Found) -> View {
 
 /// A call that is here, as its client sees it.
 pub(super) fn of(call: &Call) -> View {
-    let Standing { state, shown, questions, history, outcome, next_event } = Standing::of(call);
+    let CallSnapshot { state, shown, questions, history, outcome, next_event } = CallSnapshot::of(call);
     let asked = match &outcome {
         Some(_) => None,
         None => questions.iter().find_map(|question| Some((question, asked(question)?))),
@@ -167,7 +167,7 @@ impl View {
         self.put("updatedAt", rfc3339(changed_ms));
     }
 
-    fn progress(&mut self, shown: &[Logged]) {
+    fn progress(&mut self, shown: &[LoggedEvent]) {
         let last = |of: fn(&Event) -> Option<Json>| shown.iter().rev().find_map(|logged| of(&logged.event));
         if let Some(progress) = last(progress).or_else(|| last(phase)) {
             self.put("progress", progress);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asp_gateway::call::Call;
 use asp_gateway::call::event::Event;
-use asp_gateway::call::follower::{Follower, Shown};
+use asp_gateway::call::follower::{Follower, FollowerItem};
 use asp_gateway::call::question::Answer;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::faces::mcp::elsewhere;
@@ -307,9 +307,9 @@ async fn a_call_that_counts_anew_shows_what_it_asks() {
     let asked = async {
         loop {
             match follower.next().await {
-                Shown::Asked(question) => return question.id,
-                Shown::Event(_) => {}
-                Shown::Ended(outcome) => panic!("it has ended: {outcome:?}"),
+                FollowerItem::Asked(question) => return question.id,
+                FollowerItem::Event(_) => {}
+                FollowerItem::Ended(outcome) => panic!("it has ended: {outcome:?}"),
             }
         }
     };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::Logged;
+use super::LoggedEvent;
 use crate::call::event::{Amount, Event, LogLevel};
 
 /// Maximum number of artifacts, as many as a plugin's call may have; the earliest are dropped first.
@@ -16,9 +16,9 @@ const MAX_STATUSES: usize = 32;
 
 /// Folded events.
 #[derive(Clone, Default)]
-pub(super) struct Folded {
+pub(super) struct Fold {
     /// The events by number.
-    events: BTreeMap<u64, Logged>,
+    events: BTreeMap<u64, LoggedEvent>,
     /// The highest progress with its number.
     progress: Option<(Amount, u64)>,
     statuses: VecDeque<u64>,
@@ -28,9 +28,9 @@ pub(super) struct Folded {
     logs: BTreeMap<LogLevel, u64>,
 }
 
-impl Folded {
+impl Fold {
     /// Folds the next event.
-    pub(super) fn take(&mut self, logged: Logged) {
+    pub(super) fn take(&mut self, logged: LoggedEvent) {
         let number = logged.number;
         match &logged.event {
             Event::Progress { progress, .. } => {
@@ -90,7 +90,7 @@ impl Folded {
     }
 
     /// Returns the first event from number `first` on.
-    pub(super) fn next_from(&self, first: u64) -> Option<&Logged> {
+    pub(super) fn next_from(&self, first: u64) -> Option<&LoggedEvent> {
         self.events.range(first..).next().map(|(_, logged)| logged)
     }
 
@@ -107,12 +107,12 @@ impl Folded {
     }
 
     /// Returns the events, ordered by number.
-    pub(super) fn events(&self) -> impl Iterator<Item = &Logged> {
+    pub(super) fn events(&self) -> impl Iterator<Item = &LoggedEvent> {
         self.events.values()
     }
 
     /// Returns the events, ordered by number.
-    pub(super) fn into_events(self) -> Vec<Logged> {
+    pub(super) fn into_events(self) -> Vec<LoggedEvent> {
         self.events.into_values().collect()
     }
 }
@@ -122,9 +122,9 @@ mod tests {
     use super::*;
 
     fn folded(events: Vec<Event>) -> Vec<(u64, Event)> {
-        let mut folded = Folded::default();
+        let mut folded = Fold::default();
         for (number, event) in (0..).zip(events) {
-            folded.take(Logged { number, at_ms: 0, event });
+            folded.take(LoggedEvent { number, at_ms: 0, event });
         }
         folded.into_events().into_iter().map(|logged| (logged.number, logged.event)).collect()
     }

@@ -12,12 +12,12 @@ use tokio::time::timeout;
 const WITHIN: Duration = Duration::from_millis(500);
 
 /// Publication of one call's events to all gateways.
-pub struct Written {
-    reached: watch::Sender<Reached>,
+pub struct Publication {
+    reached: watch::Sender<PublicationState>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reached {
+struct PublicationState {
     /// Whether the store has the call's record; `None` before it was asked, `false` if it does not accept it for now.
     is_announced: Option<bool>,
     /// First event that is not published yet.
@@ -28,10 +28,10 @@ struct Reached {
     is_over: bool,
 }
 
-impl Written {
+impl Publication {
     /// Starts with the events before number `next` published.
-    pub(crate) fn from(next: u64) -> Written {
-        Written { reached: watch::Sender::new(Reached { next, ..Reached::default() }) }
+    pub(crate) fn from(next: u64) -> Publication {
+        Publication { reached: watch::Sender::new(PublicationState { next, ..PublicationState::default() }) }
     }
 
     /// Returns the first event that is not published yet.
@@ -66,7 +66,7 @@ impl Written {
 
     /// Resolves when other gateways see the call and its events before number `next`, or when that takes too long.
     pub async fn sees(&self, next: u64) {
-        let seen = |reached: &Reached| {
+        let seen = |reached: &PublicationState| {
             match reached.is_announced {
                 Some(true) => reached.is_away || reached.is_over || reached.next >= next,
                 Some(false) => true,
@@ -83,7 +83,7 @@ impl Written {
     /// takes too long.
     pub(crate) async fn seen_before(&self, next: u64) {
         let mut reached = self.reached.subscribe();
-        let seen = |reached: &Reached| reached.is_away || reached.is_over || reached.next >= next;
+        let seen = |reached: &PublicationState| reached.is_away || reached.is_over || reached.next >= next;
         // The call ends either way.
         let _ = timeout(WITHIN, reached.wait_for(seen)).await;
     }
@@ -97,7 +97,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_event_is_seen_once_the_call_and_all_before_it_are_there() {
-        let written = Written::from(0);
+        let written = Publication::from(0);
         let mut seen = Box::pin(written.sees(2));
         assert!(seen.as_mut().now_or_never().is_none());
         written.reaches(2);
@@ -109,7 +109,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_what_is_away_or_for_long() {
-        let written = Written::from(0);
+        let written = Publication::from(0);
         written.sees(1).await;
         written.is_away();
         assert!(written.sees(1).now_or_never().is_none(), "its record may come yet");
