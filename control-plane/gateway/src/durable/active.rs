@@ -1,7 +1,7 @@
 //! Records of the calls that run at this gateway: their rows in the store, sealed (ADR 6).
 //!
 //! Owns: which rows belong to this run of the gateway, and sealing. States and outcomes for returning clients are in
-//! `told.rs`. Keeps true: the store cannot read anything it holds; a call whose row another gateway has taken is passed
+//! `call_status.rs`. Keeps true: the store cannot read anything it holds; a call whose row another gateway has taken is passed
 //! on, and changes nothing more; a row that was created after this gateway stopped waiting for it is not mistaken for a
 //! missing one, and is deleted with its call.
 
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub use self::abandoned::AbandonedCall;
-use self::abandoned::UnheardTakes;
+use self::abandoned::UnconfirmedTakeovers;
 use self::ending::Endings;
 use super::inbox::Inboxes;
 use super::record::{self, Record};
@@ -34,9 +34,9 @@ use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
 mod abandoned;
+pub mod call_status;
 mod ending;
 pub mod listed;
-pub mod told;
 
 /// Time limit of the store, so that a stuck one does not stop a call.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -86,7 +86,7 @@ pub struct ActiveTable {
     /// Ends of calls that are being stored.
     endings: Endings,
     /// Calls for which the store did not answer whether it assigned them to this gateway.
-    unheard: UnheardTakes,
+    unconfirmed: UnconfirmedTakeovers,
 }
 
 impl ActiveTable {
@@ -110,7 +110,7 @@ impl ActiveTable {
             unsure: AtomicBool::new(false),
             lapsed: AtomicBool::new(false),
             endings: Endings::default(),
-            unheard: UnheardTakes::default(),
+            unconfirmed: UnconfirmedTakeovers::default(),
         }
     }
 
@@ -253,7 +253,9 @@ impl ActiveTable {
                     self.unsure.store(false, Ordering::Release);
                 }
                 // The next renewal checks again; until then each call asks for itself.
-                Err(error) => tracing::debug!(%error, "calls could not be checked for takeovers; the next renewal of the lease checks them again"),
+                Err(error) => {
+                    tracing::debug!(%error, "calls could not be checked for takeovers; the next renewal of the lease checks them again")
+                }
             }
         }
         Ok(())

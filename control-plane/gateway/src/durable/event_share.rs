@@ -35,10 +35,10 @@ pub(super) struct EventShares {
     /// Blocks that all orgs together may write at once, and again within the window.
     blocks_of_all: u32,
     /// Shares by the name of their org; those of several orgs by [`ALL`] and [`LARGE`].
-    shares: Mutex<HashMap<String, Share>>,
+    shares: Mutex<HashMap<String, BudgetShare>>,
 }
 
-struct Share {
+struct BudgetShare {
     /// Bytes that were drawn and not written.
     left: usize,
     /// Time until which the org counts as large.
@@ -100,8 +100,13 @@ impl EventShares {
         if !shares.contains_key(budget) {
             shares.retain(|_, other| now < other.asked_at + self.window);
         }
-        let none =
-            || Share { left: 0, large_until: None, asked_at: now, paused_until: None, turns: Arc::default() };
+        let none = || BudgetShare {
+            left: 0,
+            large_until: None,
+            asked_at: now,
+            paused_until: None,
+            turns: Arc::default(),
+        };
         shares.entry(budget.to_owned()).or_insert_with(none).turns.clone()
     }
 

@@ -62,7 +62,7 @@ pub enum CallerInput {
 }
 
 /// An entry that was read and is still stored.
-struct Entry {
+struct InboxEntry {
     name: EntryName,
     input: CallerInput,
     /// Whether this gateway has applied it. A later question of a hosted service may have the same id, and clients may
@@ -83,7 +83,7 @@ impl CallerInput {
     }
 }
 
-impl Entry {
+impl InboxEntry {
     /// Applies it once to a call that runs here. Returns whether it may be removed: a gateway that takes the call over
     /// asks questions again whose answers were not stored, and must find those answers.
     fn apply(&mut self, call: &Call) -> bool {
@@ -166,13 +166,13 @@ impl Inboxes {
 
     async fn follow(&self, call: &Call, rows: &dyn Rows) {
         let mut events = call.events.reader_from(call.events.next_number());
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<InboxEntry> = Vec::new();
         loop {
             tokio::select! {
                 () = call.ownership.nudged() => match self.read(call).await {
                     Some(mut read) => {
                         for entry in &mut read {
-                            let is_same = |known: &Entry| known.name == entry.name && known.input == entry.input;
+                            let is_same = |known: &InboxEntry| known.name == entry.name && known.input == entry.input;
                             entry.is_applied = entries.iter().any(|known| known.is_applied && is_same(known));
                         }
                         entries = read;
@@ -205,7 +205,7 @@ impl Inboxes {
 
     /// Applies the entries whose questions are open, and removes those that are done. An entry that cannot be removed
     /// remains; when it is read again, it is not applied again.
-    async fn apply(&self, call: &Call, entries: &mut Vec<Entry>) {
+    async fn apply(&self, call: &Call, entries: &mut Vec<InboxEntry>) {
         let mut done = Vec::new();
         for entry in entries.iter_mut() {
             if entry.apply(call) {
@@ -217,7 +217,7 @@ impl Inboxes {
         }
     }
 
-    async fn read(&self, call: &Call) -> Option<Vec<Entry>> {
+    async fn read(&self, call: &Call) -> Option<Vec<InboxEntry>> {
         // An error means that the semaphore is closed, which never happens.
         let _turn = self.turns.acquire().await.ok();
         let entries = self.noted(self.inbox.read(id(&call.caller.org, call.id)).await)?;
@@ -226,7 +226,7 @@ impl Inboxes {
             if input.is_none() {
                 tracing::warn!(call = %call.id, trace = %call.trace, "input in the inbox of a call cannot be read; the gateway that stored it has another ASP_SEAL_KEY or another version");
             }
-            Some(Entry { name, input: input?, is_applied: false })
+            Some(InboxEntry { name, input: input?, is_applied: false })
         };
         Some(entries.into_iter().filter_map(open).collect())
     }

@@ -23,7 +23,7 @@ use crate::clock::unix_ms;
 /// The record of one call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
-    caller: Who,
+    caller: StoredCaller,
     server: String,
     primitive: String,
     version: String,
@@ -78,7 +78,7 @@ fn no_meta() -> Json {
 
 /// Claims of the client's token.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Who {
+struct StoredCaller {
     org: String,
     user: String,
     groups: Vec<String>,
@@ -92,15 +92,15 @@ struct Who {
     expires_at: u64,
 }
 
-impl Who {
-    fn of(caller: &Caller) -> Who {
+impl StoredCaller {
+    fn of(caller: &Caller) -> StoredCaller {
         let Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
             caller.clone();
-        Who { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
+        StoredCaller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
     }
 
     fn caller(&self) -> Caller {
-        let Who { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
+        let StoredCaller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at } =
             self.clone();
         Caller { org, user, groups, scopes, client, wcit, digest, issuer, issued_at, expires_at }
     }
@@ -110,7 +110,7 @@ impl Record {
     /// Creates the record of a call whose arguments are complete.
     pub fn of(call: &Call, arguments: &Json, budget: Option<u64>, handed_over: bool) -> Record {
         Record {
-            caller: Who::of(&call.caller),
+            caller: StoredCaller::of(&call.caller),
             server: call.server.message.name.clone(),
             primitive: call.entry.primitive.id.clone(),
             version: call.entry.primitive.version.clone(),
@@ -143,7 +143,7 @@ impl Record {
     pub fn unread(row: &CallRecord, caller: &Caller) -> Record {
         let (primitive, version) = row.plugin.rsplit_once('@').unwrap_or((row.plugin.as_str(), ""));
         Record {
-            caller: Who::of(caller),
+            caller: StoredCaller::of(caller),
             server: row.server.clone(),
             primitive: primitive.to_owned(),
             version: version.to_owned(),

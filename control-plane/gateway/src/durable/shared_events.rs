@@ -97,7 +97,7 @@ pub struct KeptEvent {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct EventEntry {
     at_ms: u64,
     event: Event,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ struct Entry {
 }
 
 /// Result of a write.
-enum Wrote {
+enum WriteResult {
     Some,
     /// The org's budget is used up until then.
     Paused(Instant),
@@ -113,8 +113,8 @@ enum Wrote {
     NotOurs,
 }
 
-/// State of writing one call's events.
-struct Writing<'a> {
+/// Writer of one call's events, with its state.
+struct EventWriter<'a> {
     call: &'a Call,
     written: &'a Publication,
     reader: EventReader,
@@ -214,7 +214,7 @@ impl SharedEvents {
         let open = |(number, sealed): (u64, &Bytes)| {
             let place = place(call, kept.log, number);
             let plain = self.sealer.open_bytes(Purpose::CallEvent, &place, sealed)?;
-            let Entry { at_ms, event, question } = serde_json::from_slice(&plain).ok()?;
+            let EventEntry { at_ms, event, question } = serde_json::from_slice(&plain).ok()?;
             Some(KeptEvent { logged: LoggedEvent { number, at_ms, event }, question })
         };
         KeptEvents {
@@ -232,7 +232,7 @@ impl SharedEvents {
         let log = call.events.stream();
         let kept = KeptBytes::of(if anew { 0 } else { call.events.held_bytes() });
         let held = Vec::new();
-        let mut writing = Writing { call, written, reader, log, is_told_alone: false, held, anew, kept };
+        let mut writing = EventWriter { call, written, reader, log, is_told_alone: false, held, anew, kept };
         let mut failures = 0;
         loop {
             // An empty log is stored before the first event.
@@ -241,9 +241,9 @@ impl SharedEvents {
                 return;
             }
             match self.write_some(&mut writing, rows, failures > 0).await {
-                Ok(Wrote::Some) => failures = 0,
-                Ok(Wrote::NotOurs) => return,
-                Ok(Wrote::Paused(until)) => {
+                Ok(WriteResult::Some) => failures = 0,
+                Ok(WriteResult::NotOurs) => return,
+                Ok(WriteResult::Paused(until)) => {
                     writing.is_away();
                     // Spread over time; obsolete when the call has ended.
                     let until = until + PAUSED.mul_f64(rand::random());
@@ -269,10 +269,10 @@ impl SharedEvents {
     /// Writes the first consecutively numbered events that are held; after an outage, in turn with other calls.
     async fn write_some(
         &self,
-        writing: &mut Writing<'_>,
+        writing: &mut EventWriter<'_>,
         rows: &dyn Rows,
         in_turn: bool,
-    ) -> Result<Wrote, OutboxError> {
+    ) -> Result<WriteResult, OutboxError> {
         let first = writing.first();
         let count = writing.in_a_row();
         writing.anew |= first != writing.written.next();
@@ -292,7 +292,7 @@ impl SharedEvents {
             Ok(common) => common,
             Err(until) => {
                 tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "event budget of an org, or of all orgs, is used up; for a while only this gateway has the events of this call");
-                return Ok(Wrote::Paused(until));
+                return Ok(WriteResult::Paused(until));
             }
         };
         let id = writing.call.id.into_bytes();
@@ -312,7 +312,7 @@ impl SharedEvents {
                 writing.has_stored(count);
             }
             AppendOutcome::Missing => writing.begin_again(),
-            AppendOutcome::NotOwner if !rows.is_ours(writing.call).await => return Ok(Wrote::NotOurs),
+            AppendOutcome::NotOwner if !rows.is_ours(writing.call).await => return Ok(WriteResult::NotOurs),
             // The store did not answer when the call was taken over, or a gateway that has lost the call wrote in
             // between.
             AppendOutcome::NotOwner => {
@@ -320,11 +320,11 @@ impl SharedEvents {
                 writing.begin_again();
             }
         }
-        Ok(Wrote::Some)
+        Ok(WriteResult::Some)
     }
 
     /// Returns the open questions whose events the call no longer has.
-    fn asked_before(&self, writing: &Writing<'_>, first: u64) -> Vec<(u64, Bytes)> {
+    fn asked_before(&self, writing: &EventWriter<'_>, first: u64) -> Vec<(u64, Bytes)> {
         let call = writing.call;
         let sealed = |(number, question): (u64, Question)| {
             let event = Event::Asked { id: question.id };
@@ -342,7 +342,7 @@ impl SharedEvents {
             _ => None,
         };
         let seal = |question| {
-            let entry = Entry { at_ms: logged.at_ms, event: readable(&logged.event), question };
+            let entry = EventEntry { at_ms: logged.at_ms, event: readable(&logged.event), question };
             let plain = serde_json::to_vec(&entry).ok()?;
             self.sealer.seal_bytes(Purpose::CallEvent, &place, &plain).ok()
         };
@@ -359,7 +359,7 @@ impl SharedEvents {
     }
 }
 
-impl Writing<'_> {
+impl EventWriter<'_> {
     /// Reads the events that are there, and waits for one if there is none; false after the last event. Nothing is held
     /// if the call was silent for [`KEEP_EVERY`].
     async fn gather(&mut self) -> bool {

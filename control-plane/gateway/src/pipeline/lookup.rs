@@ -20,7 +20,7 @@ use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::remote::{CallCursor, CallPage, RemoteCall};
 use crate::call::{Call, Invocation, State, principal};
 use crate::durable::active::ActiveFault;
-use crate::durable::active::told::{EndedCall, Kept, Told};
+use crate::durable::active::call_status::{CallStatus, EndedCall, StoredOutcome};
 
 /// Time for which a retry waits until its call is taken over: the lease of the lost gateway, and the interval of the
 /// scans.
@@ -121,12 +121,12 @@ impl Pipeline {
         if let Some(call) = self.here(id, caller, server) {
             return Ok(Some(Found::Here(call)));
         }
-        Ok(match self.active.told(id, caller, server).await? {
-            Some(Told::Ended(ended)) => {
+        Ok(match self.active.status(id, caller, server).await? {
+            Some(CallStatus::Ended(ended)) => {
                 let call = self.ended_elsewhere(id, *ended, caller, server).await?;
                 call.filter(|call| self.running.shows(call, caller)).map(Found::Here)
             }
-            Some(Told::Runs(seen)) => {
+            Some(CallStatus::Runs(seen)) => {
                 let mirror = self.mirrored(id, &seen, (caller, server)).await;
                 Some(mirror.map_or(Found::Elsewhere(seen.call), Found::Here))
             }
@@ -192,18 +192,20 @@ impl Pipeline {
     pub(super) async fn outcome_elsewhere(
         &self,
         call: &Call,
-        kept: Option<Kept>,
+        kept: Option<StoredOutcome>,
         claim: Option<&LedgerClaim>,
     ) -> Result<Outcome, ActiveFault> {
         Ok(match kept {
-            Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
-            Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
+            Some(StoredOutcome::Done(output)) => Outcome::Done { output, replayed: false },
+            Some(StoredOutcome::Refused(refusal)) => Outcome::Refused(refusal),
             // A ledger that does not answer leaves the outcome open.
-            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost),
-            Some(Kept::TooLarge) if call.may_repeat() => {
+            Some(StoredOutcome::InLedger(claim)) => {
+                self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost)
+            }
+            Some(StoredOutcome::TooLarge) if call.may_repeat() => {
                 Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
             }
-            Some(Kept::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
+            Some(StoredOutcome::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
             None => self.last_known(call, claim, GONE).await?,
         })
     }

@@ -28,7 +28,7 @@ use crate::call::outcome::{Outcome, Refusal, Withdrawal};
 use crate::call::question::{Answer, Question};
 use crate::call::started::Started;
 use crate::call::{Call, State, principal};
-use crate::durable::active::told::{Seen, Stands};
+use crate::durable::active::call_status::{BriefStatus, RemoteCallRow};
 use crate::durable::inbox::CallerInput;
 use crate::durable::shared_events::{KeptEvent, KeptEvents};
 use crate::durable::shared_followers::RENEW_EVERY;
@@ -68,7 +68,7 @@ impl Pipeline {
     pub(super) async fn mirrored(
         self: &Arc<Self>,
         id: Uuid,
-        seen: &Seen,
+        seen: &RemoteCallRow,
         (caller, server): (&Caller, &str),
     ) -> Option<Arc<Call>> {
         let events = self.active.events()?;
@@ -322,15 +322,15 @@ impl Mirror {
     /// Sets the outcome of the mirror if the call has one.
     async fn has_ended(&mut self) -> bool {
         let call = self.call.clone();
-        let stands = self.telling().stands().await;
+        let stands = self.telling().status().await;
         let outcome = match stands {
             // Its gateway could not report its end, or the store cannot.
-            Ok(Some(Stands::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
+            Ok(Some(BriefStatus::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
                 let known = self.pipeline.last_known(&call, call.ownership.claim(), UNSAID).await;
                 known.unwrap_or_else(|_| Outcome::Refused(call.unanswered(Refusal::Upstream(UNSAID.into()))))
             }
-            Ok(Some(Stands::Runs(_))) | Err(_) => return false,
-            Ok(Some(Stands::Ended(ended))) => {
+            Ok(Some(BriefStatus::Runs(_))) | Err(_) => return false,
+            Ok(Some(BriefStatus::Ended(ended))) => {
                 match self.pipeline.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await {
                     Ok(outcome) => outcome,
                     Err(_) => return false,

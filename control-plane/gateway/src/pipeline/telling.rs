@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::call::Call;
 use crate::durable::active::ActiveFault;
-use crate::durable::active::told::Stands;
+use crate::durable::active::call_status::BriefStatus;
 use crate::durable::inbox::CallerInput;
 use crate::pipeline::Pipeline;
 use crate::sessions::Told;
@@ -43,9 +43,9 @@ impl Telling {
     }
 
     /// Returns the status of the call from its record.
-    pub(super) async fn stands(&self) -> Result<Option<Stands>, ActiveFault> {
+    pub(super) async fn status(&self) -> Result<Option<BriefStatus>, ActiveFault> {
         let of = (&*self.caller, self.server.message.name.as_str());
-        self.pipeline.active.stands(self.id, of, self.deadline).await
+        self.pipeline.active.brief_status(self.id, of, self.deadline).await
     }
 
     /// Stores the input if it is not stored yet, and notifies the call's gateway.
@@ -65,8 +65,8 @@ impl Telling {
                 // A departure waits until the previous one of the same gateway was applied.
                 is_stored = self.pipeline.store(&input, of, self.deadline).await == Ok(true);
             }
-            match self.stands().await {
-                Ok(Some(Stands::Runs(owner))) => {
+            match self.status().await {
+                Ok(Some(BriefStatus::Runs(owner))) => {
                     if let Some(owner) = owner
                         && (is_stored || !told.is_in_inbox())
                         && self.reaches(owner, &told).await
@@ -75,7 +75,7 @@ impl Telling {
                     }
                 }
                 // It has ended.
-                Ok(Some(Stands::Ended(_)) | None) => return,
+                Ok(Some(BriefStatus::Ended(_)) | None) => return,
                 Err(_) => {}
             }
             if Instant::now() >= until {

@@ -329,7 +329,7 @@ async fn what_is_past_its_time_is_waited_for_by_nobody() {
         resumes: true,
     };
     fixture.active.put(&key, OwnerId([9; 16]), State::Working, Bytes::new()).await.unwrap();
-    let told = fixture.gateway.pipeline.internals().active.told(call, &alice, "demo").await.unwrap();
+    let told = fixture.gateway.pipeline.internals().active.status(call, &alice, "demo").await.unwrap();
     assert!(told.is_none(), "no gateway takes it over");
 }
 

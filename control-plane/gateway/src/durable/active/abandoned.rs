@@ -18,10 +18,10 @@ use crate::seal::Purpose;
 /// Time limit of a takeover. If the store executes it after the limit, that is found out later.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for which the store may still execute a takeover that it has not answered.
-const UNHEARD_FOR: Duration = Duration::from_secs(60);
+const UNCONFIRMED_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of calls that are remembered. A scan ends at the first one that the store does not answer for, so
 /// there are few.
-const MAX_UNHEARD: usize = 256;
+const MAX_UNCONFIRMED: usize = 256;
 /// Time for which no gateway gives up an abandoned call after one had no capacity for it: many scans in which some get
 /// capacity.
 const NO_ROOM_FOR: Duration = Duration::from_secs(30);
@@ -57,14 +57,14 @@ impl AbandonedCall {
 
 /// Calls that the store may have assigned to this gateway without an answer, or has assigned and that do not run yet.
 #[derive(Default)]
-pub(super) struct UnheardTakes {
+pub(super) struct UnconfirmedTakeovers {
     since: Mutex<HashMap<CallId, Instant>>,
 }
 
-impl UnheardTakes {
+impl UnconfirmedTakeovers {
     fn remember(&self, call: CallId) {
         let mut since = self.since.lock();
-        if since.len() < MAX_UNHEARD || since.contains_key(&call) {
+        if since.len() < MAX_UNCONFIRMED || since.contains_key(&call) {
             since.insert(call, Instant::now());
         } else {
             tracing::warn!(call = %Uuid::from_bytes(call), "takeover of a call is unconfirmed, and too many others are; if the store executed it, the call will not run until this gateway stops: check the store");
@@ -81,7 +81,7 @@ impl UnheardTakes {
 
     /// Forgets those that are not `ours` and whose takeover the store can no longer execute.
     fn keep(&self, ours: &[CallId]) {
-        self.since.lock().retain(|call, since| ours.contains(call) || since.elapsed() < UNHEARD_FOR);
+        self.since.lock().retain(|call, since| ours.contains(call) || since.elapsed() < UNCONFIRMED_FOR);
     }
 }
 
@@ -110,22 +110,22 @@ impl ActiveTable {
             Err(_) => Err(ActiveFault("the store did not answer in time".into())),
         };
         match &taken {
-            Ok(true) => self.unheard.forget(&abandoned.call),
+            Ok(true) => self.unconfirmed.forget(&abandoned.call),
             // If an earlier attempt succeeded, the row no longer belongs to the previous owner.
             Ok(false) => {}
-            Err(_) => self.unheard.remember(abandoned.call),
+            Err(_) => self.unconfirmed.remember(abandoned.call),
         }
         taken
     }
 
     /// Notes that a call belongs to this gateway and does not run here yet: the next scan continues it.
     pub(crate) fn put_off(&self, call: CallId) {
-        self.unheard.remember(call);
+        self.unconfirmed.remember(call);
     }
 
     /// Returns the calls that belong to this gateway and do not run here, because the store's answer was missing.
     pub async fn put_off_calls(&self) -> Result<Vec<Orphan>, ActiveFault> {
-        let calls = self.unheard.calls();
+        let calls = self.unconfirmed.calls();
         if calls.is_empty() {
             return Ok(Vec::new());
         }
@@ -134,13 +134,13 @@ impl ActiveTable {
             *owner == Some(self.owner) && self.registry.find_running(Uuid::from_bytes(*call)).is_none()
         };
         let ours: Vec<CallId> = owners.into_iter().filter(is_put_off).map(|(call, _)| call).collect();
-        self.unheard.keep(&ours);
+        self.unconfirmed.keep(&ours);
         Ok(ours.into_iter().map(|call| Orphan { call, owner: self.owner }).collect())
     }
 
     /// Notes that a call which was put off continues here.
     pub fn take_up(&self, call: &CallId) {
-        self.unheard.forget(call);
+        self.unconfirmed.forget(call);
     }
 
     /// Reports that abandoned calls wait for capacity at this gateway: for [`NO_ROOM_FOR`] no gateway gives one up.

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::told::Kept;
+use super::call_status::StoredOutcome;
 use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, in_time, key, lost};
 use crate::call::Call;
 use crate::call::bounds::{KEEP, kept_for};
@@ -93,7 +93,7 @@ fn warn_of_unstored(call: &Call, outcome: &Outcome) {
 
 /// Result of storing an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum EndResult {
     Stored,
     /// Another gateway has taken the call over.
     Taken,
@@ -134,7 +134,7 @@ impl ActiveTable {
         longest: Duration,
         call: &Call,
         outcome: &Outcome,
-        storing: JoinHandle<Ending>,
+        storing: JoinHandle<EndResult>,
     ) -> bool {
         if longest == BRIEFLY && self.is_away() {
             // It is retried all the same.
@@ -142,20 +142,20 @@ impl ActiveTable {
             return true;
         }
         match timeout(longest, storing).await {
-            Ok(Ok(Ending::Taken)) if self.is_twins(call) => {
+            Ok(Ok(EndResult::Taken)) if self.is_twins(call) => {
                 // The other gateway gets this outcome from the ledger, or starts the call itself.
-                let is_in_ledger = matches!(Kept::of(call, outcome), Kept::InLedger(_));
+                let is_in_ledger = matches!(StoredOutcome::of(call, outcome), StoredOutcome::InLedger(_));
                 if !is_in_ledger {
                     end_attempt(call);
                 }
                 is_in_ledger
             }
-            Ok(Ok(Ending::Taken)) => {
+            Ok(Ok(EndResult::Taken)) => {
                 lost(call);
                 false
             }
-            Ok(Ok(Ending::Stored)) => true,
-            Ok(Ok(Ending::GivenUp) | Err(_)) | Err(_) => {
+            Ok(Ok(EndResult::Stored)) => true,
+            Ok(Ok(EndResult::GivenUp) | Err(_)) | Err(_) => {
                 warn_of_unstored(call, outcome);
                 true
             }
@@ -163,39 +163,39 @@ impl ActiveTable {
     }
 
     /// Stores the end of a call that had ended, or was about to, when its client learned of it.
-    pub(super) fn end_late(self: &Arc<Self>, call: &Arc<Call>) -> JoinHandle<Ending> {
+    pub(super) fn end_late(self: &Arc<Self>, call: &Arc<Call>) -> JoinHandle<EndResult> {
         let table = self.clone();
         let call = call.clone();
         self.endings.tasks.spawn(async move {
             let outcome = call.finished().await;
             if call.ownership.is_passed_on() {
-                return Ending::Taken;
+                return EndResult::Taken;
             }
             if call.void().is_some() {
                 drop(table.forget_row(&call));
-                return Ending::Stored;
+                return EndResult::Stored;
             }
             if !call.ownership.begins_end() {
-                return Ending::Stored;
+                return EndResult::Stored;
             }
             // The task continues even if it is not awaited.
-            table.store_end(&call, &outcome).await.unwrap_or(Ending::GivenUp)
+            table.store_end(&call, &outcome).await.unwrap_or(EndResult::GivenUp)
         })
     }
 
     /// Waits briefly for an end that is stored late.
-    pub(super) async fn stored_late(storing: JoinHandle<Ending>) -> Result<(), ActiveFault> {
+    pub(super) async fn stored_late(storing: JoinHandle<EndResult>) -> Result<(), ActiveFault> {
         match timeout(BRIEFLY, storing).await {
             // The record belongs to another gateway, and has the same end, by the call's key.
-            Ok(Ok(Ending::Stored | Ending::Taken)) => Ok(()),
-            Ok(Ok(Ending::GivenUp) | Err(_)) | Err(_) => {
+            Ok(Ok(EndResult::Stored | EndResult::Taken)) => Ok(()),
+            Ok(Ok(EndResult::GivenUp) | Err(_)) | Err(_) => {
                 Err(ActiveFault("the end of the call is not stored yet".into()))
             }
         }
     }
 
     /// Deletes the row of an ended call, so that no other gateway continues the call from it.
-    fn forget_row(self: &Arc<Self>, call: &Call) -> JoinHandle<Ending> {
+    fn forget_row(self: &Arc<Self>, call: &Call) -> JoinHandle<EndResult> {
         let table = self.clone();
         // Without the call: a waiting row holds no output.
         let row = EndedRow::of(call);
@@ -215,7 +215,7 @@ impl ActiveTable {
 
     /// Deletes the row of an ended call, with retries. A row that was kept and no longer belongs to this gateway was
     /// taken over; after the call's deadline no gateway continues it, and the store may have deleted the row.
-    async fn forget(&self, row: &EndedRow) -> Ending {
+    async fn forget(&self, row: &EndedRow) -> EndResult {
         let (mut place, mut turn) = (None, None);
         loop {
             let dropping = self.store.drop_record(row.call.into_bytes(), row.created_ms, self.owner);
@@ -223,17 +223,17 @@ impl ActiveTable {
             let now = Instant::now();
             let error = match dropped {
                 // A failed attempt may have been executed: the next one finds nothing.
-                Ok(false) if row.is_kept && now < row.deadline && place.is_none() => return Ending::Taken,
+                Ok(false) if row.is_kept && now < row.deadline && place.is_none() => return EndResult::Taken,
                 Err(error) if now < row.until => error,
                 // No gateway continues a call after its deadline.
-                Ok(_) | Err(_) => return Ending::Stored,
+                Ok(_) | Err(_) => return EndResult::Stored,
             };
             if place.is_none() {
                 place = self.endings.rows.try_acquire().ok();
             }
             if place.is_none() {
                 tracing::warn!(call = %row.call, %error, "row of an ended call could not be deleted, because too many wait for the store; if this gateway is lost, another one may continue the call: check the store");
-                return Ending::GivenUp;
+                return EndResult::GivenUp;
             }
             drop(turn.take());
             turn = self.turn_again().await;
@@ -253,7 +253,7 @@ impl ActiveTable {
         tasks.reopen();
     }
 
-    fn store_end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> JoinHandle<Ending> {
+    fn store_end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> JoinHandle<EndResult> {
         let table = self.clone();
         let call = call.clone();
         let sealed = self.sealed_end(&call, outcome);
@@ -262,17 +262,17 @@ impl ActiveTable {
                 Ok((key, end)) => table.keep_storing(&call, &key, end).await,
                 Err(error) => {
                     tracing::error!(call = %call.id, trace = %call.trace, %error, "end of a call cannot be encoded for the store");
-                    Ending::GivenUp
+                    EndResult::GivenUp
                 }
             }
         })
     }
 
     fn sealed_end(&self, call: &Call, outcome: &Outcome) -> Result<(RecordKey, End), ActiveFault> {
-        let text = |kept: &Kept| serde_json::to_vec(kept).map_err(|e| ActiveFault(e.to_string()));
-        let mut plain = text(&Kept::of(call, outcome))?;
+        let text = |kept: &StoredOutcome| serde_json::to_vec(kept).map_err(|e| ActiveFault(e.to_string()));
+        let mut plain = text(&StoredOutcome::of(call, outcome))?;
         if plain.len() > MAX_OUTCOME {
-            plain = text(&Kept::TooLarge)?;
+            plain = text(&StoredOutcome::TooLarge)?;
         }
         let key = key(call, false);
         let at = context(&key.call, &key.org, &key.plugin, 0);
@@ -283,7 +283,7 @@ impl ActiveTable {
         Ok((key, end))
     }
 
-    async fn keep_storing(&self, call: &Call, key: &RecordKey, end: End) -> Ending {
+    async fn keep_storing(&self, call: &Call, key: &RecordKey, end: End) -> EndResult {
         if let Some(written) = call.ownership.written() {
             // A client that sees the end can see all events before it.
             written.seen_before(call.events.next_number()).await;
@@ -294,8 +294,8 @@ impl ActiveTable {
         loop {
             let found = match in_time(self.store.finish(key, self.owner, end.clone())).await {
                 Ok(Saved::NotOwner) if waiting.is_some() => self.has_ended(key, &end).await,
-                Ok(Saved::NotOwner) => Ok(Ending::Taken),
-                Ok(Saved::Stored | Saved::Stale) => Ok(Ending::Stored),
+                Ok(Saved::NotOwner) => Ok(EndResult::Taken),
+                Ok(Saved::Stored | Saved::Stale) => Ok(EndResult::Stored),
                 Err(error) => Err(error),
             };
             let error = match found {
@@ -309,7 +309,7 @@ impl ActiveTable {
             }
             if waiting.is_none() || Instant::now() >= until {
                 tracing::warn!(call = %call.id, trace = %call.trace, %error, "end of a call could not be stored, because too many wait for the store; other gateways will not know its outcome: check the store");
-                return Ending::GivenUp;
+                return EndResult::GivenUp;
             }
             drop(turn.take());
             turn = self.turn_again().await;
@@ -329,10 +329,10 @@ impl ActiveTable {
 
     /// Finds out who ended the call, when its row no longer belongs to this gateway: a failed attempt may have been
     /// executed.
-    async fn has_ended(&self, key: &RecordKey, end: &End) -> Result<Ending, ActiveFault> {
+    async fn has_ended(&self, key: &RecordKey, end: &End) -> Result<EndResult, ActiveFault> {
         let row = in_time(self.store.find(key.call)).await?;
         let is_ours = row.is_none_or(|row| row.owner.is_none() && row.outcome == end.outcome);
-        Ok(if is_ours { Ending::Stored } else { Ending::Taken })
+        Ok(if is_ours { EndResult::Stored } else { EndResult::Taken })
     }
 }
 
@@ -341,14 +341,14 @@ mod tests {
     use asp_store::records::MemoryRecords;
 
     use super::*;
-    use crate::durable::active::told::tests::table;
+    use crate::durable::active::call_status::tests::table;
 
     #[tokio::test]
     async fn a_row_that_is_gone_was_taken_over_only_before_the_deadline_of_its_call() {
         let table = table(&Arc::new(MemoryRecords::default()));
         let now = Instant::now();
         let until = now + Duration::from_secs(3600);
-        for (deadline, ending) in [(until, Ending::Taken), (now, Ending::Stored)] {
+        for (deadline, ending) in [(until, EndResult::Taken), (now, EndResult::Stored)] {
             let row =
                 EndedRow { call: Uuid::from_bytes([7; 16]), created_ms: 0, is_kept: true, deadline, until };
             assert_eq!(table.forget(&row).await, ending);

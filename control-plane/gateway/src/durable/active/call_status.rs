@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::ending::Ending;
+use super::ending::EndResult;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
 use crate::call::bounds::KEEP;
@@ -30,7 +30,7 @@ use crate::seal::Purpose;
 
 /// The stored outcome of a call. Variants are only added: gateways of two versions share records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Kept {
+pub enum StoredOutcome {
     Done(Output),
     Refused(Refusal),
     /// The answer is in the ledger, under the call's key.
@@ -40,21 +40,21 @@ pub enum Kept {
 }
 
 /// Status of a call according to the store.
-pub enum Told {
+pub enum CallStatus {
     /// Runs at some gateway, or waits to be taken over.
-    Runs(Seen),
+    Runs(RemoteCallRow),
     Ended(Box<EndedCall>),
 }
 
 /// Status of a call without its record.
-pub enum Stands {
+pub enum BriefStatus {
     /// Runs at the gateway with this id; `None` if that is gone and none has taken the call over.
     Runs(Option<OwnerId>),
     Ended(Box<EndedCall>),
 }
 
 /// A call that runs elsewhere, according to its row.
-pub struct Seen {
+pub struct RemoteCallRow {
     pub call: RemoteCall,
     /// Opened record; `None` if it does not open with this gateway's keys.
     pub record: Option<Box<Record>>,
@@ -62,8 +62,8 @@ pub struct Seen {
     pub owner: Option<OwnerId>,
 }
 
-impl Seen {
-    fn of(id: Uuid, row: &CallRecord, is_left: bool, record: Option<Record>) -> Seen {
+impl RemoteCallRow {
+    fn of(id: Uuid, row: &CallRecord, is_left: bool, record: Option<Record>) -> RemoteCallRow {
         let kept = u64::try_from(row.expires_ms.saturating_sub(row.created_ms)).unwrap_or(0);
         let call = RemoteCall {
             id,
@@ -76,7 +76,7 @@ impl Seen {
             put: record.as_ref().and_then(Record::put).map(Box::new),
             primitive: row.plugin.clone(),
         };
-        Seen { call, record: record.map(Box::new), owner: row.owner.filter(|_| !is_left) }
+        RemoteCallRow { call, record: record.map(Box::new), owner: row.owner.filter(|_| !is_left) }
     }
 }
 
@@ -84,7 +84,7 @@ impl Seen {
 pub struct EndedCall {
     pub record: Record,
     /// Its outcome; `None` if it will never be known: its gateway is gone, and no other can continue it.
-    pub kept: Option<Kept>,
+    pub kept: Option<StoredOutcome>,
     /// Time for which its record is kept.
     pub left: Duration,
 }
@@ -105,7 +105,11 @@ impl ActiveTable {
     }
 
     /// `stored`: the state that the store already has. Returns the task that stores the end, if the call has ended.
-    fn tell_after(self: &Arc<Self>, call: &Arc<Call>, stored: Option<State>) -> Option<JoinHandle<Ending>> {
+    fn tell_after(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        stored: Option<State>,
+    ) -> Option<JoinHandle<EndResult>> {
         if !call.ownership.tells() {
             return None;
         }
@@ -189,7 +193,12 @@ impl ActiveTable {
     }
 
     /// Returns the status of a call for `caller` at `server`; one of another principal looks the same as none.
-    pub async fn told(&self, call: Uuid, caller: &Caller, server: &str) -> Result<Option<Told>, ActiveFault> {
+    pub async fn status(
+        &self,
+        call: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<CallStatus>, ActiveFault> {
         if self.is_away() {
             return Err(ActiveFault("the store does not answer".into()));
         }
@@ -201,14 +210,14 @@ impl ActiveTable {
         }
         let is_left = self.is_left(row.is_retired, row.is_left);
         let ended = || self.ended(call, &row, caller).map(|ended| ended.map(Box::new));
-        let runs = || Told::Runs(Seen::of(call, &row, is_left, self.opened(&call, &row)));
+        let runs = || CallStatus::Runs(RemoteCallRow::of(call, &row, is_left, self.opened(&call, &row)));
         Ok(match row.owner {
-            None => ended()?.map(Told::Ended),
+            None => ended()?.map(CallStatus::Ended),
             Some(_) if !is_left => Some(runs()),
-            Some(_) if !row.resumes => ended()?.map(Told::Ended),
+            Some(_) if !row.resumes => ended()?.map(CallStatus::Ended),
             // No gateway continues a call after its deadline.
             Some(_) => match ended()? {
-                Some(ended) if ended.record.is_past() => Some(Told::Ended(ended)),
+                Some(ended) if ended.record.is_past() => Some(CallStatus::Ended(ended)),
                 _ => left(&row).map(|_| runs()),
             },
         })
@@ -216,12 +225,12 @@ impl ActiveTable {
 
     /// Returns the status of a known call, for pollers until `deadline`, the end of its time: while it runs, only its
     /// state is read.
-    pub async fn stands(
+    pub async fn brief_status(
         &self,
         call: Uuid,
         (caller, server): (&Caller, &str),
         deadline: Instant,
-    ) -> Result<Option<Stands>, ActiveFault> {
+    ) -> Result<Option<BriefStatus>, ActiveFault> {
         if self.is_away() {
             return Err(ActiveFault("the store does not answer".into()));
         }
@@ -231,15 +240,15 @@ impl ActiveTable {
             && let Some(owner) = stand.owner
         {
             if !self.is_left(stand.is_retired, stand.is_left) {
-                return Ok(Some(Stands::Runs(Some(owner))));
+                return Ok(Some(BriefStatus::Runs(Some(owner))));
             }
             if stand.resumes && Instant::now() < deadline {
-                return Ok(Some(Stands::Runs(None)));
+                return Ok(Some(BriefStatus::Runs(None)));
             }
         }
-        Ok(self.told(call, caller, server).await?.map(|told| match told {
-            Told::Runs(seen) => Stands::Runs(seen.owner),
-            Told::Ended(ended) => Stands::Ended(ended),
+        Ok(self.status(call, caller, server).await?.map(|told| match told {
+            CallStatus::Runs(seen) => BriefStatus::Runs(seen.owner),
+            CallStatus::Ended(ended) => BriefStatus::Ended(ended),
         }))
     }
 
@@ -282,17 +291,17 @@ fn left(row: &CallRecord) -> Option<Duration> {
     u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms()).map(Duration::from_millis)
 }
 
-impl Kept {
+impl StoredOutcome {
     /// Returns the outcome to store; what the ledger has, or may still get, is stored only there.
-    pub(super) fn of(call: &Call, outcome: &Outcome) -> Kept {
+    pub(super) fn of(call: &Call, outcome: &Outcome) -> StoredOutcome {
         match (outcome, call.ownership.claim()) {
             (Outcome::Done { .. } | Outcome::Refused(Refusal::OutcomeUnknown), Some(claim))
                 if claim.mutating =>
             {
-                Kept::InLedger(claim.clone())
+                StoredOutcome::InLedger(claim.clone())
             }
-            (Outcome::Done { output, .. }, _) => Kept::Done(output.clone()),
-            (Outcome::Refused(refusal), _) => Kept::Refused(refusal.clone()),
+            (Outcome::Done { output, .. }, _) => StoredOutcome::Done(output.clone()),
+            (Outcome::Refused(refusal), _) => StoredOutcome::Refused(refusal.clone()),
         }
     }
 }
@@ -342,7 +351,7 @@ pub(super) mod tests {
     }
 
     /// Returns the status of a call of alice's that ended with this outcome.
-    async fn told_of(outcome: &str) -> Result<Option<Told>, ActiveFault> {
+    async fn told_of(outcome: &str) -> Result<Option<CallStatus>, ActiveFault> {
         let store = Arc::new(MemoryRecords::default());
         let (table, key) = (table(&store), key(7));
         let at = context(&key.call, &key.org, &key.plugin, 0);
@@ -353,13 +362,15 @@ pub(super) mod tests {
             keep: KEEP,
         };
         store.finish(&key, OwnerId([9; 16]), end).await.unwrap();
-        table.told(Uuid::from_bytes(key.call), &caller("alice"), "demo").await
+        table.status(Uuid::from_bytes(key.call), &caller("alice"), "demo").await
     }
 
     #[tokio::test]
     async fn a_call_whose_outcome_a_newer_version_stored_is_not_unknown() {
         let ended = told_of(r#""TooLarge""#).await;
-        assert!(matches!(ended, Ok(Some(Told::Ended(ended))) if ended.kept == Some(Kept::TooLarge)));
+        assert!(
+            matches!(ended, Ok(Some(CallStatus::Ended(ended))) if ended.kept == Some(StoredOutcome::TooLarge))
+        );
         for newer in [r#""Archived""#, r#"{"Deferred":{"until":7}}"#, r#"{"Refused":{"Postponed":"x"}}"#] {
             let told = told_of(newer).await;
             assert!(told.is_err_and(|fault| fault.to_string().contains("newer version")), "{newer}");
@@ -377,14 +388,15 @@ pub(super) mod tests {
             let sealed = table.seal(Purpose::Record, &at, record().as_bytes()).unwrap();
             let sealed = if opens { sealed } else { Bytes::from_static(b"sealed with another key") };
             store.put(&key, gone, State::Working, sealed).await.unwrap();
-            let told =
-                async |caller: &Caller| table.told(Uuid::from_bytes(key.call), caller, "demo").await.unwrap();
+            let told = async |caller: &Caller| {
+                table.status(Uuid::from_bytes(key.call), caller, "demo").await.unwrap()
+            };
             assert!(
-                opens || matches!(told(&caller("alice")).await, Some(Told::Runs(_))),
+                opens || matches!(told(&caller("alice")).await, Some(CallStatus::Runs(_))),
                 "it waits for a gateway"
             );
             assert!(table.give_up(&Orphan { call: key.call, owner: gone }).await.unwrap());
-            let Some(Told::Ended(ended)) = told(&caller("alice")).await else {
+            let Some(CallStatus::Ended(ended)) = told(&caller("alice")).await else {
                 panic!("{call} has not ended")
             };
             assert!(ended.kept.is_none(), "nobody knows how");
@@ -411,13 +423,13 @@ pub(super) mod tests {
             Refusal::Cancelled,
         ];
         let again = |refusal: Refusal| {
-            let text = serde_json::to_vec(&Kept::Refused(refusal)).unwrap();
-            serde_json::from_slice::<Kept>(&text).unwrap()
+            let text = serde_json::to_vec(&StoredOutcome::Refused(refusal)).unwrap();
+            serde_json::from_slice::<StoredOutcome>(&text).unwrap()
         };
         for refusal in refusals {
-            assert_eq!(again(refusal.clone()), Kept::Refused(refusal));
+            assert_eq!(again(refusal.clone()), StoredOutcome::Refused(refusal));
         }
         let limited = again(Refusal::Limited { limit: "minute", retry_after_ms: 3 });
-        assert_eq!(limited, Kept::Refused(Refusal::Limited { limit: "calls", retry_after_ms: 3 }));
+        assert_eq!(limited, StoredOutcome::Refused(Refusal::Limited { limit: "calls", retry_after_ms: 3 }));
     }
 }
