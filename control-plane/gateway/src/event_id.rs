@@ -14,20 +14,20 @@ mod position;
 pub use position::{CallPosition, ChangesPosition, MAX_TOKEN, Position};
 
 /// Principal, server and session that may return with an id.
-pub struct Holder(Vec<u8>);
+pub struct IdHolder(Vec<u8>);
 
-impl Holder {
-    pub fn of(caller: &Caller, server: &str, session: [u8; 16]) -> Holder {
-        Holder([principal(caller).as_slice(), session.as_slice(), server.as_bytes()].concat())
+impl IdHolder {
+    pub fn of(caller: &Caller, server: &str, session: [u8; 16]) -> IdHolder {
+        IdHolder([principal(caller).as_slice(), session.as_slice(), server.as_bytes()].concat())
     }
 }
 
 /// Returns the id of an event; `None` if there is none, so that the stream cannot be resumed from there.
-pub fn seal(sealer: &Sealer, holder: &Holder, position: &Position) -> Option<String> {
+pub fn seal(sealer: &Sealer, holder: &IdHolder, position: &Position) -> Option<String> {
     sealer.seal(Purpose::Event, &holder.0, &position.encode()?).ok()
 }
 
 /// Returns the position in an id of this holder; foreign and altered ids look the same as none.
-pub fn open(sealer: &Sealer, holder: &Holder, id: &str) -> Option<Position> {
+pub fn open(sealer: &Sealer, holder: &IdHolder, id: &str) -> Option<Position> {
     Position::decode(&sealer.open(Purpose::Event, &holder.0, id)?)
 }

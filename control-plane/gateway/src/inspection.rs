@@ -66,7 +66,7 @@ pub struct Inspections {
 }
 
 /// Consequence of an inspection.
-pub(crate) enum Inspected<T> {
+pub(crate) enum InspectionResult<T> {
     Passed,
     Replaced(T),
     Refused(String),
@@ -76,16 +76,16 @@ pub(crate) enum Inspected<T> {
 
 impl<T: Serialize> Inspection<T> {
     /// Inspects `what` (arguments, output) of a call.
-    pub(crate) async fn ask(&self, call: &Call, what: &'static str, content: &T) -> Inspected<T> {
+    pub(crate) async fn ask(&self, call: &Call, what: &'static str, content: &T) -> InspectionResult<T> {
         match self.found(call, content).await {
-            Ok(Finding::Pass) => Inspected::Passed,
-            Ok(Finding::Refuse(why)) => Inspected::Refused(why),
+            Ok(Finding::Pass) => InspectionResult::Passed,
+            Ok(Finding::Refuse(why)) => InspectionResult::Refused(why),
             Ok(Finding::Replace(other)) if written_size(&other) <= self.max_bytes => {
-                Inspected::Replaced(other)
+                InspectionResult::Replaced(other)
             }
             Ok(Finding::Replace(_)) => {
                 tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, inspected = what, max_bytes = self.max_bytes, "inspector returned a replacement that is too large; the call is refused: fix the inspector, or raise its bound");
-                Inspected::Unseen
+                InspectionResult::Unseen
             }
             Err(why) => {
                 let effect = match self.on_failure {
@@ -96,8 +96,8 @@ impl<T: Serialize> Inspection<T> {
                     tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, inspected = what, %why, effect, "content of a call could not be inspected; check the inspector");
                 }
                 match self.on_failure {
-                    OnFailure::Open => Inspected::Passed,
-                    OnFailure::Closed => Inspected::Unseen,
+                    OnFailure::Open => InspectionResult::Passed,
+                    OnFailure::Closed => InspectionResult::Unseen,
                 }
             }
         }

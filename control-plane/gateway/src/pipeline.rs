@@ -15,6 +15,7 @@ pub mod entitlement;
 pub mod execute;
 pub mod identity;
 pub mod input;
+mod input_delivery;
 pub mod inspect;
 pub mod internals;
 pub mod ledger;
@@ -30,7 +31,6 @@ pub mod resolve;
 pub mod rules;
 pub mod running;
 pub mod takeover;
-mod telling;
 mod upkeep;
 
 use std::sync::{Arc, OnceLock, Weak};
@@ -51,10 +51,10 @@ use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
 use crate::inspection::Inspections;
-use crate::pipeline::admission::{Admitted, Bounds};
+use crate::pipeline::admission::{Bounds, Permit};
 use crate::pipeline::calls::Calls;
-use crate::pipeline::entitlement::Entitled;
-use crate::pipeline::ledger::{Entered, Held, Ledgers};
+use crate::pipeline::entitlement::Entitlement;
+use crate::pipeline::ledger::{HeldKey, LedgerDecision, Ledgers};
 use crate::pipeline::limits::{Grant, Limiter};
 use crate::pipeline::listings::Listings;
 use crate::pipeline::running::{RunningCalls, ends_with_its_token};
@@ -107,7 +107,7 @@ pub struct PipelineDeps {
 }
 
 /// A call that was started.
-pub struct Begun {
+pub struct StartedCall {
     pub call: Arc<Call>,
     /// False if it had started before.
     pub is_new: bool,
@@ -163,7 +163,7 @@ impl Pipeline {
         self: &Arc<Self>,
         snapshot: Arc<Snapshot>,
         invocation: Invocation,
-    ) -> Result<Begun, Refusal> {
+    ) -> Result<StartedCall, Refusal> {
         let started = Instant::now();
         let Invocation { server, caller, entry, protocol, .. } = &invocation;
         let entitled = match self.offers(server, entry) {
@@ -185,7 +185,7 @@ impl Pipeline {
             && call.chosen.is_some()
             && let Err(call) = self.registry.enter_new(&call, started + kept_for(&entry.primitive))
         {
-            return Ok(Begun { call, is_new: false });
+            return Ok(StartedCall { call, is_new: false });
         }
         self.metrics.call_began();
         // A primitive that was hidden since looks the same as one that was hidden before (I-10).
@@ -204,12 +204,12 @@ impl Pipeline {
             }
             Ok((_, Err(full))) => {
                 self.refuse_unbegun(&call, full);
-                Ok(Begun { call, is_new: true })
+                Ok(StartedCall { call, is_new: true })
             }
             Ok((entitled, Ok(place))) => {
                 let Invocation { arguments, idempotency_key, memory, .. } = invocation;
                 let places = (Some(place), memory);
-                let running = Running { pipeline: self.clone(), call: call.clone(), _places: places };
+                let running = CallTask { pipeline: self.clone(), call: call.clone(), _places: places };
                 let lasting = call.clone();
                 let driven = async move {
                     running.drive(snapshot, entitled, arguments, idempotency_key).await;
@@ -222,7 +222,7 @@ impl Pipeline {
                         never = ends_with_its_token(&lasting) => match never {},
                     }
                 });
-                Ok(Begun { call, is_new: true })
+                Ok(StartedCall { call, is_new: true })
             }
         }
     }
@@ -259,24 +259,24 @@ impl Pipeline {
 }
 
 /// Whether the call may wait for a person's approval with any arguments.
-fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> bool {
+fn may_ask(snapshot: &Snapshot, entitled: Entitlement, invocation: &Invocation) -> bool {
     let Invocation { caller, entry, protocol, .. } = invocation;
     entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
 }
 
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
-pub(crate) struct Running {
+pub(crate) struct CallTask {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) call: Arc<Call>,
     /// Its permit and its memory; none for a call of another gateway, which is taken over regardless of permits.
-    pub(crate) _places: (Option<Admitted>, Option<HeldMemory>),
+    pub(crate) _places: (Option<Permit>, Option<HeldMemory>),
 }
 
-impl Running {
+impl CallTask {
     async fn drive(
         self,
         snapshot: Arc<Snapshot>,
-        entitled: Entitled,
+        entitled: Entitlement,
         arguments: Json,
         key: Option<IdempotencyKey>,
     ) {
@@ -295,7 +295,7 @@ impl Running {
     async fn stages(
         &self,
         snapshot: &Arc<Snapshot>,
-        mut entitled: Entitled,
+        mut entitled: Entitlement,
         mut arguments: Json,
         key: Option<IdempotencyKey>,
     ) -> Result<(Output, bool), Refusal> {
@@ -326,9 +326,11 @@ impl Running {
         let entered = self.enter(key.as_ref(), &arguments).await;
         metrics.stage(Stage::Ledger, started);
         match entered? {
-            Entered::Replay(output) => Ok((output, true)),
-            Entered::Keyless => Ok((self.perform(snapshot, entitled, arguments, &grant, None).await?, false)),
-            Entered::Held(held) => {
+            LedgerDecision::Replay(output) => Ok((output, true)),
+            LedgerDecision::Keyless => {
+                Ok((self.perform(snapshot, entitled, arguments, &grant, None).await?, false))
+            }
+            LedgerDecision::Held(held) => {
                 call.ownership.claims(held.claim().clone());
                 let result = self.perform(snapshot, entitled, arguments, &grant, Some(&held)).await;
                 self.settle(held, &result).await?;
@@ -338,7 +340,7 @@ impl Running {
     }
 
     /// Runs the ledger stage. While a call that was taken over holds the key, this one relays its events.
-    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<Entered, Refusal> {
+    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<LedgerDecision, Refusal> {
         let call = &self.call;
         let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
@@ -403,10 +405,10 @@ impl Running {
     async fn perform(
         &self,
         snapshot: &Arc<Snapshot>,
-        mut entitled: Entitled,
+        mut entitled: Entitlement,
         arguments: Json,
         grant: &Grant,
-        held: Option<&Held>,
+        held: Option<&HeldKey>,
     ) -> Result<Output, Refusal> {
         let metrics = &self.pipeline.metrics;
         let inspection = self.pipeline.inspections.input.as_ref();

@@ -17,7 +17,7 @@ use crate::seal::{Purpose, Sealer};
 
 mod plain;
 
-use plain::Plain;
+use plain::StatePlaintext;
 
 /// Opened content of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl RequestState {
         next_event: u64,
         life: Duration,
     ) -> Option<String> {
-        let plain = Plain {
+        let plain = StatePlaintext {
             call: call.id,
             expires: unix_seconds() + life.as_secs(),
             next_event,
@@ -57,7 +57,7 @@ impl RequestState {
         digest: [u8; 32],
     ) -> Option<RequestState> {
         let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
-        let Plain { call, expires, next_event, stream } = Plain::decode(&plain)?;
+        let StatePlaintext { call, expires, next_event, stream } = StatePlaintext::decode(&plain)?;
         (expires >= unix_seconds()).then_some(RequestState { call, next_event, stream })
     }
 

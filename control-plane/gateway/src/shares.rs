@@ -12,7 +12,7 @@ use tokio::time::Instant;
 type Id = [u8; 16];
 type Holder = [u8; 16];
 /// Number of a use; later ones are higher.
-type Turn = u64;
+type UseNumber = u64;
 
 /// The owner of an entry: a user and their org.
 #[derive(Clone, Copy)]
@@ -46,27 +46,27 @@ pub(crate) struct Bounds {
 /// The table.
 pub(crate) struct Shares<V> {
     bounds: Bounds,
-    entries: HashMap<Id, Entry<V>>,
-    by_turn: BTreeMap<Turn, Id>,
+    entries: HashMap<Id, TableEntry<V>>,
+    by_turn: BTreeMap<UseNumber, Id>,
     /// Size of all entries.
     bytes: usize,
     /// Usage of users and orgs alike.
-    by_holder: HashMap<Holder, Held>,
-    next: Turn,
+    by_holder: HashMap<Holder, HolderUsage>,
+    next: UseNumber,
 }
 
 /// Usage of one user or one org.
 #[derive(Default)]
-struct Held {
-    turns: BTreeSet<Turn>,
+struct HolderUsage {
+    turns: BTreeSet<UseNumber>,
     bytes: usize,
 }
 
-struct Entry<V> {
+struct TableEntry<V> {
     value: V,
     bytes: usize,
     owner: Owner,
-    turn: Turn,
+    turn: UseNumber,
     used: Instant,
 }
 
@@ -181,7 +181,7 @@ impl<V> Shares<V> {
             held.turns.insert(turn);
             held.bytes += bytes;
         }
-        self.entries.insert(id, Entry { value, bytes, owner, turn, used: Instant::now() });
+        self.entries.insert(id, TableEntry { value, bytes, owner, turn, used: Instant::now() });
     }
 
     pub(crate) fn remove(&mut self, id: &Id) -> Option<V> {
@@ -213,7 +213,7 @@ impl<V> Shares<V> {
     pub(crate) fn forget_idle(&mut self, idle: Duration) {
         let now = Instant::now();
         while let Some(id) = self.oldest() {
-            let fresh = |entry: &Entry<V>| now.saturating_duration_since(entry.used) < idle;
+            let fresh = |entry: &TableEntry<V>| now.saturating_duration_since(entry.used) < idle;
             if self.entries.get(&id).is_none_or(fresh) {
                 return;
             }
@@ -225,7 +225,7 @@ impl<V> Shares<V> {
         self.by_turn.first_key_value().map(|(_, id)| *id)
     }
 
-    fn take_turn(&mut self) -> Turn {
+    fn take_turn(&mut self) -> UseNumber {
         self.next += 1;
         self.next
     }

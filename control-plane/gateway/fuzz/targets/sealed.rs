@@ -13,7 +13,7 @@ mod plain;
 #[path = "../../src/seal.rs"]
 mod seal;
 
-use plain::Plain;
+use plain::StatePlaintext;
 use seal::{Purpose, Sealer};
 
 const PURPOSES: [Purpose; 4] = [Purpose::Session, Purpose::Cursor, Purpose::RequestState, Purpose::Event];
@@ -26,7 +26,7 @@ static SEALER: LazyLock<Sealer> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some(plain) = Plain::decode(bytes) {
+    if let Some(plain) = StatePlaintext::decode(bytes) {
         assert_eq!(plain.encode(), bytes);
     }
     let [kind, place, rest @ ..] = bytes else { return };

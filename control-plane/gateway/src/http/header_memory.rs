@@ -10,7 +10,7 @@ use http::request::Parts;
 
 use super::{peer, refuse_in_face};
 use crate::digest::PeerKey;
-use crate::pipeline::admission::{Admission, Admitted};
+use crate::pipeline::admission::{Admission, Permit};
 
 /// Headers that take less are not counted.
 const LITTLE: usize = 8 * 1024;
@@ -22,7 +22,7 @@ pub(super) fn hold(
     (parts, size): (&Parts, usize),
     peer: &PeerKey,
     trace: Trace,
-) -> Result<Option<Admitted>, Reply> {
+) -> Result<Option<Permit>, Reply> {
     if size <= LITTLE {
         return Ok(None);
     }

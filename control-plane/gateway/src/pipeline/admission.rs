@@ -41,7 +41,7 @@ pub struct Admission {
     bounds: Bounds,
     /// Names of the limits, in all and per org.
     limits: [&'static str; 2],
-    taken: Mutex<Taken>,
+    taken: Mutex<PermitCounts>,
 }
 
 /// Memory of one gateway that requests occupy until their calls have ended.
@@ -72,14 +72,14 @@ impl RequestMemory {
 }
 
 #[derive(Default)]
-struct Taken {
+struct PermitCounts {
     whole: usize,
     /// Only orgs that hold a permit.
     orgs: HashMap<String, usize>,
 }
 
 /// A permit, or an amount, given back on drop.
-pub struct Admitted {
+pub struct Permit {
     admission: Arc<Admission>,
     org: String,
     amount: usize,
@@ -96,7 +96,7 @@ impl Admission {
     }
 
     /// Takes a permit for a call of `org`.
-    pub fn admit(self: &Arc<Self>, org: &str) -> Result<Admitted, Refusal> {
+    pub fn admit(self: &Arc<Self>, org: &str) -> Result<Permit, Refusal> {
         self.take(org, 1)
     }
 
@@ -106,7 +106,7 @@ impl Admission {
     }
 
     /// Takes `amount` for `org`.
-    pub fn take(self: &Arc<Self>, org: &str, amount: usize) -> Result<Admitted, Refusal> {
+    pub fn take(self: &Arc<Self>, org: &str, amount: usize) -> Result<Permit, Refusal> {
         let mut taken = self.taken.lock();
         let own = taken.orgs.get(org).copied().unwrap_or_default();
         let [of_all, of_org] = self.limits;
@@ -116,14 +116,14 @@ impl Admission {
             () => {
                 taken.whole += amount;
                 taken.orgs.insert(org.to_owned(), own + amount);
-                return Ok(Admitted { admission: self.clone(), org: org.to_owned(), amount });
+                return Ok(Permit { admission: self.clone(), org: org.to_owned(), amount });
             }
         };
         Err(Refusal::Limited { limit, retry_after_ms: RETRY_AFTER_MS })
     }
 }
 
-impl Drop for Admitted {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut taken = self.admission.taken.lock();
         taken.whole = taken.whole.saturating_sub(self.amount);

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::Pipeline;
-use super::lookup::Found;
-use super::telling::Telling;
+use super::input_delivery::InputDelivery;
+use super::lookup::FoundCall;
 use crate::call::Call;
 use crate::call::bounds::lifetime_bound;
 use crate::call::question::Answer;
@@ -43,7 +43,7 @@ impl Pipeline {
             }
             if !self.running.is_mirror(call) {
                 // There is no mirror here that would pass it on.
-                tokio::spawn(Telling::of(self, call).tell(input, true));
+                tokio::spawn(InputDelivery::of(self, call).deliver(input, true));
             }
             // A stored answer counts, whatever has happened to the question here.
             call.questions.answer(question, answer);
@@ -70,7 +70,7 @@ impl Pipeline {
         if call.ownership.is_passed_on() && is_elsewhere {
             self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), kept_until(call)).await?;
             if !self.running.is_mirror(call) {
-                tokio::spawn(Telling::of(self, call).tell(CallerInput::Cancel, true));
+                tokio::spawn(InputDelivery::of(self, call).deliver(CallerInput::Cancel, true));
             }
         }
         call.cancel();
@@ -80,18 +80,18 @@ impl Pipeline {
     /// Cancels a call that `caller` has found at `server`, at any gateway that runs it.
     pub(crate) async fn cancel_found(
         self: &Arc<Self>,
-        found: &Found,
+        found: &FoundCall,
         (caller, server): (&Arc<Caller>, &Arc<VirtualServer>),
     ) -> Result<(), InputFault> {
         let call = match found {
-            Found::Here(call) => return self.cancel(call).await,
-            Found::Elsewhere(call) => call,
+            FoundCall::Here(call) => return self.cancel(call).await,
+            FoundCall::Elsewhere(call) => call,
         };
         let deadline = Instant::now() + call.left();
         self.store(&CallerInput::Cancel, (caller.org.as_str(), call.id), deadline).await?;
         let (pipeline, caller, server) = (self.clone(), caller.clone(), server.clone());
-        let telling = Telling { pipeline, id: call.id, caller, server, deadline };
-        tokio::spawn(telling.tell(CallerInput::Cancel, true));
+        let delivery = InputDelivery { pipeline, id: call.id, caller, server, deadline };
+        tokio::spawn(delivery.deliver(CallerInput::Cancel, true));
         Ok(())
     }
 

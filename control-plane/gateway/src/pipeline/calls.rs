@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, Admitted, Bounds};
+use super::admission::{Admission, Bounds, Permit};
 use crate::call::outcome::Refusal;
 
 /// Time within which the remaining calls must end at a shutdown.
@@ -35,7 +35,7 @@ impl Calls {
     }
 
     /// Takes the permit of another call.
-    pub(crate) fn admit(&self, org: &str) -> Result<Admitted, Refusal> {
+    pub(crate) fn admit(&self, org: &str) -> Result<Permit, Refusal> {
         self.admission.admit(org)
     }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::ledger::Held;
-use super::{Pipeline, Running};
+use super::ledger::HeldKey;
+use super::{CallTask, Pipeline};
 use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
 use crate::telemetry::audit;
@@ -25,7 +25,7 @@ pub(super) fn passed_on(call: &Call) -> Outcome {
     Outcome::Refused(if call.idempotency_key.is_some() { again } else { call.unanswered(again) })
 }
 
-impl Running {
+impl CallTask {
     /// Refuses a call whose start is not recorded. If its org has no capacity in the log, its end is not recorded
     /// either: refused calls would use up what is left for others.
     pub(super) async fn refuse_unrecorded(&self) {
@@ -56,7 +56,11 @@ impl Running {
     }
 
     /// Stores the call's end under its key, if this gateway decides it.
-    pub(crate) async fn settle(&self, held: Held, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
+    pub(crate) async fn settle(
+        &self,
+        held: HeldKey,
+        result: &Result<Output, Refusal>,
+    ) -> Result<(), Refusal> {
         let active = &self.pipeline.active;
         if !active.is_ours(&self.call).await {
             return Ok(());
@@ -70,7 +74,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for CallTask {
     fn drop(&mut self) {
         if self.call.outcome().is_some() {
             return;

@@ -12,14 +12,14 @@ use crate::call::outcome::Refusal;
 
 /// Decision of the stage on a call that may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entitled {
+pub struct Entitlement {
     /// Whether a human must approve before execution.
     pub needs_approval: bool,
 }
 
 /// Part that is hidden from a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hidden {
+pub enum HiddenPart {
     /// The whole server, over this protocol.
     Server,
     Primitive,
@@ -55,9 +55,9 @@ impl View<'_> {
     }
 
     /// Returns the part of `entry` that is hidden; `None` if it is visible.
-    pub fn hidden(&mut self, entry: &ListedPrimitive) -> Option<Hidden> {
-        let Some(policy) = &mut self.policy else { return Some(Hidden::Server) };
-        matches!(policy.rule(&entry.primitive), Ruling::Denied(_)).then_some(Hidden::Primitive)
+    pub fn hidden(&mut self, entry: &ListedPrimitive) -> Option<HiddenPart> {
+        let Some(policy) = &mut self.policy else { return Some(HiddenPart::Server) };
+        matches!(policy.rule(&entry.primitive), Ruling::Denied(_)).then_some(HiddenPart::Primitive)
     }
 }
 
@@ -68,7 +68,7 @@ pub fn entitle(
     caller: &Caller,
     entry: &ListedPrimitive,
     protocol: Protocol,
-) -> Result<Entitled, Refusal> {
+) -> Result<Entitlement, Refusal> {
     if !exposed(snapshot, server, caller, protocol) {
         return Err(Refusal::Unknown);
     }
@@ -82,7 +82,7 @@ pub fn entitle(
         // All scopes of the operation in one challenge, so that one step-up is enough.
         return Err(Refusal::MissingScopes { required: entry.primitive.scopes.clone() });
     }
-    Ok(Entitled { needs_approval })
+    Ok(Entitlement { needs_approval })
 }
 
 fn exposed(snapshot: &Snapshot, server: &VirtualServer, caller: &Caller, protocol: Protocol) -> bool {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{input, output};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
-use crate::inspection::{Inspected, Inspection};
+use crate::inspection::{Inspection, InspectionResult};
 
 /// Returns the arguments with which the call continues.
 pub async fn input(
@@ -23,8 +23,8 @@ pub async fn input(
     let Some(inspection) = inspection else { return Ok(arguments) };
     input::check_keys(&arguments)?;
     match inspection.ask(call, "arguments", arguments.view()).await {
-        Inspected::Passed => Ok(arguments),
-        Inspected::Replaced(other) => {
+        InspectionResult::Passed => Ok(arguments),
+        InspectionResult::Replaced(other) => {
             let mut other = arguments.changed_to(other);
             input::check(call, &mut other).map_err(|misfit| {
                 Refusal::Internal(format!(
@@ -33,9 +33,9 @@ pub async fn input(
             })?;
             Ok(other)
         }
-        Inspected::Refused(why) => Err(Refusal::Barred(why)),
-        Inspected::Unseen if call.is_cancelled() => Err(Refusal::Cancelled),
-        Inspected::Unseen => {
+        InspectionResult::Refused(why) => Err(Refusal::Barred(why)),
+        InspectionResult::Unseen if call.is_cancelled() => Err(Refusal::Cancelled),
+        InspectionResult::Unseen => {
             Err(Refusal::Upstream("nothing was done: the arguments cannot be inspected at the moment".into()))
         }
     }
@@ -49,19 +49,19 @@ pub async fn output(
 ) -> Result<Output, Refusal> {
     let Some(inspection) = inspection else { return Ok(output) };
     match inspection.ask(call, "output", &output).await {
-        Inspected::Passed => Ok(output),
-        Inspected::Replaced(other) => {
+        InspectionResult::Passed => Ok(output),
+        InspectionResult::Replaced(other) => {
             let Err(misfit) = output::check(&call.entry, &other) else { return Ok(other) };
             tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, %misfit, "inspector replaced the output of a call with one that does not fit the schema; the output is withheld: fix the inspector");
             Err(Refusal::Withheld("what an inspection made of it does not fit the schema".into()))
         }
-        Inspected::Refused(why) => Err(Refusal::Withheld(why)),
+        InspectionResult::Refused(why) => Err(Refusal::Withheld(why)),
         // The call was done, and its result will never be seen.
-        Inspected::Unseen if !call.may_repeat() => {
+        InspectionResult::Unseen if !call.may_repeat() => {
             Err(Refusal::Withheld("it could not be inspected when the call was done".into()))
         }
-        Inspected::Unseen if call.is_cancelled() => Err(Refusal::Cancelled),
-        Inspected::Unseen => {
+        InspectionResult::Unseen if call.is_cancelled() => Err(Refusal::Cancelled),
+        InspectionResult::Unseen => {
             Err(Refusal::Upstream("the output cannot be inspected at the moment: call again".into()))
         }
     }

@@ -29,7 +29,7 @@ use crate::seal::Sealer;
 
 mod stored;
 
-use stored::Stored;
+use stored::StoredEnd;
 
 /// Time for which the answer of a mutating call is kept (Stripe and the IETF draft: at least a day).
 const KEEP_MUTATING: Duration = Duration::from_secs(24 * 3600);
@@ -54,8 +54,8 @@ const NOT_SAFE: &str = "the call was done, and its answer could not be stored un
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(800);
 
-/// A claimed key. Ends with [`Held::settle`].
-pub struct Held {
+/// A claimed key. Ends with [`HeldKey::settle`].
+pub struct HeldKey {
     ledger: Arc<dyn Ledger>,
     sealer: Arc<Sealer>,
     claim: LedgerClaim,
@@ -63,11 +63,11 @@ pub struct Held {
 }
 
 /// Decision of the ledger on a call.
-pub enum Entered {
+pub enum LedgerDecision {
     /// Executes; there is no key to keep.
     Keyless,
     /// Executes, then stores the answer.
-    Held(Held),
+    Held(HeldKey),
     /// Does not execute: this was the answer.
     Replay(Output),
 }
@@ -94,14 +94,14 @@ pub async fn enter(
     call: &Arc<Call>,
     key: Option<&IdempotencyKey>,
     arguments: &Json,
-) -> Result<Entered, Refusal> {
-    let Some(key) = key else { return Ok(Entered::Keyless) };
+) -> Result<LedgerDecision, Refusal> {
+    let Some(key) = key else { return Ok(LedgerDecision::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
     // The hot path: a read without a key of its own may run again, and touches no store (ADR 7). An artifact may be a
     // URL that is valid for less time than an answer is kept: it is created again even under a key.
     let is_artifact = call.entry.primitive.id == artifact::PRIMITIVE_ID;
     if !mutating && (is_artifact || matches!(key, IdempotencyKey::SessionRequest { .. })) {
-        return Ok(Entered::Keyless);
+        return Ok(LedgerDecision::Keyless);
     }
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
     let hashed = scope(call, key);
@@ -120,7 +120,7 @@ pub async fn enter(
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {
             tracing::debug!(call = %call.id, trace = %call.trace, error = %error, "read runs without its idempotency key");
-            return Ok(Entered::Keyless);
+            return Ok(LedgerDecision::Keyless);
         }
         Err(LedgerError::Full) => {
             return Err(Refusal::Limited {
@@ -138,13 +138,13 @@ pub async fn enter(
     match (claim, key) {
         // The client gave the call no key: an earlier answer would not belong to this request.
         (Claim::Replay(_) | Claim::Conflict, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::IdUsed),
-        (Claim::New, _) => Ok(Entered::Held(ledgers.held(call, claimed))),
+        (Claim::New, _) => Ok(LedgerDecision::Held(ledgers.held(call, claimed))),
         (Claim::Replay(bytes), _) => {
             let replayed = stored::replay(&ledgers.sealer, &claimed, &bytes)?;
-            Ok(replayed.map_or(Entered::Keyless, Entered::Replay))
+            Ok(replayed.map_or(LedgerDecision::Keyless, LedgerDecision::Replay))
         }
         (Claim::Conflict, _) => Err(Refusal::KeyConflict),
-        (Claim::Abandoned, _) if !mutating => Ok(Entered::Keyless),
+        (Claim::Abandoned, _) if !mutating => Ok(LedgerDecision::Keyless),
         (Claim::Abandoned, _) => Err(Refusal::OutcomeUnknown),
         (Claim::InFlight, IdempotencyKey::Explicit(_)) => Err(Refusal::InFlight),
         (Claim::InFlight, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::DuplicateId),
@@ -249,7 +249,7 @@ impl Ledgers {
         &self,
         call: &Call,
         claim: LedgerClaim,
-    ) -> Result<Option<Held>, LedgerError> {
+    ) -> Result<Option<HeldKey>, LedgerError> {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
         let key = LedgerKey(claim.key);
         let holder = self.holder(call);
@@ -263,9 +263,9 @@ impl Ledgers {
         Ok(held.then(|| self.held(call, claim)))
     }
 
-    fn held(&self, call: &Call, claim: LedgerClaim) -> Held {
+    fn held(&self, call: &Call, claim: LedgerClaim) -> HeldKey {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
-        Held { ledger: ledger.clone(), sealer: self.sealer.clone(), claim, holder: self.holder(call) }
+        HeldKey { ledger: ledger.clone(), sealer: self.sealer.clone(), claim, holder: self.holder(call) }
     }
 
     /// Returns the outcome of the call that held this key. `None` if the key has no answer: it was released, it has
@@ -295,7 +295,7 @@ impl Ledgers {
     }
 }
 
-impl Held {
+impl HeldKey {
     pub(crate) fn claim(&self) -> &LedgerClaim {
         &self.claim
     }
@@ -305,19 +305,19 @@ impl Held {
     pub async fn settle(self, call: &Call, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
         let mutating = self.claim.mutating;
         let stored = match result {
-            Ok(output) => Stored::Output(output.clone()),
+            Ok(output) => StoredEnd::Output(output.clone()),
             Err(refusal) if !mutating || left_no_effect(call, refusal) => return self.free(call).await,
-            Err(refusal) => match Stored::of_refusal(refusal) {
+            Err(refusal) => match StoredEnd::of_refusal(refusal) {
                 Some(stored) => stored,
                 None if may_repeat(call) => return self.free(call).await,
-                None => Stored::OutcomeUnknown,
+                None => StoredEnd::OutcomeUnknown,
             },
         };
         let whole = stored.bytes()?;
         if !mutating && whole.len() > MAX_QUICK_ANSWER {
             return self.free(call).await;
         }
-        let short = if mutating { Stored::NotKept.bytes()? } else { Stored::Unread.bytes()? };
+        let short = if mutating { StoredEnd::NotKept.bytes()? } else { StoredEnd::Unread.bytes()? };
         let whole = if whole.len() > MAX_ANSWER { short.clone() } else { whole };
         let keep = if mutating { KEEP_MUTATING } else { KEEP_READING };
         let sealed = |answer: Bytes| stored::sealed(&self.sealer, &self.claim, &answer);

@@ -45,15 +45,15 @@ pub struct Limiter {
 pub struct Grant {
     /// Tokens left in the tightest bucket; `None` if no limit applies. Passed to the plugin as its budget.
     pub remaining: Option<u64>,
-    _slot: Option<Slot>,
+    _slot: Option<ConcurrencyPermit>,
 }
 
-struct Slot {
+struct ConcurrencyPermit {
     key: String,
     running: Arc<Mutex<HashMap<String, u32>>>,
 }
 
-impl Drop for Slot {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         let mut running = self.running.lock();
         if let Some(count) = running.get_mut(&self.key) {
@@ -87,7 +87,7 @@ impl Limiter {
         &self,
         caller: &Caller,
         (levels, buckets): (Vec<Level>, Vec<Bucket>),
-        slot: Option<Slot>,
+        slot: Option<ConcurrencyPermit>,
     ) -> Result<Grant, Refusal> {
         if buckets.is_empty() {
             return Ok(Grant { remaining: None, _slot: slot });
@@ -117,7 +117,7 @@ impl Limiter {
         self.take(caller, buckets(own, server, caller, &delegate.primitive), slot).await
     }
 
-    fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<Slot>, Refusal> {
+    fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<ConcurrencyPermit>, Refusal> {
         let most = primitive.limit.map_or(0, |limit| limit.concurrent_invocations);
         if most == 0 {
             return Ok(None);
@@ -129,7 +129,7 @@ impl Limiter {
             return Err(Refusal::Limited { limit: "concurrency", retry_after_ms: 1000 });
         }
         *count += 1;
-        Ok(Some(Slot { key, running: self.running.clone() }))
+        Ok(Some(ConcurrencyPermit { key, running: self.running.clone() }))
     }
 }
 

@@ -33,7 +33,7 @@ const BOUNDS: Bounds = Bounds { whole: Share::of(256), of_org: Share::of(128), o
 
 /// The cached lists of one replica.
 pub struct Listings {
-    kept: Mutex<Shares<Arc<Kept>>>,
+    kept: Mutex<Shares<Arc<CachedList>>>,
 }
 
 impl Default for Listings {
@@ -42,25 +42,25 @@ impl Default for Listings {
     }
 }
 
-struct Kept {
+struct CachedList {
     server: String,
     org: String,
     primitive: String,
     /// Locked while the plugin is asked.
-    list: tokio::sync::Mutex<List>,
+    list: tokio::sync::Mutex<ListContent>,
 }
 
 #[derive(Default)]
-struct List {
+struct ListContent {
     asked: Option<Instant>,
     answered: Option<Instant>,
     resources: Arc<Vec<Value>>,
 }
 
 /// Cancels the call when it is no longer awaited.
-struct Asking(Arc<Call>);
+struct CancelOnDrop(Arc<Call>);
 
-impl Drop for Asking {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }
@@ -80,7 +80,7 @@ impl Pipeline {
         }
         invocation.deadline = Some(Instant::now() + LONGEST);
         let resources = match self.begin(snapshot.clone(), invocation) {
-            Ok(call) => listed(Asking(call)).await,
+            Ok(call) => listed(CancelOnDrop(call)).await,
             Err(_) => None,
         };
         list.asked = Some(Instant::now());
@@ -98,14 +98,14 @@ impl Pipeline {
     }
 }
 
-async fn listed(asking: Asking) -> Option<Vec<Value>> {
+async fn listed(asking: CancelOnDrop) -> Option<Vec<Value>> {
     let outcome = asking.0.finished().await;
     match outcome.as_ref() {
         Outcome::Done { output: Output::Contents { contents, .. }, .. } => {
             Some(contents.iter().map(|resource| resource.view().clone()).collect())
         }
         _ => {
-            let Asking(call) = &asking;
+            let CancelOnDrop(call) = &asking;
             tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "plugin did not list its resources; clients see its previous list for up to a minute");
             None
         }
@@ -115,11 +115,12 @@ async fn listed(asking: Asking) -> Option<Vec<Value>> {
 impl Listings {
     /// Drops the lists of `primitive` for an org, because its plugin reports a change.
     pub fn forget(&self, server: &str, org: &str, primitive: &str) {
-        let is_it = |kept: &Kept| kept.server == server && kept.org == org && kept.primitive == primitive;
+        let is_it =
+            |kept: &CachedList| kept.server == server && kept.org == org && kept.primitive == primitive;
         self.kept.lock().retain(|kept| !is_it(kept));
     }
 
-    fn kept(&self, invocation: &Invocation) -> Arc<Kept> {
+    fn kept(&self, invocation: &Invocation) -> Arc<CachedList> {
         let Invocation { server, caller, entry, .. } = invocation;
         let name = server.message.name.as_str();
         let version = entry.digest.to_string();
@@ -129,7 +130,7 @@ impl Listings {
         parts.push("");
         parts.extend(caller.scopes.iter().map(String::as_str));
         let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
-        let made = || Kept {
+        let made = || CachedList {
             server: name.to_owned(),
             org: caller.org.clone(),
             primitive: entry.primitive.id.clone(),
@@ -138,7 +139,7 @@ impl Listings {
         self.kept_or(digest::shortened(&parts), owner, made)
     }
 
-    fn kept_or(&self, key: [u8; 16], owner: Owner, made: impl FnOnce() -> Kept) -> Arc<Kept> {
+    fn kept_or(&self, key: [u8; 16], owner: Owner, made: impl FnOnce() -> CachedList) -> Arc<CachedList> {
         let mut all = self.kept.lock();
         if let Some(kept) = all.touch(&key) {
             return kept.clone();
@@ -158,7 +159,7 @@ mod tests {
         let listings = Listings::default();
         let keep = |list: &str, user: &str, org: &str| {
             let owner = Owner { user: digest::shortened(&[user]), org: digest::shortened(&[org]) };
-            let made = || Kept {
+            let made = || CachedList {
                 server: list.into(),
                 org: org.into(),
                 primitive: "files".into(),

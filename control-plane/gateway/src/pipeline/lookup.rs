@@ -40,34 +40,34 @@ const TOO_LARGE: &str = "the call was done, and its answer was too large to be k
 pub struct StoreFault(#[from] ActiveFault);
 
 /// Location of a call that its client returns for.
-pub enum Found {
+pub enum FoundCall {
     /// The call is here, or is mirrored here from another gateway.
     Here(Arc<Call>),
     /// The call runs at another gateway, or waits to be taken over, and its events are not known here.
     Elsewhere(RemoteCall),
 }
 
-impl Found {
+impl FoundCall {
     pub fn id(&self) -> Uuid {
         match self {
-            Found::Here(call) => call.id,
-            Found::Elsewhere(call) => call.id,
+            FoundCall::Here(call) => call.id,
+            FoundCall::Elsewhere(call) => call.id,
         }
     }
 
     /// Returns the call if it is here.
     pub fn call(&self) -> Option<&Arc<Call>> {
         match self {
-            Found::Here(call) => Some(call),
-            Found::Elsewhere(_) => None,
+            FoundCall::Here(call) => Some(call),
+            FoundCall::Elsewhere(_) => None,
         }
     }
 
     /// Returns the request that created the call, if its client chose the id.
     pub fn put(&self) -> Option<Put> {
         match self {
-            Found::Here(call) => Put::of(call),
-            Found::Elsewhere(call) => call.put.as_deref().cloned(),
+            FoundCall::Here(call) => Put::of(call),
+            FoundCall::Elsewhere(call) => call.put.as_deref().cloned(),
         }
     }
 
@@ -78,7 +78,7 @@ impl Found {
 }
 
 /// Result of attaching to a call.
-pub enum Attached {
+pub enum AttachResult {
     Here(Arc<Call>),
     /// The call still runs at another gateway, which alone has its events if gateways share no store.
     Elsewhere,
@@ -94,18 +94,18 @@ impl Pipeline {
         id: Uuid,
         caller: &Caller,
         server: &str,
-    ) -> Result<Attached, StoreFault> {
+    ) -> Result<AttachResult, StoreFault> {
         let until = Instant::now() + TAKE_OVER_WITHIN;
         loop {
             let otherwise = match self.find(id, caller, server).await? {
-                Some(Found::Here(call)) => return Ok(Attached::Here(call)),
-                Some(Found::Elsewhere(_)) if Instant::now() < until => None,
-                Some(Found::Elsewhere(_)) => Some(Attached::Elsewhere),
-                None => Some(Attached::Unknown),
+                Some(FoundCall::Here(call)) => return Ok(AttachResult::Here(call)),
+                Some(FoundCall::Elsewhere(_)) if Instant::now() < until => None,
+                Some(FoundCall::Elsewhere(_)) => Some(AttachResult::Elsewhere),
+                None => Some(AttachResult::Unknown),
             };
             if let Some(otherwise) = otherwise {
                 // It may have come and gone in between.
-                return Ok(self.here(id, caller, server).map_or(otherwise, Attached::Here));
+                return Ok(self.here(id, caller, server).map_or(otherwise, AttachResult::Here));
             }
             self.taken_over.changed_within(LOOK_EVERY).await;
         }
@@ -117,18 +117,18 @@ impl Pipeline {
         id: Uuid,
         caller: &Caller,
         server: &str,
-    ) -> Result<Option<Found>, StoreFault> {
+    ) -> Result<Option<FoundCall>, StoreFault> {
         if let Some(call) = self.here(id, caller, server) {
-            return Ok(Some(Found::Here(call)));
+            return Ok(Some(FoundCall::Here(call)));
         }
         Ok(match self.active.status(id, caller, server).await? {
             Some(CallStatus::Ended(ended)) => {
                 let call = self.ended_elsewhere(id, *ended, caller, server).await?;
-                call.filter(|call| self.running.shows(call, caller)).map(Found::Here)
+                call.filter(|call| self.running.shows(call, caller)).map(FoundCall::Here)
             }
             Some(CallStatus::Runs(seen)) => {
                 let mirror = self.mirrored(id, &seen, (caller, server)).await;
-                Some(mirror.map_or(Found::Elsewhere(seen.call), Found::Here))
+                Some(mirror.map_or(FoundCall::Elsewhere(seen.call), FoundCall::Here))
             }
             None => None,
         })

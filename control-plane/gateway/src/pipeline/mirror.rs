@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::input_delivery::InputDelivery;
 use super::lookup::GONE;
 use super::running::end_if_expired;
-use super::telling::Telling;
 use crate::call::authority::Arrival;
 use crate::call::event::Event;
 use crate::call::event::log::LoggedEvent;
@@ -141,7 +141,7 @@ impl Mirror {
                     is_cancelled = true;
                     if self.is_to_end() {
                         // It may be stored by now; a client that closes a stream does not wait for it.
-                        tokio::spawn(self.telling().tell(CallerInput::Cancel, false));
+                        tokio::spawn(self.delivery().deliver(CallerInput::Cancel, false));
                     } else {
                         // Others may follow the call with tokens of their own.
                         self.call.authority.abandon();
@@ -200,7 +200,7 @@ impl Mirror {
             && let Some(departure) = self.call.authority.take_departure()
         {
             let input = CallerInput::Left { gateway: self.pipeline.active.owner().0, departure };
-            tokio::spawn(self.telling().tell(input, false));
+            tokio::spawn(self.delivery().deliver(input, false));
         }
     }
 
@@ -310,11 +310,11 @@ impl Mirror {
         let Some(answered): Option<oneshot::Receiver<Answer>> = call.questions.open(question, put) else {
             return;
         };
-        let telling = self.telling();
+        let delivery = self.delivery();
         tokio::spawn(async move {
             // An error means that it was not answered here. An answer from elsewhere is stored first.
             if let Ok(answer) = answered.await {
-                telling.tell(CallerInput::Answer { question: id, answer }, true).await;
+                delivery.deliver(CallerInput::Answer { question: id, answer }, true).await;
             }
         });
     }
@@ -322,7 +322,7 @@ impl Mirror {
     /// Sets the outcome of the mirror if the call has one.
     async fn has_ended(&mut self) -> bool {
         let call = self.call.clone();
-        let stands = self.telling().status().await;
+        let stands = self.delivery().status().await;
         let outcome = match stands {
             // Its gateway could not report its end, or the store cannot.
             Ok(Some(BriefStatus::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
@@ -347,7 +347,7 @@ impl Mirror {
         true
     }
 
-    fn telling(&self) -> Telling {
-        Telling::of(&self.pipeline, &self.call)
+    fn delivery(&self) -> InputDelivery {
+        InputDelivery::of(&self.pipeline, &self.call)
     }
 }

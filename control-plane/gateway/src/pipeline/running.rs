@@ -17,7 +17,7 @@ use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::entitlement::{Hidden, View};
+use super::entitlement::{HiddenPart, View};
 use super::passes::Passes;
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
@@ -178,17 +178,17 @@ fn evaluate(call: &Call, snapshot: &Snapshot) {
         return withdraw(call, Withdrawal::TokenRevoked);
     }
     match hidden(call, &caller, snapshot) {
-        Some(Hidden::Server) => withdraw(call, Withdrawal::ServerDisabled),
-        Some(Hidden::Primitive) => withdraw(call, Withdrawal::Denied),
+        Some(HiddenPart::Server) => withdraw(call, Withdrawal::ServerDisabled),
+        Some(HiddenPart::Primitive) => withdraw(call, Withdrawal::Denied),
         None => {}
     }
 }
 
 /// Returns the part of the call's server and primitive that is hidden from `caller`.
-fn hidden(call: &Call, caller: &Caller, snapshot: &Snapshot) -> Option<Hidden> {
+fn hidden(call: &Call, caller: &Caller, snapshot: &Snapshot) -> Option<HiddenPart> {
     match snapshot.server(&call.server.message.name) {
         Some(server) => View::of(snapshot, server, caller, call.protocol).hidden(&call.entry),
-        None => Some(Hidden::Server),
+        None => Some(HiddenPart::Server),
     }
 }
 

@@ -20,7 +20,7 @@ use super::conclusion::passed_on;
 use super::entitlement;
 use super::execute;
 use super::input;
-use super::ledger::Held;
+use super::ledger::HeldKey;
 use super::lookup::GONE;
 use super::rules;
 use super::running::ends_with_its_token;
@@ -31,7 +31,7 @@ use crate::call::{Call, Invocation, State};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::durable::record::Record;
 use crate::execution::ResumeState;
-use crate::pipeline::{Pipeline, Running};
+use crate::pipeline::{CallTask, Pipeline};
 use crate::telemetry::audit;
 
 /// Maximum number of calls taken at a time: a starting gateway has its own calls to serve.
@@ -191,7 +191,7 @@ impl Pipeline {
         // Inputs that its caller sent while no gateway ran it.
         call.ownership.nudge();
         self.taken_over.insert(&call);
-        let running = Running { pipeline: self.clone(), call, _places: (None, None) };
+        let running = CallTask { pipeline: self.clone(), call, _places: (None, None) };
         let lasting = running.call.clone();
         self.calls.spawn(async move {
             tokio::select! {
@@ -268,8 +268,8 @@ impl Pipeline {
     }
 }
 
-impl Running {
-    async fn go_on(self, snapshot: Arc<Snapshot>, abandoned: AbandonedCall, held: Option<Held>) {
+impl CallTask {
+    async fn go_on(self, snapshot: Arc<Snapshot>, abandoned: AbandonedCall, held: Option<HeldKey>) {
         // It has started elsewhere: a missing record here does not stop it.
         let _ = self.pipeline.audit.record_end(audit::resumed(&self.call)).await;
         let result = self.again(&snapshot, abandoned).await;

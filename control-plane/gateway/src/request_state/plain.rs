@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 /// Plaintext of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plain {
+pub(super) struct StatePlaintext {
     pub call: Uuid,
     /// Expiry in Unix seconds.
     pub expires: u64,
@@ -12,7 +12,7 @@ pub(super) struct Plain {
     pub stream: u32,
 }
 
-impl Plain {
+impl StatePlaintext {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = self.call.as_bytes().to_vec();
         bytes.extend(self.expires.to_be_bytes());
@@ -21,11 +21,11 @@ impl Plain {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Plain> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<StatePlaintext> {
         let (call, rest) = bytes.split_first_chunk::<16>()?;
         let (expires, rest) = rest.split_first_chunk()?;
         let (next_event, stream) = rest.split_first_chunk()?;
-        Some(Plain {
+        Some(StatePlaintext {
             call: Uuid::from_bytes(*call),
             expires: u64::from_be_bytes(*expires),
             next_event: u64::from_be_bytes(*next_event),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asp_gateway::call::principal::principal;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::pipeline::lookup::{Attached, Found};
+use asp_gateway::pipeline::lookup::{AttachResult, FoundCall};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
 use asp_store::ledger::MemoryLedger;
@@ -192,7 +192,7 @@ async fn nobody_but_its_principal_at_its_server_is_told_of_a_call() {
         [("bob", "policy", false), ("alice", "demo", false), ("alice", "policy", true)]
     {
         let attached = other.pipeline.attach(call, &caller(user), server).await.unwrap();
-        assert_eq!(matches!(attached, Attached::Here(_)), is_told, "{user} at {server}");
+        assert_eq!(matches!(attached, AttachResult::Here(_)), is_told, "{user} at {server}");
     }
 }
 
@@ -268,7 +268,7 @@ async fn a_gateway_that_renews_its_lease_late_is_not_taken_for_gone() {
     let other = other(&fixture);
     let (call, _) = record(&fixture, State::InputRequired).await;
     let found = other.gateway.pipeline.find(Uuid::from_bytes(call), &caller("alice"), "policy").await;
-    assert!(matches!(found, Ok(Some(Found::Elsewhere(_)))), "its lease has lapsed a moment ago");
+    assert!(matches!(found, Ok(Some(FoundCall::Elsewhere(_)))), "its lease has lapsed a moment ago");
     let first = retry.send(&fixture).await.json()["result"].clone();
     assert_eq!(first["structuredContent"], json!({"message": "gone"}), "{first}");
     let told = at_another(&fixture, &retry).await.json()["result"].clone();
@@ -298,7 +298,7 @@ async fn after_an_outage_of_the_store_a_call_is_lost_only_if_its_gateway_does_no
     let pipeline = &other.gateway.pipeline;
     let is_running = async || {
         let found = pipeline.find(Uuid::from_bytes(call), &caller("alice"), "policy").await;
-        matches!(found, Ok(Some(Found::Elsewhere(_))))
+        matches!(found, Ok(Some(FoundCall::Elsewhere(_))))
     };
     tokio::time::pause();
     pipeline.internals().active.renew().await.unwrap();

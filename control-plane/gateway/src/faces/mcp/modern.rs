@@ -33,7 +33,7 @@ use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities, HeldMemory};
 use crate::faces::{FaceRequest, unserved};
-use crate::pipeline::lookup::Attached;
+use crate::pipeline::lookup::AttachResult;
 use crate::request_state::RequestState;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -259,11 +259,11 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
     // The client keeps its answers, and sends them again.
     let later = |why: &str| Failure::with(Reason::UpstreamUnavailable, why);
     let call = match attached.map_err(|_| later("the store of calls does not answer: send this again"))? {
-        Attached::Here(call) => call,
-        Attached::Elsewhere => {
+        AttachResult::Here(call) => call,
+        AttachResult::Elsewhere => {
             return Err(later("the call runs at another gateway, which waits for this: send it again"));
         }
-        Attached::Unknown => return Err(invalid()),
+        AttachResult::Unknown => return Err(invalid()),
     };
     has_scopes(request, &call)?;
     requests::check_param_headers(request, &call.entry, message.param("arguments").unwrap_or(&Value::Null))?;

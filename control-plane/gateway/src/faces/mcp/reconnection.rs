@@ -20,9 +20,9 @@ use super::results::Asked;
 use super::stream::{self, View};
 use super::subscriptions;
 use crate::call::authority::{Arrival, Attachment};
-use crate::event_id::{self, CallPosition, Holder, Position};
+use crate::event_id::{self, CallPosition, IdHolder, Position};
 use crate::faces::FaceRequest;
-use crate::pipeline::lookup::Attached;
+use crate::pipeline::lookup::AttachResult;
 use crate::sessions::Session;
 
 /// Goes on with the stream on which the event with this id was the last that the client got.
@@ -31,7 +31,7 @@ pub(super) async fn reconnect(
     session: &Arc<Session>,
     last: &HeaderValue,
 ) -> Result<Response, Failure> {
-    let holder = Holder::of(&request.caller, &request.server.message.name, session.sid());
+    let holder = IdHolder::of(&request.caller, &request.server.message.name, session.sid());
     let position =
         last.to_str().ok().and_then(|id| event_id::open(&request.gateway.sealer, &holder, id.trim()));
     match position.ok_or_else(unknown)? {
@@ -57,11 +57,11 @@ async fn call(
     let attached = gateway.pipeline.attach(id, &request.caller, &request.server.message.name).await;
     let later = |why: &str| Failure::with(Reason::UpstreamUnavailable, why);
     let call = match attached.map_err(|_| later("the store of calls does not answer: come back again"))? {
-        Attached::Here(call) => call,
-        Attached::Elsewhere => {
+        AttachResult::Here(call) => call,
+        AttachResult::Elsewhere => {
             return Err(later("the call runs at another gateway, which has its stream: come back again"));
         }
-        Attached::Unknown => return Err(unknown()),
+        AttachResult::Unknown => return Err(unknown()),
     };
     has_scopes(request, &call)?;
     let arrival = Arrival::at(call.clone());

@@ -13,7 +13,7 @@ use asp_snapshot::mcp_revision::Revision;
 
 use super::events;
 use crate::call::Call;
-use crate::event_id::{self, CallPosition, ChangesPosition, Holder, MAX_TOKEN, Position};
+use crate::event_id::{self, CallPosition, ChangesPosition, IdHolder, MAX_TOKEN, Position};
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::sessions::Session;
@@ -34,7 +34,7 @@ pub(super) struct Place {
 pub(super) struct Resumable {
     gateway: Arc<Gateway>,
     call: Arc<Call>,
-    holder: Holder,
+    holder: IdHolder,
     progress_token: Option<String>,
     revision: Revision,
     following: Following,
@@ -57,7 +57,7 @@ impl Resumable {
         Some(Resumable {
             gateway: gateway.clone(),
             call: call.clone(),
-            holder: Holder::of(&call.caller, &call.server.message.name, session.sid()),
+            holder: IdHolder::of(&call.caller, &call.server.message.name, session.sid()),
             progress_token,
             revision: session.profile.revision,
             following: session.follow(call.id),
@@ -103,7 +103,7 @@ impl Drop for Resumable {
 /// A session's stream of what changed, that its client can come back to.
 pub(super) struct ResumableChanges {
     gateway: Arc<Gateway>,
-    holder: Holder,
+    holder: IdHolder,
     revision: Revision,
 }
 
@@ -111,7 +111,7 @@ impl ResumableChanges {
     pub(super) fn of(request: &FaceRequest, session: &Session) -> ResumableChanges {
         ResumableChanges {
             gateway: request.gateway.clone(),
-            holder: Holder::of(&request.caller, &request.server.message.name, session.sid()),
+            holder: IdHolder::of(&request.caller, &request.server.message.name, session.sid()),
             revision: session.profile.revision,
         }
     }

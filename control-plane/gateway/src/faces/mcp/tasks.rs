@@ -30,7 +30,7 @@ use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
-use crate::pipeline::lookup::Found;
+use crate::pipeline::lookup::FoundCall;
 
 /// Most tasks that one stream tells of.
 pub(super) const MAX_WATCHED: usize = 100;
@@ -139,7 +139,7 @@ impl Following {
     async fn continued(mut self) -> Option<Following> {
         let server = self.call.server.message.name.as_str();
         let found = self.gateway.pipeline.find(self.call.id, &self.caller, server).await;
-        let Ok(Some(Found::Here(call))) = found else { return None };
+        let Ok(Some(FoundCall::Here(call))) = found else { return None };
         self.events = call.events.reader_from(call.events.next_number());
         (self.call, self.over) = (call, false);
         Some(self)
@@ -180,15 +180,15 @@ async fn of_task(
     let entry = task_entry(request, &found).ok_or_else(unknown)?;
     has_scopes_of(request, entry)?;
     match (method, &found) {
-        ("tasks/get", Found::Here(call)) => return Ok(detailed(call, abilities)),
-        ("tasks/get", Found::Elsewhere(call)) => return Ok(elsewhere(call)),
+        ("tasks/get", FoundCall::Here(call)) => return Ok(detailed(call, abilities)),
+        ("tasks/get", FoundCall::Elsewhere(call)) => return Ok(elsewhere(call)),
         ("tasks/cancel", _) => {
             let whose = (&request.caller, &request.server);
             pipeline.cancel_found(&found, whose).await.map_err(input_fault)?;
         }
-        (_, Found::Here(call)) => update(request, message, call).await?,
+        (_, FoundCall::Here(call)) => update(request, message, call).await?,
         // Only the gateway that runs it knows what it asks.
-        (_, Found::Elsewhere(_)) => return Err(input_fault(InputFault::Unavailable)),
+        (_, FoundCall::Elsewhere(_)) => return Err(input_fault(InputFault::Unavailable)),
     }
     Ok(Members::default())
 }
@@ -257,10 +257,12 @@ fn described(call: &Call, status: &str) -> Members {
 }
 
 /// Returns the primitive of a call, if that is a task.
-fn task_entry<'a>(request: &'a FaceRequest, found: &'a Found) -> Option<&'a ListedPrimitive> {
+fn task_entry<'a>(request: &'a FaceRequest, found: &'a FoundCall) -> Option<&'a ListedPrimitive> {
     let entry = match found {
-        Found::Here(call) => Some(&call.entry),
-        Found::Elsewhere(call) => request.server.entries.iter().find(|entry| call.is_of(&entry.primitive)),
+        FoundCall::Here(call) => Some(&call.entry),
+        FoundCall::Elsewhere(call) => {
+            request.server.entries.iter().find(|entry| call.is_of(&entry.primitive))
+        }
     };
     entry.filter(|entry| entry.primitive.kind() == Kind::Task).map(Arc::as_ref)
 }

@@ -20,7 +20,7 @@ use crate::call::outcome::Refusal;
 use crate::call::terms::{self, TermFault};
 use crate::call::{Aim, ClientAbilities, IdempotencyKey, Invocation};
 use crate::faces::FaceRequest;
-use crate::pipeline::lookup::Found;
+use crate::pipeline::lookup::FoundCall;
 use crate::pipeline::promise::{Keeper, PromiseFault};
 
 /// What is put.
@@ -48,7 +48,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
             refusal => Problem::of(&refusal),
         })?;
     if !begun.is_new {
-        return joined(request, &asked, Found::Here(begun.call)).await;
+        return joined(request, &asked, FoundCall::Here(begun.call)).await;
     }
     let call = begun.call;
     let promised = pipeline.promise_chosen(&call).await.map_err(unpromised)?;
@@ -56,7 +56,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
         let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::elsewhere)?;
         return joined(request, &asked, known).await;
     }
-    let mut response = told(request, Found::Here(call), StatusCode::CREATED).await?;
+    let mut response = told(request, FoundCall::Here(call), StatusCode::CREATED).await?;
     super::set(&mut response, header::LOCATION, request.uri.path());
     Ok(response)
 }
@@ -125,7 +125,7 @@ fn unpromised(fault: PromiseFault) -> Problem {
 }
 
 /// The answer where the id is of a call that is there.
-async fn joined(request: &FaceRequest, asked: &Asked, known: Found) -> Result<Response, Problem> {
+async fn joined(request: &FaceRequest, asked: &Asked, known: FoundCall) -> Result<Response, Problem> {
     let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is of another call: choose another one");
     let put = known.put().ok_or_else(taken)?;
     if !put.is_of(&asked.entry.primitive) {
@@ -138,7 +138,7 @@ async fn joined(request: &FaceRequest, asked: &Asked, known: Found) -> Result<Re
     if put.key.as_deref() != Some(asked.key.as_str()) {
         return Err(taken());
     }
-    if let Found::Here(call) = &known {
+    if let FoundCall::Here(call) = &known {
         // One that another gateway keeps is told of as it goes on there.
         request.gateway.pipeline.promise_again(call, &request.caller).await.map_err(unpromised)?;
     }

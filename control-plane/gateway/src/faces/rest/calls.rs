@@ -14,7 +14,7 @@ use super::{json, set};
 use crate::call::{Call, chosen};
 use crate::faces::FaceRequest;
 use crate::faces::mcp::questions;
-use crate::pipeline::lookup::Found;
+use crate::pipeline::lookup::FoundCall;
 
 /// How long a cancel waits for the call to end.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
@@ -76,7 +76,7 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
             None => Err(waits_not()),
         };
     }
-    told(request, Found::Here(call), StatusCode::OK).await
+    told(request, FoundCall::Here(call), StatusCode::OK).await
 }
 
 /// Asks the call to end; one that has ended stays as it is.
@@ -93,26 +93,26 @@ pub(super) async fn cancel(request: &FaceRequest, tool: &str, name: &str) -> Res
 }
 
 /// The caller's call of this tool with this id; a foreign one is as unknown as none (I-10).
-async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<Found, Problem> {
+async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<FoundCall, Problem> {
     let entry = request.tool(tool)?;
     let id = chosen::id(&request.caller, &request.server.message.name, name);
     let found = request.find(id).await?;
-    let is_it = |found: &Found| found.put().is_some_and(|put| put.is_of(&entry.primitive));
+    let is_it = |found: &FoundCall| found.put().is_some_and(|put| put.is_of(&entry.primitive));
     found.filter(is_it).ok_or_else(|| Problem::not_found("no such call"))
 }
 
 /// The same, where only the gateway that runs it will do.
 pub(super) async fn here(request: &FaceRequest, tool: &str, name: &str) -> Result<Arc<Call>, Problem> {
     match find(request, tool, name).await? {
-        Found::Here(call) => Ok(call),
-        Found::Elsewhere(_) => Err(Problem::elsewhere()),
+        FoundCall::Here(call) => Ok(call),
+        FoundCall::Elsewhere(_) => Err(Problem::elsewhere()),
     }
 }
 
 /// The call, once it has ended or waits for somebody, as long as the client waits for that.
 pub(super) async fn told(
     request: &FaceRequest,
-    found: Found,
+    found: FoundCall,
     status: StatusCode,
 ) -> Result<Response, Problem> {
     let view = request.view_once(found, resource::View::waits_or_has_ended).await?;

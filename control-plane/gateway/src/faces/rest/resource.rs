@@ -17,7 +17,7 @@ use crate::call::{Call, State};
 use crate::clock::rfc3339;
 use crate::digest;
 use crate::faces::mcp::questions;
-use crate::pipeline::lookup::Found;
+use crate::pipeline::lookup::FoundCall;
 
 /// Most of a partial result that is shown, in bytes: its end.
 const MAX_PARTIAL: usize = 64 * 1024;
@@ -51,10 +51,10 @@ impl View {
 }
 
 /// A call wherever it is, as its client sees it now.
-pub(super) fn of_found(found: &Found) -> View {
+pub(super) fn of_found(found: &FoundCall) -> View {
     match found {
-        Found::Here(call) => of(call),
-        Found::Elsewhere(call) => elsewhere(call),
+        FoundCall::Here(call) => of(call),
+        FoundCall::Elsewhere(call) => elsewhere(call),
     }
 }
 

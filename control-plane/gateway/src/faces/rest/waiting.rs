@@ -11,28 +11,28 @@ use uuid::Uuid;
 use super::problem::Problem;
 use super::resource::{self, View};
 use crate::faces::FaceRequest;
-use crate::pipeline::admission::Admitted;
-use crate::pipeline::lookup::Found;
+use crate::pipeline::admission::Permit;
+use crate::pipeline::lookup::FoundCall;
 
 /// How often a call that runs elsewhere is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl FaceRequest {
     /// The caller's call with this id, wherever it is.
-    pub(super) async fn find(&self, id: Uuid) -> Result<Option<Found>, Problem> {
+    pub(super) async fn find(&self, id: Uuid) -> Result<Option<FoundCall>, Problem> {
         let found = self.gateway.pipeline.find(id, &self.caller, &self.server.message.name).await;
         found.map_err(Problem::of_store)
     }
 
     /// A place among those who wait.
-    pub(super) fn waits(&self) -> Result<Admitted, Problem> {
+    pub(super) fn waits(&self) -> Result<Permit, Problem> {
         self.gateway.waiting.admit(&self.caller.org).map_err(|full| Problem::of(&full))
     }
 
     /// The call once `is_enough` of it, at the latest when the client does not wait any longer, or this gateway leaves its calls.
     pub(super) async fn view_once(
         &self,
-        mut found: Found,
+        mut found: FoundCall,
         is_enough: impl Fn(&View) -> bool,
     ) -> Result<View, Problem> {
         let id = found.id();

@@ -17,7 +17,7 @@ const SEALED: u8 = 1;
 
 /// The end of a call. Variants are only added: answers live for a day, and gateways of two versions share them.
 #[derive(Serialize, Deserialize)]
-pub(super) enum Stored {
+pub(super) enum StoredEnd {
     Output(Output),
     OutcomeUnknown,
     InvalidArguments {
@@ -44,16 +44,18 @@ pub(super) enum Stored {
     },
 }
 
-impl Stored {
+impl StoredEnd {
     /// Returns the stored form of a refusal that is a call's end; `None` for one that leaves the end open.
-    pub(super) fn of_refusal(refusal: &Refusal) -> Option<Stored> {
+    pub(super) fn of_refusal(refusal: &Refusal) -> Option<StoredEnd> {
         match refusal.clone() {
             Refusal::InvalidArguments { pointer, message } => {
-                Some(Stored::InvalidArguments { pointer, message })
+                Some(StoredEnd::InvalidArguments { pointer, message })
             }
-            Refusal::InvalidOutput { pointer, message } => Some(Stored::InvalidOutput { pointer, message }),
-            Refusal::Relayed { code, message, data } => Some(Stored::Relayed { code, message, data }),
-            Refusal::Withheld(why) => Some(Stored::Withheld { why }),
+            Refusal::InvalidOutput { pointer, message } => {
+                Some(StoredEnd::InvalidOutput { pointer, message })
+            }
+            Refusal::Relayed { code, message, data } => Some(StoredEnd::Relayed { code, message, data }),
+            Refusal::Withheld(why) => Some(StoredEnd::Withheld { why }),
             _ => None,
         }
     }
@@ -97,14 +99,16 @@ fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
     let newer =
         |_| Refusal::Upstream("the call's answer was stored by a newer version of asp: ask again".into());
     match serde_json::from_slice(answer).map_err(newer)? {
-        Stored::Output(output) => Ok(Some(output)),
-        Stored::OutcomeUnknown => Err(Refusal::OutcomeUnknown),
-        Stored::InvalidArguments { pointer, message } => Err(Refusal::InvalidArguments { pointer, message }),
-        Stored::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
-        Stored::Relayed { code, message, data } => Err(Refusal::Relayed { code, message, data }),
-        Stored::Withheld { why } => Err(Refusal::Withheld(why)),
-        Stored::NotKept => Ok(Some(Output::not_kept())),
-        Stored::Unread => Ok(None),
+        StoredEnd::Output(output) => Ok(Some(output)),
+        StoredEnd::OutcomeUnknown => Err(Refusal::OutcomeUnknown),
+        StoredEnd::InvalidArguments { pointer, message } => {
+            Err(Refusal::InvalidArguments { pointer, message })
+        }
+        StoredEnd::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
+        StoredEnd::Relayed { code, message, data } => Err(Refusal::Relayed { code, message, data }),
+        StoredEnd::Withheld { why } => Err(Refusal::Withheld(why)),
+        StoredEnd::NotKept => Ok(Some(Output::not_kept())),
+        StoredEnd::Unread => Ok(None),
     }
 }
 
@@ -125,7 +129,7 @@ mod tests {
         let data = r#"{"n":340282366920938463463374607431768211455,"s":"\ud83d","a":1,"a":2}"#;
         let json = Json::parse(data.as_bytes()).unwrap();
         let relayed = Refusal::Relayed { code: -5, message: "no".into(), data: Some(json) };
-        let plain = Stored::of_refusal(&relayed).unwrap().bytes().unwrap();
+        let plain = StoredEnd::of_refusal(&relayed).unwrap().bytes().unwrap();
         let kept = sealed(&sealer(1), &claim(1), &plain).unwrap();
         let read = replay(&sealer(1), &claim(1), &kept);
         let Err(Refusal::Relayed { data: Some(read), .. }) = read else { panic!("{read:?}") };
@@ -140,7 +144,7 @@ mod tests {
     #[test]
     fn an_answer_opens_under_its_own_key_and_nowhere_else() {
         let output = Output::tool_error("text");
-        let plain = Stored::Output(output.clone()).bytes().unwrap();
+        let plain = StoredEnd::Output(output.clone()).bytes().unwrap();
         let kept = sealed(&sealer(1), &claim(1), &plain).unwrap();
         assert_eq!(replay(&sealer(1), &claim(1), &kept), Ok(Some(output.clone())));
         for (sealer, claim) in [(sealer(2), claim(1)), (sealer(1), claim(2))] {
@@ -165,7 +169,7 @@ mod tests {
     #[test]
     fn what_only_reads_runs_again_where_its_answer_does_not_open() {
         let output = Output::tool_error("text");
-        let plain = Stored::Output(output.clone()).bytes().unwrap();
+        let plain = StoredEnd::Output(output.clone()).bytes().unwrap();
         let reads = LedgerClaim { mutating: false, ..claim(1) };
         let kept = sealed(&sealer(1), &reads, &plain).unwrap();
         assert_eq!(replay(&sealer(1), &reads, &kept), Ok(Some(output)));

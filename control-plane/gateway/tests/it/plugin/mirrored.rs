@@ -12,7 +12,7 @@ use asp_gateway::call::question::Answer;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::Gateway;
-use asp_gateway::pipeline::lookup::Found;
+use asp_gateway::pipeline::lookup::FoundCall;
 use asp_proto::plugin::client_message;
 use asp_store::outbox::{AppendOutcome, Batch, MemoryOutbox, Outbox, OutboxError, StoredEvents};
 use asp_store::records::{CallId, CallRecords, MemoryRecords, OwnerId};
@@ -157,7 +157,7 @@ fn goes_on(more: Arc<Notify>) -> Script {
 pub(super) async fn call_at(fixture: &Fixture, runtime: &Runtime) -> Arc<Call> {
     let id = Uuid::from_bytes(call_id(runtime));
     match fixture.gateway.pipeline.find(id, &caller("alice"), "plugins").await {
-        Ok(Some(Found::Here(call))) => call,
+        Ok(Some(FoundCall::Here(call))) => call,
         _ => panic!("it is not here"),
     }
 }

@@ -22,7 +22,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(20);
 const TELL_EVERY: Duration = Duration::from_millis(300);
 
 /// Delivery of inputs to the gateway that runs a call. Holds no mirror, whose lifetime depends on its followers.
-pub(super) struct Telling {
+pub(super) struct InputDelivery {
     pub(super) pipeline: Arc<Pipeline>,
     pub(super) id: Uuid,
     pub(super) caller: Arc<Caller>,
@@ -31,9 +31,9 @@ pub(super) struct Telling {
     pub(super) deadline: Instant,
 }
 
-impl Telling {
-    pub(super) fn of(pipeline: &Arc<Pipeline>, call: &Call) -> Telling {
-        Telling {
+impl InputDelivery {
+    pub(super) fn of(pipeline: &Arc<Pipeline>, call: &Call) -> InputDelivery {
+        InputDelivery {
             pipeline: pipeline.clone(),
             id: call.id,
             caller: call.caller.clone(),
@@ -49,7 +49,7 @@ impl Telling {
     }
 
     /// Stores the input if it is not stored yet, and notifies the call's gateway.
-    pub(super) async fn tell(self, input: CallerInput, mut is_stored: bool) {
+    pub(super) async fn deliver(self, input: CallerInput, mut is_stored: bool) {
         let until = Instant::now() + TOLD_WITHIN;
         let call = self.id.into_bytes();
         let told = match &input {
