@@ -25,9 +25,9 @@ use crate::call::authority::Authority;
 use crate::clock::unix_ms;
 
 mod abilities;
-mod aim;
 pub mod authority;
 pub mod bounds;
+mod call_kind;
 pub(crate) mod cancel;
 pub mod chosen;
 pub mod claim;
@@ -53,7 +53,7 @@ pub(crate) mod testkit;
 mod watched;
 
 pub use abilities::ClientAbilities;
-pub use aim::Aim;
+pub use call_kind::CallKind;
 use chosen::ChosenId;
 use event::Event;
 use event::log::{EventLog, LoggedEvent};
@@ -75,7 +75,7 @@ pub struct Invocation {
     pub arguments: Json,
     /// `_meta` of the request that is passed on to the service behind the primitive.
     pub meta: Members,
-    pub aim: Aim,
+    pub kind: CallKind,
     /// Identity of the call, if the client chose its id.
     pub chosen: Option<ChosenId>,
     /// Id that the protocol gives the request, for audit and plugins.
@@ -149,7 +149,7 @@ pub struct Call {
     clock: Mutex<CallClock>,
     pub bytes_in: usize,
     pub parent: Option<Parent>,
-    pub aim: Aim,
+    pub kind: CallKind,
     pub events: Arc<EventLog>,
     pub questions: Questions,
     pub ruling: Ruling,
@@ -221,7 +221,7 @@ impl Call {
             clock: Mutex::new(CallClock { runs_since: started, deadline }),
             bytes_in: invocation.bytes_in,
             parent: invocation.parent,
-            aim: invocation.aim.clone(),
+            kind: invocation.kind.clone(),
             events: Arc::default(),
             questions: Questions::default(),
             ruling: Ruling::default(),

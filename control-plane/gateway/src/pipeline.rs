@@ -44,7 +44,7 @@ use tokio::time::Instant;
 use crate::call::bounds::{kept_for, lifetime_bound, runtime_bound};
 use crate::call::outcome::{Outcome, Output, Refusal, Withdrawal};
 use crate::call::registry::CallRegistry;
-use crate::call::{Aim, Call, HeldMemory, IdempotencyKey, Invocation};
+use crate::call::{Call, CallKind, HeldMemory, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::record::Record;
 use crate::durable::skipped::SkippedCalls;
@@ -172,7 +172,7 @@ impl Pipeline {
         }
         .and_then(|entitled| {
             // A completion or a list asks no questions.
-            if invocation.aim.is_done() {
+            if invocation.kind.is_invocation() {
                 capabilities::check(&snapshot, &entry.primitive, invocation.abilities)?;
             }
             Ok(entitled)
@@ -418,12 +418,12 @@ impl CallTask {
         }
         if entitled.needs_approval {
             // It runs when a human has agreed, and nobody is asked for a completion or a list.
-            match self.call.aim {
-                Aim::Done => {}
-                Aim::Completed(_) => {
+            match self.call.kind {
+                CallKind::Invoke => {}
+                CallKind::Complete(_) => {
                     return Ok(Output::Completion { values: Vec::new(), total: Some(0), has_more: false });
                 }
-                Aim::Listed => return Ok(Output::contents(Vec::new())),
+                CallKind::List => return Ok(Output::contents(Vec::new())),
             }
         }
         if entitled.needs_approval {

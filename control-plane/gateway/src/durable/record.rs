@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::call::chosen::{ChosenId, Put};
 use crate::call::claim::LedgerClaim;
-use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use crate::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::clock::unix_ms;
 
 /// The record of one call.
@@ -222,7 +222,7 @@ impl Record {
             entry,
             arguments: self.arguments.clone(),
             meta: Members::of(&self.meta),
-            aim: Aim::Done,
+            kind: CallKind::Invoke,
             memory: None,
             protocol_request_id: self.protocol_request_id.clone(),
             chosen: self.chosen,

@@ -8,17 +8,17 @@ use serde_json::Value;
 use asp_snapshot::ListedPrimitive;
 
 use crate::call::outcome::Refusal;
-use crate::call::{Aim, Call};
+use crate::call::{Call, CallKind};
 
 /// Maximum length of a value that is passed on for a completion, in bytes.
 const MAX_TYPED: usize = 4096;
 
 /// Completes and checks `arguments`; a misfit names the field.
 pub fn check(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
-    match call.aim {
-        Aim::Done => {}
-        Aim::Completed(_) => return typed(call, arguments),
-        Aim::Listed => return Ok(()),
+    match call.kind {
+        CallKind::Invoke => {}
+        CallKind::Complete(_) => return typed(call, arguments),
+        CallKind::List => return Ok(()),
     }
     let entry = &call.entry;
     if let (Some(template), Some(variables)) = (&entry.template, arguments.as_object()) {

@@ -19,7 +19,9 @@ use crate::telemetry::metrics::Metrics;
 /// Whether a person must approve the call because of its arguments. Duplicate keys are refused if an enforced binding
 /// asks about them.
 pub fn check(snapshot: &Snapshot, metrics: &Metrics, call: &Call, arguments: &Json) -> Result<bool, Refusal> {
-    if call.aim.is_done() && snapshot.policy.asks_about(&call.caller, &call.entry.primitive, call.protocol) {
+    if call.kind.is_invocation()
+        && snapshot.policy.asks_about(&call.caller, &call.entry.primitive, call.protocol)
+    {
         input::check_keys(arguments)?;
     }
     let Some(Decision { effect, by, observed }) = decision(snapshot, call, arguments) else {
@@ -54,8 +56,8 @@ pub fn observe_hidden(snapshot: &Snapshot, metrics: &Metrics, call: &Call) {
 }
 
 fn decision(snapshot: &Snapshot, call: &Call, arguments: &Value) -> Option<Decision> {
-    let Call { caller, entry, protocol, aim, .. } = call;
-    let is_asked = aim.is_done() && snapshot.policy.has_rules(caller);
+    let Call { caller, entry, protocol, kind, .. } = call;
+    let is_asked = kind.is_invocation() && snapshot.policy.has_rules(caller);
     is_asked.then(|| snapshot.policy.decide(caller, &entry.primitive, *protocol, arguments))
 }
 

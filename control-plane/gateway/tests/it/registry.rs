@@ -56,7 +56,7 @@ fn begun_as(
         server,
         arguments: arguments.into(),
         meta: Default::default(),
-        aim: Default::default(),
+        kind: Default::default(),
         chosen,
         protocol_request_id: "1".into(),
         idempotency_key: None,

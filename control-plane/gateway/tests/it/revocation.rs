@@ -181,7 +181,7 @@ fn begin_counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Result<Arc<Cal
         server,
         arguments: json!({"to": 100, "delayMs": 100}).into(),
         meta: Default::default(),
-        aim: Default::default(),
+        kind: Default::default(),
         chosen: None,
         protocol_request_id: "1".into(),
         idempotency_key: None,

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::answer::Answered;
 use crate::call::event::cut_text;
 use crate::call::outcome::{Outcome, Output, Refusal};
-use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation, Parent};
+use crate::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
 use crate::executors::delegate::delegation::{Delegation, Fault};
 use crate::telemetry::metrics::delegations::Usage;
 
@@ -51,7 +51,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         memory: None,
         arguments: delegation.input.clone(),
         meta: Members::default(),
-        aim: Aim::Done,
+        kind: CallKind::Invoke,
         chosen: None,
         protocol_request_id: parent.protocol_request_id.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(format!(

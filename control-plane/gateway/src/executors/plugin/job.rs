@@ -20,7 +20,7 @@ use super::logs::{self, LogListener};
 use super::runtimes::Fleet;
 use super::tunnel;
 use crate::call::event::LogLevel;
-use crate::call::{Aim, Call};
+use crate::call::{Call, CallKind};
 use crate::clock::since_epoch;
 use crate::execution::Execution;
 use crate::executors::accepted::watching::Watches;
@@ -117,7 +117,7 @@ impl Job<'_> {
     /// The message that begins the work.
     pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
-            Kind::ResourceTemplate if self.call().aim == Aim::Listed => packed(&self.list()),
+            Kind::ResourceTemplate if self.call().kind == CallKind::List => packed(&self.list()),
             Kind::Resource | Kind::ResourceTemplate => packed(&self.read(attempt_state)),
             Kind::Prompt => packed(&self.prompt(attempt_state)),
             _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(attempt_state, resume))),
@@ -155,7 +155,7 @@ impl Job<'_> {
     fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {
         let call = self.call();
         // Nothing is read yet while somebody types: a variable of that name is no URI.
-        let uri = match call.aim.completing() {
+        let uri = match call.kind.completed_argument() {
             Some(_) => None,
             None => self.execution.arguments.get("uri").and_then(serde_json::Value::as_str),
         };
@@ -170,7 +170,7 @@ impl Job<'_> {
             access_token: self.access_token(),
             attrs: self.attributes(),
             given: attempt_state.given.clone(),
-            completing: call.aim.completing().unwrap_or_default().to_owned(),
+            completing: call.kind.completed_argument().unwrap_or_default().to_owned(),
         }
     }
 
@@ -186,7 +186,7 @@ impl Job<'_> {
             access_token: self.access_token(),
             attrs: self.attributes(),
             given: attempt_state.given.clone(),
-            completing: call.aim.completing().unwrap_or_default().to_owned(),
+            completing: call.kind.completed_argument().unwrap_or_default().to_owned(),
         }
     }
 

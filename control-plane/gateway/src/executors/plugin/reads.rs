@@ -20,7 +20,7 @@ use super::recovery::AttemptOutcome;
 use super::reference::STDIO;
 use super::relayed::{Broken, Relayed};
 use super::tunnel::{Heard, Tunnel, TunnelFault};
-use crate::call::Aim;
+use crate::call::CallKind;
 use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 
@@ -55,7 +55,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
         match heard {
             Heard::Content(ContentChunk { completion, .. })
             | Heard::Prompt(GetPromptResponse { completion, .. })
-                if call.aim.completing().is_some() =>
+                if call.kind.completed_argument().is_some() =>
             {
                 let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
                 return ended(completion.ok_or_else(none).and_then(completion::read));
@@ -81,7 +81,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             // A resource may have no contents; a prompt always has its answer.
             Heard::End
                 if !call.was_handed_over()
-                    || !call.aim.is_done()
+                    || !call.kind.is_invocation()
                     || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
             {
                 return lost(job, "the stream ended before the result");
@@ -108,10 +108,10 @@ fn beside(job: &Job<'_>, payload: Payload) {
 /// The end of a call for a list, with a list; what is neither is passed on.
 fn list(job: &Job<'_>, heard: Heard) -> Result<Heard, AttemptOutcome> {
     let call = job.call();
-    match (heard, &call.aim) {
-        (Heard::Listed(listed), Aim::Listed) => Err(ended(Ok(listing::read(call, listed)))),
+    match (heard, &call.kind) {
+        (Heard::Listed(listed), CallKind::List) => Err(ended(Ok(listing::read(call, listed)))),
         (Heard::Listed(_), _) => Err(lost(job, "a list that was not asked for")),
-        (Heard::Content(_), Aim::Listed) => Err(lost(job, "a content where a list was asked for")),
+        (Heard::Content(_), CallKind::List) => Err(lost(job, "a content where a list was asked for")),
         (heard, _) => Ok(heard),
     }
 }
@@ -183,10 +183,10 @@ fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
 /// A read has no result that carries an error: the failure's text becomes the refusal's.
 fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
     if end.code == UNSUPPORTED {
-        match job.call().aim {
-            Aim::Done => {}
-            Aim::Completed(_) => return Ok(completion::none()),
-            Aim::Listed => return Ok(listing::none()),
+        match job.call().kind {
+            CallKind::Invoke => {}
+            CallKind::Complete(_) => return Ok(completion::none()),
+            CallKind::List => return Ok(listing::none()),
         }
     }
     if end.code == "NOT_FOUND" {

@@ -402,7 +402,7 @@ async fn forget(slot: &Slot, session: &Arc<Session>) {
 }
 
 fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<String, Value>) {
-    if let Some(argument) = execution.call.aim.completing() {
+    if let Some(argument) = execution.call.kind.completed_argument() {
         return (completion::METHOD, completion::request(target, execution, argument));
     }
     let mut params = Map::new();
@@ -422,7 +422,7 @@ fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<Strin
 /// The parameters of a call that are the client's own; a completion has none.
 fn sent(execution: &Execution) -> ClientParams {
     let call = &execution.call;
-    if call.aim.completing().is_some() {
+    if call.kind.completed_argument().is_some() {
         return ClientParams::default();
     }
     let has_arguments = !matches!(call.entry.primitive.kind(), Kind::Resource | Kind::ResourceTemplate);

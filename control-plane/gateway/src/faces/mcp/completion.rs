@@ -20,7 +20,7 @@ use super::lacking::step_up;
 use super::lists;
 use super::results::Asked;
 use crate::call::outcome::Refusal;
-use crate::call::{Aim, ClientAbilities, Invocation};
+use crate::call::{CallKind, ClientAbilities, Invocation};
 use crate::faces::FaceRequest;
 
 /// Most values of one answer (MCP `CompleteResult`).
@@ -90,7 +90,7 @@ fn invocation(
         entry: entry.clone(),
         arguments: Value::Object(arguments).into(),
         meta: Members::default(),
-        aim: Aim::Completed(argument.into()),
+        kind: CallKind::Complete(argument.into()),
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
         // It changes nothing, and what is typed next asks anew.

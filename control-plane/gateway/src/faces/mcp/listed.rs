@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::codec::Message;
 use super::context::trace_of;
 use super::lists::{self, List};
-use crate::call::{Aim, ClientAbilities, Invocation};
+use crate::call::{CallKind, ClientAbilities, Invocation};
 use crate::faces::FaceRequest;
 
 /// All of it, in the order of the server's templates; empty for any other request.
@@ -36,7 +36,7 @@ pub(super) async fn of(
             entry: entry.clone(),
             arguments: Value::Object(Map::new()).into(),
             meta: Members::default(),
-            aim: Aim::Listed,
+            kind: CallKind::List,
             chosen: None,
             protocol_request_id: message.id_text().unwrap_or_default().into(),
             idempotency_key: None,

@@ -16,7 +16,7 @@ use super::lists::{self, List};
 use super::results::{self, Asked};
 use crate::call::outcome::Refusal;
 use crate::call::terms::{self, TermFault};
-use crate::call::{Aim, IdempotencyKey, Invocation};
+use crate::call::{CallKind, IdempotencyKey, Invocation};
 use crate::faces::FaceRequest;
 use crate::pipeline::resolve::{Target, resolve};
 
@@ -123,7 +123,7 @@ fn invocation(
         entry: entry.clone(),
         arguments,
         meta: passed_meta(message),
-        aim: Aim::Done,
+        kind: CallKind::Invoke,
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
         deadline,

@@ -18,7 +18,7 @@ use super::problem::Problem;
 use crate::call::chosen::ChosenId;
 use crate::call::outcome::Refusal;
 use crate::call::terms::{self, TermFault};
-use crate::call::{Aim, ClientAbilities, IdempotencyKey, Invocation};
+use crate::call::{CallKind, ClientAbilities, IdempotencyKey, Invocation};
 use crate::faces::FaceRequest;
 use crate::pipeline::lookup::FoundCall;
 use crate::pipeline::promise::{Keeper, PromiseFault};
@@ -87,7 +87,7 @@ fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
         entry: asked.entry.clone(),
         arguments: asked.arguments.clone(),
         meta: Members::default(),
-        aim: Aim::Done,
+        kind: CallKind::Invoke,
         chosen: Some(asked.chosen),
         protocol_request_id: asked.name.clone(),
         idempotency_key: Some(IdempotencyKey::Explicit(asked.key.clone())),
