@@ -13,7 +13,7 @@ use asp_edge::{
     Admitted, Caller, Edge, Env, MACHINE_ISSUER, Reason, RecentList, Reply, Role, Step, Trace, Verdict,
 };
 use asp_gateway::call::outcome::Refusal;
-use asp_gateway::pipeline::entitlement::{Hidden, View, entitle};
+use asp_gateway::pipeline::entitlement::{HiddenPart, View, entitle};
 use asp_gateway::pipeline::identity::{MachineCredential, identify, machine};
 use asp_proto::snapshot::{AuthScheme, Protocol, SnapshotPart};
 use asp_snapshot::{Snapshot, VirtualServer};
@@ -164,8 +164,8 @@ impl Platform {
             let is_unknown = matches!(entitled, Err(Refusal::Unknown));
             assert_eq!(hidden.is_some(), is_unknown, "list and call agree (I-10): {question:?}");
             match (hidden, entitled) {
-                (Some(Hidden::Server), _) => Access::NoServer,
-                (Some(Hidden::Primitive), _) => Access::Hidden,
+                (Some(HiddenPart::Server), _) => Access::NoServer,
+                (Some(HiddenPart::Primitive), _) => Access::Hidden,
                 (None, Err(Refusal::MissingScopes { .. })) => Access::LacksScopes,
                 (None, Err(refusal)) => panic!("{refusal:?}"),
                 (None, Ok(entitled)) if entitled.needs_approval => Access::NeedsApproval,
