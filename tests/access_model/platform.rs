@@ -13,7 +13,7 @@ use asp_edge::{
     Admitted, Caller, Edge, Env, MACHINE_ISSUER, Reason, RecentList, Reply, Role, Step, Trace, Verdict,
 };
 use asp_gateway::call::outcome::Refusal;
-use asp_gateway::pipeline::entitlement::{HiddenPart, View, entitle};
+use asp_gateway::pipeline::entitlement::{HiddenPart, ServerView, entitle};
 use asp_gateway::pipeline::identity::{MachineCredential, identify, machine};
 use asp_proto::snapshot::{AuthScheme, Protocol, SnapshotPart};
 use asp_snapshot::{Snapshot, VirtualServer};
@@ -155,7 +155,7 @@ impl Platform {
             "mcp" => Protocol::Mcp,
             _ => Protocol::Rest,
         };
-        let mut view = View::of(&self.gateway, server, caller, protocol);
+        let mut view = ServerView::of(&self.gateway, server, caller, protocol);
         PRIMITIVES.map(|word| {
             let id = format!("{word}-{}", question.server);
             let entry = server.entries.iter().find(|entry| entry.primitive.id == id).unwrap();

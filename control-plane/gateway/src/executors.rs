@@ -102,7 +102,7 @@ impl Executor for Executors {
         let Some(backend) = self.backend(primitive) else {
             return Err(Refusal::Internal(format!("primitive {} has no backend", primitive.id)));
         };
-        if !backend.answers(&execution.call.aim) {
+        if !backend.answers(&execution.call.kind) {
             return Err(Refusal::Internal(format!("primitive {} has nobody to ask", primitive.id)));
         }
         backend.run(&execution).await

@@ -32,7 +32,7 @@ use crate::executors::plugin::{PluginDeps, Saved};
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
-use crate::pipeline::admission::{Admission, Bounds, RequestMemory};
+use crate::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
 use crate::pipeline::limits::Limiter;
 use crate::pipeline::{Pipeline, PipelineDeps};
 use crate::seal::{SealError, Sealer};
@@ -63,7 +63,7 @@ const FLUSH: Duration = Duration::from_secs(3);
 const LAST_ENDS: Duration = Duration::from_secs(8);
 
 /// Most responses that wait for something to happen to a call of REST, each a stream of events or a long request.
-const WAITING: Bounds = Bounds { whole: 10_000, per_org: 4_000 };
+const WAITING: AdmissionBounds = AdmissionBounds { whole: 10_000, per_org: 4_000 };
 
 /// The keys that seal what travels through clients; each at least 32 bytes.
 pub struct SealKeys {
@@ -102,9 +102,9 @@ pub struct Config {
     /// What services are told of calls.
     pub told: Told,
     /// The most calls at a time.
-    pub bounds: Bounds,
+    pub bounds: AdmissionBounds,
     /// What requests take of memory at most, in bytes.
-    pub memory: Bounds,
+    pub memory: AdmissionBounds,
     /// The most who wait to be told of changes.
     pub subscriptions: subscriptions::Bounds,
     /// Who looks into arguments and outputs.

@@ -51,8 +51,8 @@ use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
 use crate::inspection::Inspections;
-use crate::pipeline::admission::{Bounds, Permit};
-use crate::pipeline::calls::Calls;
+use crate::pipeline::admission::{AdmissionBounds, AdmissionPermit};
+use crate::pipeline::calls::CallTasks;
 use crate::pipeline::entitlement::Entitlement;
 use crate::pipeline::ledger::{HeldKey, LedgerDecision, Ledgers};
 use crate::pipeline::limits::{Grant, Limiter};
@@ -72,7 +72,7 @@ pub struct Pipeline {
     inspections: Inspections,
     metrics: Arc<Metrics>,
     audit: Audit,
-    calls: Calls,
+    calls: CallTasks,
     /// Every call, while it runs and as long as a client may return for it.
     registry: Arc<CallRegistry>,
     /// The running calls, and the snapshot in force that they are evaluated by.
@@ -100,7 +100,7 @@ pub struct PipelineDeps {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     /// Maximum number of calls at a time.
-    pub bounds: Bounds,
+    pub bounds: AdmissionBounds,
     pub registry: Arc<CallRegistry>,
     pub active: Arc<ActiveTable>,
     pub replicas: Option<Arc<Replicas>>,
@@ -135,7 +135,7 @@ impl Pipeline {
             inspections,
             metrics,
             audit,
-            calls: Calls::new(bounds),
+            calls: CallTasks::new(bounds),
             running: Arc::new(RunningCalls::of(registry.clone())),
             registry,
             active,
@@ -269,7 +269,7 @@ pub(crate) struct CallTask {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) call: Arc<Call>,
     /// Its permit and its memory; none for a call of another gateway, which is taken over regardless of permits.
-    pub(crate) _places: (Option<Permit>, Option<HeldMemory>),
+    pub(crate) _places: (Option<AdmissionPermit>, Option<HeldMemory>),
 }
 
 impl CallTask {

@@ -23,8 +23,8 @@ use crate::call::event::LogLevel;
 use crate::call::principal::principal;
 use crate::clock::unix_seconds;
 use crate::digest;
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 use crate::seal::{Purpose, SealError, Sealer};
-use crate::shares::{Bounds, Owner, Share, Shares};
 
 mod message_limit;
 pub mod replicas;
@@ -38,8 +38,8 @@ pub use session::{Made, Profile, Session};
 
 /// Most sessions one replica keeps, and most deleted ids it remembers: of all, of one org, and of one user, whatever
 /// their clients are called.
-const BOUNDS: Bounds =
-    Bounds { whole: Share::of(100_000), of_org: Share::of(25_000), of_user: Share::of(10_000) };
+const BOUNDS: Quotas =
+    Quotas { whole: Quota::of(100_000), of_org: Quota::of(25_000), of_user: Quota::of(10_000) };
 /// A session nobody used for this long is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
 /// No session lives longer.
@@ -63,9 +63,9 @@ pub struct Sessions {
 }
 
 struct Table {
-    kept: Shares<Arc<Session>>,
+    kept: QuotaTable<Arc<Session>>,
     /// Remembered for as long as a session can live.
-    deleted: Shares<()>,
+    deleted: QuotaTable<()>,
 }
 
 /// The plaintext of a session id.
@@ -77,7 +77,7 @@ struct Sealed {
 
 impl Sessions {
     pub fn new(sealer: Arc<Sealer>, replicas: Option<Arc<Replicas>>) -> Sessions {
-        let table = Table { kept: Shares::new(BOUNDS), deleted: Shares::new(BOUNDS) };
+        let table = Table { kept: QuotaTable::new(BOUNDS), deleted: QuotaTable::new(BOUNDS) };
         Sessions { sealer, table: Mutex::new(table), messages: MessageLimit::default(), replicas }
     }
 

@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use crate::execution::{ResourceListener, Subscribed};
 use crate::pipeline::Pipeline;
-use crate::pipeline::entitlement::View;
+use crate::pipeline::entitlement::ServerView;
 use crate::pipeline::passes::Passes;
 
 pub mod stream;
@@ -271,7 +271,7 @@ impl Subscriptions {
         let all: Vec<&HashSet<String>> =
             all.into_iter().filter_map(|org| resources.get(&(server.clone(), org))).collect();
         let Some(server) = snapshot.server(server).filter(|_| !all.is_empty()) else { return };
-        let mut view = View::of(snapshot, server, &caller, Protocol::Mcp);
+        let mut view = ServerView::of(snapshot, server, &caller, Protocol::Mcp);
         let mut is_seen =
             |entry: &Arc<ListedPrimitive>| view.shows(entry) && self.pipeline.offers(server, entry);
         for uris in all {

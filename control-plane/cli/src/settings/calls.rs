@@ -1,7 +1,7 @@
 //! Limits on a gateway's concurrent calls, and on the size of their audit log.
 
 use asp_control::admin::turns::WriteRate;
-use asp_gateway::pipeline::admission::{Bounds, MEMORY};
+use asp_gateway::pipeline::admission::{AdmissionBounds, MEMORY};
 
 use super::source::Reader;
 
@@ -35,20 +35,20 @@ pub(super) fn writes(reader: &mut Reader<'_>) -> WriteRate {
 #[derive(Clone, Copy, Debug)]
 pub struct CallSection {
     /// Maximum number of concurrent calls.
-    pub bounds: Bounds,
+    pub bounds: AdmissionBounds,
     /// Maximum memory for requests in bytes.
-    pub memory: Bounds,
+    pub memory: AdmissionBounds,
     /// Maximum size of the audit log on disk in bytes.
     pub audit_max_bytes: u64,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> CallSection {
-    let default = Bounds::default();
+    let default = AdmissionBounds::default();
     let memory = reader.number(ENV_REQUEST_MEMORY, MEMORY.whole, MIN_MEMORY..=MAX_MEMORY);
     CallSection {
         // One org may use half of it.
-        memory: Bounds { whole: memory, per_org: memory / 2 },
-        bounds: Bounds {
+        memory: AdmissionBounds { whole: memory, per_org: memory / 2 },
+        bounds: AdmissionBounds {
             whole: reader.number(ENV_MAX_CALLS, default.whole, 1..=MOST),
             per_org: reader.number(ENV_MAX_CALLS_PER_ORG, default.per_org, 1..=MOST),
         },

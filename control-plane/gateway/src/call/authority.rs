@@ -20,7 +20,7 @@ use crate::clock::unix_ms;
 
 /// Presence of clients at a call.
 #[derive(Clone)]
-struct Presence {
+struct Attendance {
     caller: Arc<Caller>,
     /// Whether the request that started the call waits for the answer and has not attached yet.
     awaited: bool,
@@ -60,7 +60,7 @@ pub struct Departure {
     kept: bool,
 }
 
-impl Presence {
+impl Attendance {
     fn is_attended(&self) -> bool {
         self.awaited || self.arriving > 0 || self.open > 0
     }
@@ -83,7 +83,7 @@ impl Presence {
 
 /// Observable presence at one call.
 pub struct Authority {
-    presence: watch::Sender<Presence>,
+    attendance: watch::Sender<Attendance>,
     /// Abilities of the client that started the call.
     begun_with: ClientAbilities,
     /// Whether clients of other gateways may follow the call.
@@ -94,7 +94,7 @@ impl Authority {
     /// `awaited`: a client waits for the answer from the start.
     pub(crate) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
         let none = ClientAbilities::default();
-        let presence = Presence {
+        let attendance = Attendance {
             caller,
             awaited,
             arriving: 0,
@@ -107,12 +107,16 @@ impl Authority {
             kept: false,
             abandoned: false,
         };
-        Authority { presence: watch::Sender::new(presence), begun_with, is_shared: AtomicBool::new(false) }
+        Authority {
+            attendance: watch::Sender::new(attendance),
+            begun_with,
+            is_shared: AtomicBool::new(false),
+        }
     }
 
     /// Returns the principal that the call runs for, with the token presented last.
     pub fn caller(&self) -> Arc<Caller> {
-        self.presence.borrow().caller.clone()
+        self.attendance.borrow().caller.clone()
     }
 
     pub fn begun_with(&self) -> ClientAbilities {
@@ -121,74 +125,74 @@ impl Authority {
 
     /// Returns the abilities of all clients that are attached or will return.
     pub fn abilities(&self) -> ClientAbilities {
-        let presence = self.presence.borrow();
-        match presence.open {
+        let attendance = self.attendance.borrow();
+        match attendance.open {
             0 => self.begun_with,
             _ => {
-                let there = ClientAbilities::of_flags(presence.able.map(|clients| clients > 0));
-                ClientAbilities { tasks: self.begun_with.tasks, ..there.or(presence.away) }
+                let there = ClientAbilities::of_flags(attendance.able.map(|clients| clients > 0));
+                ClientAbilities { tasks: self.begun_with.tasks, ..there.or(attendance.away) }
             }
         }
     }
 
     /// Notes that the same principal is back, perhaps with a fresh token.
     pub fn present(&self, caller: &Arc<Caller>) {
-        watched::change(&self.presence, |presence| {
-            presence.caller = caller.clone();
+        watched::change(&self.attendance, |attendance| {
+            attendance.caller = caller.clone();
             // It attaches next.
-            presence.awaited = true;
-            presence.abandoned = false;
+            attendance.awaited = true;
+            attendance.abandoned = false;
             true
         });
     }
 
     /// Notes that no client waits for the answer here.
     pub fn leave(&self) {
-        self.change(|presence| presence.awaited = false);
+        self.change(|attendance| attendance.awaited = false);
     }
 
     /// Keeps the call when its last client leaves: it ends by itself, or when cancelled.
     pub fn keep(&self) {
-        self.change(|presence| presence.kept = true);
+        self.change(|attendance| attendance.kept = true);
     }
 
     fn begin_arrival(&self) {
-        self.change(|presence| presence.arriving += 1);
+        self.change(|attendance| attendance.arriving += 1);
     }
 
     /// Returns true if no client is attached any more and none will return.
     fn end_arrival(&self) -> bool {
         let mut is_last = false;
-        self.change(|presence| {
-            presence.arriving = presence.arriving.saturating_sub(1);
-            is_last = !presence.is_attended() && !presence.will_be_back();
+        self.change(|attendance| {
+            attendance.arriving = attendance.arriving.saturating_sub(1);
+            is_last = !attendance.is_attended() && !attendance.will_be_back();
         });
         is_last
     }
 
     fn attach(&self, abilities: ClientAbilities) {
-        self.change(|presence| {
-            presence.awaited = false;
-            presence.abandoned = false;
-            presence.attached = presence.attached.or(abilities);
-            presence.attached_ms = unix_ms();
-            presence.open += 1;
-            presence.count(abilities, usize::saturating_add);
-            presence.away = presence.away.without(abilities);
+        self.change(|attendance| {
+            attendance.awaited = false;
+            attendance.abandoned = false;
+            attendance.attached = attendance.attached.or(abilities);
+            attendance.attached_ms = unix_ms();
+            attendance.open += 1;
+            attendance.count(abilities, usize::saturating_add);
+            attendance.away = attendance.away.without(abilities);
         });
     }
 
     /// Returns true if no client is attached any more and none will return.
     fn detach(&self, abilities: ClientAbilities, will_be_back: bool) -> bool {
         let mut is_last = false;
-        self.change(|presence| {
+        self.change(|attendance| {
             if will_be_back {
-                presence.away = presence.away.or(abilities);
-                presence.away_ms = unix_ms();
+                attendance.away = attendance.away.or(abilities);
+                attendance.away_ms = unix_ms();
             }
-            presence.open = presence.open.saturating_sub(1);
-            presence.count(abilities, usize::saturating_sub);
-            is_last = !presence.is_attended() && !presence.will_be_back();
+            attendance.open = attendance.open.saturating_sub(1);
+            attendance.count(abilities, usize::saturating_sub);
+            is_last = !attendance.is_attended() && !attendance.will_be_back();
         });
         is_last
     }
@@ -204,52 +208,52 @@ impl Authority {
         if !self.is_shared.load(Ordering::Acquire) {
             return true;
         }
-        self.presence.send_modify(|presence| presence.abandoned = true);
+        self.attendance.send_modify(|attendance| attendance.abandoned = true);
         false
     }
 
     /// Whether the last client has left, none has come since, and none will return.
     pub(crate) fn is_abandoned(&self) -> bool {
-        self.presence.borrow().is_abandoned()
+        self.attendance.borrow().is_abandoned()
     }
 
     /// Resolves when the call is abandoned, as [`Authority::is_abandoned`] defines it.
     pub(crate) async fn abandoned(&self) {
-        let mut presence = self.presence.subscribe();
+        let mut attendance = self.attendance.subscribe();
         // The sender lives in `self`.
-        let _ = presence.wait_for(Presence::is_abandoned).await;
+        let _ = attendance.wait_for(Attendance::is_abandoned).await;
     }
 
     /// Resolves at the next change of the presence after this function was called.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> {
-        let mut presence = self.presence.subscribe();
+        let mut attendance = self.attendance.subscribe();
         async move {
             // The sender lives in `self`.
-            let _ = presence.changed().await;
+            let _ = attendance.changed().await;
         }
     }
 
     /// Whether the call continues without followers because its clients will return.
     pub(crate) fn will_be_back(&self) -> bool {
-        self.presence.borrow().will_be_back()
+        self.attendance.borrow().will_be_back()
     }
 
     /// Whether a client is attached or about to attach.
     pub(crate) fn is_attended(&self) -> bool {
-        self.presence.borrow().is_attended()
+        self.attendance.borrow().is_attended()
     }
 
     /// Takes the report about clients that no longer follow the call here, for the call's own gateway. `None` if there
     /// is nothing to report: in protocols whose clients return to a call, the end of a stream does not end the call.
     pub(crate) fn take_departure(&self) -> Option<Departure> {
         let mut departure = None;
-        self.presence.send_modify(|presence| {
+        self.attendance.send_modify(|attendance| {
             let none = ClientAbilities::default();
-            let Presence { attached, attached_ms, away, away_ms, kept, .. } = *presence;
-            if presence.abandoned || away != none || (kept && attached != none) {
+            let Attendance { attached, attached_ms, away, away_ms, kept, .. } = *attendance;
+            if attendance.abandoned || away != none || (kept && attached != none) {
                 departure = Some(Departure { attached, attached_ms, away, away_ms, kept });
             }
-            (presence.attached, presence.away, presence.abandoned) = (none, none, false);
+            (attendance.attached, attendance.away, attendance.abandoned) = (none, none, false);
         });
         departure
     }
@@ -258,37 +262,37 @@ impl Authority {
     /// the last one attached there is not part of it and still counts as present.
     pub(crate) fn depart_elsewhere(&self, departure: Departure) {
         let Departure { attached, attached_ms, away, away_ms, kept } = departure;
-        self.presence.send_modify(|presence| {
-            if attached_ms >= presence.away_ms {
-                presence.away = presence.away.without(attached);
+        self.attendance.send_modify(|attendance| {
+            if attached_ms >= attendance.away_ms {
+                attendance.away = attendance.away.without(attached);
             }
-            presence.away = presence.away.or(away);
-            presence.away_ms = presence.away_ms.max(away_ms);
-            presence.kept |= kept;
-            presence.abandoned |= !presence.is_attended();
+            attendance.away = attendance.away.or(away);
+            attendance.away_ms = attendance.away_ms.max(away_ms);
+            attendance.kept |= kept;
+            attendance.abandoned |= !attendance.is_attended();
         });
     }
 
     /// Wakes tasks that wait for the token's expiry only if the call became attended or unattended.
-    fn change(&self, change: impl FnOnce(&mut Presence)) {
-        watched::change(&self.presence, |presence| {
-            let before = presence.is_attended();
-            change(presence);
-            before != presence.is_attended()
+    fn change(&self, change: impl FnOnce(&mut Attendance)) {
+        watched::change(&self.attendance, |attendance| {
+            let before = attendance.is_attended();
+            change(attendance);
+            before != attendance.is_attended()
         });
     }
 
     /// Whether the token has expired while a client is attached.
     pub(crate) fn has_expired(&self) -> bool {
-        let presence = self.presence.borrow();
-        presence.is_attended() && ends_at(&presence.caller).is_some_and(|end| end <= Instant::now())
+        let attendance = self.attendance.borrow();
+        attendance.is_attended() && ends_at(&attendance.caller).is_some_and(|end| end <= Instant::now())
     }
 
     /// Resolves when the token has expired while a client is attached.
     pub(crate) async fn expired(&self, deadline: Instant) {
-        let mut presence = self.presence.subscribe();
+        let mut attendance = self.attendance.subscribe();
         loop {
-            let now = presence.borrow_and_update().clone();
+            let now = attendance.borrow_and_update().clone();
             let end = ends_at(&now.caller);
             let due = async {
                 match end.filter(|end| now.is_attended() && *end < deadline) {
@@ -300,7 +304,7 @@ impl Authority {
             tokio::select! {
                 () = due => return,
                 // The sender lives in `self`.
-                _ = presence.changed() => {}
+                _ = attendance.changed() => {}
             }
         }
     }
@@ -406,7 +410,7 @@ mod tests {
             authority.share();
             authority.attach(can);
             assert!(!authority.detach(can, true), "its client will be back");
-            let away_ms = authority.presence.borrow().away_ms;
+            let away_ms = authority.attendance.borrow().away_ms;
             let attached_ms = if came_back_there { away_ms + 1 } else { away_ms - 1 };
             let departure = Departure { attached: can, attached_ms, away: none, away_ms: 0, kept: false };
             authority.depart_elsewhere(departure);

@@ -127,13 +127,13 @@ pub struct Questions {
 #[derive(Default)]
 struct Inner {
     closed: bool,
-    open: HashMap<String, OpenQuestion>,
+    open: HashMap<String, UnansweredQuestion>,
     history: History,
     /// Ids of the questions whose answers were saved last.
     saved: VecDeque<String>,
 }
 
-struct OpenQuestion {
+struct UnansweredQuestion {
     question: Question,
     /// Number of its event; `None` if the call had ended by then.
     number: Option<u64>,
@@ -155,7 +155,7 @@ impl Questions {
         let (sender, receiver) = oneshot::channel();
         // Under the lock: a reader past that event finds the question with its number.
         let number = put();
-        inner.open.insert(question.id.clone(), OpenQuestion { question, number, answer: sender });
+        inner.open.insert(question.id.clone(), UnansweredQuestion { question, number, answer: sender });
         Some(receiver)
     }
 
@@ -171,7 +171,7 @@ impl Questions {
     /// opened while it runs.
     pub(super) fn read<T>(&self, read: impl FnOnce(Vec<Question>, History) -> T) -> T {
         let inner = self.inner.lock();
-        let mut open: Vec<&OpenQuestion> = inner.open.values().collect();
+        let mut open: Vec<&UnansweredQuestion> = inner.open.values().collect();
         open.sort_by_key(|open| open.number);
         read(open.into_iter().map(|open| open.question.clone()).collect(), inner.history.clone())
     }
@@ -189,7 +189,7 @@ impl Questions {
     /// Returns the open questions whose events have these numbers, in that order.
     pub fn asked_within(&self, numbers: Range<u64>) -> Vec<(u64, Question)> {
         let inner = self.inner.lock();
-        let within = |open: &OpenQuestion| {
+        let within = |open: &UnansweredQuestion| {
             let number = open.number.filter(|number| numbers.contains(number))?;
             Some((number, open.question.clone()))
         };
@@ -240,7 +240,7 @@ impl Questions {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get(id) else { return false };
         let Some(answer) = answer.fitting(&open.question.ask) else { return false };
-        let Some(OpenQuestion { question, answer: waiting, .. }) = inner.open.remove(id) else {
+        let Some(UnansweredQuestion { question, answer: waiting, .. }) = inner.open.remove(id) else {
             return false;
         };
         let arrived = waiting.send(answer.clone()).is_ok();

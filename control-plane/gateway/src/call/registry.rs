@@ -16,14 +16,14 @@ use uuid::Uuid;
 use super::outcome::Outcome;
 use super::{Call, principal};
 use crate::digest;
-use crate::shares::{Bounds, Owner, Share, Shares};
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 const MIB: usize = 1 << 20;
 /// Maximum number of ended calls, and their maximum size in bytes.
-const BOUNDS: Bounds = Bounds {
-    whole: Share { entries: 10_000, bytes: 256 * MIB },
-    of_org: Share { entries: 4_000, bytes: 128 * MIB },
-    of_user: Share { entries: 1_000, bytes: 64 * MIB },
+const BOUNDS: Quotas = Quotas {
+    whole: Quota { entries: 10_000, bytes: 256 * MIB },
+    of_org: Quota { entries: 4_000, bytes: 128 * MIB },
+    of_user: Quota { entries: 1_000, bytes: 64 * MIB },
 };
 
 /// The calls of one gateway.
@@ -33,7 +33,7 @@ pub struct CallRegistry {
 
 struct CallTable {
     running: HashMap<Uuid, CallEntry>,
-    ended: Shares<CallEntry>,
+    ended: QuotaTable<CallEntry>,
 }
 
 struct CallEntry {
@@ -44,7 +44,9 @@ struct CallEntry {
 
 impl Default for CallRegistry {
     fn default() -> CallRegistry {
-        CallRegistry { table: Mutex::new(CallTable { running: HashMap::new(), ended: Shares::new(BOUNDS) }) }
+        CallRegistry {
+            table: Mutex::new(CallTable { running: HashMap::new(), ended: QuotaTable::new(BOUNDS) }),
+        }
     }
 }
 

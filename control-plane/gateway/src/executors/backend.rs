@@ -8,7 +8,7 @@ use asp_proto::snapshot::runtime::Mode;
 use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
-use crate::call::Aim;
+use crate::call::CallKind;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution, Following, SessionNote, Subscribed};
 
@@ -19,7 +19,7 @@ pub(super) trait Backend: Send + Sync {
     async fn run(&self, execution: &Execution) -> Result<Output, Refusal>;
 
     /// Whether it completes arguments or lists resources, too; every backend runs calls.
-    fn answers(&self, aim: &Aim) -> bool {
+    fn answers(&self, kind: &CallKind) -> bool {
         aim.is_done()
     }
 

@@ -11,7 +11,7 @@ use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
-use crate::call::{Aim, Call};
+use crate::call::{CallKind, Call};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::accepted::pinned::PinnedItems;
 use crate::executors::backend::{Backend, misplaced, mode};
@@ -108,8 +108,8 @@ impl Backend for McpBackend {
         result
     }
 
-    fn answers(&self, aim: &Aim) -> bool {
-        !matches!(aim, Aim::Listed)
+    fn answers(&self, kind: &CallKind) -> bool {
+        !matches!(kind, CallKind::List)
     }
 
     /// Hides what an upstream or a stdio package no longer lists as it was accepted.

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
 use crate::faces::FaceRequest;
-use crate::pipeline::entitlement::{View, entitle};
+use crate::pipeline::entitlement::{ServerView, entitle};
 
 mod begin;
 mod calls;
@@ -109,7 +109,7 @@ impl FaceRequest {
     fn tool(&self, name: &str) -> Result<Arc<ListedPrimitive>, Problem> {
         let unknown = || Problem::not_found("no such tool");
         let entry = self.server.rest_tool(name).ok_or_else(unknown)?;
-        let mut view = View::of(&self.snapshot, &self.server, &self.caller, Protocol::Rest);
+        let mut view = ServerView::of(&self.snapshot, &self.server, &self.caller, Protocol::Rest);
         if !view.shows(entry) || !self.gateway.pipeline.offers(&self.server, entry) {
             return Err(unknown());
         }

@@ -11,7 +11,7 @@ use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 
 use crate::call::outcome::Refusal;
-use crate::pipeline::admission::{Admission, Permit};
+use crate::pipeline::admission::{Admission, AdmissionPermit};
 
 /// Longest time a client may take to send its body.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ const LITTLE: usize = 4 << 10;
 pub(super) struct Received {
     pub(super) bytes: Bytes,
     /// What it takes of the memory of requests, until its face takes for the whole request.
-    pub(super) held: Option<Permit>,
+    pub(super) held: Option<AdmissionPermit>,
 }
 
 /// Why there is none.

@@ -10,7 +10,7 @@ use http::request::Parts;
 
 use super::{peer, refuse_in_face};
 use crate::digest::PeerKey;
-use crate::pipeline::admission::{Admission, Permit};
+use crate::pipeline::admission::{Admission, AdmissionPermit};
 
 /// Headers that take less are not counted.
 const LITTLE: usize = 8 * 1024;
@@ -22,7 +22,7 @@ pub(super) fn hold(
     (parts, size): (&Parts, usize),
     peer: &PeerKey,
     trace: Trace,
-) -> Result<Option<Permit>, Reply> {
+) -> Result<Option<AdmissionPermit>, Reply> {
     if size <= LITTLE {
         return Ok(None);
     }
@@ -38,7 +38,7 @@ pub(super) fn hold(
 mod tests {
     use super::*;
     use crate::http::header_bytes;
-    use crate::pipeline::admission::Bounds;
+    use crate::pipeline::admission::AdmissionBounds;
 
     fn parts(header: usize) -> Parts {
         let request = http::Request::get("/demo/mcp").header("x-much", "x".repeat(header));
@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn large_headers_take_memory_that_one_network_does_not_use_up() {
-        let memory = Admission::of(Bounds { whole: 70_000, per_org: 50_000 }, ["headers", "headers"]);
+        let memory =
+            Admission::of(AdmissionBounds { whole: 70_000, per_org: 50_000 }, ["headers", "headers"]);
         let hold = |network: u8, header| {
             let parts = parts(header);
             let size = header_bytes(&parts);

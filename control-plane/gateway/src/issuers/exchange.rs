@@ -25,14 +25,14 @@ use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 use crate::call::principal::user;
 use crate::clock::unix_seconds;
 use crate::digest;
-use crate::shares::{Bounds, Owner, Share, Shares};
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 /// Questions to one issuer at a time; others wait their turn.
 const AT_ONCE: usize = 32;
 /// Those for the callers of one org, so that others get a token of a slow issuer.
 const OF_ORG: usize = 24;
 /// Tokens that are kept: those used least go first.
-const BOUNDS: Bounds = Bounds { whole: Share::of(10_000), of_org: Share::of(2_500), of_user: Share::of(64) };
+const BOUNDS: Quotas = Quotas { whole: Quota::of(10_000), of_org: Quota::of(2_500), of_user: Quota::of(64) };
 /// One that nobody used for so long is kept no more.
 const IDLE: Duration = Duration::from_secs(600);
 /// RFC 8693 sections 2.1 and 3.
@@ -74,7 +74,7 @@ pub(crate) struct Subject<'a> {
 }
 
 struct Known {
-    tokens: Shares<Arc<KeptToken>>,
+    tokens: QuotaTable<Arc<KeptToken>>,
     permits: Permits,
     /// Permits by issuer and org.
     org_permits: Permits<[u8; 16]>,
@@ -83,7 +83,7 @@ struct Known {
 impl Known {
     fn new() -> Known {
         let (permits, org_permits) = (Permits::new(AT_ONCE), Permits::new(OF_ORG));
-        Known { tokens: Shares::new(BOUNDS), permits, org_permits }
+        Known { tokens: QuotaTable::new(BOUNDS), permits, org_permits }
     }
 
     /// Permits to ask the issuer for a caller of the org.

@@ -15,30 +15,30 @@ const RETRY_AFTER_MS: u64 = 1_000;
 
 /// Maximum number of calls at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct AdmissionBounds {
     pub whole: usize,
     pub per_org: usize,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { whole: 8_192, per_org: 2_048 }
+impl Default for AdmissionBounds {
+    fn default() -> AdmissionBounds {
+        AdmissionBounds { whole: 8_192, per_org: 2_048 }
     }
 }
 
 /// Maximum memory for the bodies of all requests, and for those of one org, in bytes.
-pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
+pub const MEMORY: AdmissionBounds = AdmissionBounds { whole: 512 << 20, per_org: 256 << 20 };
 
 /// Maximum memory for the bodies of requests that need no caller, such as login forms, in bytes: in all, and per client
 /// network.
-pub const MEMORY_OF_NOBODY: Bounds = Bounds { whole: 16 << 20, per_org: 2 << 20 };
+pub const MEMORY_OF_NOBODY: AdmissionBounds = AdmissionBounds { whole: 16 << 20, per_org: 2 << 20 };
 
 /// Maximum memory for large headers of open requests, in bytes: in all, and per client network, for all callers there.
-const MEMORY_OF_HEADERS: Bounds = Bounds { whole: 256 << 20, per_org: 64 << 20 };
+const MEMORY_OF_HEADERS: AdmissionBounds = AdmissionBounds { whole: 256 << 20, per_org: 64 << 20 };
 
 /// The permits of one gateway.
 pub struct Admission {
-    bounds: Bounds,
+    bounds: AdmissionBounds,
     /// Names of the limits, in all and per org.
     limits: [&'static str; 2],
     taken: Mutex<PermitCounts>,
@@ -56,7 +56,7 @@ pub struct RequestMemory {
 
 impl RequestMemory {
     /// Creates memory of which requests with a caller take at most `bounds`, in bytes.
-    pub fn new(bounds: Bounds) -> RequestMemory {
+    pub fn new(bounds: AdmissionBounds) -> RequestMemory {
         RequestMemory {
             of_callers: Admission::of(bounds, ["memory of requests", "memory of the org's requests"]),
             of_nobody: Admission::of(
@@ -79,24 +79,24 @@ struct PermitCounts {
 }
 
 /// A permit, or an amount, given back on drop.
-pub struct Permit {
+pub struct AdmissionPermit {
     admission: Arc<Admission>,
     org: String,
     amount: usize,
 }
 
 impl Admission {
-    pub fn new(bounds: Bounds) -> Arc<Admission> {
+    pub fn new(bounds: AdmissionBounds) -> Arc<Admission> {
         Admission::of(bounds, ["running calls", "running calls of the org"])
     }
 
     /// Creates permits for another resource of a gateway: `limits` names it, in all and per org.
-    pub fn of(bounds: Bounds, limits: [&'static str; 2]) -> Arc<Admission> {
+    pub fn of(bounds: AdmissionBounds, limits: [&'static str; 2]) -> Arc<Admission> {
         Arc::new(Admission { bounds, limits, taken: Mutex::default() })
     }
 
     /// Takes a permit for a call of `org`.
-    pub fn admit(self: &Arc<Self>, org: &str) -> Result<Permit, Refusal> {
+    pub fn admit(self: &Arc<Self>, org: &str) -> Result<AdmissionPermit, Refusal> {
         self.take(org, 1)
     }
 
@@ -106,7 +106,7 @@ impl Admission {
     }
 
     /// Takes `amount` for `org`.
-    pub fn take(self: &Arc<Self>, org: &str, amount: usize) -> Result<Permit, Refusal> {
+    pub fn take(self: &Arc<Self>, org: &str, amount: usize) -> Result<AdmissionPermit, Refusal> {
         let mut taken = self.taken.lock();
         let own = taken.orgs.get(org).copied().unwrap_or_default();
         let [of_all, of_org] = self.limits;
@@ -116,14 +116,14 @@ impl Admission {
             () => {
                 taken.whole += amount;
                 taken.orgs.insert(org.to_owned(), own + amount);
-                return Ok(Permit { admission: self.clone(), org: org.to_owned(), amount });
+                return Ok(AdmissionPermit { admission: self.clone(), org: org.to_owned(), amount });
             }
         };
         Err(Refusal::Limited { limit, retry_after_ms: RETRY_AFTER_MS })
     }
 }
 
-impl Drop for Permit {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         let mut taken = self.admission.taken.lock();
         taken.whole = taken.whole.saturating_sub(self.amount);
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn an_org_at_its_bound_leaves_places_to_others_until_all_are_taken() {
-        let admission = Admission::new(Bounds { whole: 3, per_org: 2 });
+        let admission = Admission::new(AdmissionBounds { whole: 3, per_org: 2 });
         let first = admission.admit("acme").unwrap();
         let _second = admission.admit("acme").unwrap();
         let refused = |org: &str| match admission.admit(org) {

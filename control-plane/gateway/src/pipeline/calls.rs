@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission::{Admission, Bounds, Permit};
+use super::admission::{Admission, AdmissionBounds, AdmissionPermit};
 use crate::call::outcome::Refusal;
 
 /// Time within which the remaining calls must end at a shutdown.
 const LAST_CALLS: Duration = Duration::from_secs(3);
 
 /// The running calls.
-pub struct Calls {
+pub struct CallTasks {
     tasks: TaskTracker,
     admission: Arc<Admission>,
     /// Cancels every call.
@@ -27,15 +27,20 @@ pub struct Calls {
     left: CancellationToken,
 }
 
-impl Calls {
+impl CallTasks {
     /// Creates an empty set of at most `bounds` calls.
-    pub fn new(bounds: Bounds) -> Calls {
+    pub fn new(bounds: AdmissionBounds) -> CallTasks {
         let tasks = TaskTracker::new();
-        Calls { tasks, admission: Admission::new(bounds), stop: Default::default(), left: Default::default() }
+        CallTasks {
+            tasks,
+            admission: Admission::new(bounds),
+            stop: Default::default(),
+            left: Default::default(),
+        }
     }
 
     /// Takes the permit of another call.
-    pub(crate) fn admit(&self, org: &str) -> Result<Permit, Refusal> {
+    pub(crate) fn admit(&self, org: &str) -> Result<AdmissionPermit, Refusal> {
         self.admission.admit(org)
     }
 
@@ -91,8 +96,8 @@ impl Calls {
 mod tests {
     use super::*;
 
-    fn calls() -> Calls {
-        Calls::new(Bounds { whole: 1, per_org: 1 })
+    fn calls() -> CallTasks {
+        CallTasks::new(AdmissionBounds { whole: 1, per_org: 1 })
     }
 
     #[tokio::test]

@@ -27,20 +27,20 @@ pub enum HiddenPart {
 
 /// Visibility of one server to one caller over one protocol: the caller is matched to the policy once, for any number
 /// of primitives.
-pub struct View<'a> {
+pub struct ServerView<'a> {
     /// `None` if the server itself is hidden.
     policy: Option<Evaluation<'a>>,
 }
 
-impl View<'_> {
+impl ServerView<'_> {
     pub fn of<'a>(
         snapshot: &'a Snapshot,
         server: &VirtualServer,
         caller: &Caller,
         protocol: Protocol,
-    ) -> View<'a> {
+    ) -> ServerView<'a> {
         let is_exposed = exposed(snapshot, server, caller, protocol);
-        View { policy: is_exposed.then(|| snapshot.policy.evaluation(caller, protocol)) }
+        ServerView { policy: is_exposed.then(|| snapshot.policy.evaluation(caller, protocol)) }
     }
 
     /// Returns which entries of its org's policy match the caller: callers of one org with the same matches see the

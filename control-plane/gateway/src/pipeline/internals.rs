@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Pipeline;
-use super::calls::Calls;
+use super::calls::CallTasks;
 use super::running::RunningCalls;
 use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
@@ -20,7 +20,7 @@ pub struct Internals<'a> {
     pub executor: &'a Arc<dyn Executor>,
     pub metrics: &'a Metrics,
     pub audit: &'a Audit,
-    pub calls: &'a Calls,
+    pub calls: &'a CallTasks,
     pub registry: &'a Arc<CallRegistry>,
     pub running: &'a Arc<RunningCalls>,
     pub active: &'a Arc<ActiveTable>,

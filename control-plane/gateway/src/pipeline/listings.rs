@@ -19,7 +19,7 @@ use crate::call::outcome::{Outcome, Output};
 use crate::call::principal::user;
 use crate::call::{Call, Invocation};
 use crate::digest;
-use crate::shares::{Bounds, Owner, Share, Shares};
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 /// Time for which a list is served without asking again.
 const KEPT: Duration = Duration::from_secs(5);
@@ -29,16 +29,16 @@ const LASTS: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(10);
 /// Maximum number of lists that are cached, of 256 KiB each: the least recently used ones of an owner with too many are
 /// evicted first.
-const BOUNDS: Bounds = Bounds { whole: Share::of(256), of_org: Share::of(128), of_user: Share::of(64) };
+const BOUNDS: Quotas = Quotas { whole: Quota::of(256), of_org: Quota::of(128), of_user: Quota::of(64) };
 
 /// The cached lists of one replica.
 pub struct Listings {
-    kept: Mutex<Shares<Arc<CachedList>>>,
+    kept: Mutex<QuotaTable<Arc<CachedList>>>,
 }
 
 impl Default for Listings {
     fn default() -> Listings {
-        Listings { kept: Mutex::new(Shares::new(BOUNDS)) }
+        Listings { kept: Mutex::new(QuotaTable::new(BOUNDS)) }
     }
 }
 

@@ -6,7 +6,7 @@ use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
 
 use super::Pipeline;
-use super::entitlement::View;
+use super::entitlement::ServerView;
 use crate::call::outcome::Refusal;
 use crate::call::{Call, Invocation};
 use crate::execution::{DelegationGrant, Platform};
@@ -30,7 +30,7 @@ impl Platform for Pipeline {
     }
 
     fn visible(&self, snapshot: &Snapshot, call: &Call) -> Vec<bool> {
-        let mut view = View::of(snapshot, &call.server, &call.authority.caller(), call.protocol);
+        let mut view = ServerView::of(snapshot, &call.server, &call.authority.caller(), call.protocol);
         call.server
             .entries
             .iter()

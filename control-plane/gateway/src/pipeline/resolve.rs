@@ -9,7 +9,7 @@ use crate::call::outcome::Refusal;
 
 /// The name of a primitive in a protocol.
 #[derive(Clone, Copy, Debug)]
-pub enum Target<'a> {
+pub enum CallTarget<'a> {
     Tool(&'a str),
     Prompt(&'a str),
     /// A URI: exact, or matched by a template.
@@ -19,13 +19,13 @@ pub enum Target<'a> {
 /// Returns the primitive behind `target` and the variables of a matched URI template.
 pub fn resolve(
     server: &VirtualServer,
-    target: Target<'_>,
+    target: CallTarget<'_>,
 ) -> Result<(Arc<ListedPrimitive>, Map<String, Value>), Refusal> {
     let plain = |entry: Option<&Arc<ListedPrimitive>>| entry.map(|entry| (entry.clone(), Map::new()));
     match target {
-        Target::Tool(name) => plain(server.tool(name)),
-        Target::Prompt(name) => plain(server.prompt(name)),
-        Target::Resource(uri) => server.resource(uri),
+        CallTarget::Tool(name) => plain(server.tool(name)),
+        CallTarget::Prompt(name) => plain(server.prompt(name)),
+        CallTarget::Resource(uri) => server.resource(uri),
     }
     .ok_or(Refusal::Unknown)
 }

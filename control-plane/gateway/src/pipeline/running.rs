@@ -17,7 +17,7 @@ use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::entitlement::{HiddenPart, View};
+use super::entitlement::{HiddenPart, ServerView};
 use super::passes::Passes;
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
@@ -187,7 +187,7 @@ fn evaluate(call: &Call, snapshot: &Snapshot) {
 /// Returns the part of the call's server and primitive that is hidden from `caller`.
 fn hidden(call: &Call, caller: &Caller, snapshot: &Snapshot) -> Option<HiddenPart> {
     match snapshot.server(&call.server.message.name) {
-        Some(server) => View::of(snapshot, server, caller, call.protocol).hidden(&call.entry),
+        Some(server) => ServerView::of(snapshot, server, caller, call.protocol).hidden(&call.entry),
         None => Some(HiddenPart::Server),
     }
 }

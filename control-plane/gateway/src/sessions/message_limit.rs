@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::shares::{Bounds, Owner, Share, Shares};
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 /// Messages of a burst: many more than the questions and requests that one user has open at a time.
 const BURST: f64 = 1_000.0;
@@ -19,11 +19,11 @@ const REFILL: f64 = 100.0;
 /// A bucket that nobody took from for this long is full.
 const FULL_AFTER: Duration = Duration::from_secs(10);
 /// Buckets at most: of all, of one org and of one user.
-const BOUNDS: Bounds = Bounds { whole: Share::of(100_000), of_org: Share::of(25_000), of_user: Share::of(1) };
+const BOUNDS: Quotas = Quotas { whole: Quota::of(100_000), of_org: Quota::of(25_000), of_user: Quota::of(1) };
 
 /// The buckets of one gateway's users.
 pub(super) struct MessageLimit {
-    levels: Mutex<Shares<Level>>,
+    levels: Mutex<QuotaTable<Level>>,
 }
 
 struct Level {
@@ -40,7 +40,7 @@ pub struct TooManyMessages {
 
 impl Default for MessageLimit {
     fn default() -> MessageLimit {
-        MessageLimit { levels: Mutex::new(Shares::new(BOUNDS)) }
+        MessageLimit { levels: Mutex::new(QuotaTable::new(BOUNDS)) }
     }
 }
 

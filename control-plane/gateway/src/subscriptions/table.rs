@@ -10,7 +10,7 @@ use asp_edge::Caller;
 
 use super::subscriber::{Subscriber, TooMany};
 use crate::digest;
-use crate::shares::{self, Owner, Share, Shares};
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 /// The most of something: in all, of one org and of one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,16 +45,16 @@ impl Default for Bounds {
 pub struct Full;
 
 pub(super) struct Table {
-    pub(super) subscribers: Shares<Arc<Subscriber>>,
-    streams: Shares<()>,
+    pub(super) subscribers: QuotaTable<Arc<Subscriber>>,
+    streams: QuotaTable<()>,
 }
 
 impl Table {
     pub(super) fn new(bounds: Bounds) -> Table {
         let streams = Most { whole: usize::MAX, of_org: usize::MAX, of_user: usize::MAX };
         Table {
-            subscribers: Shares::new(of(bounds.subscribers, bounds.bytes)),
-            streams: Shares::new(of(bounds.streams, streams)),
+            subscribers: QuotaTable::new(of(bounds.subscribers, bounds.bytes)),
+            streams: QuotaTable::new(of(bounds.streams, streams)),
         }
     }
 
@@ -139,10 +139,10 @@ pub(super) fn owner(caller: &Caller) -> Owner {
     }
 }
 
-fn of(entries: Most, bytes: Most) -> shares::Bounds {
-    shares::Bounds {
-        whole: Share { entries: entries.whole, bytes: bytes.whole },
-        of_org: Share { entries: entries.of_org, bytes: bytes.of_org },
-        of_user: Share { entries: entries.of_user, bytes: bytes.of_user },
+fn of(entries: Most, bytes: Most) -> Quotas {
+    Quotas {
+        whole: Quota { entries: entries.whole, bytes: bytes.whole },
+        of_org: Quota { entries: entries.of_org, bytes: bytes.of_org },
+        of_user: Quota { entries: entries.of_user, bytes: bytes.of_user },
     }
 }

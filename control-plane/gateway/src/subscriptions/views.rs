@@ -14,7 +14,7 @@ use asp_snapshot::{Snapshot, VirtualServer};
 use super::subscriber::{Lists, Profile};
 use crate::digest;
 use crate::pipeline::Pipeline;
-use crate::pipeline::entitlement::View;
+use crate::pipeline::entitlement::ServerView;
 
 /// Whom policy rules on alike, and how they are shown it: server, revision, org, targets.
 type Class = (String, Revision, String, Vec<usize>);
@@ -55,7 +55,7 @@ impl<'a> Views<'a> {
         let server = self.snapshot.server(&profile.server)?;
         let of_caller = of_caller(profile, caller);
         let mut view = None;
-        let mut viewing = || View::of(self.snapshot, server, caller, Protocol::Mcp);
+        let mut viewing = || ServerView::of(self.snapshot, server, caller, Protocol::Mcp);
         let class = self.by_caller.entry(of_caller).or_insert_with(|| {
             let targets = view.insert(viewing()).targets()?;
             Some((profile.server.clone(), profile.revision, caller.org.clone(), targets))
@@ -86,7 +86,12 @@ fn of_caller(profile: &Profile, caller: &Caller) -> [u8; 16] {
     digest::shortened(&parts)
 }
 
-fn lists(pipeline: &Pipeline, server: &VirtualServer, view: &mut View<'_>, revision: Revision) -> Lists {
+fn lists(
+    pipeline: &Pipeline,
+    server: &VirtualServer,
+    view: &mut ServerView<'_>,
+    revision: Revision,
+) -> Lists {
     let mut lists: Lists = [0; 3];
     for entry in server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()) {
         let list = match entry.primitive.kind() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::pipeline::admission::Bounds;
+use asp_gateway::pipeline::admission::AdmissionBounds;
 use asp_proto::snapshot::Mutation;
 use asp_store::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use asp_store::ledger::MemoryLedger;
@@ -264,7 +264,7 @@ async fn an_org_without_room_in_the_audit_log_is_refused_unrecorded_and_others_a
 
 #[tokio::test]
 async fn a_call_without_a_place_is_told_when_to_come_again_and_leaves_those_of_other_orgs() {
-    let bounds = Bounds { whole: 100, per_org: 1 };
+    let bounds = AdmissionBounds { whole: 100, per_org: 1 };
     let fixture = Fixture::new().bounded(bounds);
     let asking = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
     let asking = asking.capabilities(json!({"elicitation": {"form": {}}}));

@@ -11,7 +11,7 @@ use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::minting::{TokenAudiences, TokenKeys};
-use asp_gateway::pipeline::admission::{Bounds, MEMORY};
+use asp_gateway::pipeline::admission::{AdmissionBounds, MEMORY};
 use asp_gateway::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, assemble, check};
@@ -143,8 +143,8 @@ struct Parts {
     runtimes: Runtimes,
     delegates: Endpoints,
     registry: bool,
-    bounds: Bounds,
-    memory: Bounds,
+    bounds: AdmissionBounds,
+    memory: AdmissionBounds,
     subscriptions: subscriptions::Bounds,
     inspections: Inspections,
     issuers: IssuerDeps,
@@ -174,7 +174,7 @@ impl Parts {
             runtimes: Runtimes::none(),
             delegates: Endpoints::default(),
             registry: true,
-            bounds: Bounds::default(),
+            bounds: AdmissionBounds::default(),
             memory: MEMORY,
             subscriptions: subscriptions::Bounds::default(),
             inspections: Inspections::default(),
@@ -360,12 +360,12 @@ impl Fixture {
 
     /// Another gateway whose requests have as much memory, in bytes; an org half of it.
     pub(crate) fn remembering(&self, whole: usize) -> Fixture {
-        let memory = Bounds { whole, per_org: whole / 2 };
+        let memory = AdmissionBounds { whole, per_org: whole / 2 };
         Fixture { gateway: Parts { memory, ..Parts::new(snapshot()) }.start().gateway, ..self.clone() }
     }
 
     /// Another gateway with few places for calls.
-    pub(crate) fn bounded(&self, bounds: Bounds) -> Fixture {
+    pub(crate) fn bounded(&self, bounds: AdmissionBounds) -> Fixture {
         Fixture { gateway: Parts { bounds, ..Parts::new(snapshot()) }.start().gateway, ..self.clone() }
     }
 

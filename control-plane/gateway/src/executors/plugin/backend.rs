@@ -13,7 +13,7 @@ use super::Plugins;
 use super::following::Place;
 use super::packages::{self, Package};
 use super::reference::{language_name, plugin_ref, run_by, stdio_ref};
-use crate::call::Aim;
+use crate::call::CallKind;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution, Following, Subscribed};
 use crate::executors::accepted::pinned;
@@ -37,7 +37,7 @@ impl Backend for PluginBackend {
         self.0.run(execution, plugin_ref(primitive, plugin), primitive.id.clone(), None).await
     }
 
-    fn answers(&self, _aim: &Aim) -> bool {
+    fn answers(&self, _kind: &CallKind) -> bool {
         true
     }
 

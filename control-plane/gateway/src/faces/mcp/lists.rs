@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::codec::{Failure, Message};
 use super::context::Context;
 use crate::faces::FaceRequest;
-use crate::pipeline::entitlement::View;
+use crate::pipeline::entitlement::ServerView;
 use crate::seal::Purpose;
 
 /// Most entries of one page.
@@ -109,8 +109,8 @@ pub(super) fn shows(request: &FaceRequest, entry: &ListedPrimitive) -> bool {
     view(request).shows(entry) && request.gateway.pipeline.offers(&request.server, entry)
 }
 
-fn view(request: &FaceRequest) -> View<'_> {
-    View::of(&request.snapshot, &request.server, &request.caller, Protocol::Mcp)
+fn view(request: &FaceRequest) -> ServerView<'_> {
+    ServerView::of(&request.snapshot, &request.server, &request.caller, Protocol::Mcp)
 }
 
 /// A cursor holds for one list of one server, for one org and user.

@@ -18,7 +18,7 @@ use crate::call::outcome::Refusal;
 use crate::call::terms::{self, TermFault};
 use crate::call::{CallKind, IdempotencyKey, Invocation};
 use crate::faces::FaceRequest;
-use crate::pipeline::resolve::{Target, resolve};
+use crate::pipeline::resolve::{CallTarget, resolve};
 
 /// `_meta` member with an explicit idempotency key.
 const META_KEY: &str = "asp/idempotencyKey";
@@ -58,9 +58,9 @@ fn begin(
     name: &str,
 ) -> Result<Answer, Failure> {
     let (target, asked) = match what {
-        "tool" => (Target::Tool(name), Asked::Tool),
-        "prompt" => (Target::Prompt(name), Asked::Other),
-        _ => (Target::Resource(name), Asked::Other),
+        "tool" => (CallTarget::Tool(name), Asked::Tool),
+        "prompt" => (CallTarget::Prompt(name), Asked::Other),
+        _ => (CallTarget::Resource(name), Asked::Other),
     };
     let unknown = || results::unknown(what, name, context.revision);
     let (entry, variables) = resolve(&request.server, target).map_err(|_| unknown())?;

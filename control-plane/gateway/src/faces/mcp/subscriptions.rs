@@ -35,7 +35,7 @@ use crate::event_id::ChangesPosition;
 use crate::faces::FaceRequest;
 use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
 use crate::pipeline::entitlement::entitle;
-use crate::pipeline::resolve::{Target, resolve};
+use crate::pipeline::resolve::{CallTarget, resolve};
 use crate::sessions::Session;
 use crate::subscriptions::Listening;
 use crate::subscriptions::subscriber::{List, MAX_RESOURCES, MAX_TEXT, Notice, Profile, Resumed, Subscriber};
@@ -318,7 +318,7 @@ fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64,
         let never = "an artifact never changes: nobody subscribes to one";
         return Err(Failure::with(Reason::InvalidParams, never).in_call());
     }
-    let (entry, _) = resolve(&request.server, Target::Resource(uri)).map_err(|_| unknown())?;
+    let (entry, _) = resolve(&request.server, CallTarget::Resource(uri)).map_err(|_| unknown())?;
     if !request.gateway.pipeline.offers(&request.server, &entry) {
         return Err(unknown());
     }

@@ -28,7 +28,7 @@ use crate::clock::wait_until;
 use crate::faces::FaceRequest;
 use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
 use crate::gateway::Gateway;
-use crate::pipeline::admission::Permit;
+use crate::pipeline::admission::AdmissionPermit;
 
 pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let call = here(request, tool, name).await?;
@@ -90,7 +90,7 @@ struct Telling {
     /// What is told after a gap.
     held: Option<FollowerItem>,
     ended: bool,
-    _place: Permit,
+    _place: AdmissionPermit,
 }
 
 impl Telling {

@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::set;
 use crate::digest;
 use crate::faces::FaceRequest;
-use crate::pipeline::entitlement::View;
+use crate::pipeline::entitlement::ServerView;
 
 #[path = "openapi/parts.rs"]
 mod parts;
@@ -38,7 +38,7 @@ pub(super) fn get(request: &FaceRequest) -> Result<Response, Problem> {
 
 fn document(request: &FaceRequest) -> Value {
     let server = &request.server.message;
-    let mut view = View::of(&request.snapshot, &request.server, &request.caller, Protocol::Rest);
+    let mut view = ServerView::of(&request.snapshot, &request.server, &request.caller, Protocol::Rest);
     let mut paths = Map::new();
     let mut schemas = parts::schemas();
     let tools = request.server.entries.iter().filter(|entry| !entry.listing.rest_name.is_empty());

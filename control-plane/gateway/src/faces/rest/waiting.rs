@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::problem::Problem;
 use super::resource::{self, View};
 use crate::faces::FaceRequest;
-use crate::pipeline::admission::Permit;
+use crate::pipeline::admission::AdmissionPermit;
 use crate::pipeline::lookup::FoundCall;
 
 /// How often a call that runs elsewhere is looked at.
@@ -25,7 +25,7 @@ impl FaceRequest {
     }
 
     /// A place among those who wait.
-    pub(super) fn waits(&self) -> Result<Permit, Problem> {
+    pub(super) fn waits(&self) -> Result<AdmissionPermit, Problem> {
         self.gateway.waiting.admit(&self.caller.org).map_err(|full| Problem::of(&full))
     }
 

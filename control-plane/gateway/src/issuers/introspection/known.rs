@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::super::permits::{Permits, Turns};
 use super::{Answer, NoCaller, Said};
 use crate::digest::{self, PeerKey};
-use crate::shares::{Bounds, Owner, Share, Shares};
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 /// Questions to one issuer at a time about tokens that were good lately, and about unknown ones.
 const AT_ONCE: usize = 32;
@@ -29,13 +29,13 @@ const MAX_UNKNOWN: usize = 1_024;
 const LATELY: Duration = Duration::from_secs(3_600);
 
 /// Good answers: tokens in all, and of one issuer. An answer has at most 16 KiB.
-const GOOD: Bounds = Bounds {
-    whole: Share { entries: 20_000, bytes: 64 << 20 },
-    of_org: Share { entries: 10_000, bytes: 32 << 20 },
-    of_user: Share::of(1),
+const GOOD: Quotas = Quotas {
+    whole: Quota { entries: 20_000, bytes: 64 << 20 },
+    of_org: Quota { entries: 10_000, bytes: 32 << 20 },
+    of_user: Quota::of(1),
 };
 /// Bad tokens: in all, of one issuer, and of one peer.
-const BAD: Bounds = Bounds { whole: Share::of(20_000), of_org: Share::of(10_000), of_user: Share::of(500) };
+const BAD: Quotas = Quotas { whole: Quota::of(20_000), of_org: Quota::of(10_000), of_user: Quota::of(500) };
 
 /// A token at an issuer's endpoint.
 pub(super) type Id = [u8; 16];
@@ -98,8 +98,8 @@ pub(super) enum Next {
 }
 
 pub(super) struct AnswerCache {
-    good: Shares<CachedAnswer>,
-    bad: Shares<CachedAnswer>,
+    good: QuotaTable<CachedAnswer>,
+    bad: QuotaTable<CachedAnswer>,
     open: HashMap<Id, watch::Receiver<Option<Answer>>>,
     /// Numbers of open questions about unknown tokens, by issuer; none is 0.
     unknown: HashMap<String, usize>,
@@ -112,8 +112,8 @@ pub(super) struct AnswerCache {
 impl Default for AnswerCache {
     fn default() -> AnswerCache {
         AnswerCache {
-            good: Shares::new(GOOD),
-            bad: Shares::new(BAD),
+            good: QuotaTable::new(GOOD),
+            bad: QuotaTable::new(BAD),
             open: HashMap::new(),
             unknown: HashMap::new(),
             permits: Permits::new(AT_ONCE),

@@ -14,9 +14,9 @@ use super::client::session::Session;
 use crate::call::Call;
 use crate::call::principal::user;
 use crate::digest;
-use crate::shares::{Bounds, Owner, Share, Shares};
+use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
-const BOUNDS: Bounds = Bounds { whole: Share::of(10_000), of_org: Share::of(2_500), of_user: Share::of(256) };
+const BOUNDS: Quotas = Quotas { whole: Quota::of(10_000), of_org: Quota::of(2_500), of_user: Quota::of(256) };
 /// A session that nobody used for this long is ended.
 const IDLE: Duration = Duration::from_secs(600);
 /// How often it is looked for such.
@@ -35,14 +35,14 @@ struct Kept {
 
 /// The table.
 pub(super) struct Sessions {
-    slots: Mutex<Shares<Kept>>,
+    slots: Mutex<QuotaTable<Kept>>,
     /// A task looks for idle ones.
     is_swept: AtomicBool,
 }
 
 impl Default for Sessions {
     fn default() -> Sessions {
-        Sessions { slots: Mutex::new(Shares::new(BOUNDS)), is_swept: AtomicBool::new(false) }
+        Sessions { slots: Mutex::new(QuotaTable::new(BOUNDS)), is_swept: AtomicBool::new(false) }
     }
 }
 
@@ -106,7 +106,7 @@ impl Sessions {
 
     /// Forgets every session; those that no call uses are ended.
     pub(super) fn clear(&self) {
-        let all = std::mem::replace(&mut *self.slots.lock(), Shares::new(BOUNDS));
+        let all = std::mem::replace(&mut *self.slots.lock(), QuotaTable::new(BOUNDS));
         drop(all);
     }
 

@@ -1,7 +1,7 @@
 //! A bounded table in which every user and every org has a quota of entries and of their bytes.
 //!
-//! Keeps true: an entry that does not fit is refused ([`Shares::add`]) or evicts the least recently used entries of the
-//! same user or org ([`Shares::replace`]), and those of others only at the bound of the whole table; every operation
+//! Keeps true: an entry that does not fit is refused ([`QuotaTable::add`]) or evicts the least recently used entries of
+//! the same user or org ([`QuotaTable::replace`]), and those of others only at the bound of the whole table; every operation
 //! takes logarithmic time, so that a full table costs no more than an empty one under its lock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,48 +10,48 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 type Id = [u8; 16];
-type Holder = [u8; 16];
+type HolderKey = [u8; 16];
 /// Number of a use; later ones are higher.
 type UseNumber = u64;
 
 /// The owner of an entry: a user and their org.
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
-    pub user: Holder,
-    pub org: Holder,
+    pub user: HolderKey,
+    pub org: HolderKey,
 }
 
 /// Quota of one owner, or of the whole table.
 #[derive(Clone, Copy)]
-pub(crate) struct Share {
+pub(crate) struct Quota {
     pub entries: usize,
     pub bytes: usize,
 }
 
-impl Share {
+impl Quota {
     /// Returns a quota for entries of equal size.
-    pub(crate) const fn of(entries: usize) -> Share {
-        Share { entries, bytes: usize::MAX }
+    pub(crate) const fn of(entries: usize) -> Quota {
+        Quota { entries, bytes: usize::MAX }
     }
 }
 
 /// Quotas of the whole table, of one org and of one user.
 #[derive(Clone, Copy)]
-pub(crate) struct Bounds {
-    pub whole: Share,
-    pub of_org: Share,
-    pub of_user: Share,
+pub(crate) struct Quotas {
+    pub whole: Quota,
+    pub of_org: Quota,
+    pub of_user: Quota,
 }
 
 /// The table.
-pub(crate) struct Shares<V> {
-    bounds: Bounds,
+pub(crate) struct QuotaTable<V> {
+    bounds: Quotas,
     entries: HashMap<Id, TableEntry<V>>,
     by_turn: BTreeMap<UseNumber, Id>,
     /// Size of all entries.
     bytes: usize,
     /// Usage of users and orgs alike.
-    by_holder: HashMap<Holder, HolderUsage>,
+    by_holder: HashMap<HolderKey, HolderUsage>,
     next: UseNumber,
 }
 
@@ -70,9 +70,9 @@ struct TableEntry<V> {
     used: Instant,
 }
 
-impl<V> Shares<V> {
-    pub(crate) fn new(bounds: Bounds) -> Shares<V> {
-        Shares {
+impl<V> QuotaTable<V> {
+    pub(crate) fn new(bounds: Quotas) -> QuotaTable<V> {
+        QuotaTable {
             bounds,
             entries: HashMap::new(),
             by_turn: BTreeMap::new(),
@@ -159,7 +159,7 @@ impl<V> Shares<V> {
     /// Returns the entry to evict first before `owner` can have so much more: their own entries also count for the org
     /// and the whole table.
     pub(crate) fn in_the_way(&self, owner: Owner, entries: usize, bytes: usize) -> Option<Id> {
-        let is_full = |share: Share, has: usize, held: usize| {
+        let is_full = |share: Quota, has: usize, held: usize| {
             has.saturating_add(entries) > share.entries || held.saturating_add(bytes) > share.bytes
         };
         for (holder, share) in owner.holders().into_iter().zip([self.bounds.of_user, self.bounds.of_org]) {
@@ -232,7 +232,7 @@ impl<V> Shares<V> {
 }
 
 impl Owner {
-    fn holders(self) -> [Holder; 2] {
+    fn holders(self) -> [HolderKey; 2] {
         [self.user, self.org]
     }
 }
@@ -252,11 +252,11 @@ mod tests {
         Owner { user: id(user), org: id(org + 1_000_000_000) }
     }
 
-    fn shares<V>(whole: usize, of_org: usize, of_user: usize) -> Shares<V> {
-        Shares::new(Bounds {
-            whole: Share::of(whole),
-            of_org: Share::of(of_org),
-            of_user: Share::of(of_user),
+    fn shares<V>(whole: usize, of_org: usize, of_user: usize) -> QuotaTable<V> {
+        QuotaTable::new(Quotas {
+            whole: Quota::of(whole),
+            of_org: Quota::of(of_org),
+            of_user: Quota::of(of_user),
         })
     }
 
@@ -318,15 +318,15 @@ mod tests {
 
     #[test]
     fn what_is_large_pushes_out_as_many_as_it_needs_and_only_of_its_own_share() {
-        let share = |bytes| Share { entries: 100, bytes };
-        let mut shares = Shares::new(Bounds { whole: share(100), of_org: share(80), of_user: share(40) });
-        let put = |shares: &mut Shares<()>, number, user, bytes| {
+        let share = |bytes| Quota { entries: 100, bytes };
+        let mut shares = QuotaTable::new(Quotas { whole: share(100), of_org: share(80), of_user: share(40) });
+        let put = |shares: &mut QuotaTable<()>, number, user, bytes| {
             shares.replace_sized(id(number), owner(user, 1), (), bytes)
         };
         assert!(put(&mut shares, 1, 1, 30) && put(&mut shares, 2, 2, 20) && put(&mut shares, 3, 2, 20));
         assert!(!put(&mut shares, 4, 2, 41), "larger than a share");
         assert!(put(&mut shares, 4, 2, 40));
-        let kept = |shares: &Shares<()>| (1..=5).filter(|n| shares.contains(&id(*n))).collect::<Vec<_>>();
+        let kept = |shares: &QuotaTable<()>| (1..=5).filter(|n| shares.contains(&id(*n))).collect::<Vec<_>>();
         assert_eq!(kept(&shares), [1, 4]);
         assert!(put(&mut shares, 5, 3, 20), "the org's bytes are used up: its oldest goes");
         assert_eq!((kept(&shares), shares.bytes), (vec![4, 5], 60));
