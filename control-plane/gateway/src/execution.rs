@@ -59,7 +59,7 @@ pub enum Availability {
 }
 
 /// Subscription of a client to a resource.
-pub struct Subscribed<'a> {
+pub struct ResourceSubscription<'a> {
     pub snapshot: &'a Snapshot,
     /// User whose quota of subscriptions it counts against.
     pub user: [u8; 16],
@@ -74,7 +74,7 @@ pub struct Subscribed<'a> {
 }
 
 /// Guard of one subscription at a backend; dropping it ends the subscription.
-pub type Following = Box<dyn Send + Sync>;
+pub type SubscriptionGuard = Box<dyn Send + Sync>;
 
 /// Report of a client about its legacy session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub trait Executor: Send + Sync {
 
     /// Reports changes of a resource from now on; `None` if there is no source for them, or too many resources are
     /// followed.
-    fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following>;
+    fn follow(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard>;
 
     /// Passes on a client's report about its session, which has this key, outside of its calls.
     fn heard(&self, session: &str, said: SessionNote);

@@ -11,7 +11,9 @@ use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution, Executor, Following, SessionNote, Subscribed};
+use crate::execution::{
+    Availability, Execution, Executor, ResourceSubscription, SessionNote, SubscriptionGuard,
+};
 use crate::executors::outbound::client::OutboundError;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
@@ -121,7 +123,7 @@ impl Executor for Executors {
         self.all().iter().fold(0_u64, |sum, backend| sum.wrapping_add(backend.offers_changed()))
     }
 
-    fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following> {
+    fn follow(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
         self.backend(subscribed.primitive)?.watch(subscribed)
     }
 

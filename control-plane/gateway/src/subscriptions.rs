@@ -23,7 +23,7 @@ use asp_proto::snapshot::Protocol;
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use parking_lot::Mutex;
 
-use crate::execution::{ResourceListener, Subscribed};
+use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::ServerView;
 use crate::pipeline::passes::Passes;
@@ -176,7 +176,8 @@ impl Subscriptions {
             let listener: Weak<dyn ResourceListener> = self.own.clone();
             let caller = subscriber.caller();
             let (user, org) = (owner(&caller).user, caller.org.as_str());
-            let subscribed = Subscribed { snapshot, user, org, server: name, primitive, uri, listener };
+            let subscribed =
+                ResourceSubscription { snapshot, user, org, server: name, primitive, uri, listener };
             self.pipeline.follow_resource(subscribed)
         });
         subscriber.follow(uri, followed);

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use crate::call::CallKind;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution, Following, SessionNote, Subscribed};
+use crate::execution::{Availability, Execution, SubscriptionGuard, SessionNote, ResourceSubscription};
 
 /// A backend of one gateway. All but [`Backend::run`] has a default: most backends prepare, watch and drain nothing.
 #[async_trait]
@@ -20,7 +20,7 @@ pub(super) trait Backend: Send + Sync {
 
     /// Whether it completes arguments or lists resources, too; every backend runs calls.
     fn answers(&self, kind: &CallKind) -> bool {
-        aim.is_done()
+        kind.is_done()
     }
 
     /// Whether a call whose gateway is gone can continue here.
@@ -48,7 +48,7 @@ pub(super) trait Backend: Send + Sync {
     fn prepare(&self, _snapshot: &Snapshot) {}
 
     /// Reports changes of a resource from now on; `None` where nothing reports them, or more are watched than may be.
-    fn watch(&self, _subscribed: Subscribed<'_>) -> Option<Following> {
+    fn watch(&self, _subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
         None
     }
 

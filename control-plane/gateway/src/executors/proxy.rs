@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
 use crate::call::{CallKind, Call};
-use crate::execution::{Execution, Following, SessionNote, Subscribed};
+use crate::execution::{Execution, SubscriptionGuard, SessionNote, ResourceSubscription};
 use crate::executors::accepted::pinned::PinnedItems;
 use crate::executors::backend::{Backend, misplaced, mode};
 use crate::executors::outbound::auth::Authorizer;
@@ -125,7 +125,7 @@ impl Backend for McpBackend {
         self.upstreams.prepare(snapshot);
     }
 
-    fn watch(&self, subscribed: Subscribed<'_>) -> Option<Following> {
+    fn watch(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
         match mode(subscribed.primitive)? {
             Mode::ProxyMcp(target) => self.upstreams.follow(target, subscribed),
             _ => None,

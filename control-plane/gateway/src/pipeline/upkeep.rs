@@ -10,7 +10,9 @@ use asp_snapshot::Snapshot;
 
 use super::Pipeline;
 use super::lookup::StoreFault;
-use crate::execution::{Availability, Following, ResourceListener, SessionNote, Subscribed};
+use crate::execution::{
+    Availability, ResourceListener, ResourceSubscription, SessionNote, SubscriptionGuard,
+};
 use crate::telemetry::metrics::Metrics;
 
 impl Pipeline {
@@ -57,7 +59,7 @@ impl Pipeline {
 
     /// Reports changes of a resource from now on; `None` if there is no source for them, or too many resources are
     /// followed.
-    pub(crate) fn follow_resource(&self, subscribed: Subscribed<'_>) -> Option<Following> {
+    pub(crate) fn follow_resource(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
         self.executor.follow(subscribed)
     }
 

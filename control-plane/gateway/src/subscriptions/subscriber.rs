@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::event_id::ChangesPosition;
-use crate::execution::Following;
+use crate::execution::SubscriptionGuard;
 
 /// Most resources one subscriber watches.
 pub const MAX_RESOURCES: usize = 1000;
@@ -117,7 +117,7 @@ struct Watched {
     changed: bool,
     told: Option<Told>,
     /// Who says that it has changed; held for as long as it is watched.
-    following: Option<Following>,
+    following: Option<SubscriptionGuard>,
 }
 
 /// The last notice of something.
@@ -195,7 +195,7 @@ impl Subscriber {
     }
 
     /// Keeps who says that a resource has changed, where it is watched.
-    pub(super) fn follow(&self, uri: &str, following: Option<Following>) {
+    pub(super) fn follow(&self, uri: &str, following: Option<SubscriptionGuard>) {
         let mut state = self.state.lock();
         let is_over = state.ended;
         let watched = state.resources.get_mut(uri).filter(|_| !is_over);
@@ -293,7 +293,7 @@ impl Subscriber {
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
-        let followings: Vec<Following> =
+        let followings: Vec<SubscriptionGuard> =
             state.resources.values_mut().filter_map(|watched| watched.following.take()).collect();
         drop(state);
         drop(followings);

@@ -15,7 +15,7 @@ use super::packages::{self, Package};
 use super::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::call::CallKind;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution, Following, Subscribed};
+use crate::execution::{Availability, Execution, SubscriptionGuard, ResourceSubscription};
 use crate::executors::accepted::pinned;
 use crate::executors::accepted::watching::Upstream;
 use crate::executors::backend::{Backend, misplaced, mode};
@@ -66,7 +66,7 @@ impl Backend for PluginBackend {
     }
 
     /// Reports changes of a resource from now on, if its plugin watches.
-    fn watch(&self, subscribed: Subscribed<'_>) -> Option<Following> {
+    fn watch(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
         let plugins = &self.0;
         let primitive = subscribed.primitive;
         if !primitive.watched_by_runtime {
@@ -88,7 +88,7 @@ impl Backend for PluginBackend {
                 "clients are subscribed to more resources of plugins than are followed at a time, or to one with a URI above 4096 bytes: they are not told when this one changes"
             );
         }
-        following.map(|following| Box::new(following) as Following)
+        following.map(|following| Box::new(following) as SubscriptionGuard)
     }
 
     /// Returns when the tunnels of ended calls are closed.

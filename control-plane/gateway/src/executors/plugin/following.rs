@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::reference::run_by;
-use crate::execution::{ResourceListener, Subscribed};
+use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::executors::counts::less;
 
 mod task;
@@ -92,9 +92,9 @@ impl Followings {
         &self,
         plugin: PluginRef,
         place: Place,
-        subscribed: &Subscribed<'_>,
+        subscribed: &ResourceSubscription<'_>,
     ) -> Option<Following> {
-        let Subscribed { user, org, uri, server, primitive, .. } = *subscribed;
+        let ResourceSubscription { user, org, uri, server, primitive, .. } = *subscribed;
         if uri.len() > MAX_URI {
             return None;
         }

@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::call::started::Started;
-use crate::execution::{Execution, Following, SessionNote, Subscribed};
+use crate::execution::{Execution, SubscriptionGuard, SessionNote, ResourceSubscription};
 use crate::executors::accepted::pinned::{self, PinnedItems};
 use crate::executors::accepted::watching::{Upstream, Watches};
 use crate::executors::conversation::downstream::{Clients, capabilities};
@@ -281,8 +281,12 @@ impl McpUpstreams {
     }
 
     /// Learns from now on when a resource of an upstream changes.
-    pub(super) fn follow(&self, target: &ProxyMcp, subscribed: Subscribed<'_>) -> Option<Following> {
-        let Subscribed { primitive, server, snapshot, .. } = subscribed;
+    pub(super) fn follow(
+        &self,
+        target: &ProxyMcp,
+        subscribed: ResourceSubscription<'_>,
+    ) -> Option<SubscriptionGuard> {
+        let ResourceSubscription { primitive, server, snapshot, .. } = subscribed;
         let auth = primitive.service_auth.as_ref();
         let client = self.client(&target.url, snapshot, (server, primitive)).ok()?;
         if !self.authorizer.stands((server, &primitive.id), auth, &client.url) {
@@ -303,7 +307,7 @@ impl McpUpstreams {
                 "clients are subscribed to more resources of upstreams than are followed at a time: they are not told when this one changes"
             );
         }
-        following.map(|following| Box::new(following) as Following)
+        following.map(|following| Box::new(following) as SubscriptionGuard)
     }
 
     /// Ends every session, and returns when the services that are to be told something were told.

@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::client::session::Session;
 use super::client::updates::Updated;
 use super::client::{Client, ClientParams, Exchange, Fault};
-use crate::execution::{ResourceListener, Subscribed};
+use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::executors::conversation::downstream::Nobody;
 use crate::executors::counts::less;
 
@@ -90,9 +90,14 @@ impl Followings {
     }
 
     /// Follows a resource for a client of `server`; `None` where more are followed than may be.
-    pub(super) fn follow(&self, url: &str, client: Client, subscribed: &Subscribed<'_>) -> Option<Following> {
+    pub(super) fn follow(
+        &self,
+        url: &str,
+        client: Client,
+        subscribed: &ResourceSubscription<'_>,
+    ) -> Option<Following> {
         let key = (url.to_owned(), client.url.to_string());
-        let Subscribed { user, org, uri, server, .. } = *subscribed;
+        let ResourceSubscription { user, org, uri, server, .. } = *subscribed;
         let mut table = self.table.lock();
         let is_full = table.len() >= MAX_UPSTREAMS || upstreams_of(&table, org) >= MAX_UPSTREAMS_OF_ORG;
         let of = match table.get(&key) {
