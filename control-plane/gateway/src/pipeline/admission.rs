@@ -55,7 +55,7 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Creates memory of which requests with a caller take at most `bounds`, in bytes.
+    /// Creates the memory budgets; requests with a caller take at most `bounds`, in bytes.
     pub fn new(bounds: AdmissionBounds) -> RequestMemory {
         RequestMemory {
             of_callers: Admission::of(bounds, ["memory of requests", "memory of the org's requests"]),

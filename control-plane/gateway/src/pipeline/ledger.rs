@@ -382,7 +382,7 @@ impl HeldKey {
         Ok(!self.claim.mutating || self.ledger.renew(key, self.holder, lease(call)).await?)
     }
 
-    /// Frees the key of a call of which nothing was executed.
+    /// Frees the key of a call that executed nothing.
     pub(crate) async fn release(self) -> Result<(), Refusal> {
         let released = self.ledger.release(LedgerKey(self.claim.key), self.holder).await;
         released.map_err(|e| Refusal::Internal(e.to_string()))
