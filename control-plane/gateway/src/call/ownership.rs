@@ -37,8 +37,8 @@ pub struct Ownership {
     passed_on: AtomicBool,
     /// Whether it has ended here without its own outcome, which the other gateway reports.
     continued: AtomicBool,
-    /// Events visible to other gateways; set if there are any and a client may return for the call.
-    written: OnceLock<Publication>,
+    /// Publication of its events; set if there are other gateways and a client may return for the call.
+    publication: OnceLock<Publication>,
     /// Notified when the inbox may have entries.
     nudged: Notify,
     /// Asks the call to save and yield.
@@ -140,13 +140,13 @@ impl Ownership {
     }
 
     /// Starts the publication to other gateways at event number `next`; only the first start counts.
-    pub(crate) fn writes_from(&self, next: u64) {
-        self.written.get_or_init(|| Publication::from(next));
+    pub(crate) fn publish_from(&self, next: u64) {
+        self.publication.get_or_init(|| Publication::from(next));
     }
 
-    /// Returns the events visible to other gateways; `None` if none needs to see them.
-    pub fn written(&self) -> Option<&Publication> {
-        self.written.get()
+    /// Returns the publication of its events; `None` if no other gateway needs to see them.
+    pub fn publication(&self) -> Option<&Publication> {
+        self.publication.get()
     }
 
     pub fn resumes(&self) -> bool {

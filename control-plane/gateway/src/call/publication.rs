@@ -39,11 +39,13 @@ impl Publication {
         self.reached.borrow().next
     }
 
-    pub(crate) fn announced(&self, is_there: bool) {
-        self.reached.send_modify(|reached| reached.is_announced = Some(is_there));
+    /// Notes whether the store has accepted the call's record.
+    pub(crate) fn note_record(&self, is_stored: bool) {
+        self.reached.send_modify(|reached| reached.is_announced = Some(is_stored));
     }
 
-    pub(crate) fn reaches(&self, next: u64) {
+    /// Notes that the events before number `next` are published.
+    pub(crate) fn advance_to(&self, next: u64) {
         self.reached.send_modify(|reached| {
             reached.next = next;
             reached.is_away = false;
@@ -51,21 +53,22 @@ impl Publication {
     }
 
     /// Notes that all events are published again, from the first one on.
-    pub(crate) fn begins_again(&self) {
+    pub(crate) fn restart(&self) {
         self.reached.send_modify(|reached| reached.next = 0);
     }
 
     /// Notes that the shared store is unavailable: nothing waits until more is published.
-    pub(crate) fn is_away(&self) {
+    pub(crate) fn note_outage(&self) {
         self.reached.send_modify(|reached| reached.is_away = true);
     }
 
-    pub(crate) fn is_over(&self) {
+    /// Notes that no more is published.
+    pub(crate) fn finish(&self) {
         self.reached.send_modify(|reached| reached.is_over = true);
     }
 
     /// Resolves when other gateways see the call and its events before number `next`, or when that takes too long.
-    pub async fn sees(&self, next: u64) {
+    pub async fn wait_for(&self, next: u64) {
         let seen = |reached: &PublicationState| {
             match reached.is_announced {
                 Some(true) => reached.is_away || reached.is_over || reached.next >= next,
@@ -81,7 +84,7 @@ impl Publication {
 
     /// Resolves when the events before number `next` are published, whatever the store has of the call, or when that
     /// takes too long.
-    pub(crate) async fn seen_before(&self, next: u64) {
+    pub(crate) async fn wait_for_events(&self, next: u64) {
         let mut reached = self.reached.subscribe();
         let seen = |reached: &PublicationState| reached.is_away || reached.is_over || reached.next >= next;
         // The call ends either way.
@@ -97,29 +100,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_event_is_seen_once_the_call_and_all_before_it_are_there() {
-        let written = Publication::from(0);
-        let mut seen = Box::pin(written.sees(2));
+        let publication = Publication::from(0);
+        let mut seen = Box::pin(publication.wait_for(2));
         assert!(seen.as_mut().now_or_never().is_none());
-        written.reaches(2);
+        publication.advance_to(2);
         assert!(seen.as_mut().now_or_never().is_none(), "no other gateway knows the call");
-        written.announced(true);
+        publication.note_record(true);
         assert!(seen.as_mut().now_or_never().is_some());
-        assert!(written.sees(3).now_or_never().is_none());
+        assert!(publication.wait_for(3).now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_what_is_away_or_for_long() {
-        let written = Publication::from(0);
-        written.sees(1).await;
-        written.is_away();
-        assert!(written.sees(1).now_or_never().is_none(), "its record may come yet");
-        written.announced(false);
-        assert!(written.sees(1).now_or_never().is_some());
-        written.announced(true);
-        assert!(written.sees(1).now_or_never().is_some());
-        written.reaches(1);
-        assert!(written.sees(2).now_or_never().is_none(), "it is back");
-        written.is_over();
-        assert!(written.sees(2).now_or_never().is_some());
+        let publication = Publication::from(0);
+        publication.wait_for(1).await;
+        publication.note_outage();
+        assert!(publication.wait_for(1).now_or_never().is_none(), "its record may come yet");
+        publication.note_record(false);
+        assert!(publication.wait_for(1).now_or_never().is_some());
+        publication.note_record(true);
+        assert!(publication.wait_for(1).now_or_never().is_some());
+        publication.advance_to(1);
+        assert!(publication.wait_for(2).now_or_never().is_none(), "it is back");
+        publication.finish();
+        assert!(publication.wait_for(2).now_or_never().is_some());
     }
 }

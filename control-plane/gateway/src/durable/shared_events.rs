@@ -116,13 +116,13 @@ enum WriteResult {
 /// Writer of one call's events, with its state.
 struct EventWriter<'a> {
     call: &'a Call,
-    written: &'a Publication,
+    publication: &'a Publication,
     reader: EventReader,
     /// Name of the log under which the events are written. A restarted log gets a new name that no client has seen yet;
     /// the call takes the name once the log is stored.
     log: u32,
     /// Whether events reach clients of this gateway only, because the store is unavailable.
-    is_told_alone: bool,
+    is_unshared: bool,
     /// Events that were read and are not written yet.
     held: Vec<LoggedEvent>,
     /// Whether the next write replaces the stored events of the call.
@@ -184,13 +184,13 @@ impl SharedEvents {
 
     /// Writes the events of a call, from now on to its end.
     pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>, rows: Arc<dyn Rows>) {
-        call.ownership.writes_from(0);
+        call.ownership.publish_from(0);
         let shared = self.clone();
         let call = call.clone();
         tokio::spawn(async move {
-            if let Some(written) = call.ownership.written() {
-                shared.write(&call, written, rows.as_ref()).await;
-                written.is_over();
+            if let Some(publication) = call.ownership.publication() {
+                shared.write(&call, publication, rows.as_ref()).await;
+                publication.finish();
             }
         });
     }
@@ -226,41 +226,41 @@ impl SharedEvents {
         }
     }
 
-    async fn write(&self, call: &Call, written: &Publication, rows: &dyn Rows) {
-        let reader = call.events.reader_from(written.next());
-        let anew = written.next() == 0;
+    async fn write(&self, call: &Call, publication: &Publication, rows: &dyn Rows) {
+        let reader = call.events.reader_from(publication.next());
+        let anew = publication.next() == 0;
         let log = call.events.stream();
         let kept = KeptBytes::of(if anew { 0 } else { call.events.held_bytes() });
         let held = Vec::new();
-        let mut writing = EventWriter { call, written, reader, log, is_told_alone: false, held, anew, kept };
+        let mut writer = EventWriter { call, publication, reader, log, is_unshared: false, held, anew, kept };
         let mut failures = 0;
         loop {
             // An empty log is stored before the first event.
-            let is_begun = !writing.anew || !writing.held.is_empty();
-            if is_begun && !writing.gather().await {
+            let is_begun = !writer.anew || !writer.held.is_empty();
+            if is_begun && !writer.gather().await {
                 return;
             }
-            match self.write_some(&mut writing, rows, failures > 0).await {
+            match self.write_some(&mut writer, rows, failures > 0).await {
                 Ok(WriteResult::Some) => failures = 0,
                 Ok(WriteResult::NotOurs) => return,
                 Ok(WriteResult::Paused(until)) => {
-                    writing.is_away();
+                    writer.note_outage();
                     // Spread over time; obsolete when the call has ended.
                     let until = until + PAUSED.mul_f64(rand::random());
                     tokio::select! {
-                        () = tokio::time::sleep_until(until) => writing.begin_again(),
+                        () = tokio::time::sleep_until(until) => writer.begin_again(),
                         _ = call.finished() => return,
                     }
                 }
                 Err(error) => {
                     failures += 1;
                     self.noted::<()>(Err(error));
-                    writing.is_away();
+                    writer.note_outage();
                     if failures > RETRIES && call.outcome().is_some() {
                         return;
                     }
                     tokio::time::sleep(RETRY + RETRY.mul_f64(rand::random())).await;
-                    writing.begin_again();
+                    writer.begin_again();
                 }
             }
         }
@@ -269,33 +269,33 @@ impl SharedEvents {
     /// Writes the first consecutively numbered events that are held; after an outage, in turn with other calls.
     async fn write_some(
         &self,
-        writing: &mut EventWriter<'_>,
+        writer: &mut EventWriter<'_>,
         rows: &dyn Rows,
         in_turn: bool,
     ) -> Result<WriteResult, OutboxError> {
-        let first = writing.first();
-        let count = writing.in_a_row();
-        writing.anew |= first != writing.written.next();
-        let log = writing.log;
-        let some = writing.held.iter().take(count);
-        let entries: Vec<Bytes> = some.filter_map(|logged| self.entry(writing.call, log, logged)).collect();
+        let first = writer.first();
+        let count = writer.in_a_row();
+        writer.anew |= first != writer.publication.next();
+        let log = writer.log;
+        let some = writer.held.iter().take(count);
+        let entries: Vec<Bytes> = some.filter_map(|logged| self.entry(writer.call, log, logged)).collect();
         if entries.len() != count {
             return Err(OutboxError::Unavailable("an event cannot be sealed".into()));
         }
-        let open = writing.call.questions.open_numbers();
-        let pinned = if writing.anew { self.asked_before(writing, first) } else { Vec::new() };
-        let batch = Batch { log, first, entries: &entries, anew: writing.anew, open: &open, pinned: &pinned };
+        let open = writer.call.questions.open_numbers();
+        let pinned = if writer.anew { self.asked_before(writer, first) } else { Vec::new() };
+        let batch = Batch { log, first, entries: &entries, anew: writer.anew, open: &open, pinned: &pinned };
         let counted_at = Instant::now();
-        let due = if writing.anew { 0 } else { writing.kept.due(counted_at) };
-        let (org, bytes) = (&writing.call.caller.org, batch.bytes() + due);
+        let due = if writer.anew { 0 } else { writer.kept.due(counted_at) };
+        let (org, bytes) = (&writer.call.caller.org, batch.bytes() + due);
         let common = match self.shares.take(org, bytes).await {
             Ok(common) => common,
             Err(until) => {
-                tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "event budget of an org, or of all orgs, is used up; for a while only this gateway has the events of this call");
+                tracing::debug!(call = %writer.call.id, trace = %writer.call.trace, %org, "event budget of an org, or of all orgs, is used up; for a while only this gateway has the events of this call");
                 return Ok(WriteResult::Paused(until));
             }
         };
-        let id = writing.call.id.into_bytes();
+        let id = writer.call.id.into_bytes();
         let appended = {
             // An error means that the semaphore is closed, which never happens.
             let _turn = if in_turn { self.turns.acquire().await.ok() } else { None };
@@ -308,28 +308,28 @@ impl SharedEvents {
         self.noted(Ok(()));
         match appended {
             AppendOutcome::Stored => {
-                writing.kept.has_stored(bytes - due, writing.anew, counted_at);
-                writing.has_stored(count);
+                writer.kept.has_stored(bytes - due, writer.anew, counted_at);
+                writer.has_stored(count);
             }
-            AppendOutcome::Missing => writing.begin_again(),
-            AppendOutcome::NotOwner if !rows.is_ours(writing.call).await => return Ok(WriteResult::NotOurs),
+            AppendOutcome::Missing => writer.begin_again(),
+            AppendOutcome::NotOwner if !rows.is_ours(writer.call).await => return Ok(WriteResult::NotOurs),
             // The store did not answer when the call was taken over, or a gateway that has lost the call wrote in
             // between.
             AppendOutcome::NotOwner => {
                 self.outbox.take(id, self.owner, KEEP).await?;
-                writing.begin_again();
+                writer.begin_again();
             }
         }
         Ok(WriteResult::Some)
     }
 
     /// Returns the open questions whose events the call no longer has.
-    fn asked_before(&self, writing: &EventWriter<'_>, first: u64) -> Vec<(u64, Bytes)> {
-        let call = writing.call;
+    fn asked_before(&self, writer: &EventWriter<'_>, first: u64) -> Vec<(u64, Bytes)> {
+        let call = writer.call;
         let sealed = |(number, question): (u64, Question)| {
             let event = Event::Asked { id: question.id };
             let logged = LoggedEvent { number, at_ms: call.began_ms(), event };
-            Some((number, self.entry(call, writing.log, &logged)?))
+            Some((number, self.entry(call, writer.log, &logged)?))
         };
         call.questions.asked_within(0..first).into_iter().filter_map(sealed).collect()
     }
@@ -381,7 +381,7 @@ impl EventWriter<'_> {
     }
 
     fn first(&self) -> u64 {
-        self.held.first().map_or(self.written.next(), |logged| logged.number)
+        self.held.first().map_or(self.publication.next(), |logged| logged.number)
     }
 
     /// Returns how many of the held events are numbered consecutively.
@@ -397,24 +397,24 @@ impl EventWriter<'_> {
         if self.log != self.call.events.stream() {
             self.call.events.rename(self.log);
         }
-        self.is_told_alone = false;
-        self.written.reaches(next);
+        self.is_unshared = false;
+        self.publication.advance_to(next);
     }
 
     /// Renames the log, because clients get events that are not stored: another gateway that continues the call would
     /// give their numbers to other events. They belong to a log whose name no other gateway knows.
-    fn is_away(&mut self) {
-        if !std::mem::replace(&mut self.is_told_alone, true) {
+    fn note_outage(&mut self) {
+        if !std::mem::replace(&mut self.is_unshared, true) {
             self.call.events.rename(rand::random());
         }
-        self.written.is_away();
+        self.publication.note_outage();
     }
 
     /// Restarts the write: all events that the call still has are written again.
     fn begin_again(&mut self) {
         self.anew = true;
         self.log = rand::random();
-        self.written.begins_again();
+        self.publication.restart();
         self.held.clear();
         self.reader = self.call.events.reader_from(0);
     }

@@ -20,7 +20,7 @@ pub(super) trait Backend: Send + Sync {
 
     /// Whether it completes arguments or lists resources, too; every backend runs calls.
     fn answers(&self, kind: &CallKind) -> bool {
-        kind.is_done()
+        kind.is_invocation()
     }
 
     /// Whether a call whose gateway is gone can continue here.

@@ -223,7 +223,7 @@ impl Pipeline {
     async fn continue_events(&self, call: &mut Call) {
         let Some(events) = self.active.events() else { return };
         let Some(kept) = events.take(call.id).await else { return };
-        call.ownership.writes_from(kept.next);
+        call.ownership.publish_from(kept.next);
         kept.continue_in(call);
     }
 

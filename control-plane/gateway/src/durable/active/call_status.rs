@@ -161,8 +161,8 @@ impl ActiveTable {
                 Some(last) if last == state => Ok(()),
                 Some(_) | None => self.put_state(call, state).await.map(drop),
             };
-            if let Some(written) = call.ownership.written() {
-                written.announced(put.is_ok());
+            if let Some(publication) = call.ownership.publication() {
+                publication.note_record(put.is_ok());
             }
             if put.is_ok() {
                 last = Some(state);

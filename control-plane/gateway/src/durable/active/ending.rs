@@ -284,9 +284,9 @@ impl ActiveTable {
     }
 
     async fn keep_storing(&self, call: &Call, key: &RecordKey, end: End) -> EndResult {
-        if let Some(written) = call.ownership.written() {
+        if let Some(publication) = call.ownership.publication() {
             // A client that sees the end can see all events before it.
-            written.seen_before(call.events.next_number()).await;
+            publication.wait_for_events(call.events.next_number()).await;
         }
         let until = Instant::now() + end.keep;
         let mut waiting: Option<OwnedSemaphorePermit> = None;

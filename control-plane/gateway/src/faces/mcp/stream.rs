@@ -327,8 +327,8 @@ impl Following {
 
     /// Waits until other gateways see the events before number `next`: what a client is told there must be.
     async fn are_seen(&self, next: u64) {
-        if let Some(written) = self.view.attachment.call().ownership.written() {
-            written.sees(next).await;
+        if let Some(publication) = self.view.attachment.call().ownership.publication() {
+            publication.wait_for(next).await;
         }
     }
 
