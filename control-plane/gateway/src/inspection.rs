@@ -107,7 +107,7 @@ impl<T: Serialize> Inspection<T> {
         let size = written_size(content);
         if size > self.max_bytes {
             return Err(InspectorFault(format!(
-                "it has {size} bytes, and {} may be inspected",
+                "the content has {size} bytes, and at most {} may be inspected",
                 self.max_bytes
             )));
         }
@@ -115,7 +115,7 @@ impl<T: Serialize> Inspection<T> {
         tokio::select! {
             biased;
             found = self.inspector.inspect(call, content) => found,
-            () = call.cancelled() => Err(InspectorFault("the call was cancelled meanwhile".into())),
+            () = call.cancelled() => Err(InspectorFault("the call was cancelled".into())),
             () = tokio::time::sleep_until(until) => Err(InspectorFault("the inspector did not answer in time".into())),
         }
     }

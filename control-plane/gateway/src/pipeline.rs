@@ -445,7 +445,7 @@ impl CallTask {
             && !held.still(&self.call).await.map_err(|e| Refusal::Internal(e.to_string()))?
         {
             // This gateway was considered dead while the call waited.
-            return Err(Refusal::Upstream("another gateway has given the call's key back".into()));
+            return Err(Refusal::Upstream("another gateway has released the call's key".into()));
         }
         let uri = match self.call.entry.primitive.kind() {
             Kind::Resource | Kind::ResourceTemplate => arguments.get("uri").cloned(),

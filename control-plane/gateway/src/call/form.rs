@@ -25,9 +25,9 @@ pub enum FormError {
     Shape,
     #[error("the form has more than {MAX_FIELDS} fields")]
     TooMany,
-    #[error("the form is too large with what its references name")]
+    #[error("the form is too large once its references are resolved")]
     TooLarge,
-    #[error("field {0} is of no type a form can ask for")]
+    #[error("field {0} has a type that forms do not support")]
     Type(String),
 }
 

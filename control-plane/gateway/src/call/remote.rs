@@ -74,7 +74,7 @@ pub struct CallPage {
 /// Reason why an answer or a cancel cannot reach the gateway that runs a call; it has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InputFault {
-    #[error("the call runs at another gateway, which does not hear of this: send it again")]
+    #[error("the call runs at another gateway, which cannot be reached now: send it again")]
     Unavailable,
     #[error("too many answers wait for the gateway that runs the call: send this again")]
     Full,

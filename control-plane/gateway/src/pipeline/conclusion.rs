@@ -21,7 +21,7 @@ const STOPPED: &str = "the gateway stopped before the call had ended: call again
 /// are told to repeat the call only if nothing runs twice: a retry under a key gets the answer of the call that has it.
 pub(super) fn passed_on(call: &Call) -> Outcome {
     call.ownership.note_continued();
-    let again = Refusal::Upstream("another gateway goes on with this call".into());
+    let again = Refusal::Upstream("another gateway continues this call".into());
     Outcome::Refused(if call.idempotency_key.is_some() { again } else { call.unanswered(again) })
 }
 

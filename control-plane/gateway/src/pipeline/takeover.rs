@@ -320,7 +320,7 @@ impl CallTask {
         let call = &self.call;
         approve::approve(call).await.map_err(|refusal| after_handover(call, refusal))?;
         if !self.pipeline.active.is_ours(call).await {
-            return Err(Refusal::Upstream("another gateway goes on with this call".into()));
+            return Err(Refusal::Upstream("another gateway continues this call".into()));
         }
         // The next gateway that continues it need not ask again.
         let approved = Record::of(call, &record.arguments, record.budget, true);

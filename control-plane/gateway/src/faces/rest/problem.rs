@@ -59,7 +59,7 @@ impl Problem {
 
     /// Only the gateway that runs the call can do it.
     pub(super) fn elsewhere() -> Problem {
-        let detail = "the call runs at another gateway, which does not hear of this: send it again";
+        let detail = "the call runs at another gateway, which cannot be reached now: send it again";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
     }
 
