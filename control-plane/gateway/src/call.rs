@@ -316,7 +316,7 @@ impl Call {
     pub(crate) fn note_announced(&self) {
         // Under the lock of the state: the call is announced either before it ends or not at all.
         watched::change(&self.state, |_| {
-            self.ownership.announced();
+            self.ownership.set_announced();
             false
         });
     }

@@ -331,7 +331,7 @@ impl CallTask {
                 Ok((self.perform(snapshot, entitled, arguments, &grant, None).await?, false))
             }
             LedgerDecision::Held(held) => {
-                call.ownership.claims(held.claim().clone());
+                call.ownership.set_claim(held.claim().clone());
                 let result = self.perform(snapshot, entitled, arguments, &grant, Some(&held)).await;
                 self.settle(held, &result).await?;
                 Ok((result?, false))
@@ -345,7 +345,7 @@ impl CallTask {
         let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
         let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
-        call.ownership.intends(claim.clone());
+        call.ownership.set_intended_claim(claim.clone());
         tokio::select! {
             biased;
             entered = entering => entered,

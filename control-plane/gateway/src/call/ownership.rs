@@ -24,7 +24,7 @@ pub struct Ownership {
     /// Number of statements on the row that have no answer yet.
     unanswered: AtomicU32,
     /// Whether a client knows of the call and may return for it.
-    told: AtomicBool,
+    known: AtomicBool,
     /// Whether the store has acknowledged a record by which other gateways find the call, and a client relies on it.
     announced: AtomicBool,
     /// Whether the call has ended and its row is being deleted.
@@ -51,13 +51,13 @@ impl Ownership {
         self.claim.get()
     }
 
-    pub(crate) fn claims(&self, claim: LedgerClaim) {
+    pub(crate) fn set_claim(&self, claim: LedgerClaim) {
         // The ledger stage runs once per call.
         let _ = self.claim.set(claim);
     }
 
     /// Notes that the call is about to claim this key.
-    pub(crate) fn intends(&self, claim: LedgerClaim) {
+    pub(crate) fn set_intended_claim(&self, claim: LedgerClaim) {
         // The ledger stage runs once per call.
         let _ = self.intended.set(claim);
     }
@@ -72,7 +72,7 @@ impl Ownership {
     }
 
     pub(crate) fn keep(&self) {
-        self.asks();
+        self.note_asked();
         self.kept.store(true, Ordering::Release);
     }
 
@@ -81,7 +81,7 @@ impl Ownership {
         self.asked.load(Ordering::Acquire)
     }
 
-    pub(crate) fn asks(&self) {
+    pub(crate) fn note_asked(&self) {
         self.asked.store(true, Ordering::Release);
     }
 
@@ -107,7 +107,7 @@ impl Ownership {
     }
 
     /// Notes that the row is no longer needed.
-    pub(crate) fn gives_row_up(&self) {
+    pub(crate) fn give_row_up(&self) {
         self.given_up.store(true, Ordering::SeqCst);
     }
 
@@ -116,17 +116,17 @@ impl Ownership {
     }
 
     /// Whether a client may return for the call.
-    pub fn is_told(&self) -> bool {
-        self.told.load(Ordering::SeqCst)
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::SeqCst)
     }
 
     /// Notes that a client knows of the call; true for the first time. If this races with giving up the row, at least
     /// one side sees the other.
-    pub(crate) fn tells(&self) -> bool {
-        !self.told.swap(true, Ordering::SeqCst)
+    pub(crate) fn note_known(&self) -> bool {
+        !self.known.swap(true, Ordering::SeqCst)
     }
 
-    pub(crate) fn announced(&self) {
+    pub(crate) fn set_announced(&self) {
         self.announced.store(true, Ordering::Release);
     }
 
@@ -135,7 +135,7 @@ impl Ownership {
     }
 
     /// Notes that its end is to be stored; true for the first time.
-    pub(crate) fn begins_end(&self) -> bool {
+    pub(crate) fn begin_end(&self) -> bool {
         !self.ending.swap(true, Ordering::SeqCst)
     }
 

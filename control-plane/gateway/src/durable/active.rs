@@ -140,7 +140,7 @@ impl ActiveTable {
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
         // Before the store is asked: a statement that is abandoned here, or dropped with the call, may still be
         // executed.
-        call.ownership.asks();
+        call.ownership.note_asked();
         let saved = self.put_row(call, &key, call.state(), sealed).await?;
         if saved == Saved::NotOwner && self.is_twins(call) {
             return Err(ActiveFault(

@@ -127,7 +127,7 @@ impl Pipeline {
 
     /// Makes the calls that run here read their inboxes, because messages of other gateways may have been lost.
     pub(crate) fn look_into_inboxes(&self) {
-        for call in self.registry.running().iter().filter(|call| call.ownership.is_told()) {
+        for call in self.registry.running().iter().filter(|call| call.ownership.is_known()) {
             call.ownership.nudge();
         }
     }

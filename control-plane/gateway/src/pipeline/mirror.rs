@@ -89,11 +89,11 @@ impl Pipeline {
         call.continues(kept.log, Vec::new(), kept.first);
         // Neither its row nor its permit belongs to this gateway.
         call.ownership.pass_on();
-        call.ownership.tells();
+        call.ownership.note_known();
         Started::of(&call).sent();
         call.enter(seen.call.state);
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
-            call.ownership.claims(claim);
+            call.ownership.set_claim(claim);
         }
         call.authority.share();
         // The token of this request counts, not the one with which the call started.

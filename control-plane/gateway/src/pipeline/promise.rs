@@ -147,7 +147,7 @@ impl Pipeline {
 async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFault> {
     // A call that is refused before it starts leaves no record by which another gateway would find it running.
     call.begins_or_ends(BEGINS_WITHIN).await;
-    if call.void().is_some() || call.ownership.is_told() {
+    if call.void().is_some() || call.ownership.is_known() {
         return Ok(());
     }
     if call.outcome().is_none() {

@@ -152,7 +152,7 @@ impl Pipeline {
         self.registry.enter(&call);
         let mut held = None;
         if let Some(claim) = &abandoned.record.claim {
-            call.ownership.claims(claim.clone());
+            call.ownership.set_claim(claim.clone());
             match self.ledgers.take_over_claim(&call, claim.clone()).await {
                 Ok(Some(claimed)) if abandoned.record.handed_over => held = Some(claimed),
                 Ok(Some(claimed)) => {
@@ -240,7 +240,7 @@ impl Pipeline {
     /// the call in this state.
     async fn let_go(&self, call: &Arc<Call>, left_in: State, outcome: Outcome) {
         call.enter(left_in);
-        call.ownership.tells();
+        call.ownership.note_known();
         // Any gateway that has taken it since reports the same.
         let _ = self.active.end(call, &outcome).await;
         call.finish(outcome);

@@ -110,7 +110,7 @@ impl ActiveTable {
         call: &Arc<Call>,
         stored: Option<State>,
     ) -> Option<JoinHandle<EndResult>> {
-        if !call.ownership.tells() {
+        if !call.ownership.note_known() {
             return None;
         }
         if call.ownership.has_given_row_up() {
@@ -132,7 +132,7 @@ impl ActiveTable {
             return Ok(());
         }
         // Before the store is asked: a client that gives up ends the call, and its row may be created nevertheless.
-        call.ownership.asks();
+        call.ownership.note_asked();
         let state = call.state();
         let saved = self.put_state(call, state).await?;
         // The other request gets this call's answer, and its gateway stores it.

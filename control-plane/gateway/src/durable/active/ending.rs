@@ -108,19 +108,19 @@ impl ActiveTable {
     /// continues the same request: its outcome counts.
     pub async fn end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> bool {
         let ownership = &call.ownership;
-        ownership.gives_row_up();
-        if ownership.is_passed_on() || !(ownership.may_be_kept() || ownership.is_told()) {
+        ownership.give_row_up();
+        if ownership.is_passed_on() || !(ownership.may_be_kept() || ownership.is_known()) {
             return true;
         }
         let is_in_ledger = ownership.claim().is_some_and(|claim| claim.mutating);
-        if call.is_void_by(outcome) || (is_in_ledger && !ownership.is_told()) {
+        if call.is_void_by(outcome) || (is_in_ledger && !ownership.is_known()) {
             drop(self.forget_row(call));
             return true;
         }
-        if !ownership.is_told() {
+        if !ownership.is_known() {
             return self.ends_within(BRIEFLY, call, outcome, self.forget_row(call)).await;
         }
-        if !ownership.begins_end() {
+        if !ownership.begin_end() {
             return true;
         }
         let longest = if ownership.is_announced() { ANNOUNCED } else { BRIEFLY };
@@ -175,7 +175,7 @@ impl ActiveTable {
                 drop(table.forget_row(&call));
                 return EndResult::Stored;
             }
-            if !call.ownership.begins_end() {
+            if !call.ownership.begin_end() {
                 return EndResult::Stored;
             }
             // The task continues even if it is not awaited.
