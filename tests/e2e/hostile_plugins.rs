@@ -204,7 +204,7 @@ async fn tiny_lines() -> Result<()> {
     ensure!(result(&flood).is_some(), "its own call ends as it should: {}", flood.text());
     ensure!(calls > 0, "no call went on beside it");
     let runtime = stack.runtime.as_ref().context("the stack has a runtime")?.lock().await;
-    runtime.process.logged("more than its rate").await?;
+    runtime.process.logged("exceeds its log rate").await?;
     let logged = runtime.process.log().lines().iter().filter(|line| line.contains("\"line\":\"x\"")).count();
     ensure!(logged > 0 && logged < 50_000, "{logged} of two million lines were logged");
     drop(runtime);

@@ -100,7 +100,7 @@ async fn logs_are_escaped_tagged_and_held_to_their_rate() {
     assert_eq!(line["line"], "plain line\\u{1b}[31mred");
     stack.call("echo", "two", &json!({"mode": "logflood"})).await;
     stack.call("echo", "three", &json!({"mode": "exit"})).await;
-    stack.log_line("more than its rate").await;
+    stack.log_line("exceeds its log rate").await;
 }
 
 /// Makes one call and ends it in one of the ways in which a gateway can end one.

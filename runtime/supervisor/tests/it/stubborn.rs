@@ -113,7 +113,7 @@ async fn a_flood_of_tiny_lines_is_held_to_a_rate_of_lines_and_slows_nobody() {
     let (stack, said, calls) = beside_good(&json!({"mode": "tiny_lines", "ms": 5000})).await;
     assert!(output(&said).is_some(), "its own call ends as it should: {said:?}");
     assert!(calls > 10, "only {calls} calls went on beside it");
-    let dropped: Value = serde_json::from_str(&stack.log_line("more than its rate").await).unwrap();
+    let dropped: Value = serde_json::from_str(&stack.log_line("exceeds its log rate").await).unwrap();
     assert!(dropped["lines"].as_u64().unwrap() > 0, "{dropped}");
     // Millions were written; 500 a second are logged, for as long as it took on a slow machine.
     let logged = stack.logged("\"line\":\"x\"").len();
@@ -127,5 +127,5 @@ async fn a_flood_of_log_messages_is_held_to_the_same_rate() {
     assert!(output(&said).is_some(), "{:?}", said.last());
     let passed = said.iter().filter(|said| matches!(said, Said::Message(Out::Log(_)))).count();
     assert!(passed > 0 && passed < 25_000, "{passed} lines were passed on");
-    stack.log_line("more than its rate").await;
+    stack.log_line("exceeds its log rate").await;
 }
