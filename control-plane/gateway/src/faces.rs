@@ -1,4 +1,4 @@
-//! The protocol faces: codecs around one Call (I-2). No policy, limit, validation, ledger or audit here.
+//! The protocols: codecs around one Call (I-2). No policy, limit, validation, ledger or audit here.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub mod rest;
 pub mod unserved;
 pub mod wellknown;
 
-/// One admitted HTTP request of a known caller.
+/// One admitted HTTP request from an authenticated caller.
 pub struct FaceRequest {
     pub gateway: Arc<Gateway>,
     pub snapshot: Arc<Snapshot>,
@@ -32,17 +32,17 @@ pub struct FaceRequest {
     pub uri: Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// What was taken for it, at first for its body alone; `None` where that is little.
+    /// Memory reserved for the request, at first for its body alone; `None` if it needs too little to be counted.
     pub memory: Option<HeldMemory>,
 }
 
 impl FaceRequest {
-    /// The caller's token, where something of its server is called with one that its issuer gives for it.
+    /// Returns the caller's token if a backend of the server is called with a token exchanged for it.
     fn subject(&self) -> Option<Arc<SecretString>> {
         if !self.server.exchanges {
             return None;
         }
-        // The edge's code has taken it for one bearer token by now (RFC 6750 section 2.1).
+        // The edge's code has already accepted it as a single bearer token (RFC 6750 section 2.1).
         let (scheme, token) = self.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| Arc::new(token.trim_start_matches(' ').into()))
     }

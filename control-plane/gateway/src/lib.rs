@@ -1,8 +1,8 @@
-//! The gateway: evaluates a request like the edge, resolves it in the live snapshot, runs it through the one
-//! pipeline and answers in the caller's own protocol.
+//! The gateway: evaluates a request like the edge, resolves it in the live snapshot, runs it through the one pipeline
+//! and answers in the caller's own protocol.
 //!
-//! Owns: sessions, calls, faces and executors of one replica. Refuses: configuration of its own; everything
-//! it knows came in a snapshot (I-5), and until the first one it is not ready.
+//! Owns: sessions, calls, protocols and executors of one replica. Refuses: configuration of its own; everything it
+//! knows comes from a snapshot (I-5), and until the first one arrives it is not ready.
 
 pub mod call;
 mod clock;

@@ -1,13 +1,13 @@
-//! Media types and what is written in them (RFC 9110 sections 8.3.1, 8.3.2 and 12.5.1).
+//! Media types and the decoding of bodies by them (RFC 9110 sections 8.3.1, 8.3.2 and 12.5.1).
 //!
-//! Keeps true: types are compared without regard to case, with or without parameters; bytes become text only where
-//! every one of them is a character of the charset that was named, so that no data is replaced.
+//! Keeps true: types are compared case-insensitively, with or without parameters; bytes become text only if every one
+//! of them decodes in the declared charset, so that no data is replaced.
 
 use encoding_rs::{Encoding, UTF_8};
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
 
-/// Types below `application/` that are text (RFC 9110 leaves it to the registrations).
+/// Textual types below `application/` (RFC 9110 leaves it to the registrations).
 const TEXTS: [&str; 12] = [
     "application/x-ndjson",
     "application/ndjson",
@@ -23,20 +23,20 @@ const TEXTS: [&str; 12] = [
     "application/x-www-form-urlencoded",
 ];
 
-/// Types below `application/` whose bytes are never taken for text.
+/// Types below `application/` whose bytes are never treated as text.
 const BYTES: [&str; 4] =
     ["application/octet-stream", "application/pdf", "application/zip", "application/gzip"];
 
 /// The media type of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaType {
-    /// `type/subtype` in lower case; empty where none was named.
+    /// `type/subtype` in lower case; empty if none was declared.
     pub essence: String,
     charset: Option<String>,
 }
 
 impl MediaType {
-    /// The type that the headers name.
+    /// Returns the type declared by the headers.
     pub fn of(headers: &HeaderMap) -> MediaType {
         headers.get(CONTENT_TYPE).map_or_else(MediaType::default, |value| {
             MediaType::parse(&String::from_utf8_lossy(value.as_bytes()))
@@ -56,7 +56,8 @@ impl MediaType {
         self.essence == essence
     }
 
-    /// Whether its subtype has the word `json` (`json`, `problem+json`, `x-amz-json-1.1`). A sequence is several texts.
+    /// Whether its subtype contains the word `json` (`json`, `problem+json`, `x-amz-json-1.1`). A JSON sequence does
+    /// not count, as it is several texts.
     pub fn is_json(&self) -> bool {
         let subtype = self.essence.split_once('/').map_or("", |(_, subtype)| subtype);
         let mut words = subtype.split(|c: char| !c.is_ascii_alphanumeric());
@@ -72,8 +73,8 @@ impl MediaType {
             || TEXTS.contains(&self.essence.as_str())
     }
 
-    /// The bytes as text, if the type says that they are text. Those of a type below `application/` that is not known here
-    /// are text if they are UTF-8 without control characters.
+    /// Returns the bytes as text if the type is textual. For an unknown type below `application/`, the bytes are text
+    /// if they are UTF-8 without control characters.
     pub fn text(&self, bytes: &[u8]) -> Option<String> {
         if self.is_text() {
             return self.decode(bytes);
@@ -84,10 +85,10 @@ impl MediaType {
         (!text.contains(is_control)).then(|| text.to_owned())
     }
 
-    /// The bytes as text; `None` where they are none in the charset that was named, or, without one, in UTF-8.
+    /// Decodes the bytes in the declared charset, by default UTF-8; `None` if they are not valid in it.
     pub fn decode(&self, bytes: &[u8]) -> Option<String> {
         let named = self.charset.as_deref().and_then(|label| Encoding::for_label(label.as_bytes()));
-        // A byte order mark says more than a header (WHATWG Encoding, decode).
+        // A byte order mark takes precedence over a header (WHATWG Encoding, decode).
         let (encoding, text) = match Encoding::for_bom(bytes) {
             Some((encoding, mark)) => (encoding, bytes.get(mark..).unwrap_or_default()),
             None => (named.unwrap_or(UTF_8), bytes),
@@ -98,11 +99,11 @@ impl MediaType {
     }
 }
 
-/// Whether a client takes this type. Without a word of it, or with one that cannot be read, it takes none.
+/// Whether a client accepts this type. Without an `Accept` header, or with an unreadable one, it accepts none.
 pub fn accepts(headers: &HeaderMap, essence: &str) -> bool {
     let kind = essence.split('/').next().unwrap_or_default();
     let ranges = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    // The most specific range counts (RFC 9110 section 12.5.1).
+    // The most specific range decides (RFC 9110 section 12.5.1).
     let best = ranges.flat_map(|value| value.split(',')).filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
         let named = parts.next().unwrap_or_default().to_ascii_lowercase();

@@ -1,13 +1,13 @@
-//! What an operator is told of a store that does not answer: once, until it does again.
+//! Logging of store outages: once per outage, at its first error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether it was said, since there was an answer last.
+/// Whether the current outage has been logged.
 #[derive(Default)]
 pub(crate) struct SaidOnce(AtomicBool);
 
 impl SaidOnce {
-    /// An answer; `say` is called with the first error of an outage.
+    /// Returns the value of a success; calls `say` with the first error of an outage.
     pub(crate) fn noted<T, E>(&self, answer: Result<T, E>, say: impl FnOnce(E)) -> Option<T> {
         match answer {
             Ok(answer) => {

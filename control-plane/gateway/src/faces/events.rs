@@ -1,4 +1,4 @@
-//! A response of server-sent events (WHATWG HTML, section 9.2), whatever face says them.
+//! Responses of server-sent events (WHATWG HTML, section 9.2), for every protocol.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, header};
 
-/// Envoy and other proxies close what stays silent for longer; and how late a revoked token is seen in a quiet stream.
+/// Interval of comments in a quiet stream. Envoy and other proxies close connections that are silent for longer. Also
+/// bounds how late a revoked token is noticed in a quiet stream.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// What keeps a quiet stream open.
+/// A comment that keeps a quiet stream open.
 pub(super) const COMMENT: &str = ":\r\n\r\n";
 
-/// The response whose body are these events.
+/// Returns a response with these events as its body.
 pub(super) fn respond(events: Body) -> Response {
     let mut response = Response::new(events);
     let headers = response.headers_mut();

@@ -1,11 +1,11 @@
-//! Login of MCP clients that are not registered at the company's issuer: a server stands before its issuer as an OAuth
-//! authorization server of its own, and lets every client in as the one public client that is registered there.
+//! Login of MCP clients that are not registered at the company's issuer: a server acts as an OAuth authorization server
+//! in front of its issuer, and admits every client as the one public client registered there.
 //!
-//! Owns the endpoints below `/<server>/oauth/` and their metadata (RFC 8414). Refuses: clients' secrets, other grants than
-//! a code with PKCE and its refresh, redirects that the operator does not list. Keeps nothing: ids of clients and logins
-//! under way are sealed texts. Keeps true: nobody is sent to the issuer before he has seen which client asks and where it
-//! will be sent back to (MCP security best practices, "Confused Deputy"); a login comes back only to the browser that
-//! began it; the issuer's tokens pass through and are not kept.
+//! Owns the endpoints below `/<server>/oauth/` and their metadata (RFC 8414). Refuses: client secrets, grants other
+//! than a code with PKCE and its refresh, redirects that the operator does not list. Keeps no state: client ids and
+//! pending logins are sealed texts. Keeps true: users are sent to the issuer only after they have seen which client
+//! asks and where they will be redirected (MCP security best practices, "Confused Deputy"); a login returns only to the
+//! browser that began it; the issuer's tokens pass through and are not stored.
 
 mod authorize;
 mod callback;
@@ -29,7 +29,7 @@ use crate::gateway::Gateway;
 const METADATA: &str = "/.well-known/oauth-authorization-server/";
 const OPENID: &str = "/.well-known/openid-configuration";
 
-/// A server that stands before its issuer.
+/// A server that acts as the authorization server in front of its issuer.
 pub struct Front<'a> {
     public_url: &'a str,
     server: &'a VirtualServer,
@@ -38,7 +38,7 @@ pub struct Front<'a> {
 }
 
 impl<'a> Front<'a> {
-    /// By the first of the server's issuers that has a client for it.
+    /// Returns the front of the first of the server's issuers that has a client for it.
     pub fn of(public_url: &'a str, snapshot: &'a Snapshot, server: &'a VirtualServer) -> Option<Front<'a>> {
         server.edge.issuers.iter().find_map(|name| {
             let login = snapshot.access(name)?.login.as_ref()?;
@@ -47,12 +47,12 @@ impl<'a> Front<'a> {
         })
     }
 
-    /// The identifier of this authorization server.
+    /// Returns the identifier of this authorization server.
     pub fn issuer(&self) -> String {
         format!("{}/{}/oauth", self.public_url, self.name())
     }
 
-    /// The issuer that it stands before.
+    /// Returns the identifier of the issuer behind this front.
     pub(super) fn upstream(&self) -> &str {
         &self.upstream.iss
     }
@@ -65,7 +65,7 @@ impl<'a> Front<'a> {
         format!("{}/callback", self.issuer())
     }
 
-    /// Scopes that everybody needs here, and those that every login asks for.
+    /// Returns the scopes that every caller needs here and those that every login requests.
     fn scopes(&self) -> Vec<String> {
         let all = self.server.edge.scopes.iter().chain(&self.login.scopes);
         let mut scopes: Vec<String> = all.cloned().collect();
@@ -74,7 +74,7 @@ impl<'a> Front<'a> {
         scopes
     }
 
-    /// RFC 8414 section 2, and RFC 9207 section 3.
+    /// Returns the metadata document (RFC 8414 section 2, RFC 9207 section 3).
     fn metadata(&self) -> Value {
         let issuer = self.issuer();
         let mut metadata = json!({
@@ -90,7 +90,7 @@ impl<'a> Front<'a> {
             "authorization_response_iss_parameter_supported": true,
         });
         let scopes = self.scopes();
-        // Clients without another hint ask for all that is listed here.
+        // Clients without another hint request every scope listed here.
         if let (false, Some(metadata)) = (scopes.is_empty(), metadata.as_object_mut()) {
             metadata.insert("scopes_supported".into(), json!(scopes));
         }
@@ -107,8 +107,8 @@ struct Asked<'a> {
     peer: &'a PeerKey,
 }
 
-/// Answers what is below a server's `/oauth/` and the metadata of it; `None`: it is something else, or there is no such
-/// front.
+/// Answers requests below a server's `/oauth/` and for its metadata; `None` if the path is neither, or the server has
+/// no such front.
 pub(crate) async fn serve(
     gateway: &Gateway,
     snapshot: &Snapshot,
@@ -142,9 +142,9 @@ pub(crate) async fn serve(
     })
 }
 
-/// The server and the endpoint that a path means.
+/// Returns the server and the endpoint of a path.
 fn place(path: &str) -> Option<(&str, &str)> {
-    // The metadata of an issuer with a path is looked for in three places (RFC 8414 sections 3.1 and 5).
+    // Clients look for the metadata of an issuer with a path in three places (RFC 8414 sections 3.1 and 5).
     let inserted = path.strip_prefix(METADATA).or_else(|| path.strip_prefix(OPENID)?.strip_prefix('/'));
     if let Some(issuer) = inserted {
         return Some((issuer.strip_suffix("/oauth")?, "metadata"));
@@ -168,7 +168,7 @@ fn answer(status: StatusCode, body: &Value) -> Response {
     response
 }
 
-/// RFC 6585 section 4.
+/// Returns a 429 with `Retry-After` (RFC 6585 section 4).
 fn too_many(seconds: u64) -> Response {
     let mut response =
         error(StatusCode::TOO_MANY_REQUESTS, "temporarily_unavailable", "too many requests: try again later");
@@ -176,12 +176,12 @@ fn too_many(seconds: u64) -> Response {
     response
 }
 
-/// RFC 6749 section 5.2, RFC 7591 section 3.2.2.
+/// Returns an error response (RFC 6749 section 5.2, RFC 7591 section 3.2.2).
 fn error(status: StatusCode, code: &str, description: &str) -> Response {
     answer(status, &json!({ "error": code, "error_description": description }))
 }
 
-/// The parameters of a query or a form; one that is given twice is refused (RFC 6749 section 3.1).
+/// Returns the parameters of a query or a form; `None` if one is given twice (RFC 6749 section 3.1).
 fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String>> {
     let mut found = std::collections::HashMap::new();
     for (name, value) in form_urlencoded::parse(encoded) {
@@ -192,7 +192,7 @@ fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String
     Some(found)
 }
 
-/// The parameters of a form in a request's body.
+/// Returns the parameters of the form in a request's body; `None` if the body is not a form.
 fn form(asked: &Asked<'_>) -> Option<std::collections::HashMap<String, String>> {
     let kind = asked.parts.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let is_form = kind.split(';').next()?.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded");

@@ -1,7 +1,7 @@
-//! The MCP face: Streamable HTTP for every revision from 2025-03-26 to 2026-07-28 on one URL.
+//! MCP: Streamable HTTP for every revision from 2025-03-26 to 2026-07-28 on one URL.
 //!
-//! Owns: the choice of era (MCP 2026-07-28, "Versioning") and the shape of every message. The
-//! legacy and the modern half share lists, calls and streams, and differ in handshake and envelope.
+//! Owns: the choice of era (MCP 2026-07-28, "Versioning") and the shape of every message. The legacy and the modern
+//! half share lists, calls and streams, and differ in handshake and envelope.
 
 use asp_edge::{EnvelopeKind, Reason};
 use asp_snapshot::mcp_revision;
@@ -38,7 +38,7 @@ pub async fn serve(request: FaceRequest) -> Response {
     match request.method {
         Method::POST => post(request).await,
         Method::DELETE => legacy::delete(&request).await,
-        // Of legacy sessions alone: 2026-07-28 has `subscriptions/listen` instead.
+        // Legacy sessions only: 2026-07-28 has `subscriptions/listen` instead.
         Method::GET if !is_modern(&request, None) => legacy::listen(&request).await,
         _ => codec::method_not_allowed(legacy::methods(&request)),
     }
@@ -61,7 +61,8 @@ async fn post(mut request: FaceRequest) -> Response {
     }
 }
 
-/// Modern when the body says so, or when the header names 2026-07-28 or no revision that has a handshake.
+/// Whether the request is of the modern era: its body declares a version, or its header names 2026-07-28 or an unknown
+/// revision.
 fn is_modern(request: &FaceRequest, meta_version: Option<&str>) -> bool {
     if meta_version.is_some() {
         return true;
@@ -75,7 +76,7 @@ fn is_modern(request: &FaceRequest, meta_version: Option<&str>) -> bool {
     }
 }
 
-/// A JSON-RPC answer as one JSON body.
+/// Returns a JSON-RPC answer as one JSON body.
 fn json(response: RpcResponse) -> Response {
     response.respond(http::StatusCode::OK)
 }

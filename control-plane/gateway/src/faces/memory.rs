@@ -1,7 +1,7 @@
-//! The memory that requests take from when their body was received until their call has ended.
+//! The memory that a request reserves from the receipt of its body to the end of its call.
 //!
-//! Keeps true: memory is taken before anything is built of a body, and one org's requests leave some to others. A body of
-//! short values takes a hundred times its own size.
+//! Keeps true: memory is reserved before anything is built from a body, and no org's requests can take all of it. A
+//! body of short values takes a hundred times its own size.
 
 use std::sync::Arc;
 
@@ -11,18 +11,19 @@ use super::FaceRequest;
 use crate::call::held;
 use crate::call::outcome::Refusal;
 
-/// A body that takes less is not counted: the bound of running calls is enough for these.
+/// Largest estimate that is not counted, in bytes: the limit of running calls suffices for these.
 const LITTLE: usize = 16 << 10;
-/// An upper bound of what a body takes, in bytes: itself, its message, and the arguments again for its call.
+/// Returns an upper bound of the memory a body needs, in bytes: the body, its message, and the arguments again for its
+/// call.
 fn estimate(body: &[u8]) -> usize {
     held::once_read(body).saturating_mul(2).saturating_add(body.len())
 }
 
-/// Why a request is not held in memory.
+/// The reason why memory for a request could not be reserved.
 pub(crate) enum Unheld {
-    /// It takes more than its org may have at all.
+    /// The request needs more than its org's limit.
     TooMuch { bytes: usize, most: usize },
-    /// Others take it.
+    /// Other requests hold the memory.
     Taken(Refusal),
 }
 
@@ -45,7 +46,7 @@ impl Unheld {
 }
 
 impl FaceRequest {
-    /// Takes the memory of the whole request.
+    /// Reserves the memory of the whole request.
     pub(super) fn hold(&mut self) -> Result<(), Unheld> {
         let bytes = estimate(&self.body);
         if bytes <= LITTLE {
@@ -56,7 +57,7 @@ impl FaceRequest {
         if bytes > most {
             return Err(Unheld::TooMuch { bytes, most });
         }
-        // What was taken while the body came is part of it.
+        // The reservation made while the body arrived is included in the new one.
         self.memory = None;
         self.memory = Some(Arc::new(memory.take(&self.caller.org, bytes).map_err(Unheld::Taken)?));
         Ok(())

@@ -1,8 +1,8 @@
-//! The servers that everybody may know of, for clients that let their user pick one: the read-only part of the MCP
-//! registry API v0.1 (modelcontextprotocol/registry, OpenAPI of 2025-12-01; `docs/clients.md`).
+//! Publicly listed servers, for clients whose users pick one: the read-only part of the MCP registry API v0.1
+//! (modelcontextprotocol/registry, OpenAPI of 2025-12-01; `docs/clients.md`).
 //!
-//! Keeps true: a server is listed only where it speaks MCP and is exposed to every org by default; there is one version of
-//! each, the one that is served; a page is bounded.
+//! Keeps true: a server is listed only if it speaks MCP and is exposed to every org by default; each has one version,
+//! the one being served; pages are bounded.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ const ROOT: &str = "/v0.1/";
 const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
 const DEFAULT_LIMIT: usize = 30;
 const MAX_LIMIT: usize = 100;
-/// Most characters of a title or description in a `server.json`.
+/// Maximum length of a title or description in a `server.json`, in characters.
 const MAX_TEXT: usize = 100;
 
-/// Answers a request below `/v0.1/`; `None` for other paths, and where the operator has not opened the registry.
+/// Answers a request below `/v0.1/`; `None` for other paths, and if the operator has not enabled the registry.
 pub fn serve(gateway: &Gateway, snapshot: &Snapshot, method: &Method, uri: &Uri) -> Option<Response> {
     let path = uri.path().strip_prefix(ROOT).filter(|_| gateway.config.registry)?;
     if *method != Method::GET && *method != Method::HEAD {
@@ -46,16 +46,16 @@ pub fn serve(gateway: &Gateway, snapshot: &Snapshot, method: &Method, uri: &Uri)
     Some(response)
 }
 
-/// What a list is narrowed down to.
+/// The filters of a list.
 #[derive(Default)]
 struct Query {
     limit: Option<usize>,
-    /// The name of the last server of the page before.
+    /// Name of the last server on the previous page.
     after: Option<String>,
-    /// In lower case.
+    /// Search text in lower case.
     search: Option<String>,
     version: Option<String>,
-    /// Unix milliseconds.
+    /// Time of the earliest update, in Unix milliseconds.
     updated_since: Option<i128>,
 }
 
@@ -66,10 +66,10 @@ fn invalid(error: String) -> Refused {
 }
 
 impl Query {
-    /// Parameters that this registry does not know are ignored; of one that comes twice the last one counts.
+    /// Reads the query. Unknown parameters are ignored; if one is repeated, the last one counts.
     fn read(uri: &Uri) -> Result<Query, Refused> {
         let mut query = Query::default();
-        // Only the query is read of it.
+        // Only the query of this URL is read.
         let url = Url::parse(&format!("http://registry/?{}", uri.query().unwrap_or_default()));
         let url = url.map_err(|_| invalid("the query cannot be read".into()))?;
         for (name, value) in url.query_pairs().filter(|(_, value)| !value.is_empty()) {
@@ -106,7 +106,7 @@ impl Registry<'_> {
             return Ok(self.list(&Query::read(uri)?));
         }
         let not_found = || (StatusCode::NOT_FOUND, "Server not found".to_owned());
-        // The edge lets through no other escapes than these.
+        // The edge lets only these escapes through.
         let path = path.replace("%2F", "/").replace("%2f", "/").replace("%2B", "+").replace("%2b", "+");
         let path = path.strip_prefix("servers/").and_then(|path| path.strip_prefix(&self.namespace));
         let (name, rest) =
@@ -151,7 +151,7 @@ impl Registry<'_> {
         format!("{}/{}", self.namespace, server.message.name)
     }
 
-    /// A `ServerResponse` of the API.
+    /// Returns a `ServerResponse` of the API.
     fn entry(&self, server: &VirtualServer) -> Value {
         let message = &server.message;
         let description = if message.description.is_empty() { &message.title } else { &message.description };
@@ -187,8 +187,8 @@ fn has_version(server: &VirtualServer, version: &str) -> bool {
     version == "latest" || version == server.message.version
 }
 
-/// The host in reverse, as names in registries begin; an address stays as it is written, but for the marks that such names
-/// do not have.
+/// Returns the host reversed, as names in registries begin. An IP address keeps its order, without the characters that
+/// such names may not contain.
 fn namespace(public_url: &str) -> String {
     let url = Url::parse(public_url).ok();
     let host = url.as_ref().and_then(Url::host_str).unwrap_or("localhost").trim_matches(['[', ']']);
@@ -198,7 +198,7 @@ fn namespace(public_url: &str) -> String {
     }
 }
 
-/// At most as many characters as a `server.json` may have there.
+/// Shortens a text to the length allowed in a `server.json`.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(MAX_TEXT - 1) {
         Some((end, _)) if text.chars().count() > MAX_TEXT => format!("{}…", text[..end].trim_end()),

@@ -1,8 +1,8 @@
-//! The REST face: calls as resources under ids that their clients choose, the mirror of what services speak that host
-//! calls (docs/rest.md, docs/http-calls.md).
+//! REST: calls as resources under ids that clients choose. Mirrors the protocol of services that host calls
+//! (docs/rest.md, docs/http-calls.md).
 //!
-//! Owns: paths, methods, headers and the shape of every answer. Keeps true: what is wrong with a request tells nothing of
-//! a tool that its caller cannot see (I-10); every refusal is a problem document.
+//! Owns: paths, methods, headers and the shape of every answer. Keeps true: errors reveal nothing about a tool that the
+//! caller cannot see (I-10); every refusal is a problem document.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub async fn serve(mut request: FaceRequest) -> Response {
     answer(&request).await.unwrap_or_else(|problem| problem.respond(trace))
 }
 
-/// Refuses a request that has not come to this face's own rules.
+/// Returns the refusal of a request that was rejected before REST's own checks.
 pub fn refuse(reason: Reason, trace: asp_edge::Trace) -> Response {
     let status = StatusCode::from_u16(reason.http_status(asp_edge::Era::Legacy));
     Problem::new(status.unwrap_or(StatusCode::BAD_REQUEST), reason, reason.message()).respond(trace)
@@ -54,7 +54,7 @@ async fn answer(request: &FaceRequest) -> Result<Response, Problem> {
     request.check_headers()?;
     let resource = path::parse(request.uri.path()).ok_or_else(|| Problem::not_found("no such path"))?;
     let method = match &request.method {
-        // What is not sent of its answer is the server's affair (RFC 9110 section 9.3.2).
+        // The HTTP server drops the body of the answer to HEAD (RFC 9110 section 9.3.2).
         method if method == Method::HEAD => &Method::GET,
         method => method,
     };
@@ -80,7 +80,7 @@ async fn answer(request: &FaceRequest) -> Result<Response, Problem> {
     }
 }
 
-/// The headers that this face reads.
+/// Headers that REST reads.
 const READ: [&str; 7] = [
     "content-type",
     "idempotency-key",
@@ -92,7 +92,7 @@ const READ: [&str; 7] = [
 ];
 
 impl FaceRequest {
-    /// What could be read in two ways is not read.
+    /// Rejects headers that could be read in more than one way.
     fn check_headers(&self) -> Result<(), Problem> {
         let unreadable =
             |name: &&&str| self.headers.get_all(**name).iter().any(|value| value.to_str().is_err());
@@ -105,7 +105,7 @@ impl FaceRequest {
         }
     }
 
-    /// The tool that the caller calls by this name.
+    /// Returns the tool that the caller may call by this name.
     fn tool(&self, name: &str) -> Result<Arc<ListedPrimitive>, Problem> {
         let unknown = || Problem::not_found("no such tool");
         let entry = self.server.rest_tool(name).ok_or_else(unknown)?;
@@ -119,8 +119,8 @@ impl FaceRequest {
         }
     }
 
-    /// A missing scope is a challenge with every scope of the operation, so that the client can step up (RFC 6750
-    /// section 3).
+    /// Returns the challenge for missing scopes. It names every scope of the operation, so that the client can step up
+    /// (RFC 6750 section 3).
     fn step_up(&self, required: &[String]) -> Problem {
         let missing = Refusal::MissingScopes { required: required.to_vec() };
         let public_url = &self.gateway.config.public_url;
@@ -133,7 +133,7 @@ impl FaceRequest {
         Problem::of(&missing).header(header::WWW_AUTHENTICATE, &challenge)
     }
 
-    /// The body as a JSON object; none at all is an empty one.
+    /// Returns the body as a JSON object; an empty body is an empty object.
     fn object(&self) -> Result<Json, Problem> {
         if self.body.is_empty() {
             return Ok(Value::Object(Map::new()).into());
@@ -152,7 +152,7 @@ impl FaceRequest {
         }
     }
 
-    /// A header's value, when it is there and is visible ASCII; OWS is trimmed.
+    /// Returns a header's value if it is present and visible ASCII; OWS is trimmed.
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok().map(str::trim)
     }
@@ -162,7 +162,7 @@ impl FaceRequest {
         conditions::preferences(values.filter_map(|value| value.to_str().ok()))
     }
 
-    /// The entity tags of a condition; `None` where the request has none.
+    /// Returns the entity tags of a condition; `None` if the request has no such header.
     fn tags(&self, name: &HeaderName) -> Result<Option<Tags<'_>>, Problem> {
         let malformed = || {
             let detail = format!("{name} must be a list of entity tags, or *");
@@ -176,14 +176,14 @@ impl FaceRequest {
         value.to_str().ok().and_then(conditions::tags).ok_or_else(malformed).map(Some)
     }
 
-    /// The parameter of the query with this name; the last one counts.
+    /// Returns the query parameter with this name; the last one counts.
     fn parameter(&self, name: &str) -> Option<&str> {
         let mut pairs = self.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
         pairs.rfind(|(known, _)| *known == name).map(|(_, value)| value)
     }
 }
 
-/// An answer as JSON, which nobody may keep.
+/// Returns a JSON response that must not be cached.
 fn json(status: StatusCode, body: &impl ToString) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
@@ -193,7 +193,7 @@ fn json(status: StatusCode, body: &impl ToString) -> Response {
     response
 }
 
-/// Sets a header; a value that is none is left out.
+/// Sets a header; a value that is not a valid one is left out.
 fn set(response: &mut Response, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);

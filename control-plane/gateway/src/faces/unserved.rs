@@ -1,17 +1,17 @@
-//! Responses that say that nothing was begun, and that it can be sent again.
+//! Responses that report that nothing was begun and that the request can be retried.
 //!
-//! Keeps true: only a face marks one, by its reason, of a call that was handed to nobody and that no other gateway has;
-//! nothing that a service or a plugin says does.
+//! Keeps true: only a protocol marks a response, by the reason of a call that was passed to no backend and that no
+//! other gateway has; nothing that a service or a plugin returns can mark one.
 
 use http::{Extensions, HeaderName};
 
-/// Says to Envoy that another gateway may be asked; it never gets to a client.
+/// Tells Envoy that another gateway may be tried; it is never sent to a client.
 pub const HEADER: HeaderName = HeaderName::from_static("x-asp-unserved");
 
 #[derive(Clone, Copy)]
 struct Unserved;
 
-/// The response is `upstream_unavailable`.
+/// Marks the response as `upstream_unavailable` and retryable.
 pub(super) fn mark(extensions: &mut Extensions) {
     extensions.insert(Unserved);
 }

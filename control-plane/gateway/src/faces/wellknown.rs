@@ -1,5 +1,5 @@
-//! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards, and the keys of
-//! the tokens by which calls prove themselves to services.
+//! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards, and the keys of the
+//! tokens by which calls authenticate to services.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::gateway::Gateway;
 use crate::minting::FRESH;
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
-/// Below the issuer of those tokens, which is the public URL.
+/// Path of the keys below the issuer of those tokens, which is the public URL.
 pub const KEYS: &str = "/.well-known/jwks.json";
 const CARD: &str = "/.well-known/agent-card.json";
-/// How long others may keep a document other than the keys.
+/// Time that clients may cache a document other than the keys.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// Answers a GET; `path` has no query. `None` when there is no such document.
+/// Answers a GET; `path` has no query. `None` if there is no such document.
 pub async fn serve(gateway: &Gateway, snapshot: &Snapshot, method: &Method, path: &str) -> Option<Response> {
     let is_read = *method == Method::GET || *method == Method::HEAD;
     let (document, keep) = match path {
-        // Nobody makes the store be asked who gets no answer.
+        // A request that gets no answer must not cause a read of the store.
         KEYS if is_read => (gateway.minter.keys.jwks().await.to_string(), FRESH),
         KEYS => (String::new(), FRESH),
         _ => (document(gateway, snapshot, path)?, KEEP),
@@ -55,16 +55,17 @@ fn document(gateway: &Gateway, snapshot: &Snapshot, path: &str) -> Option<String
     (!card.is_empty()).then(|| card.replace("${public_url}", &gateway.config.public_url))
 }
 
-/// A server whose documents anybody may read.
+/// Returns a server whose documents are public.
 fn discovered<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s VirtualServer> {
     snapshot.server(name).map(|server| &**server).filter(|server| !server.message.undiscovered)
 }
 
-/// RFC 9728 section 2. An issuer that is not a URL, such as the development issuer, has no metadata and logs nobody in:
-/// it is left out. Without any other the optional member `authorization_servers` is absent.
+/// Returns the metadata of RFC 9728 section 2. An issuer that is not a URL, such as the development issuer, has no
+/// metadata and cannot log anyone in, so it is left out. If no other remains, the optional member
+/// `authorization_servers` is absent.
 ///
-/// The document of the whole platform names the issuers of servers that are open to every org: those of the others would tell
-/// who the tenants are.
+/// The document of the whole platform names only the issuers of servers that are open to every org: those of the others
+/// would reveal who the tenants are.
 fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&VirtualServer>) -> Value {
     let public_url = &gateway.config.public_url;
     let resource = match server {
@@ -72,7 +73,7 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         None => public_url.clone(),
     };
     let is_open = |server: &VirtualServer| server.edge.default_allow && !server.message.undiscovered;
-    // Once through the servers, however many issuers there are.
+    // One pass over the servers, however many issuers there are.
     let accepted: HashSet<&str> = match server {
         Some(server) => issuers_of(server).collect(),
         None => snapshot
@@ -89,7 +90,7 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         .collect();
     issuers.dedup();
     if let Some(front) = server.and_then(|server| login::Front::of(public_url, snapshot, server)) {
-        // The front stands before its own issuer; others are dealt with as they are.
+        // The front replaces its own issuer; other issuers are listed unchanged.
         let upstream = front.upstream();
         issuers =
             [front.issuer()].into_iter().chain(issuers.into_iter().filter(|iss| iss != upstream)).collect();
@@ -104,8 +105,8 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         object.insert("authorization_servers".into(), json!(issuers));
     }
     if let (Some(object), Some(server)) = (metadata.as_object_mut(), server) {
-        // Those that everybody needs; a client asks for more when it is told what a primitive wants (MCP 2025-11-25,
-        // "Scope Selection Strategy").
+        // The scopes that every caller needs. A client requests more when a challenge names the scopes of a primitive
+        // (MCP 2025-11-25, "Scope Selection Strategy").
         let scopes = &server.edge.scopes;
         if !scopes.is_empty() {
             object.insert("scopes_supported".into(), json!(scopes));
@@ -114,7 +115,7 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
     metadata
 }
 
-/// Names of the issuers whose tokens a server takes.
+/// Returns the names of the issuers whose tokens a server accepts.
 fn issuers_of(server: &VirtualServer) -> impl Iterator<Item = &str> {
     server.edge.issuers.iter().map(String::as_str)
 }

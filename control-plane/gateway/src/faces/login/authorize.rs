@@ -1,4 +1,5 @@
-//! The authorization endpoint (RFC 6749 section 4.1.1, with PKCE): asks the user, then sends him to the issuer.
+//! The authorization endpoint (RFC 6749 section 4.1.1, with PKCE): asks for consent, then redirects the user to the
+//! issuer.
 
 use std::collections::HashMap;
 
@@ -15,14 +16,14 @@ use crate::clock::unix_seconds;
 use crate::gateway::Gateway;
 use crate::seal::Purpose;
 
-/// How long a user may take, here and at the issuer, in seconds.
+/// Time limit for a login, here and at the issuer, in seconds.
 const LIFE: u64 = 900;
 /// Longest `state` and `scope` of a client, in bytes.
 const MAX_STATE: usize = 2_048;
-/// A SHA-256 in base64url (RFC 7636 section 4.2).
+/// Length of a SHA-256 digest in base64url (RFC 7636 section 4.2).
 const CHALLENGE: usize = 43;
 
-/// A login under way.
+/// A pending login.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Ticket {
     #[serde(rename = "r")]
@@ -36,7 +37,7 @@ pub(super) struct Ticket {
     pub(super) client: String,
     #[serde(rename = "p")]
     scope: String,
-    /// What the browser that began it has in a cookie.
+    /// Content of the cookie in the browser that began the login.
     #[serde(rename = "b")]
     browser: String,
     #[serde(rename = "e")]
@@ -52,7 +53,7 @@ impl Ticket {
         asked.gateway.sealer.seal(Purpose::Login, asked.front.name().as_bytes(), &plain).ok()
     }
 
-    /// One that is not over, in the browser that began it.
+    /// Opens a ticket that has not expired, in the browser that began it.
     pub(super) fn open(asked: &Asked<'_>, sealed: &str) -> Option<Ticket> {
         let gateway: &Gateway = asked.gateway;
         let plain = gateway.sealer.open(Purpose::Login, asked.front.name().as_bytes(), sealed)?;
@@ -61,7 +62,7 @@ impl Ticket {
         (ticket.expires > unix_seconds() && ticket.browser == browser).then_some(ticket)
     }
 
-    /// Where the client is sent back to, with these parameters, its state and who answers (RFC 9207).
+    /// Redirects to the client with these parameters, its state and this issuer (RFC 9207).
     pub(super) fn back(&self, asked: &Asked<'_>, answer: &[(&str, &str)]) -> Response {
         let Ok(mut url) = Url::parse(&self.redirect) else {
             return page::refusal("The client's address is not valid.");
@@ -80,10 +81,10 @@ impl Ticket {
     }
 }
 
-/// Bytes of what tells a browser from others.
+/// Size of the random value that identifies a browser, in bytes.
 const BROWSER: usize = 16;
 
-/// The cookie's name: behind TLS no other host can set it (RFC 6265bis section 4.1.3.2).
+/// Returns the cookie's name. With TLS, its prefix keeps other hosts from setting it (RFC 6265bis section 4.1.3.2).
 fn cookie_name(asked: &Asked<'_>) -> String {
     let prefix = if is_secure(asked) { "__Host-" } else { "" };
     format!("{prefix}asp-login-{}", asked.front.name())
@@ -93,7 +94,7 @@ fn is_secure(asked: &Asked<'_>) -> bool {
     asked.front.public_url.starts_with("https:")
 }
 
-/// What the browser was given here; of two nobody knows which one is ours.
+/// Returns the cookie set here; `None` if there are two, as either may be forged.
 fn cookie<'a>(asked: &'a Asked<'_>) -> Option<&'a str> {
     let wanted = cookie_name(asked);
     let values = asked.parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -104,7 +105,7 @@ fn cookie<'a>(asked: &'a Asked<'_>) -> Option<&'a str> {
     is_ours.then_some(value)
 }
 
-/// A redirect after which the browser asks with GET, and which nobody keeps.
+/// Returns a redirect that the browser follows with GET and that is never cached.
 pub(super) fn go_to(url: &str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
@@ -116,14 +117,14 @@ pub(super) fn go_to(url: &str) -> Response {
     response
 }
 
-/// Asks the user whether this client may.
+/// Asks the user to let the client in.
 pub(super) fn ask(asked: &Asked<'_>) -> Response {
     let query = asked.parts.uri.query().unwrap_or_default();
     let Some(given) = parameters(query.as_bytes()) else {
         return page::refusal("A parameter is given twice.");
     };
     let text = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
-    // Until client and redirect are known to belong together nothing is sent anywhere (RFC 6749 section 4.1.2.1).
+    // Nothing is redirected until client and redirect are known to belong together (RFC 6749 section 4.1.2.1).
     let Some(client) = client::open(asked.gateway, asked.front.name(), text("client_id")) else {
         return page::refusal("This server does not know the client: let it register again.");
     };
@@ -141,7 +142,7 @@ pub(super) fn ask(asked: &Asked<'_>) -> Response {
         challenge: text("code_challenge").to_owned(),
         client: code::hash(text("client_id")),
         scope: scope(asked, text("scope")),
-        // Two logins of one browser at a time are two tickets for it.
+        // Concurrent logins of one browser share its cookie and have a ticket each.
         browser: cookie(asked)
             .map_or_else(|| URL_SAFE_NO_PAD.encode(rand::random::<[u8; BROWSER]>()), str::to_owned),
         expires: unix_seconds() + LIFE,
@@ -168,7 +169,7 @@ pub(super) fn ask(asked: &Asked<'_>) -> Response {
     response
 }
 
-/// The client's scopes and those of every login, each once.
+/// Returns the client's scopes and those of every login, without duplicates.
 fn scope(asked: &Asked<'_>, wanted: &str) -> String {
     let mut scopes: Vec<&str> = wanted.split_ascii_whitespace().collect();
     scopes.extend(asked.front.login.scopes.iter().map(String::as_str));
@@ -177,7 +178,7 @@ fn scope(asked: &Asked<'_>, wanted: &str) -> String {
     scopes.join(" ")
 }
 
-/// What the client is told that asks for something else than a code with PKCE.
+/// Returns the error for a request of anything other than a code with PKCE.
 fn fault(given: &HashMap<String, String>, ticket: &Ticket) -> Option<(&'static str, &'static str)> {
     let is = |name: &str, value: &str| given.get(name).is_some_and(|given| given == value);
     let is_challenge = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
@@ -196,9 +197,9 @@ fn fault(given: &HashMap<String, String>, ticket: &Ticket) -> Option<(&'static s
     None
 }
 
-/// The user has decided.
+/// Handles the user's decision.
 pub(super) fn decided(asked: &Asked<'_>) -> Response {
-    // A page of somebody else cannot decide for the user: its Origin is another, and it does not know the ticket.
+    // Another site's page cannot decide for the user: its Origin differs, and it does not know the ticket.
     let origin = asked.parts.headers.get(header::ORIGIN);
     if origin.is_some_and(|origin| origin.as_bytes() != asked.front.public_url.as_bytes()) {
         return page::refusal("The decision comes from another page.");

@@ -1,4 +1,4 @@
-//! Back from the issuer: the client gets the code, or what went wrong (RFC 6749 section 4.1.2).
+//! The redirect back from the issuer: the client gets the code or the error (RFC 6749 section 4.1.2).
 
 use axum::response::Response;
 
@@ -16,7 +16,7 @@ pub(super) fn returned(asked: &Asked<'_>) -> Response {
             "The login has taken too long, or was begun in another browser: begin it again.",
         );
     };
-    // Another issuer's answer is none to this question (RFC 9207 section 2.4).
+    // An answer from another issuer does not belong to this request (RFC 9207 section 2.4).
     if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
         return page::refusal("The answer comes from another issuer than the one that was asked.");
     }

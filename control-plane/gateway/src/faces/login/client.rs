@@ -1,4 +1,4 @@
-//! Clients that register themselves (RFC 7591): their id is what they said, sealed.
+//! Clients that register themselves (RFC 7591): their id is their metadata, sealed.
 
 use axum::response::Response;
 use http::StatusCode;
@@ -10,14 +10,14 @@ use crate::clock::unix_seconds;
 use crate::gateway::Gateway;
 use crate::seal::Purpose;
 
-/// Redirects of one client.
+/// Maximum number of redirects of one client.
 const MAX_REDIRECTS: usize = 10;
 /// Longest name, in characters.
 const MAX_NAME: usize = 100;
 /// Longest id, in bytes: it travels in URLs.
 const MAX_ID: usize = 4_096;
 
-/// What a client said of itself.
+/// Metadata that a client registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Client {
     #[serde(rename = "n")]
@@ -26,7 +26,7 @@ pub(super) struct Client {
     pub(super) redirects: Vec<String>,
 }
 
-/// The members that matter; others are ignored (RFC 7591 section 2).
+/// The members that matter here; others are ignored (RFC 7591 section 2).
 #[derive(Deserialize)]
 struct Request {
     #[serde(default)]
@@ -43,14 +43,14 @@ pub(super) fn register(asked: &Asked<'_>) -> Response {
         return refuse("invalid_client_metadata", "the body is no JSON object of a client's metadata");
     };
     if request.token_endpoint_auth_method.is_some_and(|method| method != "none") {
-        // RFC 7591 section 3.2.1: the server may answer with other values than were asked for.
+        // RFC 7591 section 3.2.1: the server may register other values than those requested.
         tracing::debug!("a client that wants a secret is registered without one");
     }
     let mut redirects = request.redirect_uris;
     if redirects.is_empty() || redirects.len() > MAX_REDIRECTS {
         return refuse("invalid_redirect_uri", "redirect_uris must have 1 to 10 entries");
     }
-    // RFC 7591 section 3.2.1: the client is told which of its addresses it is registered with.
+    // RFC 7591 section 3.2.1: the answer lists the redirects that were registered.
     let first = redirects.first().cloned().unwrap_or_default();
     redirects.retain(|uri| redirect::is_listed(&asked.front.login.redirects, uri));
     if redirects.is_empty() {
@@ -81,7 +81,7 @@ pub(super) fn register(asked: &Asked<'_>) -> Response {
     answer(StatusCode::CREATED, &registered)
 }
 
-/// The client whose id it is, at the server where it registered, while the operator allows its redirects.
+/// Opens a client id at the server where it was issued.
 pub(super) fn open(gateway: &Gateway, server: &str, id: &str) -> Option<Client> {
     let plain = gateway.sealer.open(Purpose::Client, server.as_bytes(), id)?;
     serde_json::from_slice(&plain).ok()

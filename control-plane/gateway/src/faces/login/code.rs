@@ -1,7 +1,8 @@
-//! The authorization code that a client gets: the issuer's own, sealed with the client and the PKCE challenge it is for.
+//! The authorization code for a client: the issuer's own, sealed with the client and the PKCE challenge it was issued
+//! for.
 //!
 //! Keeps true: a code is redeemed only by the client that began the login, with the verifier of its challenge (RFC 7636
-//! section 4.6), whether or not the issuer checks PKCE. That it is redeemed once is the issuer's to check.
+//! section 4.6), whether or not the issuer checks PKCE. Redeeming a code only once is left to the issuer.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -30,7 +31,7 @@ struct Code {
     expires: u64,
 }
 
-/// Parameters of a token request that redeem a code.
+/// Parameters of a token request that redeems a code.
 pub(super) struct Redemption<'a> {
     pub(super) code: &'a str,
     pub(super) verifier: &'a str,
@@ -38,7 +39,7 @@ pub(super) struct Redemption<'a> {
     pub(super) redirect: Option<&'a str>,
 }
 
-/// SHA-256 in base64url, as in a code challenge of method S256.
+/// Returns the SHA-256 in base64url, as in a code challenge of method S256.
 pub(super) fn hash(text: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(text))
 }
@@ -60,7 +61,7 @@ pub(super) fn seal(
     asked.gateway.sealer.seal(Purpose::Code, asked.front.name().as_bytes(), &plain).ok()
 }
 
-/// The issuer's code; the error is the description of an `invalid_grant`.
+/// Opens the issuer's code; the error is the description of an `invalid_grant`.
 pub(super) fn redeem(asked: &Asked<'_>, shown: &Redemption<'_>) -> Result<String, &'static str> {
     let plain = asked.gateway.sealer.open(Purpose::Code, asked.front.name().as_bytes(), shown.code);
     let code: Option<Code> = plain.and_then(|plain| serde_json::from_slice(&plain).ok());

@@ -1,12 +1,13 @@
-//! What a user sees: whether a client may, or why not. No script, nothing loaded from elsewhere, in no frame.
+//! Pages for the user: the consent form, or why the login cannot continue. No script, nothing loaded from elsewhere, in
+//! no frame.
 
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 
-/// What is asked.
+/// Content of the consent form.
 pub(super) struct Consent<'a> {
-    /// What the client calls itself; anybody may call himself anything.
+    /// Name claimed by the client; not verified.
     pub(super) client: &'a str,
     pub(super) server: &'a str,
     pub(super) title: &'a str,
@@ -19,11 +20,11 @@ const STYLE: &str = "body{font:16px/1.5 sans-serif;margin:4em auto;max-width:34e
     code{background:#eee;padding:.1em .3em;overflow-wrap:anywhere}\
     button{font:inherit;padding:.5em 1.5em;margin-right:1em}";
 
-/// No `form-action`: browsers hold the whole way of a form against it, and it leads on from the issuer to wherever that
-/// sends its users.
+/// There is no `form-action`: browsers apply it to every redirect after a form, and this form's redirects lead to the
+/// issuer and anywhere it redirects its users.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The question.
+/// Returns the consent form.
 pub(super) fn consent(asked: &Consent<'_>) -> Response {
     let name = if asked.client.is_empty() { "A client without a name" } else { asked.client };
     let server = if asked.title.is_empty() { asked.server } else { asked.title };
@@ -43,11 +44,11 @@ pub(super) fn consent(asked: &Consent<'_>) -> Response {
         redirect = escaped(asked.redirect),
         ticket = escaped(asked.ticket),
     );
-    // A form is sent with its Origin only to where its referrer may go too (Fetch, "append a request Origin header").
+    // Browsers send a form's Origin only to where its referrer may go (Fetch, "append a request Origin header").
     document(StatusCode::OK, "Allow access", &body, "same-origin")
 }
 
-/// Why not.
+/// Returns a page that says why the login cannot continue.
 pub(super) fn refusal(why: &str) -> Response {
     let body = format!("<h1>The login does not go on</h1><p>{}</p>", escaped(why));
     document(StatusCode::BAD_REQUEST, "Login", &body, "no-referrer")
@@ -70,7 +71,7 @@ fn document(status: StatusCode, title: &str, body: &str, referrer: &'static str)
     response
 }
 
-/// Text within an element or a quoted attribute.
+/// Escapes text for an element or a quoted attribute.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -80,7 +81,7 @@ fn escaped(text: &str) -> String {
             '>' => safe.push_str("&gt;"),
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
-            // What turns the reading direction would show another name (Unicode TR36).
+            // Characters that change the reading direction could make the name look like another (Unicode TR36).
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' => {}
             other => safe.push(other),
         }

@@ -1,16 +1,16 @@
-//! Where a client may be sent back to.
+//! Redirect targets that a client may use.
 //!
-//! Keeps true: a native app on the user's own machine may choose its port (RFC 8252 section 7.3); plain http goes nowhere
-//! else; whatever else is compared as text (RFC 9700 section 4.1.3).
+//! Keeps true: a native app on the user's own machine may choose its port (RFC 8252 section 7.3); plain http is allowed
+//! only there; every other redirect is compared as text (RFC 9700 section 4.1.3).
 
 use reqwest::Url;
 
 /// Longest redirect, in bytes.
 const MAX_BYTES: usize = 1_024;
-/// Where nothing is listed.
+/// Default patterns if the operator lists none.
 const LOOPBACK: [&str; 3] = ["http://127.0.0.1/*", "http://localhost/*", "http://[::1]/*"];
 
-/// Whether the operator's list has it.
+/// Whether the operator's list allows this redirect.
 pub(super) fn is_listed(listed: &[String], redirect: &str) -> bool {
     let Some(redirect) = comparable(redirect) else { return false };
     let mut patterns: Vec<&str> = listed.iter().map(String::as_str).collect();
@@ -18,13 +18,13 @@ pub(super) fn is_listed(listed: &[String], redirect: &str) -> bool {
         patterns.extend(LOOPBACK);
     }
     patterns.into_iter().any(|pattern| match pattern.strip_suffix('*') {
-        // A prefix ends within the path: else it would be one of other hosts too.
+        // A prefix must reach into the path, or it would match other hosts as well.
         Some(prefix) => has_path(prefix) && redirect.starts_with(prefix),
         None => comparable(pattern).is_some_and(|pattern| pattern == redirect),
     })
 }
 
-/// Whether it is the one that a client has registered; on the user's machine with any port.
+/// Whether this is the redirect that a client registered; on the user's machine, any port matches.
 pub(super) fn is_registered(registered: &str, redirect: &str) -> bool {
     registered == redirect
         || (is_loopback(redirect)
@@ -41,9 +41,10 @@ fn has_path(prefix: &str) -> bool {
     prefix.split_once("://").is_some_and(|(_, rest)| rest.contains('/'))
 }
 
-/// As it is compared: on the user's machine without its port. `None`: it is none at all.
+/// Returns the form used for comparison: on the user's machine without its port. `None` if it is not an acceptable
+/// redirect.
 fn comparable(redirect: &str) -> Option<String> {
-    // What a browser would read in another way than this.
+    // Rejects what a browser would parse differently.
     let is_plain =
         redirect.len() <= MAX_BYTES && redirect.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     if !is_plain || redirect.contains('#') {
@@ -62,7 +63,7 @@ fn comparable(redirect: &str) -> Option<String> {
         "http" | "javascript" | "data" | "file" | "vbscript" | "blob" | "about" | "ws" | "wss" | "ftp" => {
             None
         }
-        // An app's own scheme (RFC 8252 section 7.1), where it is listed.
+        // An app's own scheme (RFC 8252 section 7.1), if it is listed.
         _ => Some(url.into()),
     }
 }

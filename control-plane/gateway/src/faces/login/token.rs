@@ -1,4 +1,5 @@
-//! The token endpoint (RFC 6749 sections 4.1.3 and 6): what a client asks is asked of the issuer, as its own client.
+//! The token endpoint (RFC 6749 sections 4.1.3 and 6): forwards a client's request to the issuer under the client id
+//! registered there.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,11 +13,11 @@ use serde_json::{Map, Value};
 use super::code::{self, Redemption};
 use super::{Asked, answer, client, error, form, redirect, too_many};
 
-/// Longest time for an answer.
+/// Timeout of the issuer's answer.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Seconds until a peer with too many open exchanges may try again.
+/// Seconds until a peer with too many open exchanges may retry.
 const RETRY_AFTER: u64 = 1;
-/// Largest answer, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_BODY: usize = 256 * 1024;
 /// Parameters of the request to the issuer.
 type Parameters<'a> = Vec<(&'static str, Cow<'a, str>)>;
@@ -42,7 +43,7 @@ pub(super) async fn exchange(asked: &Asked<'_>) -> Response {
     let Some(_exchange) = logins.begin(asked.peer, issuer) else {
         return too_many(RETRY_AFTER);
     };
-    // Anybody may come here: each issuer is asked by a few at a time, and the others wait their turn.
+    // Anybody may send requests here, so few run at each issuer at a time and the others wait.
     let turns = logins.turns(issuer);
     let turn = tokio::time::timeout(WITHIN, turns.acquire()).await;
     let Ok(Ok(_turn)) = turn else {
@@ -73,7 +74,7 @@ fn refuse(code: &str, description: &str) -> Response {
     error(StatusCode::BAD_REQUEST, code, description)
 }
 
-/// What the issuer is asked for what the client asks.
+/// Builds the issuer's request from the client's.
 fn request<'a>(
     asked: &'a Asked<'_>,
     given: &'a HashMap<String, String>,
@@ -135,7 +136,7 @@ async fn ask(asked: &Asked<'_>, sent: &Parameters<'_>) -> Result<(StatusCode, Ma
     let response = response.map_err(|error| error.to_string())?;
     let status = response.status();
     let body = body(response, MAX_BODY).await?;
-    // An error of the issuer in its own words (RFC 6749 section 5.2); anything else is none of the client's business.
+    // The issuer's OAuth errors are forwarded (RFC 6749 section 5.2); any other failure is not the client's concern.
     if !matches!(status.as_u16(), 200 | 400 | 401) {
         return Err(format!("it answers with status {}", status.as_u16()));
     }

@@ -1,8 +1,9 @@
-//! `PUT` of a call: begins it, or is told of the one that has the id.
+//! `PUT` of a call: begins it, or returns the existing call with that id.
 //!
-//! Keeps true: one id is one call of one principal at one server, at whichever gateway and however often it is put; what
-//! is refused before anything is begun leaves the id free, unless its client was told of the call; a client that goes away loses nothing, because it can put the
-//! same again; the store knows of a call that runs on before its client is told that it does (I-3).
+//! Keeps true: one id is one call of one principal at one server, at whichever gateway and however often it is put; a
+//! call rejected before it started leaves the id free, unless the call was reported to its client; a client that
+//! disconnects loses nothing, because it can repeat the request; the store records a running call before it is reported
+//! to the client (I-3).
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
     let pipeline = &request.gateway.pipeline;
     let begun =
         pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| match refusal {
-            // It is hidden by now.
+            // The tool has been hidden since.
             Refusal::Unknown => unknown(),
             Refusal::MissingScopes { required } => request.step_up(&required),
             refusal => Problem::of(&refusal),
@@ -68,7 +69,7 @@ fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem
     let place = (request.server.message.name.as_str(), name);
     let chosen = ChosenId::of(&request.caller, place, &entry.primitive.version, &arguments);
     let key = terms::idempotency_key(None, &request.headers, &entry.primitive, &arguments);
-    // One id is one call, also for whoever executes it.
+    // One id is one call, for its executor as well.
     let key = key.map_err(malformed)?.unwrap_or_else(|| chosen.id().to_string());
     Ok(Asked { entry, name: name.into(), key, arguments, chosen, deadline })
 }
@@ -114,17 +115,17 @@ fn unknown() -> Problem {
     Problem::not_found("no such tool")
 }
 
-/// Refuses a call of which nobody is told.
+/// Returns the refusal of a call that could not be promised to its client.
 fn unpromised(fault: PromiseFault) -> Problem {
     match fault {
-        // Its executor found it gone (I-10).
+        // The executor found the tool gone (I-10).
         PromiseFault::Void(Refusal::Unknown) => unknown(),
         PromiseFault::Void(refusal) => Problem::of(&refusal),
         PromiseFault::Unstored => Problem::unstored(),
     }
 }
 
-/// The answer where the id is of a call that is there.
+/// Returns the answer if a call with the id exists.
 async fn joined(request: &FaceRequest, asked: &Asked, known: FoundCall) -> Result<Response, Problem> {
     let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is of another call: choose another one");
     let put = known.put().ok_or_else(taken)?;
@@ -139,7 +140,7 @@ async fn joined(request: &FaceRequest, asked: &Asked, known: FoundCall) -> Resul
         return Err(taken());
     }
     if let FoundCall::Here(call) = &known {
-        // One that another gateway keeps is told of as it goes on there.
+        // If another gateway took the call over, its state there is reported.
         request.gateway.pipeline.promise_again(call, &request.caller).await.map_err(unpromised)?;
     }
     told(request, known, StatusCode::OK).await

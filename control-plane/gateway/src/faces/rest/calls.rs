@@ -1,4 +1,4 @@
-//! A call that is there: how it is, the answer to what it asks, its end.
+//! Requests for an existing call: its state, the answer to its question, its cancellation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::faces::FaceRequest;
 use crate::faces::mcp::questions;
 use crate::pipeline::lookup::FoundCall;
 
-/// How long a cancel waits for the call to end.
+/// Time that a cancel waits for the call to end.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// How the call is: at once, or when it has changed, as the client prefers.
+/// Returns the call's state, at once or after a change, as the client prefers.
 pub(super) async fn get(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let found = find(request, tool, name).await?;
     let Some(known) = request.tags(&header::IF_NONE_MATCH)? else {
@@ -38,7 +38,7 @@ pub(super) async fn get(request: &FaceRequest, tool: &str, name: &str) -> Result
     Ok(response)
 }
 
-/// Brings the answer to what the call asks: `{serverData?, result?, error?}`.
+/// Answers the call's question: `{serverData?, result?, error?}`.
 pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let call = here(request, tool, name).await?;
     let body = request.object()?;
@@ -49,7 +49,7 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
     if body.get("result").is_none() && body.get("error").is_none() {
         return Err(misfit("the answer has a `result`, or an `error`"));
     }
-    // After what is wrong in any state of the call (RFC 9110, 13.2.1).
+    // Preconditions are evaluated after errors that hold in any state of the call (RFC 9110, 13.2.1).
     let view = resource::of(&call);
     if request.tags(&header::IF_MATCH)?.is_some_and(|tags| !tags.match_strongly(&view.etag)) {
         let detail = "the call has changed since: get it again";
@@ -79,20 +79,20 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
     told(request, FoundCall::Here(call), StatusCode::OK).await
 }
 
-/// Asks the call to end; one that has ended stays as it is.
+/// Requests the call's cancellation; a call that has ended does not change.
 pub(super) async fn cancel(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let found = find(request, tool, name).await?;
     let whose = (&request.caller, &request.server);
     let cancelled = request.gateway.pipeline.cancel_found(&found, whose).await;
     cancelled.map_err(Problem::of_input_fault)?;
     if let Some(call) = found.call() {
-        // What takes longer is seen later.
+        // A call that takes longer to end is seen to end in a later request.
         let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
     }
     Ok(respond(request, resource::of_found(&found), StatusCode::OK))
 }
 
-/// The caller's call of this tool with this id; a foreign one is as unknown as none (I-10).
+/// Returns the caller's call of this tool with this id; someone else's call is reported as not found (I-10).
 async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<FoundCall, Problem> {
     let entry = request.tool(tool)?;
     let id = chosen::id(&request.caller, &request.server.message.name, name);
@@ -101,7 +101,7 @@ async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<FoundCall
     found.filter(is_it).ok_or_else(|| Problem::not_found("no such call"))
 }
 
-/// The same, where only the gateway that runs it will do.
+/// Returns the same if this gateway runs the call; otherwise fails.
 pub(super) async fn here(request: &FaceRequest, tool: &str, name: &str) -> Result<Arc<Call>, Problem> {
     match find(request, tool, name).await? {
         FoundCall::Here(call) => Ok(call),
@@ -109,7 +109,7 @@ pub(super) async fn here(request: &FaceRequest, tool: &str, name: &str) -> Resul
     }
 }
 
-/// The call, once it has ended or waits for somebody, as long as the client waits for that.
+/// Returns the call once it has ended or waits for an answer, or when the client's wait is over.
 pub(super) async fn told(
     request: &FaceRequest,
     found: FoundCall,
@@ -129,7 +129,7 @@ fn respond(request: &FaceRequest, view: resource::View, status: StatusCode) -> R
     response
 }
 
-/// Says which preference counted (RFC 7240 section 3).
+/// Reports the preference that was applied (RFC 7240 section 3).
 fn preferred(request: &FaceRequest, response: &mut Response) {
     if let Some(wait) = request.preferences().wait {
         let applied = http::HeaderName::from_static("preference-applied");

@@ -1,13 +1,14 @@
-//! What a request asks beside its body: `If-Match` and `If-None-Match` (RFC 9110 section 13.1), `Prefer` (RFC 7240).
+//! Conditions and preferences of a request: `If-Match` and `If-None-Match` (RFC 9110 section 13.1), `Prefer` (RFC
+//! 7240).
 //!
-//! Refuses: a list of tags that is none; what is malformed in a preference is ignored, as its RFC says. Uses nothing else
-//! of this crate, so that it can be fuzzed alone.
+//! Refuses: malformed lists of tags. A malformed preference is ignored, as RFC 7240 requires. Uses nothing else of this
+//! crate, so that it can be fuzzed alone.
 
 use std::time::Duration;
 
-/// Most entity tags of one list.
+/// Maximum number of entity tags in one list.
 const MAX_TAGS: usize = 32;
-/// The longest that a response is held open for a preference.
+/// Longest time that a response is held open for a preference.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The tags of `If-Match` or `If-None-Match`.
@@ -15,12 +16,12 @@ pub const MAX_WAIT: Duration = Duration::from_secs(60);
 pub enum Tags<'a> {
     /// `*`
     Any,
-    /// Each with whether it is weak, without its quotes.
+    /// Pairs of whether the tag is weak, and the tag without its quotes.
     These(Vec<(bool, &'a str)>),
 }
 
 impl Tags<'_> {
-    /// The strong comparison, of `If-Match`.
+    /// Compares strongly, for `If-Match`.
     pub fn match_strongly(&self, tag: &str) -> bool {
         match self {
             Tags::Any => true,
@@ -28,7 +29,7 @@ impl Tags<'_> {
         }
     }
 
-    /// The weak comparison, of `If-None-Match`.
+    /// Compares weakly, for `If-None-Match`.
     pub fn match_weakly(&self, tag: &str) -> bool {
         match self {
             Tags::Any => true,
@@ -37,7 +38,7 @@ impl Tags<'_> {
     }
 }
 
-/// Reads a list of entity tags; `None` where it is none.
+/// Reads a list of entity tags; `None` if it is malformed.
 pub fn tags(value: &str) -> Option<Tags<'_>> {
     let mut left = value.trim();
     if left == "*" {
@@ -60,21 +61,21 @@ pub fn tags(value: &str) -> Option<Tags<'_>> {
     }
 }
 
-/// What a client would like.
+/// The preferences of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preferences {
-    /// How long the response may be held open; within [`MAX_WAIT`].
+    /// Time that the response may be held open, at most [`MAX_WAIT`].
     pub wait: Option<Duration>,
-    /// Whether the client answers what a call asks a model.
+    /// Whether the client answers the call's sampling requests.
     pub sampling: bool,
 }
 
-/// Reads the values of `Prefer`; of a preference that comes twice the first one counts.
+/// Reads the values of `Prefer`; if `wait` is repeated, the first one counts.
 pub fn preferences<'a>(values: impl Iterator<Item = &'a str>) -> Preferences {
     let mut found = Preferences::default();
     let mut waits = false;
     for preference in values.flat_map(|value| value.split(',')) {
-        // Parameters after it have no meaning here.
+        // Parameters of a preference have no meaning here.
         let preference = preference.split(';').next().unwrap_or_default();
         let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
         match name.trim().to_ascii_lowercase().as_str() {
@@ -89,7 +90,7 @@ pub fn preferences<'a>(values: impl Iterator<Item = &'a str>) -> Preferences {
     found
 }
 
-/// `delta-seconds` (RFC 9111 section 1.2.2); more digits than fit are more seconds than anybody waits.
+/// Reads `delta-seconds` (RFC 9111 section 1.2.2); a number that does not fit becomes the maximum.
 fn seconds(digits: &str) -> Option<Duration> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| Duration::from_secs(digits.parse().unwrap_or(u64::MAX)))

@@ -1,16 +1,16 @@
-//! The ids of a call's events, by which a client says how far it has come.
+//! Event ids of a call, by which a client resumes its stream.
 //!
-//! Refuses: everything that is not written as these are. Uses nothing else of this crate, so that it can be fuzzed alone.
+//! Refuses: ids in any other format. Uses nothing else of this crate, so that it can be fuzzed alone.
 
-/// What stands for a position after the end.
+/// Id of the position after the end.
 pub const END: &str = "end";
 
-/// Where a client has come to in the events of a call.
+/// The client's position in the events of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// Event number of a log.
+    /// A stream and the number of an event in it.
     Event(u32, u64),
-    /// It was told the end.
+    /// The end was received.
     End,
 }
 

@@ -1,9 +1,9 @@
-//! A call as a stream of server-sent events (WHATWG HTML, section 9.2), which goes on where it broke off.
+//! A call as a resumable stream of server-sent events (WHATWG HTML, section 9.2).
 //!
-//! Keeps true: the stream is pulled by its client, so that a slow one holds nothing of ours beyond the call's bounded log;
-//! what that log has dropped meanwhile is told as a gap, never passed over; the call's end is told once and last, and not where another
-//! gateway goes on with the call, to which its client comes back; nothing
-//! goes out under a token that has ended or was revoked, and nothing of a call that was taken away from its caller.
+//! Keeps true: the client pulls the stream, so that a slow one holds no memory beyond the call's bounded log; events
+//! dropped from that log are reported as a gap, never skipped silently; the call's end is sent once and last, but not
+//! if another gateway continues the call, because the client reconnects there; nothing is sent under a token that has
+//! expired or was revoked, and nothing of a call that its caller has lost access to.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -40,13 +40,14 @@ pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Res
     };
     let (first, missed) = match last {
         Some(Reached::End) => {
-            // A client that reconnects after the end is told to stop (WHATWG HTML, section 9.2.3).
+            // A client that reconnects after the end gets 204, which stops its reconnecting (WHATWG HTML, section
+            // 9.2.3).
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             return Ok(response);
         }
         Some(Reached::Event(stream, number)) if call.events.counts(stream) => (number, false),
-        // It went on at another gateway, which counts anew.
+        // The call moved to another gateway, which numbers its events from the start.
         Some(Reached::Event(..)) => (0, true),
         None => (call.events.oldest(), false),
     };
@@ -77,30 +78,30 @@ pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Res
 struct Telling {
     gateway: Arc<Gateway>,
     caller: Arc<asp_edge::Caller>,
-    /// When the token ends.
+    /// Expiry of the token.
     until: Option<Instant>,
     follower: Follower,
-    /// The event that is told next, if the log has it.
+    /// Number of the next event to send, if the log still has it.
     position: u64,
-    /// Events were lost before those that come.
+    /// Whether events were lost before the next one.
     missed: bool,
     path: String,
     call: Arc<Call>,
     begun: bool,
-    /// What is told after a gap.
+    /// Event to send after a gap.
     held: Option<FollowerItem>,
     ended: bool,
     _place: AdmissionPermit,
 }
 
 impl Telling {
-    /// The text that goes out next; `None` at the end.
+    /// Returns the next text to send; `None` at the end.
     async fn next(&mut self) -> Option<String> {
         if self.ended || self.is_over() {
             return None;
         }
         if !std::mem::replace(&mut self.begun, true) {
-            // Shows intermediaries that the response has begun.
+            // Shows intermediaries that the response has started.
             return Some(COMMENT.to_owned());
         }
         let oldest = self.call.events.oldest();
@@ -120,7 +121,7 @@ impl Telling {
         if self.is_over() {
             return None;
         }
-        // More came since the last look than the log keeps.
+        // The log dropped events that arrived since the previous check.
         let oldest = self.follower.kept_from();
         if self.position < oldest {
             self.held = Some(shown);
@@ -141,7 +142,7 @@ impl Telling {
                 }
                 None => COMMENT.to_owned(),
             },
-            // Its client comes back for the rest, which that gateway tells.
+            // The client reconnects for the rest, which the other gateway sends.
             FollowerItem::Ended(_) if self.call.ownership.is_continued_elsewhere() => {
                 self.ended = true;
                 return None;
@@ -154,14 +155,14 @@ impl Telling {
         })
     }
 
-    /// Says that events are missing before number `oldest`.
+    /// Reports that events before number `oldest` are missing.
     fn gap(&mut self, oldest: u64) -> String {
         let lost = oldest.saturating_sub(self.position);
         self.position = self.position.max(oldest);
         self.text("gap", &json!({"lost": lost}).into())
     }
 
-    /// Whether the token may see no more.
+    /// Whether the token has expired or was revoked.
     fn is_over(&self) -> bool {
         let revoked = || self.gateway.snapshot().is_none_or(|snapshot| snapshot.revoked(&self.caller));
         self.until.is_some_and(|until| until <= Instant::now()) || revoked()
@@ -171,13 +172,13 @@ impl Telling {
         format!("id: {}\nevent: {name}\ndata: {data}\n\n", self.place())
     }
 
-    /// Where a client goes on that was told this far.
+    /// Returns the id from which a client resumes after this event.
     fn place(&self) -> String {
         Reached::Event(self.call.events.stream(), self.position).to_string()
     }
 }
 
-/// The name and the data of an event; `None` for what is told by others.
+/// Returns the name and the data of an event; `None` for events that are not sent as such.
 fn named(event: &Event) -> Option<(&'static str, Json)> {
     Some(match event {
         Event::Progress { .. } => ("progress", resource::progress(event)?),

@@ -1,6 +1,6 @@
-//! The caller's calls of one tool, the latest first.
+//! The caller's calls of one tool, latest first.
 //!
-//! Keeps true: a page is bounded work, so that it may show few calls, or none, and yet have a next one; a cursor is good
+//! Keeps true: a page is bounded work, so it may show few calls or none and still have a next page; a cursor is valid
 //! for one list of one caller.
 
 use axum::response::Response;
@@ -15,7 +15,7 @@ use crate::clock::rfc3339;
 use crate::faces::FaceRequest;
 use crate::seal::Purpose;
 
-/// Most records that one page looks at, and how many it looks at where the client does not say.
+/// Maximum and default number of records that one page examines.
 const MOST: u32 = 100;
 
 pub(super) async fn list(request: &FaceRequest, tool: &str) -> Result<Response, Problem> {

@@ -1,7 +1,7 @@
 //! The OpenAPI document of one server for one caller: `GET /{server}/rest/openapi.json`.
 //!
-//! Keeps true: it says nothing of a tool that its caller cannot see (I-10); the same snapshot and the same rights give the
-//! same bytes; schemas are the specs' own, and only their references point to where they stand now.
+//! Keeps true: it reveals nothing about a tool that its caller cannot see (I-10); the same snapshot and the same rights
+//! give the same bytes; schemas are the specs' own, with only their references adapted to their new location.
 
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
@@ -21,7 +21,7 @@ mod parts;
 #[path = "openapi/references.rs"]
 pub mod references;
 
-/// The document, or nothing where the client has it.
+/// Returns the document, or a 304 if the client has it.
 pub(super) fn get(request: &FaceRequest) -> Result<Response, Problem> {
     let text = document(request).to_string();
     let digest = digest::shortened(&["openapi", &text]);
@@ -30,7 +30,7 @@ pub(super) fn get(request: &FaceRequest) -> Result<Response, Problem> {
     let mut response = Response::new(if known { Body::empty() } else { Body::from(text) });
     *response.status_mut() = if known { StatusCode::NOT_MODIFIED } else { StatusCode::OK };
     set(&mut response, header::CONTENT_TYPE, "application/json");
-    // Another caller sees another one, and a tool that is gone must vanish.
+    // The document differs between callers, and a removed tool must disappear from caches.
     set(&mut response, header::CACHE_CONTROL, "private, no-cache");
     set(&mut response, header::ETAG, &format!("\"{etag}\""));
     Ok(response)
@@ -73,7 +73,7 @@ fn document(request: &FaceRequest) -> Value {
     document
 }
 
-/// The paths of a tool and its schemas.
+/// Adds the paths of a tool and its schemas.
 fn add(entry: &ListedPrimitive, paths: &mut Map<String, Value>, schemas: &mut Map<String, Value>) {
     let name = &entry.listing.rest_name;
     let primitive = &entry.primitive;

@@ -1,21 +1,21 @@
-//! What a path below `/{server}/rest/` names.
+//! Parsing of paths below `/{server}/rest/`.
 //!
-//! Refuses: every name and id outside its alphabet; the edge has refused percent-encoding and empty segments before
-//! (ADR 4), so that there is one spelling of each. Uses nothing else of this crate, so that it can be fuzzed alone.
+//! Refuses: every name and id outside its alphabet. The edge has already rejected percent-encoding and empty segments
+//! (ADR 4), so each has a single spelling. Uses nothing else of this crate, so that it can be fuzzed alone.
 
-/// Longest name of a tool, as specs bound it.
+/// Longest tool name, the same limit as in specs.
 const MAX_TOOL: usize = 128;
 /// Longest id of a call.
 pub const MAX_ID: usize = 128;
 
-/// Something of a server.
+/// A resource of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resource<'a> {
     /// `openapi.json`
     OpenApi,
     /// `tools/{tool}/calls`
     Calls { tool: &'a str },
-    /// `tools/{tool}/calls/{id}`, and what is below it.
+    /// `tools/{tool}/calls/{id}` and the paths below it.
     Call { tool: &'a str, id: &'a str, part: Part },
 }
 
@@ -31,7 +31,7 @@ pub enum Part {
     Events,
 }
 
-/// Reads the path of a request, without its query.
+/// Parses the path of a request, without its query.
 pub fn parse(path: &str) -> Option<Resource<'_>> {
     let mut segments = path.strip_prefix('/')?.split('/').skip(1);
     if segments.next() != Some("rest") {
@@ -61,7 +61,7 @@ fn is_tool(name: &str) -> bool {
     is_of(name, MAX_TOOL, b"_.-")
 }
 
-/// The unreserved characters of RFC 3986, section 2.3: none of them is ever encoded.
+/// Whether the id has only the unreserved characters of RFC 3986, section 2.3, which are never percent-encoded.
 fn is_id(id: &str) -> bool {
     is_of(id, MAX_ID, b"_.-~")
 }

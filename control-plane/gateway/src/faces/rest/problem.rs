@@ -1,7 +1,7 @@
 //! Refusals as problem documents (RFC 9457), with the closed set of reasons.
 //!
-//! Keeps true: each reason has one HTTP status wherever it stands alone; a document says nothing that the reason, the
-//! refusal's public message and the trace do not say (I-11).
+//! Keeps true: on its own, each reason has one HTTP status everywhere; a document contains only the reason, the
+//! refusal's public message and the trace (I-11).
 
 use asp_edge::{Reason, Trace, reply};
 use axum::body::Body;
@@ -15,7 +15,7 @@ use crate::faces::memory::Unheld;
 use crate::faces::unserved;
 use crate::pipeline::lookup::StoreFault;
 
-/// Why a request gets nothing else.
+/// The reason why a request is refused.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -23,7 +23,7 @@ pub(super) struct Problem {
     detail: String,
     members: Map<String, Value>,
     headers: Vec<(HeaderName, String)>,
-    /// The call is here: no other gateway is to be asked.
+    /// Whether the call runs here, so that the request must not be sent to another gateway.
     begun: bool,
 }
 
@@ -33,12 +33,12 @@ impl Problem {
         Problem { status, reason, detail: detail.into(), members, headers, begun: false }
     }
 
-    /// What is not there, and what is hidden from who asks (I-10).
+    /// Something that does not exist or is hidden from the caller (I-10).
     pub(super) fn not_found(detail: &str) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, Reason::UnknownPrimitive, detail)
     }
 
-    /// The path is there, and has no such method.
+    /// A path without this method.
     pub(super) fn no_method(allowed: &str) -> Problem {
         let problem = Problem::new(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -48,7 +48,7 @@ impl Problem {
         problem.header(header::ALLOW, allowed)
     }
 
-    /// A header or a body that cannot be read.
+    /// An unreadable header or body.
     pub(super) fn unreadable(status: StatusCode, detail: &str) -> Problem {
         Problem::new(status, Reason::InvalidRequest, detail)
     }
@@ -57,7 +57,7 @@ impl Problem {
         Problem::new(status, Reason::InvalidParams, detail)
     }
 
-    /// Only the gateway that runs the call can do it.
+    /// A request that only the gateway that runs the call can serve.
     pub(super) fn elsewhere() -> Problem {
         let detail = "the call runs at another gateway, which cannot be reached now: send it again";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
@@ -81,7 +81,7 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
     }
 
-    /// An answer or a cancel for a call at another gateway was not stored.
+    /// An answer or a cancel for a call at another gateway that was not stored.
     pub(super) fn of_input_fault(fault: InputFault) -> Problem {
         let detail = fault.to_string();
         match fault {
@@ -93,14 +93,14 @@ impl Problem {
         }
     }
 
-    /// The call was begun here, and nothing but this gateway knows of it.
+    /// A call that began here and is known only to this gateway.
     pub(super) fn unstored() -> Problem {
         let detail = "the store of calls does not take the call, which has begun: send this again";
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail);
         Problem { begun: true, ..problem.retry_after(1) }
     }
 
-    /// A call that was refused before it was begun.
+    /// A call that was refused before it began.
     pub(super) fn of(refusal: &Refusal) -> Problem {
         let problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
         let problem = problem.until_later(refusal);
@@ -122,7 +122,7 @@ impl Problem {
         self.header(header::RETRY_AFTER, &seconds.to_string())
     }
 
-    /// Says when to come again, where that helps.
+    /// Adds `Retry-After` if retrying helps.
     fn until_later(self, refusal: &Refusal) -> Problem {
         match refusal.retry_after_seconds() {
             Some(seconds) => self.retry_after(seconds),
@@ -159,7 +159,7 @@ impl Problem {
     }
 }
 
-/// The sentence of the reason, where that is not one of JSON-RPC.
+/// Returns the title of a reason; replaces those worded for JSON-RPC.
 const fn title(reason: Reason) -> &'static str {
     match reason {
         Reason::InvalidRequest => "the request is not valid",

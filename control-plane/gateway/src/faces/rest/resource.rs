@@ -1,8 +1,8 @@
-//! A call as REST shows it: the mirror of what a service says of a call it hosts (docs/http-calls.md), so that a server
+//! A call as a REST resource. Mirrors the resource of services that host calls (docs/http-calls.md), so that a server
 //! can be such a service.
 //!
-//! Keeps true: of one state there is one entity tag, and another one of every other; one question is shown at a time, the
-//! one that was asked first.
+//! Keeps true: one state has one entity tag, and different states have different tags; one question is shown at a time,
+//! the oldest first.
 
 use asp_json::{Json, Members};
 use serde_json::{Value, json};
@@ -19,15 +19,15 @@ use crate::digest;
 use crate::faces::mcp::questions;
 use crate::pipeline::lookup::FoundCall;
 
-/// Most of a partial result that is shown, in bytes: its end.
+/// Longest shown part of a partial result, in bytes; its end is shown.
 const MAX_PARTIAL: usize = 64 * 1024;
-/// What is told of a call that waits for answers at another gateway.
+/// Message for a call that waits for answers at another gateway.
 const ASKS_ELSEWHERE: &str =
     "the call waits for an answer at another gateway, which alone knows what it asks: ask again";
 
 /// One state of a call.
 pub(super) struct View {
-    /// Without quotes.
+    /// Entity tag without its quotes.
     pub etag: String,
     pub status: &'static str,
     pub members: Members,
@@ -38,19 +38,19 @@ impl View {
         matches!(self.status, "success" | "failed" | "canceled")
     }
 
-    /// Whether nothing happens until somebody answers, or at all.
+    /// Whether the call has ended or makes no progress until somebody answers.
     pub(super) fn waits_or_has_ended(&self) -> bool {
         self.has_ended() || self.status.starts_with("awaiting")
     }
 
-    /// As the members of an object; `path` is the call's.
+    /// Returns the JSON object; `path` is the call's.
     pub(super) fn body(mut self, path: &str) -> Json {
         self.members.insert("links", json!({"self": path, "events": format!("{path}/events")}));
         self.members.to_json()
     }
 }
 
-/// A call wherever it is, as its client sees it now.
+/// Returns the client's view of a call at any gateway.
 pub(super) fn of_found(found: &FoundCall) -> View {
     match found {
         FoundCall::Here(call) => of(call),
@@ -58,7 +58,7 @@ pub(super) fn of_found(found: &FoundCall) -> View {
     }
 }
 
-/// A call that is here, as its client sees it.
+/// Returns the client's view of a call at this gateway.
 pub(super) fn of(call: &Call) -> View {
     let CallSnapshot { state, shown, questions, history, outcome, next_event } = CallSnapshot::of(call);
     let asked = match &outcome {
@@ -73,7 +73,7 @@ pub(super) fn of(call: &Call) -> View {
     };
     let open: Vec<&str> = questions.iter().map(|question| question.id.as_str()).collect();
     let at = match &outcome {
-        // At every gateway the same.
+        // The tag of an ended call is the same at every gateway.
         Some(_) => "the end".to_owned(),
         None => format!("{:08x} {next_event} {}", call.events.stream(), open.join(" ")),
     };
@@ -97,7 +97,7 @@ pub(super) fn of(call: &Call) -> View {
     view
 }
 
-/// A call that another gateway runs: where it stands, and not what it asks.
+/// Returns the view of a call at another gateway: its state, without its questions.
 fn elsewhere(call: &RemoteCall) -> View {
     let status = if call.state == State::Submitted { "submitted" } else { "running" };
     let at = format!("{} {}", call.state.as_str(), call.updated_ms);
@@ -110,7 +110,7 @@ fn elsewhere(call: &RemoteCall) -> View {
     view
 }
 
-/// The status of a call that is listed.
+/// Returns the status of a call in a list.
 pub(super) const fn listed(state: State) -> &'static str {
     match state {
         State::Submitted => "submitted",
@@ -127,15 +127,15 @@ const fn ended(state: State) -> &'static str {
     }
 }
 
-/// A question, in the words of the call resource.
+/// A question, in the terms of the call resource.
 pub(super) struct Asked {
     pub status: &'static str,
     pub member: &'static str,
-    /// MCP's request, whole.
+    /// The whole MCP request.
     pub request: Json,
 }
 
-/// `None` for what this protocol has no words for.
+/// Returns the question in the terms of the call resource; `None` if REST cannot express it.
 pub(super) fn asked(question: &Question) -> Option<Asked> {
     let (method, params) = questions::request(question, None);
     let (status, member) = match method {
@@ -193,7 +193,7 @@ impl View {
     }
 }
 
-/// A question and its answer; `None` for a question that this protocol has no words for.
+/// Returns a question and its answer; `None` for a question that REST cannot express.
 fn turn(turn: &Turn) -> Option<Json> {
     let Asked { member, request, .. } = asked(&turn.question)?;
     let mut said = Members::default();
@@ -223,13 +223,13 @@ pub(super) fn progress(event: &Event) -> Option<Json> {
     Some(told.to_json())
 }
 
-/// A call that has shown no progress yet shows its phase.
+/// Returns the phase of a call, shown until it has reported progress.
 fn phase(event: &Event) -> Option<Json> {
     let Event::Status { phase, message } = event else { return None };
     Some(json!({"progress": 0, "message": message.as_ref().unwrap_or(phase)}).into())
 }
 
-/// An MCP `CallToolResult`, as services that host calls give it.
+/// Returns an MCP `CallToolResult`, as services that host calls return it.
 fn result(output: &Output, replayed: bool) -> Json {
     let Output::Tool { content, structured, is_error, meta } = output else {
         return Json::part(&serde_json::to_string(output).unwrap_or_default());

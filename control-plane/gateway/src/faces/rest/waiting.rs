@@ -1,7 +1,7 @@
-//! Lookup of a call, and how long a request waits for it to change.
+//! Lookup of a call, and waiting for its changes.
 //!
-//! Keeps true: whoever waits holds a place, of which a gateway has so many (I-4), and waits no longer than they asked for; a call
-//! that another gateway goes on with is followed there, and has not ended.
+//! Keeps true: a waiting request holds a permit, of which a gateway has a limited number (I-4), and waits no longer
+//! than the client asked for; a call that another gateway continues is followed there and is not reported as ended.
 
 use std::time::Duration;
 
@@ -14,22 +14,23 @@ use crate::faces::FaceRequest;
 use crate::pipeline::admission::AdmissionPermit;
 use crate::pipeline::lookup::FoundCall;
 
-/// How often a call that runs elsewhere is looked at.
+/// Polling interval for a call at another gateway.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl FaceRequest {
-    /// The caller's call with this id, wherever it is.
+    /// Returns the caller's call with this id at any gateway.
     pub(super) async fn find(&self, id: Uuid) -> Result<Option<FoundCall>, Problem> {
         let found = self.gateway.pipeline.find(id, &self.caller, &self.server.message.name).await;
         found.map_err(Problem::of_store)
     }
 
-    /// A place among those who wait.
+    /// Takes a permit to wait.
     pub(super) fn waits(&self) -> Result<AdmissionPermit, Problem> {
         self.gateway.waiting.admit(&self.caller.org).map_err(|full| Problem::of(&full))
     }
 
-    /// The call once `is_enough` of it, at the latest when the client does not wait any longer, or this gateway leaves its calls.
+    /// Returns the call's view once `is_enough` accepts it or the call has ended, and at the latest when the client's
+    /// wait is over or this gateway leaves its calls.
     pub(super) async fn view_once(
         &self,
         mut found: FoundCall,
@@ -40,10 +41,10 @@ impl FaceRequest {
         let mut waits = None;
         loop {
             if found.has_moved() {
-                // Where it is not found any more, or not yet, its client asks again.
+                // If the call cannot be found, or not yet, its client retries.
                 found = self.find(id).await?.ok_or_else(Problem::elsewhere)?;
             }
-            // Whoever comes between two states of it is told of the second.
+            // The reader starts before the view is taken, so that no change in between is missed.
             let events = found.call().map(|call| call.events.reader_from(call.events.next_number()));
             let view = resource::of_found(&found);
             if found.has_moved() {
@@ -58,7 +59,7 @@ impl FaceRequest {
             }
             let Some((call, mut events)) = found.call().cloned().zip(events) else {
                 tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
-                // It may have come and gone in between.
+                // The call may have moved here and ended in between.
                 found = self.find(id).await?.ok_or_else(|| Problem::not_found("no such call"))?;
                 continue;
             };

@@ -1,8 +1,8 @@
-//! The constant parts of the document, and the paths of one tool.
+//! The constant parts of the document and the paths of one tool.
 
 use serde_json::{Map, Value, json};
 
-/// What of a tool is put into its paths.
+/// The properties of a tool that its paths show.
 pub(super) struct Tool<'a> {
     pub name: &'a str,
     pub summary: &'a str,
@@ -16,7 +16,7 @@ fn parameter(name: &str) -> Value {
     json!({"$ref": format!("#/components/parameters/{name}")})
 }
 
-/// A response that holds the call.
+/// Returns a response whose body is the call.
 fn told(description: &str, tool: &Tool<'_>) -> Value {
     json!({
         "description": description,
@@ -25,7 +25,7 @@ fn told(description: &str, tool: &Tool<'_>) -> Value {
     })
 }
 
-/// The same, and what can be done with the call from there on.
+/// Returns the same with links to the call's other operations.
 fn put(description: &str, tool: &Tool<'_>) -> Value {
     let mut told = told(description, tool);
     let link = |verb: &str| {
@@ -238,7 +238,7 @@ fn of_calls() -> Value {
     })
 }
 
-/// What is in a call, what is sent to it, and a list of calls.
+/// Returns the schemas of a call's content, of the messages sent to it, and of a list of calls.
 fn of_answers() -> Value {
     json!({
         "Result": {

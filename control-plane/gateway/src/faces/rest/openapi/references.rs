@@ -1,17 +1,17 @@
-//! JSON Schemas that move into another document: their references to themselves point to their new place.
+//! JSON Schemas that move into another document: references within them are adapted to the new location.
 //!
-//! Refuses: nothing; what is no reference of a schema, such as an example that looks like one, stays as it is. Uses
-//! nothing else of this crate, so that it can be fuzzed alone.
+//! Refuses: nothing. Anything that is not a reference of a schema, such as an example that looks like one, stays
+//! unchanged. Uses nothing else of this crate, so that it can be fuzzed alone.
 
 use serde_json::Value;
 
-/// Keywords whose values are data, or texts, and no schemas (JSON Schema 2020-12, validation, sections 6 and 9).
+/// Keywords whose values are data or texts, not schemas (JSON Schema 2020-12, validation, sections 6 and 9).
 const DATA: [&str; 6] = ["const", "default", "enum", "example", "examples", "required"];
 /// Keywords whose members are named by the schema's author.
 const NAMED: [&str; 5] = ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
 
-/// The schema as it is at `place`, a JSON pointer with its `#`. One with an `$id` of its own is a document of its own,
-/// whose references stay good.
+/// Returns the schema as it reads at `place`, a JSON pointer with its `#`. A schema with an `$id` is a document of its
+/// own, and its references stay valid.
 pub fn moved(mut schema: Value, place: &str) -> Value {
     if schema.get("$id").is_none() {
         point(&mut schema, place);
@@ -19,7 +19,7 @@ pub fn moved(mut schema: Value, place: &str) -> Value {
     schema
 }
 
-/// As deep as its text was: `serde_json` reads 128 levels.
+/// Adapts the references. Recursion is bounded by the 128 levels that `serde_json` reads.
 fn point(schema: &mut Value, place: &str) {
     match schema {
         Value::Array(all) => all.iter_mut().for_each(|schema| point(schema, place)),
