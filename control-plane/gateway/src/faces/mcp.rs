@@ -61,8 +61,8 @@ async fn post(mut request: FaceRequest) -> Response {
     }
 }
 
-/// Whether the request is of the modern era: its body declares a version, or its header names 2026-07-28 or an unknown
-/// revision.
+/// Whether the request is of the modern era: its body declares a version, or its header names 2026-07-28 or a revision
+/// that is not known to have a handshake.
 fn is_modern(request: &FaceRequest, meta_version: Option<&str>) -> bool {
     if meta_version.is_some() {
         return true;

@@ -1,6 +1,6 @@
-//! JSON-RPC 2.0 as MCP uses it: lenient where the specification leaves room, strict where policy looks.
+//! JSON-RPC 2.0 as MCP uses it: lenient where the specification leaves room, strict where policy reads.
 //!
-//! Messages are plain JSON: unknown members pass through. The envelope itself was checked by the edge's scan.
+//! Messages are plain JSON: unknown members pass through. The edge's scan has already checked the envelope.
 
 use asp_edge::{Reason, Trace, reason::Era};
 use asp_json::{Json, Members, Syntax};
@@ -33,7 +33,7 @@ fn as_sent<S: Serializer>(json: &Option<Json>, serializer: S) -> Result<S::Ok, S
 }
 
 impl Message {
-    /// Reads one message. The envelope was checked: each of its names is there once.
+    /// Reads one message. The envelope is checked: none of its names is repeated.
     pub fn read(text: &[u8]) -> Result<Message, Syntax> {
         let text = std::str::from_utf8(text).map_err(|_| Syntax)?;
         Message::of(text)
@@ -67,52 +67,52 @@ impl Message {
         Ok(message)
     }
 
-    /// A member of `params`.
+    /// Returns a member of `params`.
     pub fn param(&self, name: &str) -> Option<&Value> {
         self.params.as_ref()?.get(name)
     }
 
-    /// The text of a member of `params`.
+    /// Returns a member of `params` with its text.
     pub fn sent_param(&self, name: &str) -> Option<Json> {
         self.params.as_ref()?.member(name)
     }
 
-    /// A string member of `params`.
+    /// Returns a string member of `params`.
     pub fn text_param(&self, name: &str) -> Option<&str> {
         self.param(name)?.as_str()
     }
 
-    /// A member of `params._meta`.
+    /// Returns a member of `params._meta`.
     pub fn meta(&self, name: &str) -> Option<&Value> {
         self.param("_meta")?.get(name)
     }
 
-    /// The id as JSON text.
+    /// Returns the id as JSON text.
     pub fn id_text(&self) -> Option<&str> {
         self.id.as_ref().map(|id| id.get())
     }
 }
 
-/// A JSON-RPC error on its way to the client.
+/// A JSON-RPC error for the client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     pub code: i32,
     pub message: String,
     pub data: Map<String, Value>,
-    /// An upstream's own error, a member of `data` as it was written.
+    /// The upstream's own error, an unmodified member of `data`.
     pub upstream: Option<Json>,
     pub status: StatusCode,
-    /// `WWW-Authenticate`, for a missing scope.
+    /// Value of `WWW-Authenticate`, for a missing scope.
     pub challenge: Option<String>,
 }
 
 impl Failure {
-    /// The failure every face gives for `reason`, with the status of the legacy era.
+    /// Returns the failure for `reason`, with the status of the legacy era.
     pub fn of(reason: Reason) -> Failure {
         Failure::with(reason, reason.message())
     }
 
-    /// The same with its own words.
+    /// Returns the same with its own message.
     pub fn with(reason: Reason, message: &str) -> Failure {
         let mut data = Map::new();
         data.insert("reason".into(), reason.as_str().into());
@@ -128,7 +128,7 @@ impl Failure {
         }
     }
 
-    /// An answer or a cancel for a call at another gateway was not stored.
+    /// Returns the failure for an answer or a cancel for a call at another gateway that was not stored.
     pub(super) fn of_input_fault(fault: InputFault) -> Failure {
         let reason = match fault {
             InputFault::Unavailable | InputFault::Full => Reason::UpstreamUnavailable,
@@ -137,7 +137,7 @@ impl Failure {
         Failure::with(reason, &fault.to_string())
     }
 
-    /// Inside a call every legacy error is answered with 200: 404 would mean a dead session.
+    /// Sets the status to 200, for legacy errors within a call: 404 would mean a dead session.
     pub fn in_call(mut self) -> Failure {
         self.status = StatusCode::OK;
         self
@@ -157,7 +157,7 @@ impl Failure {
         self.data.get("reason").is_some_and(|own| own == reason.as_str())
     }
 
-    /// As the whole HTTP response; `id` is JSON text.
+    /// Returns the whole HTTP response; `id` is JSON text.
     pub fn respond(self, id: Option<&str>, trace: Trace) -> Response {
         let mut response = RpcResponse::failure(id, &self, trace).respond(self.status);
         if let Some(challenge) = self.challenge.and_then(|text| HeaderValue::try_from(text).ok()) {
@@ -173,19 +173,19 @@ pub struct RpcResponse {
 }
 
 impl RpcResponse {
-    /// `id` is JSON text, `result` anything that JSON can hold.
+    /// Encodes a result; `id` is JSON text, `result` any JSON.
     pub fn result(id: &str, result: &impl Serialize) -> RpcResponse {
         let mut bytes = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes();
         let written = serde_json::to_writer(&mut bytes, result);
         bytes.push(b'}');
         match (written, String::from_utf8(bytes)) {
             (Ok(()), Ok(text)) => RpcResponse { text },
-            // JSON holds every result there is.
+            // Never happens, as every result is valid JSON.
             (Err(_), _) | (_, Err(_)) => RpcResponse::error(Some(id), &Failure::of(Reason::Internal), None),
         }
     }
 
-    /// Without an `id` where none could be read (the member is left out, not null).
+    /// Encodes a failure; the member `id` is left out, not null, if none could be read.
     pub fn failure(id: Option<&str>, failure: &Failure, trace: Trace) -> RpcResponse {
         RpcResponse::error(id, failure, Some(trace))
     }
@@ -204,7 +204,7 @@ impl RpcResponse {
     }
 }
 
-/// The `error` member of a response.
+/// Returns the `error` member of a response.
 pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Json {
     let mut data: Members = failure.data.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     if let Some(upstream) = &failure.upstream {
@@ -220,36 +220,36 @@ pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Json {
     error.to_json()
 }
 
-/// The answer to an accepted notification or response.
+/// Returns the answer to an accepted notification or response.
 pub fn accepted() -> Response {
     status(StatusCode::ACCEPTED)
 }
 
-/// An empty answer.
+/// Returns an empty response.
 pub fn status(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
 }
 
-/// `allowed`: the methods that there are.
+/// Returns a 405 that lists the `allowed` methods.
 pub fn method_not_allowed(allowed: &'static str) -> Response {
     let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-/// A header's value, when it is there and is visible ASCII; OWS is trimmed.
+/// Returns a header's value if it is present and visible ASCII; OWS is trimmed.
 pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok().map(str::trim)
 }
 
-/// A JSON-RPC notification as text.
+/// Returns a JSON-RPC notification as text.
 pub fn notification(method: &str, params: impl Into<Json>) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":{},"params":{}}}"#, Value::from(method), params.into())
 }
 
-/// A JSON-RPC request of the server as text.
+/// Returns a JSON-RPC request from the server as text.
 pub fn server_request(id: &str, (method, params): (&str, impl Into<Json>)) -> String {
     let (id, method, params) = (Value::from(id), Value::from(method), params.into());
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)

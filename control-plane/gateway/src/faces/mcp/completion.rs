@@ -1,8 +1,8 @@
-//! `completion/complete`: what a client offers for an argument while somebody types it (MCP "Completion").
+//! `completion/complete`: suggestions for an argument while the user types it (MCP "Completion").
 //!
-//! Owns the match of what was typed with the values that the spec lists; where it lists none but names the plugin, that is
-//! asked, by an ordinary call. Refuses a prompt or template that the caller cannot see as it refuses one that does not
-//! exist (I-10); an argument without either has no values.
+//! Owns the match of the typed text with the values that the spec lists. If the spec names the plugin instead, the
+//! plugin is called like any other call. Refuses a prompt or template that the caller cannot see with the same answer
+//! as one that does not exist (I-10); an argument with neither values nor plugin has no suggestions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,13 @@ use crate::call::outcome::Refusal;
 use crate::call::{CallKind, ClientAbilities, Invocation};
 use crate::faces::FaceRequest;
 
-/// Most values of one answer (MCP `CompleteResult`).
+/// Maximum number of values in one answer (MCP `CompleteResult`).
 const MAX_VALUES: usize = 100;
-/// How long a plugin may take, a start of its worker included: nobody waits longer with a list open.
+/// Timeout of a plugin's answer, including the start of its worker; longer, and the user no longer waits for
+/// suggestions.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The answer to `message`.
+/// Answers `message`.
 pub(super) fn complete(
     request: &FaceRequest,
     message: &Message,
@@ -67,7 +68,7 @@ pub(super) fn complete(
     Ok(Answer::Completion(result))
 }
 
-/// The call that asks the plugin: what is known of the other arguments goes along (`params.context.arguments`).
+/// Returns the call of the plugin; it includes the other arguments that are already known (`params.context.arguments`).
 fn invocation(
     request: &FaceRequest,
     message: &Message,
@@ -93,7 +94,7 @@ fn invocation(
         kind: CallKind::Complete(argument.into()),
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
-        // It changes nothing, and what is typed next asks anew.
+        // The call changes nothing, and more typing starts another one.
         idempotency_key: None,
         deadline: Some(Instant::now() + LONGEST),
         abilities: ClientAbilities::default(),
@@ -105,7 +106,7 @@ fn invocation(
     })
 }
 
-/// What `params.ref` names: a prompt by its name, a template by its text.
+/// Returns the primitive named by `params.ref`: a prompt by its name, a template by its text.
 fn reference(message: &Message) -> Result<(Kind, &str), Failure> {
     let member = |name: &str| message.param("ref").and_then(|reference| reference.get(name)?.as_str());
     let (kind, name) = match member("type") {
@@ -118,8 +119,8 @@ fn reference(message: &Message) -> Result<(Kind, &str), Failure> {
     Ok((kind, name))
 }
 
-/// The values that begin with what was typed, then those that hold it, in the order of the spec; ASCII letters count
-/// the same in either case.
+/// Returns the values that begin with the typed text, then those that contain it, in the order of the spec. ASCII case
+/// is ignored.
 fn matching<'a>(values: &'a [String], typed: &str) -> Vec<&'a str> {
     let typed = typed.to_ascii_lowercase();
     let place = |value: &str| value.to_ascii_lowercase().find(&typed);

@@ -1,4 +1,4 @@
-//! What the halves of the two eras tell those who answer the requests that both share, and what those answer.
+//! The context that both eras pass to the handlers of their shared requests, and the answers of these.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use super::results::Asked;
 use crate::call::{Call, ClientAbilities};
 use crate::faces::FaceRequest;
 
-/// What the era's half knows about a request.
+/// Properties of a request that depend on its era.
 pub(super) struct Context {
     pub revision: Revision,
     pub abilities: ClientAbilities,
-    /// The legacy session's id, else empty.
+    /// Id of the legacy session, or empty.
     pub session: String,
-    /// What plugins list themselves, where the request is for the list that has it.
+    /// Entries listed by plugins themselves, if the request is for a list that includes them.
     pub listed: Vec<Value>,
 }
 
-/// A request is answered at once or by a call.
+/// The answer to a request: an immediate result or a call.
 pub(super) enum Answer {
     Page(Map<String, Value>),
-    /// No list: nobody keeps it.
+    /// A result that must not be cached, unlike a list.
     Completion(Map<String, Value>),
     Call(Arc<Call>, Asked),
 }
 
-/// The trace of one message: what its `_meta` says (SEP-414) comes before the request's.
+/// Returns the trace of one message: the one in its `_meta` (SEP-414), otherwise the request's.
 pub(super) fn trace_of(request: &FaceRequest, message: &Message) -> Trace {
     let own = message.meta("traceparent").and_then(Value::as_str);
     own.and_then(|text| Trace::parse(text.as_bytes())).unwrap_or(request.admitted.trace)

@@ -1,9 +1,10 @@
-//! What gateways tell each other: of legacy sessions that are at several of them what a client sends to one that is of a
-//! call at another, and their end; of calls what their callers say of them at another gateway.
+//! Messages between gateways: client messages for a call of the same legacy session at another gateway, the end of such
+//! a session, and answers and cancels for calls at another gateway.
 //!
-//! A client's messages come to one gateway by its affinity key; to another one after gateways came or went. Keeps true: the
-//! gateway that got a message has looked whose session it is; what comes from another gateway goes no further; of answers
-//! only those to requests that a gateway made are passed on, and of a cancel only which request it names.
+//! The affinity key routes a client's messages to one gateway, and to another one after gateways were added or removed.
+//! Keeps true: the receiving gateway has checked that the session is the client's; messages from another gateway are
+//! not forwarded again; answers are forwarded only for requests that a gateway made, and a cancel only with the id of
+//! the request it names.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,13 +22,13 @@ use crate::call::remote::InputFault;
 use crate::gateway::Gateway;
 use crate::sessions::{BusEvent, Session, Told, Untold};
 
-/// Longest time for which a message from another gateway is tried again.
+/// Time limit for retries of a message from another gateway.
 const TRIED_FOR: Duration = Duration::from_secs(20);
 /// Delay between two attempts.
 const TRY_EVERY: Duration = Duration::from_millis(300);
 
-/// Passes on what is of nothing at this gateway. Who sent it must know when it went nowhere: an answer that is lost leaves
-/// its call waiting.
+/// Forwards a message that concerns nothing at this gateway. Failures are reported to the client, because a lost answer
+/// would leave its call waiting.
 pub(super) async fn pass_on(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
     let Some(forwarded) = forwarded(gateway, session, message) else { return Ok(()) };
     gateway.sessions.pass_on(session, forwarded).await.map_err(|Untold| {
@@ -38,14 +39,14 @@ pub(super) async fn pass_on(gateway: &Gateway, session: &Session, message: &Mess
     })
 }
 
-/// The message as other gateways get it; `None` for one that can be of nothing there either.
+/// Returns the message in the form sent to other gateways; `None` if it cannot concern anything there either.
 fn forwarded(gateway: &Gateway, session: &Session, message: &Message) -> Option<Box<RawValue>> {
     let Some(method) = &message.method else {
         let id: String = serde_json::from_str(message.id_text()?).ok()?;
         let is_asked = gateway.sessions.has_asked(session, &id);
         return is_asked.then(|| serde_json::value::to_raw_value(message).ok()).flatten();
     };
-    // The client's own id of its request, as long as the edge lets requests have: nothing else of a cancel is read.
+    // Only the client's own id of its request is taken from a cancel, within the edge's limit of ids.
     let id = message.param("requestId").filter(|id| id.is_string() || id.is_number())?;
     if id.to_string().len() > MAX_ID_BYTES {
         return None;
@@ -53,7 +54,8 @@ fn forwarded(gateway: &Gateway, session: &Session, message: &Message) -> Option<
     serde_json::value::to_raw_value(&json!({"method": method, "params": {"requestId": id}})).ok()
 }
 
-/// Hears what other gateways tell this one, until it is dropped; run it as a task. Returns at once where there are none.
+/// Handles messages from other gateways until the gateway is dropped; run it as a task. Returns at once if there are no
+/// other gateways.
 pub async fn hear(gateway: Weak<Gateway>) {
     let Some(mut told) = gateway.upgrade().and_then(|gateway| Some(gateway.sessions.replicas()?.listen()))
     else {
@@ -79,7 +81,7 @@ fn heard(gateway: &Arc<Gateway>, told: Told) {
             let session = gateway.sessions.told_of(&session);
             if let (Some(session), Ok(message)) = (session, Message::read(message.get().as_bytes())) {
                 let gateway = gateway.clone();
-                // Apart: what is of a call that only is followed here is stored first.
+                // A task of its own, because messages for calls that this gateway only follows are stored first.
                 tokio::spawn(async move { take(&gateway, &session, &message).await });
             }
         }
@@ -87,10 +89,11 @@ fn heard(gateway: &Arc<Gateway>, told: Told) {
     }
 }
 
-/// Takes a client's message from another gateway, which has told the client that it was taken: what cannot be stored is tried again.
+/// Handles a client's message from another gateway, which has already confirmed it to the client; if it cannot be
+/// stored, it is retried.
 async fn take(gateway: &Gateway, session: &Session, message: &Message) {
     let until = Instant::now() + TRIED_FOR;
-    // What is of nothing here either is of nothing any more.
+    // A message that concerns nothing here either is dropped.
     while let Err(fault) = legacy::told(gateway, session, message).await {
         if fault == InputFault::TooLarge || Instant::now() >= until {
             tracing::warn!(%fault, "an answer or a cancel that a client sent to another gateway is lost: its call goes on without it, and an answer is waited for until the call's time is over");
@@ -100,7 +103,7 @@ async fn take(gateway: &Gateway, session: &Session, message: &Message) {
     }
 }
 
-/// A session has ended: its streams and its sessions at upstream servers do.
+/// Ends a session's streams and its sessions at upstream servers.
 pub(super) fn end(gateway: &Gateway, session: &Session) {
     gateway.subscriptions.end(&session.sid());
     gateway.pipeline.session_ended(&session.key());

@@ -1,4 +1,4 @@
-//! What a request's client is told that it lacks: scopes, which it can step up to, and capabilities.
+//! Errors for requests whose client lacks scopes, which it can step up to, or capabilities.
 
 use asp_edge::Reason;
 use asp_proto::snapshot::Protocol;
@@ -15,11 +15,11 @@ use crate::pipeline::entitlement::entitle;
 
 /// The tasks extension, as clients and servers declare it.
 pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// How a refusal names it among the abilities of clients.
+/// The extension's name among client abilities in a refusal.
 pub(super) const TASKS: &str = "tasks";
 
-/// A missing scope is a 403 challenge with every scope of the operation, so that the client can step up
-/// (MCP authorization, scope challenge handling).
+/// Returns a 403 challenge with every scope of the operation, so that the client can step up (MCP authorization, scope
+/// challenge handling).
 pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
     let mut failure = Failure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
     failure.challenge = Some(format!(
@@ -31,12 +31,13 @@ pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
     failure
 }
 
-/// Whoever comes back for a call needs the scopes that it needed; whether they see it is the pipeline's to say.
+/// Checks that a returning caller has the scopes that the call requires; the pipeline checks whether the caller can see
+/// the call.
 pub(super) fn has_scopes(request: &FaceRequest, call: &Call) -> Result<(), Failure> {
     has_scopes_of(request, &call.entry)
 }
 
-/// The same for a call of which only its primitive is known.
+/// Checks the same by the primitive of a call.
 pub(super) fn has_scopes_of(request: &FaceRequest, entry: &ListedPrimitive) -> Result<(), Failure> {
     match entitle(&request.snapshot, &request.server, &request.caller, entry, Protocol::Mcp) {
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
@@ -44,7 +45,8 @@ pub(super) fn has_scopes_of(request: &FaceRequest, entry: &ListedPrimitive) -> R
     }
 }
 
-/// What the client would have to declare, as it would declare it; revisions with a handshake have no code for that.
+/// Returns the error that lists the missing capabilities in the form a client declares them; revisions with a handshake
+/// have no error code for it.
 pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
     let message = Refusal::MissingCapabilities { required: required.to_vec() }.public_message();
     let mut capabilities = Map::new();

@@ -1,8 +1,8 @@
-//! MCP 2025-03-26, 2025-06-18 and 2025-11-25: handshake, sealed session, one JSON-RPC message per POST
-//! (a batch in 2025-03-26), DELETE.
+//! MCP 2025-03-26, 2025-06-18 and 2025-11-25: handshake, sealed session, one JSON-RPC message per POST (a batch in
+//! 2025-03-26), DELETE.
 //!
 //! Keeps true: a session belongs to one principal and one server; a lost connection does not cancel a call,
-//! `notifications/cancelled` does; a request id that is still running in the session is refused.
+//! `notifications/cancelled` does; a request whose id is still running in the session is refused.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use crate::gateway::Gateway;
 use crate::media_type;
 use crate::sessions::{Profile, Session, TooManyMessages};
 
-/// A single message.
+/// Answers a single message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     let Ok(message) = Message::read(&request.body) else {
         return Failure::of(Reason::InvalidRequest).respond(envelope.id.as_deref(), request.admitted.trace);
@@ -61,7 +61,7 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     }
 }
 
-/// A batch (2025-03-26 only): every message on its own, the answers as one array.
+/// Answers a batch (2025-03-26 only): each message is handled on its own, and the answers form one array.
 pub(super) async fn batch(request: FaceRequest) -> Response {
     let trace = request.admitted.trace;
     let session = match session(&request).await {
@@ -76,7 +76,7 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
         Ok(messages) => messages,
         Err(_) => return Failure::of(Reason::InvalidRequest).respond(None, trace),
     };
-    // Before anything of it is begun: the batch can be sent again as it is.
+    // Checked before any of it starts, so that the same batch can be sent again.
     if let Err(too_many) = admit(&request, &messages) {
         return refused(&request, &too_many);
     }
@@ -91,7 +91,7 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
 async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
     let trace = trace_of(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
-        // A batch has no answer for it where it cannot be passed on; the log has it.
+        // A batch has no answer for a notification that cannot be forwarded; the failure is logged.
         let _ = said(&request.gateway, session, message).await;
         return None;
     };
@@ -99,7 +99,7 @@ async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Messag
         let failure = Failure::with(Reason::InvalidRequest, "initialize must not be part of a batch");
         return Some(RpcResponse::failure(Some(id), &failure, trace));
     }
-    // Nothing travels but the answers, so that nobody can be asked.
+    // A batch's response carries only answers, so no questions can be asked.
     Some(match simple(request, session, message, ClientAbilities::default()).await {
         Handled::Result(result) => RpcResponse::result(id, &result),
         Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
@@ -112,7 +112,7 @@ async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Messag
     })
 }
 
-/// The HTTP methods that there are: streams and their end belong to sessions.
+/// Returns the supported HTTP methods: GET and DELETE require sessions.
 pub(super) fn methods(request: &FaceRequest) -> &'static str {
     match request.server.sessions() {
         SessionMode::Stateless => "POST",
@@ -120,7 +120,7 @@ pub(super) fn methods(request: &FaceRequest) -> &'static str {
     }
 }
 
-/// The session's stream of what no request of its own causes (2025-11-25 transports, listening for messages).
+/// Opens the session's stream of messages that belong to no request (2025-11-25 transports, listening for messages).
 pub(super) async fn listen(request: &FaceRequest) -> Response {
     let trace = request.admitted.trace;
     if request.server.sessions() == SessionMode::Stateless {
@@ -134,7 +134,7 @@ pub(super) async fn listen(request: &FaceRequest) -> Response {
     let opened = match session(request).await {
         Ok(session) if session.is_kept() => {
             let opened = open(request, &session).await;
-            // A DELETE that came meanwhile has not seen the stream.
+            // A DELETE processed in between did not end this stream.
             self::session(request).await.and(opened)
         }
         Ok(_) => Err(Failure::of(Reason::SessionMissing)),
@@ -143,7 +143,7 @@ pub(super) async fn listen(request: &FaceRequest) -> Response {
     opened.unwrap_or_else(|failure| failure.respond(None, trace))
 }
 
-/// The stream that the client had, where it names one.
+/// Resumes the stream that the client names, or opens another one.
 async fn open(request: &FaceRequest, session: &Arc<Session>) -> Result<Response, Failure> {
     if let Some(last) = request.headers.get("last-event-id") {
         return reconnection::reconnect(request, session, last).await;
@@ -229,7 +229,7 @@ fn open_session(request: &FaceRequest, profile: Profile, response: &mut Response
     Ok(())
 }
 
-/// The session of a request; one of its own where the server allows requests without.
+/// Returns the session of a request; an ephemeral one if the server allows requests without a session.
 async fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
     let revision = match codec::header(&request.headers, "mcp-protocol-version") {
         None => None,
@@ -243,15 +243,16 @@ async fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
             let found =
                 request.gateway.sessions.find(id, &request.server.message.name, &request.caller).await;
             let session = found.map_err(Failure::of)?;
-            // What was negotiated counts. A request without the header is taken for one of 2025-03-26 (2025-06-18
-            // transports), so that one which says so says no more; release 0.1 of the official suite does.
+            // The negotiated revision applies. A request without the header counts as one of 2025-03-26 (2025-06-18
+            // transports), so a header with that revision is accepted as if it were absent; release 0.1 of the official
+            // suite sends it.
             let negotiated = session.profile.revision;
             let says_nothing = |named: Revision| named == negotiated || named == Revision::V2025_03_26;
             if revision.is_none_or(says_nothing) { Ok(session) } else { Err(another(negotiated)) }
         }
         (None, SessionMode::Stateful | SessionMode::Unspecified) => Err(Failure::of(Reason::SessionMissing)),
         (_, SessionMode::Stateless) | (None, SessionMode::Both) => {
-            // Absent header: assume 2025-03-26 (2025-06-18 transports, protocol version header).
+            // Without the header, assume 2025-03-26 (2025-06-18 transports, protocol version header).
             let profile = Profile {
                 revision: revision.unwrap_or(Revision::V2025_03_26),
                 abilities: ClientAbilities::default(),
@@ -304,7 +305,7 @@ async fn simple(
     abilities: ClientAbilities,
 ) -> Handled {
     let (revision, key) = (session.profile.revision, session.key());
-    // Before the request's id is taken, which must be given back whatever becomes of it.
+    // Runs before the request's id is reserved, because a reservation must always be released.
     let listed = listed::of(request, message, revision, &key).await;
     let context = Context { revision, abilities, session: key, listed };
     match message.method.as_deref() {
@@ -330,13 +331,13 @@ async fn simple(
     }
 }
 
-/// A question needs a stream to travel on and a session to come back to.
+/// Returns the client's abilities; questions need a stream to be sent on and a session for the answers.
 pub(super) fn abilities(request: &FaceRequest, session: &Session) -> ClientAbilities {
     let can_be_asked = session.is_kept() && accepts_stream(request);
     if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
 }
 
-/// A shared request; an id of a request that is still running in the session is refused.
+/// Handles a request that both eras share; refuses an id that is still running in the session.
 fn dispatch(request: &FaceRequest, session: &Session, message: &Message, context: &Context) -> Handled {
     let id = message.id_text().unwrap_or_default();
     if !session.reserve(id) {
@@ -361,14 +362,14 @@ fn accepts_stream(request: &FaceRequest) -> bool {
     media_type::accepts(&request.headers, "text/event-stream")
 }
 
-/// Takes what those of the messages cost that are no requests and make work.
+/// Charges the messages that are not requests and cause work.
 fn admit(request: &FaceRequest, messages: &[Message]) -> Result<(), TooManyMessages> {
     let count = messages.iter().filter(|message| is_counted(message)).count();
     request.gateway.sessions.admit_messages(&request.caller, count)
 }
 
-/// Such messages have no answer in the protocol: their refusal is HTTP's, with an error that has no id (2025-03-26
-/// transports, sending messages to the server).
+/// Returns the refusal of such messages. As they have no answer in the protocol, it is an HTTP error with a JSON-RPC
+/// error without an id (2025-03-26 transports, sending messages to the server).
 fn refused(request: &FaceRequest, too_many: &TooManyMessages) -> Response {
     request.gateway.metrics().refused(Reason::RateLimited.as_str());
     let failure = Failure::with(
@@ -383,7 +384,7 @@ fn refused(request: &FaceRequest, too_many: &TooManyMessages) -> Response {
     response
 }
 
-/// Answers, and the notifications that are not merely noted.
+/// Whether a message counts: answers, and notifications that cause work.
 fn is_counted(message: &Message) -> bool {
     match message.method.as_deref() {
         None => true,
@@ -392,7 +393,7 @@ fn is_counted(message: &Message) -> bool {
     }
 }
 
-/// What a client says without waiting for an answer: at the gateway where its session has what this is about.
+/// Handles a notification or an answer at the gateway that has the call or the session it concerns.
 async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
     match told(gateway, session, message).await.map_err(Failure::of_input_fault)? {
         true => Ok(()),
@@ -400,7 +401,7 @@ async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result
     }
 }
 
-/// False where it is of a call that this gateway does not have.
+/// Returns false if the message concerns a call that this gateway does not have.
 pub(super) async fn told(
     gateway: &Gateway,
     session: &Session,
@@ -422,7 +423,7 @@ pub(super) async fn told(
     })
 }
 
-/// A client's answer to a request of ours; false where this gateway has not asked it.
+/// Handles a client's answer to a request of the server; false if this gateway did not send that request.
 async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Result<bool, InputFault> {
     let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
         return Ok(true);
@@ -431,16 +432,16 @@ async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Re
     if let Some(question) = call.questions.find(&question) {
         let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
         let answer = answer.filter(|answer| call.questions.takes(&question.id, answer));
-        // Nothing else will come: this request has had its response.
+        // No other answer will come: this request has had its response.
         let answer = answer.unwrap_or_else(|| questions::no_answer(&question, message.error.as_deref()));
         gateway.pipeline.answer(&call, &question.id, answer).await?;
     }
-    // Only now: after an error, or if its connection is lost before, the client sends its answer again.
+    // Only after success: if the answer fails or its connection is lost, the client sends it again.
     session.forget_question(&id);
     Ok(true)
 }
 
-/// The name of a question among those of all calls, and the id of the page where it is one.
+/// Returns the id of a question, unique among all calls; also the `elicitationId` of a page.
 fn question_id(call: &Call, question: &str) -> String {
     format!("{}.{question}", call.id)
 }
@@ -486,11 +487,11 @@ impl Era for Legacy {
         Resumable::of(&self.gateway, &self.session, call, progress_token)
     }
 
-    /// The client has said that it does not want an answer.
+    /// A client that cancels does not want an answer.
     fn answers_cancelled(&self) -> bool {
         false
     }
 
-    /// A lost connection is no cancel (2025-11-25 transports, disconnection).
+    /// A lost connection does not cancel (2025-11-25 transports, disconnection).
     fn abandoned(&self, _call: &Arc<Call>) {}
 }

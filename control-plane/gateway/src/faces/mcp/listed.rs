@@ -1,7 +1,7 @@
-//! What plugins list themselves, for the caller of `resources/list`.
+//! Resources listed by plugins, for a caller of `resources/list`.
 //!
-//! Keeps true: nobody is told what is behind a template that they cannot see (I-10); what a plugin lists is of the request's
-//! own revision.
+//! Keeps true: entries behind a template that the caller cannot see are not listed (I-10); entries have the form of the
+//! request's revision.
 
 use asp_json::Members;
 use asp_proto::snapshot::Protocol;
@@ -15,7 +15,7 @@ use super::lists::{self, List};
 use crate::call::{CallKind, ClientAbilities, Invocation};
 use crate::faces::FaceRequest;
 
-/// All of it, in the order of the server's templates; empty for any other request.
+/// Returns all entries, in the order of the server's templates; none for any other request.
 pub(super) async fn of(
     request: &FaceRequest,
     message: &Message,
@@ -53,7 +53,7 @@ pub(super) async fn of(
     let asked: Vec<_> = asked.collect();
     let mut listed: Vec<Value> = join_all(asked).await.iter().flat_map(|list| list.iter().cloned()).collect();
     if revision < Revision::V2025_06_18 {
-        // Titles came with that revision (`BaseMetadata`).
+        // Titles were added in that revision (`BaseMetadata`).
         listed.iter_mut().filter_map(Value::as_object_mut).for_each(|resource| {
             resource.remove("title");
         });

@@ -1,4 +1,4 @@
-//! The four lists and what a caller sees in them (I-10): entitled primitives, in list order, paged.
+//! The four lists, as their caller may see them (I-10): entitled primitives, in list order, paged.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::ServerView;
 use crate::seal::Purpose;
 
-/// Most entries of one page.
+/// Maximum number of entries on one page.
 const PAGE: usize = 500;
 
 /// One of the lists.
@@ -26,7 +26,7 @@ pub(super) enum List {
 }
 
 impl List {
-    /// The list a method asks for.
+    /// Returns the list that a method requests.
     pub(super) fn of_method(method: &str) -> Option<List> {
         match method {
             "tools/list" => Some(List::Tools),
@@ -56,7 +56,7 @@ impl List {
     }
 }
 
-/// The list's page that `message` asks for.
+/// Returns the page that `message` requests.
 pub(super) fn page(
     request: &FaceRequest,
     list: List,
@@ -81,7 +81,7 @@ pub(super) fn page(
         .iter()
         .filter(|entry| !entry.listing.mcp_name.is_empty() && list.holds(entry))
         .filter(|entry| view.shows(entry) && request.gateway.pipeline.offers(&request.server, entry))
-        // A client of a revision with a handshake has no tasks, and could never call it.
+        // A client of a revision with a handshake has no tasks and could never call it.
         .filter(|entry| revision.is_modern() || !entry.primitive.task_required)
         .collect();
     let mut result = Map::new();
@@ -113,7 +113,7 @@ fn view(request: &FaceRequest) -> ServerView<'_> {
     ServerView::of(&request.snapshot, &request.server, &request.caller, Protocol::Mcp)
 }
 
-/// A cursor holds for one list of one server, for one org and user.
+/// Returns the context that binds a cursor to one list of one server, for one org and user.
 fn cursor_context(request: &FaceRequest, list: List) -> Vec<u8> {
     let caller = &request.caller;
     [list.member(), &request.server.message.name, &caller.issuer, &caller.org, &caller.user]
@@ -128,14 +128,14 @@ pub(super) fn has_resources(server: &VirtualServer) -> bool {
     server.entries.iter().filter(listed).any(|entry| is_resource(entry.primitive.kind()))
 }
 
-/// Whether the server has anything to offer for arguments, whoever asks.
+/// Whether the server has completions for any caller.
 pub(super) fn has_completions(server: &VirtualServer) -> bool {
     let mut listed = server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty());
     listed.any(|entry| !entry.primitive.completions.is_empty())
 }
 
-/// The capabilities of a server: the kinds it serves, whoever asks, so that they never vary by caller. `listens`: its
-/// clients can be told of changes.
+/// Returns the capabilities of a server: the kinds it serves, the same for every caller. `listens`: clients can be
+/// notified of changes.
 pub(super) fn capabilities(request: &FaceRequest, listens: bool) -> Value {
     let kind = || if listens { json!({"listChanged": true}) } else { json!({}) };
     let mut capabilities = Map::new();

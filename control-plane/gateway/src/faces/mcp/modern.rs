@@ -1,7 +1,7 @@
-//! MCP 2026-07-28: stateless. Every request carries its version, its capabilities and mirrored headers;
-//! closing the response cancels the call; a question ends the response and the client asks again.
+//! MCP 2026-07-28: stateless. Every request carries its version, its capabilities and mirrored headers; closing the
+//! response cancels the call; a question ends the response, and the client retries with the answer.
 //!
-//! The order of the checks is what the official conformance probes force.
+//! The official conformance probes dictate the order of the checks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,13 +40,13 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
-/// How long a client may reuse a list, in milliseconds. Short: a revoked tool must vanish (I-10).
+/// Time that a client may cache a list, in milliseconds. Short, because a revoked tool must disappear (I-10).
 const LIST_TTL_MS: u64 = 1000;
-/// How long a retry waits for a call that goes on elsewhere to ask again what the retry answers.
+/// Time limit for a call that another gateway took over to repeat the question that a retry answers.
 const ASKS_WITHIN: Duration = Duration::from_secs(20);
 const REVISION: Revision = Revision::V2026_07_28;
 
-/// One message.
+/// Answers one message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     let id = envelope.id.as_deref();
     let trace = request.admitted.trace;
@@ -125,7 +125,7 @@ async fn answer(
                 },
                 false => Attachment::to(call, abilities),
             };
-            // Its client is attached.
+            // The client is attached now.
             drop(resumed);
             Ok(stream::respond(View {
                 attachment,
@@ -143,7 +143,7 @@ async fn answer(
     }
 }
 
-/// What the client says in this request that it can do.
+/// Returns the abilities that the client declares in this request.
 fn abilities(message: &Message) -> Result<ClientAbilities, Failure> {
     let capabilities = message
         .meta(CAPABILITIES)
@@ -153,7 +153,7 @@ fn abilities(message: &Message) -> Result<ClientAbilities, Failure> {
     Ok(ClientAbilities { tasks, ..questions::abilities(Some(capabilities), REVISION) })
 }
 
-/// Header and body must name the same revision, and one we speak.
+/// Checks that header and body name the same, supported revision.
 fn check_version(request: &FaceRequest, in_body: Option<&str>) -> Result<(), Failure> {
     let in_header = codec::header(&request.headers, "mcp-protocol-version");
     let version = match (in_header, in_body) {
@@ -170,7 +170,7 @@ fn check_version(request: &FaceRequest, in_body: Option<&str>) -> Result<(), Fai
         .data("requested", version.into()))
 }
 
-/// `Mcp-Method` and `Mcp-Name` must mirror the body (SEP-2243).
+/// Checks that `Mcp-Method` and `Mcp-Name` mirror the body (SEP-2243).
 fn check_mirrors(request: &FaceRequest, message: &Message) -> Result<(), Failure> {
     let method = message.method.as_deref().unwrap_or_default();
     if codec::header(&request.headers, "mcp-method") != Some(method) {
@@ -222,7 +222,7 @@ fn asked(message: &Message) -> Asked {
     }
 }
 
-/// The client that is about to follow its call again. Going away before that is a cancel, as later.
+/// A client about to follow its call again. If it disconnects before, the call is cancelled, as it would be later.
 struct ReturningClient(Arrival);
 
 impl Drop for ReturningClient {
@@ -236,11 +236,11 @@ impl Drop for ReturningClient {
 /// A suspended call that a retry continues.
 struct Resumed {
     returning: ReturningClient,
-    /// The first event the client has not been told.
+    /// Number of the first event that the client has not received.
     from_event: u64,
 }
 
-/// The suspended call a retry continues, after it got the answers the retry brings.
+/// Returns the suspended call that a retry continues, after passing on the retry's answers.
 async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resumed>, Failure> {
     let Some(state) = message.param("requestState") else { return Ok(None) };
     let invalid =
@@ -256,7 +256,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
     let opened = RequestState::open(&gateway.sealer, state, &request.caller, server, key);
     let opened = opened.ok_or_else(invalid)?;
     let attached = gateway.pipeline.attach(opened.call, &request.caller, server).await;
-    // The client keeps its answers, and sends them again.
+    // The client keeps its answers and sends them again.
     let later = |why: &str| Failure::with(Reason::UpstreamUnavailable, why);
     let call = match attached.map_err(|_| later("the store of calls does not answer: send this again"))? {
         AttachResult::Here(call) => call,
@@ -270,7 +270,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
     let from_event = match opened.next_event(&call) {
         Some(next_event) => next_event,
         None => {
-            // Its gateway is gone. Where it goes on, its plugin asks anew.
+            // The call's gateway is gone. At its new one, the plugin asks again.
             call.asks_or_ends(ASKS_WITHIN).await;
             0
         }
@@ -280,7 +280,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
     if let Some(results) = message.sent_param("inputResponses").filter(|results| results.is_object()) {
         let answers = questions::answers(&call.questions, &results);
         if let Err(fault) = gateway.pipeline.answer_each(&call, answers).await {
-            // The client keeps its answers, and sends them again: this cancels nothing.
+            // The client keeps its answers and sends them again, so this must not cancel the call.
             returning.0.close();
             return Err(Failure::of_input_fault(fault));
         }
@@ -292,7 +292,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
 enum Caching {
     /// The same for every caller.
     Public,
-    /// Depends on who asks.
+    /// Depends on the caller.
     Private,
     /// Not a cacheable result.
     None,
@@ -302,7 +302,7 @@ struct Modern {
     gateway: Arc<crate::gateway::Gateway>,
     server: Arc<asp_snapshot::VirtualServer>,
     message: Arc<Message>,
-    /// Of the message.
+    /// Memory held by the message.
     _memory: Option<HeldMemory>,
 }
 
@@ -316,7 +316,7 @@ impl Modern {
         }
     }
 
-    /// The result that says that a call has become a task.
+    /// Returns the result for a call that has become a task.
     fn begun(&self, mut task: Members) -> Json {
         task.insert("resultType", "task");
         set_meta(&mut task, SERVER_INFO, server_info(&self.server, REVISION));
@@ -330,7 +330,7 @@ impl Modern {
     }
 }
 
-/// What every complete result says of itself.
+/// Returns the members that every complete result carries.
 fn completing(caching: Caching) -> Vec<(&'static str, Value)> {
     let mut members = vec![("resultType", "complete".into())];
     if caching != Caching::None {
@@ -350,7 +350,7 @@ impl Era for Modern {
         result.put_meta(SERVER_INFO, server_info(&self.server, REVISION));
     }
 
-    /// 2026-07-28 has no such message: the client asks again when its user is done.
+    /// 2026-07-28 has no such message: the client retries when its user is done.
     fn visited(&self, _call: &Call, _question: &str) -> Option<String> {
         None
     }
@@ -360,7 +360,7 @@ impl Era for Modern {
     }
 
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Json> {
-        // A retry must repeat the parameters that are not its own.
+        // A retry must repeat every parameter but those that make it a retry.
         let method = self.message.method.as_deref().unwrap_or_default();
         let digest = RequestState::digest(method, self.message.params.as_deref());
         let life = self.gateway.pipeline.promise_retry(call);
@@ -373,18 +373,18 @@ impl Era for Modern {
         Some(result.to_json())
     }
 
-    /// Its state names the call.
+    /// A request with this state reaches the call again.
     fn may_be_sent_again(&self) -> bool {
         self.message.param("requestState").is_some()
     }
 
-    /// The client cancels by closing the response: one that is open is another request's, such as a retry's, and
-    /// gets an answer.
+    /// Clients of this era cancel by closing the response. A response still open belongs to another request, such as a
+    /// retry, and gets an answer.
     fn answers_cancelled(&self) -> bool {
         true
     }
 
-    /// Closing the last response is the cancel of this era.
+    /// In this era, closing the last response cancels the call.
     fn abandoned(&self, call: &Arc<Call>) {
         call.abandon();
     }

@@ -1,7 +1,7 @@
-//! What a call asks, as MCP's server requests, and a client's results as its answers.
+//! A call's questions as MCP server requests, and client results as answers.
 //!
-//! Both eras use the same requests, `elicitation/create`, `sampling/createMessage` and `roots/list`; they differ in
-//! how these travel (a message on the stream, a member of `inputRequests`).
+//! Both eras use the same requests, `elicitation/create`, `sampling/createMessage` and `roots/list`, but send them
+//! differently (a message on the stream, a member of `inputRequests`).
 
 use asp_json::{Json, Members};
 use asp_snapshot::mcp_revision::Revision;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::call::ClientAbilities;
 use crate::call::question::{Answer, Ask, Question, Questions};
 
-/// Most roots of one client.
+/// Maximum number of roots of one client.
 const MAX_ROOTS: usize = 1000;
 
-/// The request that puts `question` to a client: its method and its parameters. `id`: what a page is known by, where the
-/// revision tells when the user is done there (2025-11-25, `elicitationId`).
+/// Returns the method and the parameters of the request for `question`. `id` identifies a page in revisions that report
+/// when the user is done there (2025-11-25, `elicitationId`).
 pub(in crate::faces) fn request(question: &Question, id: Option<&str>) -> (&'static str, Json) {
     match &question.ask {
         Ask::Page { message, url } => {
@@ -35,7 +35,7 @@ pub(in crate::faces) fn request(question: &Question, id: Option<&str>) -> (&'sta
     }
 }
 
-/// A client's result as the answer to `question`; `None` when it is no result of that request.
+/// Converts a client's result into the answer to `question`; `None` if it is not a result of that request.
 pub(in crate::faces) fn answer(question: &Question, result: &Json) -> Option<Answer> {
     match &question.ask {
         Ask::Form { .. } | Ask::Page { .. } => match result.get("action")?.as_str()? {
@@ -61,19 +61,20 @@ pub(in crate::faces) fn answer(question: &Question, result: &Json) -> Option<Ans
     }
 }
 
-/// A client's results, by the ids of their questions, as answers; whatever is no answer is left out, and its question stays open.
+/// Converts a client's results, keyed by question id, into answers. Invalid ones are left out, and their questions stay
+/// open.
 pub(super) fn answers(questions: &Questions, results: &Json) -> Vec<(String, Answer)> {
     let answered = |(id, result): (&str, &Json)| Some((id.to_owned(), answer(&questions.find(id)?, result)?));
     Members::of(results).iter().filter_map(answered).collect()
 }
 
-/// Questions as a client is asked them, by their ids.
+/// Returns the requests for questions, keyed by question id.
 pub(super) fn requests(asked: &[Question]) -> Json {
     let requests = asked.iter().map(|question| (question.id.as_str(), whole(request(question, None))));
     requests.collect::<Members>().to_json()
 }
 
-/// A request as an object of its method and its parameters.
+/// Returns a request as an object of its method and its parameters.
 pub(in crate::faces) fn whole((method, params): (&str, Json)) -> Json {
     let mut request = Members::default();
     request.insert("method", method);
@@ -81,11 +82,11 @@ pub(in crate::faces) fn whole((method, params): (&str, Json)) -> Json {
     request.to_json()
 }
 
-/// What stands for an answer when the client gave an error or nothing that can be read.
+/// Returns the substitute for an answer if the client sent an error or something unreadable.
 pub(in crate::faces) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
     match &question.ask {
         Ask::Form { relayed: false, .. } | Ask::Page { .. } => Answer::Cancelled,
-        // An upstream is not told a decision that no user made.
+        // An upstream must not receive a decision that no user made.
         Ask::Form { relayed: true, .. } | Ask::Sampling(_) | Ask::Roots => {
             let said = error.and_then(|error| error.get("message")?.as_str());
             Answer::Failed(said.unwrap_or("the client gave no answer").to_owned())
@@ -93,16 +94,16 @@ pub(in crate::faces) fn no_answer(question: &Question, error: Option<&Value>) ->
     }
 }
 
-/// What a client of `revision` that declares `capabilities` can answer.
+/// Returns the abilities of a client of `revision` that declares `capabilities`.
 pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> ClientAbilities {
     let has_modes = revision >= Revision::V2025_11_25;
     let declared = |name: &str| capabilities.and_then(|capabilities| capabilities.get(name)?.as_object());
-    // Some clients write each member that they know, those that they have not as null.
+    // Some clients write every member they know, with null for those they do not support.
     let has = |name: &str, member: &str| {
         declared(name).and_then(|more| more.get(member)).is_some_and(|member| !member.is_null())
     };
     ClientAbilities {
-        // Without a mode, forms are meant (2025-11-25, elicitation capabilities); before, there was nothing else.
+        // No mode means forms (2025-11-25, elicitation capabilities); earlier revisions had only forms.
         elicitation: declared("elicitation").is_some_and(|modes| {
             !has_modes || modes.values().all(Value::is_null) || has("elicitation", "form")
         }),
@@ -113,7 +114,7 @@ pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> Cli
         roots: declared("roots").is_some(),
         roots_change: declared("roots")
             .is_some_and(|roots| roots.get("listChanged") == Some(&Value::Bool(true))),
-        // Only one era has them.
+        // Only the modern era has tasks.
         tasks: false,
     }
     .within(revision)

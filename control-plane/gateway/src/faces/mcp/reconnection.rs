@@ -1,9 +1,9 @@
-//! A client that comes back to a stream with `Last-Event-ID` (2025-11-25 transports, resumability and redelivery; the same
+//! Clients that resume a stream with `Last-Event-ID` (2025-11-25 transports, resumability and redelivery; the same
 //! since 2025-03-26).
 //!
-//! Keeps true: it is told what came after the event it names, and nothing twice, by the stream of that event alone; what
-//! is gone of it is said; an id that is foreign, altered, or of a call that is not kept any more is refused as one that
-//! never was.
+//! Keeps true: the client gets what came after the event it names, nothing twice, and only from the stream of that
+//! event; lost events are reported; an id that is foreign, altered, or of a call no longer kept is refused like one
+//! that never existed.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::faces::FaceRequest;
 use crate::pipeline::lookup::AttachResult;
 use crate::sessions::Session;
 
-/// Goes on with the stream on which the event with this id was the last that the client got.
+/// Resumes the stream after the last event that the client received.
 pub(super) async fn reconnect(
     request: &FaceRequest,
     session: &Arc<Session>,
@@ -49,7 +49,7 @@ async fn call(
     position: CallPosition,
 ) -> Result<Response, Failure> {
     let Some(next_event) = position.next_event else {
-        // It has its answer.
+        // The client already has its answer.
         return Ok(codec::status(StatusCode::NO_CONTENT));
     };
     let gateway = &request.gateway;
@@ -75,7 +75,7 @@ async fn call(
         progress_token: token,
         log_level: Some(session.log_level()),
         accepts_stream: true,
-        // One that went on elsewhere counts anew; its client is told all of it.
+        // A call that moved to another gateway numbers its events from the start; the client gets all of them.
         from_event: if is_same_log { next_event } else { 0 },
         attachment: Attachment::to(call, abilities(request, session)),
         era: Box::new(Legacy::of(request, session)),

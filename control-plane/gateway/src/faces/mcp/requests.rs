@@ -1,4 +1,4 @@
-//! The requests both eras share: lists, completions, tool calls, prompts and resources.
+//! The requests that both eras share: lists, completions, tool calls, prompts and resources.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::pipeline::resolve::{CallTarget, resolve};
 /// `_meta` member with an explicit idempotency key.
 const META_KEY: &str = "asp/idempotencyKey";
 
-/// Dispatches a request; `None` when the method is none of the shared ones.
+/// Dispatches a request; `None` if its method is not a shared one.
 pub(super) fn dispatch(
     request: &FaceRequest,
     message: &Message,
@@ -67,7 +67,7 @@ fn begin(
     let named = Named { what, name, entry: &entry, variables };
     let invocation = match invocation(request, message, context, named) {
         Ok(invocation) => invocation,
-        // What is wrong with a request tells nothing of a primitive that its caller cannot see (I-10).
+        // Errors in a request reveal nothing about a primitive that its caller cannot see (I-10).
         Err(_) if !lists::shows(request, &entry) => return Err(unknown()),
         Err(failure) => return Err(failure),
     };
@@ -79,16 +79,16 @@ fn begin(
     }
 }
 
-/// What a request names, by the words of its method.
+/// The primitive that a request names, in the terms of its method.
 struct Named<'a> {
     what: &'a str,
     name: &'a str,
     entry: &'a Arc<ListedPrimitive>,
-    /// Of a matched URI template.
+    /// Variables of a matched URI template.
     variables: Map<String, Value>,
 }
 
-/// The call that a request asks for, as far as its form goes.
+/// Builds the call from a request and checks its form.
 fn invocation(
     request: &FaceRequest,
     message: &Message,
@@ -136,8 +136,8 @@ fn invocation(
     })
 }
 
-/// `_meta` of a request as the service behind the primitive gets it: what this protocol or this platform reads itself is
-/// between each client and its own server.
+/// Returns the `_meta` of a request for the service behind the primitive, without the members that MCP or the platform
+/// reads itself: those concern one client and its own server.
 fn passed_meta(message: &Message) -> Members {
     let mut meta = message.sent_param("_meta").as_ref().map(Members::of).unwrap_or_default();
     meta.retain(|name| {
@@ -148,7 +148,7 @@ fn passed_meta(message: &Message) -> Members {
     meta
 }
 
-/// `Mcp-Param-*` must mirror the arguments that the tool marks (SEP-2243).
+/// Checks that `Mcp-Param-*` headers mirror the arguments that the tool marks (SEP-2243).
 pub(super) fn check_param_headers(
     request: &FaceRequest,
     entry: &ListedPrimitive,
@@ -159,8 +159,8 @@ pub(super) fn check_param_headers(
     })
 }
 
-/// The explicit key (`_meta`, `Idempotency-Key`, the argument the spec names), else the JSON-RPC id within a
-/// legacy session.
+/// Returns the explicit key (`_meta`, `Idempotency-Key`, the argument the spec names), otherwise the JSON-RPC id within
+/// a legacy session.
 fn idempotency_key(
     request: &FaceRequest,
     message: &Message,

@@ -1,4 +1,4 @@
-//! A call's outcome as MCP shows it, per revision.
+//! A call's outcome in MCP, per revision.
 
 use std::borrow::Cow;
 
@@ -16,13 +16,13 @@ use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
 use crate::call::page::Visit;
 
-/// MCP up to 2025-11-25, resources, error handling; 2026-07-28 has -32602 for it.
+/// Error code for an unknown resource in MCP up to 2025-11-25 (resources, error handling); 2026-07-28 uses -32602.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
-/// MCP 2025-11-25 alone.
+/// Error code of MCP 2025-11-25 alone.
 const URL_ELICITATION_REQUIRED: i32 = -32042;
 
-/// What kind of request the outcome answers: only a tool call can carry an error in its result.
+/// The kind of request that the outcome answers: only the result of a tool call can carry an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     Tool,
@@ -30,7 +30,7 @@ pub(super) enum Asked {
 }
 
 impl Asked {
-    /// The kind of the request that began a call.
+    /// Returns the kind of the request that began a call.
     pub(super) fn of(call: &Call) -> Asked {
         match call.entry.primitive.kind() {
             Kind::Tool | Kind::Task => Asked::Tool,
@@ -39,13 +39,13 @@ impl Asked {
     }
 }
 
-/// The result of a call on its way to its text: what the output holds is borrowed, so that it is written once and
-/// copied never.
+/// The result of a call before encoding. It borrows the content of the output, which is therefore written once and
+/// never copied.
 #[derive(Default)]
 pub(super) struct CallResult<'a> {
     members: Vec<(&'static str, Member<'a>)>,
     meta: Option<&'a Members>,
-    /// Members of `_meta` that count before those of `meta`.
+    /// Members of `_meta` that take precedence over those of `meta`.
     own_meta: Vec<(&'static str, Value)>,
 }
 
@@ -69,7 +69,7 @@ fn all_as_sent<S: Serializer>(all: &[Json], serializer: S) -> Result<S::Ok, S::E
 }
 
 impl<'a> CallResult<'a> {
-    /// Adds a member; no name comes twice.
+    /// Adds a member; a name must not be added twice.
     pub(super) fn put(&mut self, name: &'static str, value: Value) {
         self.members.push((name, Member::Own(value)));
     }
@@ -116,7 +116,7 @@ impl Serialize for Meta<'_> {
     }
 }
 
-/// The result, or the error, of a finished call.
+/// Returns the result or the error of a finished call.
 pub(super) fn of_outcome<'a>(
     outcome: &'a Outcome,
     call: &Call,
@@ -131,7 +131,7 @@ pub(super) fn of_outcome<'a>(
             }
             Ok(result)
         }
-        // What its executor found gone is as unknown as what never was (I-10).
+        // A primitive that its executor found gone is reported as unknown (I-10).
         Outcome::Refused(Refusal::Unknown) => {
             let what = match call.entry.primitive.kind() {
                 Kind::Prompt => "prompt",
@@ -185,12 +185,13 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
     result
 }
 
-/// MCP `CallToolResult.structuredContent`: unknown to 2025-03-26, an object until 2025-11-25, then any JSON value.
+/// Whether the revision accepts this value as `CallToolResult.structuredContent`: not in 2025-03-26, an object until
+/// 2025-11-25, then any JSON value.
 fn takes_structured(value: &Value, revision: Revision) -> bool {
     revision.is_modern() || (revision >= Revision::V2025_06_18 && value.is_object())
 }
 
-/// Contents have a `_meta` since 2025-06-18.
+/// Returns the contents without their `_meta` for revisions before 2025-06-18, which do not have it.
 fn known_contents(contents: &[Json], revision: Revision) -> Member<'_> {
     if revision >= Revision::V2025_06_18 {
         return Member::All(contents.into());
@@ -203,7 +204,7 @@ fn known_contents(contents: &[Json], revision: Revision) -> Member<'_> {
     Member::All(known.collect())
 }
 
-/// 2025-03-26 knows no resource links: a client of that revision would refuse the whole result.
+/// Replaces resource links for 2025-03-26, whose clients would reject the whole result.
 fn known_blocks(content: &[Json], revision: Revision) -> Member<'_> {
     if revision >= Revision::V2025_06_18 {
         return Member::All(content.into());
@@ -217,7 +218,7 @@ fn known_blocks(content: &[Json], revision: Revision) -> Member<'_> {
     Member::All(known.collect())
 }
 
-/// A refusal inside a tool call is a tool error where the model can act on it, else a JSON-RPC error.
+/// Returns a refusal within a tool call as a tool error if the model can act on it, otherwise as a JSON-RPC error.
 fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<CallResult<'static>, Failure> {
     let message = refusal.public_message();
     if asked == Asked::Tool {
@@ -228,11 +229,11 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
                 result.put_meta("asp/limit", (*limit).into());
                 return Ok(result);
             }
-            // SEP-1303: from 2025-11-25 on the model sees what is wrong with its arguments.
+            // SEP-1303: from 2025-11-25 on, the model sees the error in its arguments.
             Refusal::InvalidArguments { .. } if revision >= Revision::V2025_11_25 => {
                 return Ok(tool_error(&message, refusal));
             }
-            // One revision alone has an error for it.
+            // Only 2025-11-25 has an error code for it.
             Refusal::PagesFirst { .. } if revision != Revision::V2025_11_25 => {
                 return Ok(tool_error(&message, refusal));
             }
@@ -267,8 +268,8 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
     Err(failure)
 }
 
-/// The upstream's own error beside what the platform says of it. Codes that this protocol gives a meaning of their own
-/// stay ours, and nobody is advised to repeat what the upstream may refuse for good.
+/// Adds the upstream's own error to the platform's. Codes that MCP itself defines are not passed on, and no retry is
+/// recommended, as the upstream may refuse for good.
 fn relayed(mut failure: Failure, code: i64, data: Option<&Json>) -> Failure {
     failure.code = match (code, i32::try_from(code)) {
         (-32768..-32603 | -32600..=-32000, _) | (_, Err(_)) => Reason::Internal.jsonrpc_code(),
@@ -286,12 +287,13 @@ fn relayed(mut failure: Failure, code: i64, data: Option<&Json>) -> Failure {
     failure
 }
 
-/// MCP 2025-11-25 `ElicitRequestURLParams`. The id is the upstream's: what it says of the visit later has that.
+/// Returns MCP 2025-11-25 `ElicitRequestURLParams`. The id is the upstream's, because its later messages about the
+/// visit use it.
 fn elicitation(visit: &Visit) -> Value {
     json!({"mode": "url", "elicitationId": visit.id, "message": visit.message, "url": visit.url})
 }
 
-/// `isError` without `structuredContent`: clients validate that even on errors.
+/// Returns `isError` without `structuredContent`, which clients validate even in errors.
 fn tool_error(text: &str, refusal: &Refusal) -> CallResult<'static> {
     let mut result = CallResult::default();
     result.put("content", json!([text_block(text)]));
@@ -307,8 +309,8 @@ pub(super) fn set_meta(result: &mut Members, name: &str, value: Value) {
     result.insert("_meta", meta.to_json());
 }
 
-/// Unknown names are answered alike whether they are hidden or do not exist (I-10). A resource that is not
-/// found names its URI (SEP-2164).
+/// Returns the error for an unknown name, the same whether it is hidden or does not exist (I-10). A resource error
+/// includes the URI (SEP-2164).
 pub(super) fn unknown(what: &str, name: &str, revision: Revision) -> Failure {
     let failure = Failure::with(Reason::UnknownPrimitive, &format!("unknown {what}: {name}")).in_call();
     if what == "resource" { no_resource(failure, name, revision) } else { failure }
@@ -322,7 +324,7 @@ fn no_resource(failure: Failure, uri: &str, revision: Revision) -> Failure {
     failure
 }
 
-/// MCP `Implementation` of a server; a title from 2025-06-18 on.
+/// Returns the MCP `Implementation` of a server; with a title from 2025-06-18 on.
 pub(super) fn server_info(server: &VirtualServer, revision: Revision) -> Value {
     let server = &server.message;
     let mut info = json!({"name": server.name, "version": server.version});

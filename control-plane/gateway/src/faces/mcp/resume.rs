@@ -1,9 +1,9 @@
-//! Streams of legacy sessions that their client can come back to: the ids of their events, the first event, and which are
-//! closed in between (2025-11-25 transports, resumability and redelivery; ids alone since 2025-03-26).
+//! Resumable streams of legacy sessions: their event ids, their first event, and which of them are closed in between
+//! (2025-11-25 transports, resumability and redelivery; ids alone since 2025-03-26).
 //!
-//! Keeps true: a call whose client was told an id is kept for as long as the client may come back. Only streams of
-//! primitives whose spec says so are closed in between: a client of 2025-11-25 need not come back, and one that does not
-//! would lose its answer.
+//! Keeps true: a call whose client has received an id is kept for as long as the client may reconnect. Only streams of
+//! primitives whose spec allows it are closed in between: a client of 2025-11-25 need not reconnect, and one that does
+//! not would lose its answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use crate::gateway::Gateway;
 use crate::sessions::Session;
 use crate::sessions::session::Following;
 
-/// How long a stream whose client polls is quiet before it is closed.
+/// Quiet time after which a stream is closed if its client polls.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Where in a call its client is.
+/// A client's position in a call.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub next_event: u64,
-    /// The progress that was told last.
+    /// The last progress that was sent.
     pub progress: Option<f64>,
 }
 
-/// A call's stream that its client can come back to, until this is dropped.
+/// A call's stream that its client can resume, until this is dropped.
 pub(super) struct Resumable {
     gateway: Arc<Gateway>,
     call: Arc<Call>,
@@ -41,8 +41,8 @@ pub(super) struct Resumable {
 }
 
 impl Resumable {
-    /// `None` for a request without a session, to which nobody can come back, and for one whose progress token is too long
-    /// for an id.
+    /// Returns `None` for a request without a session, which cannot be resumed, and for a progress token too long for
+    /// an id.
     pub(super) fn of(
         gateway: &Arc<Gateway>,
         session: &Arc<Session>,
@@ -64,7 +64,7 @@ impl Resumable {
         })
     }
 
-    /// The id of an event after which the client goes on from there; `None` for the last one.
+    /// Returns the id of an event after which the client resumes at `place`; `None` stands for the end.
     pub(super) fn id(&self, place: Option<Place>) -> Option<String> {
         let position = Position::Call(CallPosition {
             call: self.call.id.into_bytes(),
@@ -76,19 +76,19 @@ impl Resumable {
         event_id::seal(&self.gateway.sealer, &self.holder, &position)
     }
 
-    /// The first event of a stream. Clients of earlier revisions take an event without a message for a broken one.
+    /// Returns the first event of a stream. Clients of earlier revisions treat an event without a message as broken.
     pub(super) fn primer(&self, place: Place) -> Option<String> {
         let knows = self.revision >= Revision::V2025_11_25;
         self.id(Some(place)).filter(|_| knows).map(|id| events::primer(&id))
     }
 
-    /// How long the stream may be quiet before it is closed; `None` where it stays open.
+    /// Returns the quiet time after which the stream is closed; `None` if it stays open.
     pub(super) fn pauses_after(&self) -> Option<Duration> {
         let polls = self.call.entry.primitive.poll_stream && self.revision >= Revision::V2025_11_25;
         polls.then_some(QUIET)
     }
 
-    /// Resolves when its client has come back to it elsewhere.
+    /// Resolves when the client has resumed the stream on another connection.
     pub(super) async fn taken_over(&self) {
         self.following.taken_over().await;
     }
@@ -100,7 +100,7 @@ impl Drop for Resumable {
     }
 }
 
-/// A session's stream of what changed, that its client can come back to.
+/// A session's stream of changes that its client can resume.
 pub(super) struct ResumableChanges {
     gateway: Arc<Gateway>,
     holder: IdHolder,
@@ -116,12 +116,12 @@ impl ResumableChanges {
         }
     }
 
-    /// The id of the event after which the client is there.
+    /// Returns the id of the event at this position.
     pub(super) fn id(&self, position: ChangesPosition) -> Option<String> {
         event_id::seal(&self.gateway.sealer, &self.holder, &Position::Changes(position))
     }
 
-    /// The first event of the stream, as of a call's.
+    /// Returns the first event of the stream, under the same rule as for a call.
     pub(super) fn primer(&self, position: ChangesPosition) -> Option<String> {
         let knows = self.revision >= Revision::V2025_11_25;
         self.id(position).filter(|_| knows).map(|id| events::primer(&id))

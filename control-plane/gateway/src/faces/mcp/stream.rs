@@ -1,9 +1,9 @@
-//! A call as an HTTP response: one JSON body where the result comes first, else server-sent events.
+//! A call as an HTTP response: one JSON body if the result comes first, otherwise server-sent events.
 //!
-//! Keeps true: the stream is pulled by the client, so a slow one holds no buffer of ours beyond the call's
-//! bounded log; a comment every 15 s keeps proxies from closing a quiet stream; progress only grows; after a
-//! cancel by the client no response follows (MCP, utilities/cancellation); a stream to which its client can come back ends without a
-//! result where another gateway goes on with the call.
+//! Keeps true: the client pulls the stream, so a slow one holds no buffer beyond the call's bounded log; a comment
+//! every 15 s keeps proxies from closing a quiet stream; progress only grows; after a cancel by the client no response
+//! follows (MCP, utilities/cancellation); a resumable stream ends without a result if another gateway continues the
+//! call.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -34,36 +34,37 @@ use crate::clock::wait_until;
 use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
 use crate::faces::unserved;
 
-/// How long a call may stay silent before its response becomes a stream.
+/// Silence after which a response becomes a stream.
 const STREAM_AFTER: Duration = Duration::from_secs(5);
-/// How long a question waits for others that are asked together with it, where the response ends with them.
+/// Time that a question waits for others to be asked with it, if the response ends with them.
 const ASKED_TOGETHER: Duration = Duration::from_millis(50);
-/// Message to a client whose request reaches the call again, at whichever gateway.
+/// Message to a client that reaches the call at any gateway by sending its request again.
 const CONTINUED: &str = "another gateway goes on with the call: send this again";
 const LOST_LOGS: &str = "log messages are missing here: more came than are kept for a client that reads late";
-/// `_meta` members of a progress notification: the plugin's counters, and the phase it is in.
+/// `_meta` members of a progress notification: the plugin's counters and its phase.
 const GAUGES: &str = "asp/gauges";
 const PHASE: &str = "asp/phase";
 
-/// How one era shows a call.
+/// Parameters of a response, by which one era presents a call.
 pub(super) struct View {
     pub attachment: Attachment,
     pub asked: Asked,
     pub revision: Revision,
-    /// The request's id as JSON text.
+    /// Id of the request as JSON text.
     pub id: String,
     pub progress_token: Option<Json>,
     /// Lowest level of log messages to send; `None` sends none.
     pub log_level: Option<LogLevel>,
-    /// Whether the client takes `text/event-stream`.
+    /// Whether the client accepts `text/event-stream`.
     pub accepts_stream: bool,
-    /// The first event of the call this response shows; above 0 when an earlier response showed the others.
+    /// Number of the first event in this response; above 0 if an earlier response showed the previous ones.
     pub from_event: u64,
     pub era: Box<dyn Era>,
 }
 
 impl View {
-    /// The final result where the call waits for what this client can answer, and the era ends the response for that.
+    /// Returns the final result if the call waits for an answer that this client can give and the era ends the response
+    /// for it.
     fn suspend(&mut self, next_event: u64) -> Option<Json> {
         let call = self.attachment.call();
         let mut questions = call.questions.pending();
@@ -77,44 +78,44 @@ impl View {
     }
 }
 
-/// What differs between the eras.
+/// The differences between the eras.
 pub(super) trait Era: Send + Sync {
-    /// Completes a result with what the revision requires.
+    /// Adds the members that the revision requires to a result.
     fn complete(&self, result: &mut CallResult<'_>);
-    /// A question as a message on the stream; `None` when it is answered by [`Era::suspend`].
+    /// Returns a question as a message on the stream; `None` if [`Era::suspend`] asks it.
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String>;
-    /// What takes back one of those messages that nobody waits for any more, each once.
+    /// Returns a message that withdraws one of those questions after it became moot, once each.
     fn taken_back(&self, _call: &Arc<Call>) -> Option<String> {
         None
     }
-    /// What tells a client that its user is done on a page; `None` where the revision has no such message.
+    /// Returns the message that a user is done on a page; `None` if the revision has none.
     fn visited(&self, call: &Call, question: &str) -> Option<String>;
-    /// The final result of a response that ends because the call waits for answers to `questions`; the next one goes
-    /// on with event number `next_event`.
+    /// Returns the final result of a response that ends because the call waits for answers to `questions`; the next
+    /// response continues with event number `next_event`.
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Json>;
-    /// Whether the client's request reaches the same call if it is sent again.
+    /// Whether the client reaches the same call by sending its request again.
     fn may_be_sent_again(&self) -> bool {
         false
     }
-    /// Whether a response to a cancelled call still has somebody who waits for it.
+    /// Whether anyone still waits for the response to a cancelled call.
     fn answers_cancelled(&self) -> bool;
-    /// The stream that answers the call, where the client can come back to it.
+    /// Returns the stream that answers the call, if the client can resume it.
     fn resumable(&self, _call: &Arc<Call>, _progress_token: Option<&Json>) -> Option<Resumable> {
         None
     }
-    /// The client went away before the outcome, and no other one follows the call or will be back.
+    /// Handles a client that disconnected before the outcome, if no other client follows the call or will return to it.
     fn abandoned(&self, call: &Arc<Call>);
 }
 
-/// Answers with the call's outcome, streaming what happens before it.
+/// Answers with the call's outcome, and streams the events before it.
 pub(super) async fn respond(mut view: View) -> Response {
     if view.from_event > 0
         && let Some(result) = view.suspend(view.from_event)
     {
-        // The retry left questions open: they are asked again.
+        // The retry left questions open, so they are asked again.
         return RpcResponse::result(&view.id, &result.raw()).respond(StatusCode::OK);
     }
-    // A call that goes on after a question does not fall back behind what its client was told.
+    // Progress continues from the value that the client received before the question.
     let last_progress = view.attachment.call().events.progress_before(view.from_event);
     let mut following = Following::of(view, last_progress);
     let first = tokio::select! {
@@ -140,7 +141,7 @@ pub(super) async fn respond(mut view: View) -> Response {
         }
         Some(frame) if following.view.accepts_stream => event_stream(following, Some(frame), false),
         Some(_) => only_final(following).await,
-        // Cancelled: the client has said that it does not want an answer.
+        // Cancelled: the client does not want an answer.
         None => {
             following.ended = true;
             accepted()
@@ -148,8 +149,8 @@ pub(super) async fn respond(mut view: View) -> Response {
     }
 }
 
-/// Goes on with a stream that was cut, whose client was shown `last_progress` last. Where nothing is left to be said, the
-/// client is told not to come back (WHATWG HTML, server-sent events: 204).
+/// Resumes a broken stream whose client last received `last_progress`. If nothing is left to send, answers 204, which
+/// stops its reconnecting (WHATWG HTML, server-sent events).
 pub(super) fn resume(view: View, last_progress: Option<f64>) -> Response {
     let mut following = Following::of(view, last_progress.map(Amount::from));
     match following.next_frame().now_or_never() {
@@ -162,7 +163,7 @@ pub(super) fn resume(view: View, last_progress: Option<f64>) -> Response {
     }
 }
 
-/// For a client that takes no stream: events are skipped.
+/// Waits for the outcome and skips events, for a client that accepts no stream.
 async fn only_final(mut following: Following) -> Response {
     while let Some(frame) = following.next_frame().await {
         if let Frame::Final(response, status) = frame {
@@ -174,7 +175,8 @@ async fn only_final(mut following: Following) -> Response {
     accepted()
 }
 
-/// Server-sent events, of which `first` is one; `has_id`: the client has the id of an event before these.
+/// Returns a response of server-sent events that begins with `first`; `has_id`: the client already has the id of an
+/// earlier event.
 fn event_stream(following: Following, first: Option<Frame>, has_id: bool) -> Response {
     let view = &following.view;
     let resumable = view.era.resumable(view.attachment.call(), view.progress_token.as_ref());
@@ -188,22 +190,22 @@ fn event_stream(following: Following, first: Option<Frame>, has_id: bool) -> Res
     respond_with(Body::from_stream(texts))
 }
 
-/// What a call's stream says, as text.
+/// The events of a call's stream, as text.
 struct Events {
     following: Following,
-    /// Where its client can come back to it.
+    /// The resumable stream, if the client can resume it.
     resumable: Option<Resumable>,
-    /// The first event, before any message.
+    /// The event to send before any message.
     primer: Option<String>,
-    /// Whether its client has an id with which it can come back.
+    /// Whether the client has an id from which it can resume.
     has_id: bool,
     held: Option<Frame>,
-    /// When it said something last.
+    /// Time of the last event.
     said: Instant,
 }
 
 impl Events {
-    /// The next text; `None` after the last.
+    /// Returns the next text; `None` after the last.
     async fn next(&mut self) -> Option<String> {
         if self.following.ended {
             return None;
@@ -232,7 +234,7 @@ impl Events {
             Frame::Final(response, _) => {
                 self.following.ended = true;
                 if self.has_id && self.following.is_continued_elsewhere() {
-                    // Its client comes back for the rest, which that gateway tells.
+                    // The client resumes the stream at the gateway that continues the call.
                     return None;
                 }
                 events::message(&response.text, id(None).as_deref())
@@ -254,7 +256,7 @@ impl Events {
         let pauses = resumable.and_then(|stream| Some(self.said + stream.pauses_after()?));
         tokio::select! {
             biased;
-            // Its client has another one by now.
+            // The client has resumed on another connection.
             () = taken_over(resumable) => {
                 self.following.ended = true;
                 None
@@ -275,7 +277,7 @@ async fn taken_over(stream: Option<&Resumable>) {
 
 enum Frame {
     KeepAlive,
-    /// Its client comes back for the rest.
+    /// Closes the stream; its client reconnects for the rest.
     Pause,
     Message(String),
     Final(RpcResponse, StatusCode),
@@ -285,11 +287,11 @@ struct Following {
     follower: Follower,
     view: View,
     last_progress: Option<Amount>,
-    /// Where it begins.
+    /// Position of the first event.
     began: Place,
-    /// Until when a question that ends the response waits for others.
+    /// End of the time that a question which ends the response waits for others.
     asked: Option<Instant>,
-    /// What is shown once something else is told.
+    /// Event to show after another frame has been sent.
     held: Option<FollowerItem>,
     ended: bool,
 }
@@ -311,12 +313,12 @@ impl Following {
         Following { follower, view, last_progress, began, asked: None, held: None, ended: false }
     }
 
-    /// Whether another gateway goes on with the call, so that what it has ended with here is not its outcome.
+    /// Whether another gateway continues the call, so that its end here is not its outcome.
     fn is_continued_elsewhere(&self) -> bool {
         self.view.attachment.call().ownership.is_continued_elsewhere()
     }
 
-    /// The same, and a client that is given the first event of a stream comes back for the rest.
+    /// Whether, in addition, the client can resume the stream after its first event.
     fn is_come_back_to(&self) -> bool {
         let resumable = || {
             let (call, token) = (self.view.attachment.call(), self.view.progress_token.as_ref());
@@ -325,14 +327,15 @@ impl Following {
         self.is_continued_elsewhere() && self.view.accepts_stream && resumable().is_some()
     }
 
-    /// Waits until other gateways see the events before number `next`: what a client is told there must be.
+    /// Waits until other gateways can read the events before number `next`: no client may receive an event that they
+    /// lack.
     async fn are_seen(&self, next: u64) {
         if let Some(publication) = self.view.attachment.call().ownership.publication() {
             publication.wait_for(next).await;
         }
     }
 
-    /// The first event of the call that is not told yet, and the progress that is.
+    /// Returns the position after the last sent event: the next event, and the progress so far.
     fn place(&self) -> Place {
         let next_event = match &self.held {
             Some(FollowerItem::Event(logged)) => logged.number,
@@ -341,7 +344,7 @@ impl Following {
         Place { next_event, progress: self.last_progress.as_ref().map(Amount::value) }
     }
 
-    /// The next frame; `None` ends the response without a result.
+    /// Returns the next frame; `None` ends the response without a result.
     async fn next_frame(&mut self) -> Option<Frame> {
         loop {
             let position = self.follower.position();
@@ -363,16 +366,13 @@ impl Following {
             }
             match shown {
                 FollowerItem::Ended(outcome) => return self.last(&outcome),
-                // It is for another one who is attached, or who comes back.
-                FollowerItem::Asked(question) if !self.view.attachment.abilities().answers(&question.ask) => {
-                }
-                FollowerItem::Asked(question) => {
-                    match self.view.era.ask(self.view.attachment.call(), &question) {
-                        Some(text) => return Some(Frame::Message(text)),
-                        None => self.asked = Some(Instant::now() + ASKED_TOGETHER),
-                    }
-                }
-                // What comes after a question is for the response that goes on with its answer.
+                // Another attached or returning client can answer it.
+                FollowerItem::Asked(question) if !self.view.attachment.abilities().answers(&question.ask) => {}
+                FollowerItem::Asked(question) => match self.view.era.ask(self.view.attachment.call(), &question) {
+                    Some(text) => return Some(Frame::Message(text)),
+                    None => self.asked = Some(Instant::now() + ASKED_TOGETHER),
+                },
+                // Events after a question belong to the response that continues with its answer.
                 FollowerItem::Event(logged) => {
                     if let Some(frame) = self.suspended(logged.number) {
                         return Some(frame);
@@ -385,8 +385,8 @@ impl Following {
         }
     }
 
-    /// The end of a response that has questions to ask, of which event number `next_event` is the first after them;
-    /// `None` where it has none, or somebody else has answered them by now.
+    /// Returns the end of a response that has questions to ask; event number `next_event` is the first after them.
+    /// `None` if there are none, or they have been answered by someone else.
     fn suspended(&mut self, next_event: u64) -> Option<Frame> {
         self.asked.take()?;
         let result = self.view.suspend(next_event)?;
@@ -394,7 +394,8 @@ impl Following {
         Some(Frame::Final(RpcResponse::result(&self.view.id, &result.raw()), StatusCode::OK))
     }
 
-    /// Takes back what the client was asked and need not answer any more: the call has ended, or waits no longer.
+    /// Withdraws a question that the client need not answer any more, because the call has ended or no longer waits for
+    /// it.
     fn taken_back(&self, shown: &FollowerItem) -> Option<String> {
         let may_be = match shown {
             FollowerItem::Ended(_) => true,
@@ -404,14 +405,14 @@ impl Following {
         if may_be { self.view.era.taken_back(self.view.attachment.call()) } else { None }
     }
 
-    /// Says that log messages are gone that this client wants: it came too late for them.
+    /// Reports that log messages for this client were dropped before it read them.
     fn lost_logs(&mut self) -> Option<String> {
         let level = self.follower.lost_logs(self.view.log_level?)?;
         let params = json!({"level": level.as_str(), "logger": "asp", "data": LOST_LOGS});
         Some(notification("notifications/message", params))
     }
 
-    /// The notification for an event, if this client gets one.
+    /// Returns the notification for an event, if this client gets one.
     fn shown(&mut self, event: Event) -> Option<String> {
         match event {
             Event::Progress { progress, total, message, gauges } => {
@@ -428,7 +429,7 @@ impl Following {
                 Some(notification("notifications/progress", params.to_json()))
             }
             Event::Status { phase, message } => {
-                // MCP has no status of its own; progress must grow, so a phase counts as the least step.
+                // MCP has no status messages and requires growing progress, so a phase counts as the smallest step.
                 let last = self.last_progress.as_ref().map(Amount::value);
                 let next = Amount::from(last.map_or(0.0, next_phase));
                 let mut params = self.progress(&next)?;
@@ -461,7 +462,8 @@ impl Following {
         }
     }
 
-    /// The parameters of a progress notification; `None` when nobody asked for any or it would not grow.
+    /// Returns the parameters of a progress notification; `None` if the client requested none or the progress would not
+    /// grow.
     fn progress(&mut self, progress: &Amount) -> Option<Members> {
         let token = self.view.progress_token.clone()?;
         if self.last_progress.as_ref().is_some_and(|last| !progress.is_above(last)) {

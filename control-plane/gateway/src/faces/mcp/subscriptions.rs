@@ -1,9 +1,10 @@
-//! What clients are told of changes: `resources/subscribe` and the GET stream of legacy sessions, `subscriptions/listen`
-//! of MCP 2026-07-28.
+//! Notifications of changes: `resources/subscribe` and the GET stream of legacy sessions, `subscriptions/listen` of MCP
+//! 2026-07-28.
 //!
-//! Owns: the shape of the messages and of the streams. Keeps true: a resource is subscribed to by whoever may read it, and
-//! every other one is refused like a read; a stream has nothing on it that belongs to another request, and no request of ours;
-//! one of 2026-07-28 first says what it tells of, then tells of nothing else, and ends with a result.
+//! Owns: the shape of the messages and of the streams. Keeps true: only a caller that may read a resource can subscribe
+//! to it, and others get the same refusal as for a read; a stream carries no message of another request and no request
+//! other than a ping; a stream of 2026-07-28 begins with a list of its subscriptions, sends nothing else, and ends with
+//! a result.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -40,15 +41,15 @@ use crate::sessions::Session;
 use crate::subscriptions::Listening;
 use crate::subscriptions::subscriber::{List, MAX_RESOURCES, MAX_TEXT, Notice, Profile, Resumed, Subscriber};
 
-/// When the client of a session's stream is first asked whether it is there, and how often from then on (2025-11-25
-/// utilities, ping). Its answer counts as use of the session, which is else forgotten after an hour.
+/// Delay before the first ping on a session's stream, and interval of later ones (2025-11-25 utilities, ping). An
+/// answer counts as use of the session, which otherwise expires after an hour.
 const FIRST_PING: Duration = Duration::from_secs(20);
 const PING_EVERY: Duration = Duration::from_secs(600);
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 /// Members of a filter, in the order of [`List::ALL`].
 const LISTS: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesListChanged"];
 
-/// `resources/subscribe`, else `resources/unsubscribe`.
+/// Handles `resources/subscribe` (`subscribes`) and `resources/unsubscribe`.
 pub(super) fn change(
     request: &FaceRequest,
     session: &Session,
@@ -71,7 +72,7 @@ pub(super) fn change(
     Ok(())
 }
 
-/// Opens another stream of the session, or goes on with one from there.
+/// Opens another stream of the session, or resumes one at `from`.
 pub(super) fn open(
     request: &FaceRequest,
     session: &Session,
@@ -83,10 +84,10 @@ pub(super) fn open(
     Listening::open(hub, subscriber, &request.snapshot, &request.caller, resumed).map_err(|_| full())
 }
 
-/// The session's stream as a response.
+/// Returns the session's stream as a response.
 pub(super) fn of_session(request: &FaceRequest, session: &Session, listening: Listening) -> Response {
     let resumable = ResumableChanges::of(request, session);
-    // The first comment shows intermediaries that the response has begun.
+    // The first comment shows intermediaries that the response has started.
     let first = resumable.primer(listening.position()).unwrap_or_else(|| COMMENT.to_owned());
     respond(Telling {
         listening,
@@ -100,12 +101,12 @@ pub(super) fn of_session(request: &FaceRequest, session: &Session, listening: Li
     })
 }
 
-/// Which lists a server with these capabilities has, in the order of [`List::ALL`].
+/// Returns which lists a server with these capabilities has, in the order of [`List::ALL`].
 fn listed(capabilities: &Value) -> [bool; 3] {
     ["tools", "prompts", "resources"].map(|name| capabilities.get(name).is_some())
 }
 
-/// `subscriptions/listen`: one stream of what the request names.
+/// Answers `subscriptions/listen`: one stream of the subscriptions in the request.
 pub(super) fn listen(
     request: &FaceRequest,
     message: &Message,
@@ -125,7 +126,7 @@ pub(super) fn listen(
     let subscriptions = &request.gateway.subscriptions;
     let subscriber = subscriptions.subscriber(rand::random(), profile, &request.snapshot, &request.caller);
     let subscriber = subscriber.map_err(|_| full())?;
-    // From here on it is ended by whoever drops the stream.
+    // From here on, dropping the stream ends the subscriber.
     let opened =
         Listening::open(subscriptions.clone(), subscriber.clone(), &request.snapshot, &request.caller, None);
     let listening = opened.map_err(|_| full())?;
@@ -133,7 +134,7 @@ pub(super) fn listen(
     for (name, _) in LISTS.into_iter().zip(wants).filter(|(_, wanted)| *wanted) {
         honoured.insert(name.into(), true.into());
     }
-    // What is not there and what is hidden are left out alike (I-10).
+    // Missing and hidden resources are both left out (I-10).
     let mut watched = Vec::new();
     for uri in asked.resources {
         if let Ok(digest) = readable(request, revision, uri) {
@@ -160,7 +161,7 @@ pub(super) fn listen(
         tasks: changes,
         first: Some(events::message(&first, None)),
         resumable: None,
-        // There are no requests of the server in 2026-07-28.
+        // 2026-07-28 has no server requests.
         ping: None,
         tag: Some(tag),
         last: Some(events::message(&RpcResponse::result(id, &last).text, None)),
@@ -168,7 +169,7 @@ pub(super) fn listen(
     }))
 }
 
-/// Adds the changes of those tasks that the caller has here; their ids.
+/// Adds the changes of those tasks that the caller has at this gateway; returns their ids.
 fn follow(
     request: &FaceRequest,
     ids: &[&str],
@@ -186,9 +187,9 @@ fn follow(
     followed
 }
 
-/// What a `subscriptions/listen` asks to be told of.
+/// The filter of a `subscriptions/listen`.
 struct Asked<'a> {
-    /// In the order of [`LISTS`].
+    /// Flags in the order of [`LISTS`].
     lists: [bool; 3],
     resources: Vec<&'a str>,
     tasks: Vec<&'a str>,
@@ -225,17 +226,17 @@ impl Asked<'_> {
     }
 }
 
-/// A stream and what it says besides notices.
+/// A stream of notices, and the messages it carries besides them.
 struct Telling {
     listening: Listening,
     tasks: SelectAll<tasks::Changes>,
     /// The first event.
     first: Option<String>,
-    /// Where its client can come back to it.
+    /// The resumable stream, if the client can resume it.
     resumable: Option<ResumableChanges>,
-    /// When its client is asked next whether it is there.
+    /// Time of the next ping.
     ping: Option<Instant>,
-    /// The subscription's id, which every message of it carries.
+    /// Id of the subscription, which every message of it carries.
     tag: Option<Value>,
     /// The last event.
     last: Option<String>,
@@ -243,7 +244,7 @@ struct Telling {
 }
 
 impl Telling {
-    /// The next bytes; `None` after the last.
+    /// Returns the next event; `None` after the last.
     async fn next(&mut self) -> Option<String> {
         if self.ended {
             return None;
@@ -283,7 +284,7 @@ fn respond(telling: Telling) -> Response {
     respond_with(Body::from_stream(texts))
 }
 
-/// The session's subscriber, made when the session first listens or subscribes.
+/// Returns the session's subscriber, created when the session first listens or subscribes.
 fn of(request: &FaceRequest, session: &Session) -> Result<Arc<Subscriber>, Failure> {
     let profile = Profile {
         server: request.server.message.name.clone(),
@@ -311,7 +312,7 @@ fn too_many() -> Failure {
     Failure::with(Reason::RateLimited, &most).in_call()
 }
 
-/// The digest of what is behind a resource that the caller may read.
+/// Returns the digest of the primitive behind a resource that the caller may read.
 fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64, Failure> {
     let unknown = || results::unknown("resource", uri, revision);
     if uri.starts_with(artifact::SCHEME) {
@@ -334,7 +335,7 @@ fn told(notice: &Notice, tag: Option<&Value>) -> String {
     tagged(method, Members::of(&params.into()), tag)
 }
 
-/// A notification with the id of its subscription.
+/// Returns a notification with the id of its subscription.
 fn tagged(method: &str, mut params: Members, tag: Option<&Value>) -> String {
     if let Some(tag) = tag {
         params.insert("_meta", json!({SUBSCRIPTION_ID: tag}));

@@ -1,8 +1,8 @@
-//! The tasks extension of MCP 2026-07-28 (SEP-2663): a call of a task primitive that its client comes back for.
+//! The tasks extension of MCP 2026-07-28 (SEP-2663): a call of a task primitive to which its client returns.
 //!
-//! Keeps true: a task is in the store before its client is told of it; a task of another user or server is as unknown as
-//! none, and who has not the scopes that it needed is told to get them; what it asks is shown to a client that can answer
-//! that; no response that closes ends it.
+//! Keeps true: a task is stored before it is reported to its client; a task of another user or server is reported as
+//! unknown, and a caller without the scopes that it required gets a challenge; its questions are shown only to a client
+//! that can answer them; closing a response does not end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,28 +32,28 @@ use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::pipeline::lookup::FoundCall;
 
-/// Most tasks that one stream tells of.
+/// Maximum number of tasks on one stream.
 pub(super) const MAX_WATCHED: usize = 100;
-/// How often a client should ask.
+/// Recommended polling interval.
 const POLL: Duration = Duration::from_secs(1);
-/// What is told of a task that waits for answers at another gateway.
+/// Status message of a task that waits for answers at another gateway.
 const ASKS_ELSEWHERE: &str =
     "the task waits for answers at another gateway, which alone knows what it asks: ask again";
 const REVISION: Revision = Revision::V2026_07_28;
 
-/// Whether a client that declares `capabilities` knows tasks.
+/// Whether a client that declares `capabilities` supports tasks.
 pub(super) fn is_declared(capabilities: &Value) -> bool {
     let extensions = capabilities.get("extensions");
     extensions.and_then(|extensions| extensions.get(TASKS_EXTENSION)).is_some_and(Value::is_object)
 }
 
-/// Whether a request for a call is answered with a task. `again`: questions were answered in it.
+/// Whether a request for a call is answered with a task. `again`: the request answered questions.
 pub(super) fn is_due(call: &Call, abilities: ClientAbilities, again: bool) -> bool {
     let primitive = &call.entry.primitive;
     let asks = || call.questions.pending().iter().any(|question| abilities.answers(&question.ask));
     abilities.tasks
         && primitive.kind() == Kind::Task
-        // What has ended is answered.
+        // A call that has ended is answered directly.
         && call.outcome().is_none()
         && match again {
             true => !asks(),
@@ -61,7 +61,7 @@ pub(super) fn is_due(call: &Call, abilities: ClientAbilities, again: bool) -> bo
         }
 }
 
-/// The client that is about to be told of its task. Going away before that is a cancel, as of every other call.
+/// A client whose task has not been reported yet. If it disconnects before, the call is cancelled, like any other call.
 struct Announcing(Attachment);
 
 impl Drop for Announcing {
@@ -72,7 +72,7 @@ impl Drop for Announcing {
     }
 }
 
-/// The call as a task; where the store does not take it, the client stays attached and waits for the answer.
+/// Turns the call into a task; if the store rejects it, the client stays attached and waits for the answer.
 pub(super) async fn create(
     request: &FaceRequest,
     call: &Arc<Call>,
@@ -85,10 +85,10 @@ pub(super) async fn create(
     }
 }
 
-/// How a task stands, and again whenever that changes, to its end.
+/// Stream of a task's state, at first and after every change, up to its end.
 pub(super) type Changes = BoxStream<'static, Members>;
 
-/// The changes of the caller's task with this id that this gateway has; of every other one none.
+/// Returns the changes of the caller's task with this id at this gateway; `None` for any other task.
 pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilities) -> Option<Changes> {
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
     let call = request.gateway.pipeline.here(id, &request.caller, &request.server.message.name)?;
@@ -106,9 +106,9 @@ struct Following {
     call: Arc<Call>,
     abilities: ClientAbilities,
     events: EventReader,
-    /// Its status and its open questions, as they were told last.
+    /// The status and the open questions that were last sent.
     told: Option<(Value, Vec<String>)>,
-    /// No event comes any more.
+    /// Whether the events have ended.
     over: bool,
 }
 
@@ -130,12 +130,13 @@ impl Following {
             if self.over {
                 return None;
             }
-            // The outcome comes before the end of the events.
+            // The outcome is set before the events end.
             self.over = self.events.next().await.is_none();
         }
     }
 
-    /// The same at the gateway that goes on with the call; `None` where that cannot be followed, and the client asks for the task.
+    /// Continues at this gateway if it took the call over; `None` if the call cannot be followed here and the client
+    /// has to poll.
     async fn continued(mut self) -> Option<Following> {
         let server = self.call.server.message.name.as_str();
         let found = self.gateway.pipeline.find(self.call.id, &self.caller, server).await;
@@ -146,7 +147,7 @@ impl Following {
     }
 }
 
-/// The answer to a request of the extension; `None` for any other one.
+/// Answers a request of the extension; `None` for any other request.
 pub(super) async fn answer(
     request: &FaceRequest,
     message: &Message,
@@ -187,13 +188,13 @@ async fn of_task(
             pipeline.cancel_found(&found, whose).await.map_err(input_fault)?;
         }
         (_, FoundCall::Here(call)) => update(request, message, call).await?,
-        // Only the gateway that runs it knows what it asks.
+        // Only the gateway that runs the task knows its questions.
         (_, FoundCall::Elsewhere(_)) => return Err(input_fault(InputFault::Unavailable)),
     }
     Ok(Members::default())
 }
 
-/// Answers what the task asks, as the request says.
+/// Passes on the answers in the request.
 async fn update(request: &FaceRequest, message: &Message, call: &Arc<Call>) -> Result<(), Failure> {
     let results = message.sent_param("inputResponses").filter(|results| results.is_object());
     let results = results.ok_or_else(|| {
@@ -209,7 +210,7 @@ fn input_fault(fault: InputFault) -> Failure {
     Failure::of_input_fault(fault).in_call()
 }
 
-/// A task as one who asks for it sees it.
+/// Returns a task as its caller sees it.
 fn detailed(call: &Call, abilities: ClientAbilities) -> Members {
     let CallSnapshot { state, shown, questions: mut asked, outcome, .. } = CallSnapshot::of(call);
     asked.retain(|question| abilities.answers(&question.ask));
@@ -227,7 +228,7 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Members {
     if state == State::Cancelled {
         return described(call, "cancelled");
     }
-    // A tool that failed has completed; only what is an error of the protocol fails a task.
+    // A tool that failed has completed; only a protocol error fails a task.
     match results::of_outcome(&outcome, call, Asked::Tool, REVISION) {
         Ok(mut result) => {
             result.put("resultType", "complete".into());
@@ -244,7 +245,7 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Members {
     }
 }
 
-/// What the call said last of where it is.
+/// Returns the last status message of the call.
 fn last_status(shown: &[LoggedEvent]) -> Option<&str> {
     shown.iter().rev().find_map(|logged| match &logged.event {
         Event::Status { phase, message } => Some(message.as_deref().unwrap_or(phase)),
@@ -256,7 +257,7 @@ fn described(call: &Call, status: &str) -> Members {
     of_times(call.id, status, call.changed_ms(), kept_for(&call.entry.primitive))
 }
 
-/// Returns the primitive of a call, if that is a task.
+/// Returns the primitive of a call if it is a task.
 fn task_entry<'a>(request: &'a FaceRequest, found: &'a FoundCall) -> Option<&'a ListedPrimitive> {
     let entry = match found {
         FoundCall::Here(call) => Some(&call.entry),
@@ -267,7 +268,7 @@ fn task_entry<'a>(request: &'a FaceRequest, found: &'a FoundCall) -> Option<&'a 
     entry.filter(|entry| entry.primitive.kind() == Kind::Task).map(Arc::as_ref)
 }
 
-/// A task that this gateway knows by its record: where it stands, and not what it asks.
+/// Returns a task known only by its record: its state, without its questions.
 fn elsewhere(call: &RemoteCall) -> Members {
     if call.state != State::InputRequired {
         return of_times(call.id, "working", call.updated_ms, call.kept_for);
