@@ -1,7 +1,7 @@
-//! One replica: the stores, sessions, executors and the pipeline, wired together, and the snapshot they work by.
+//! One replica: its stores, sessions, executors and pipeline, wired together, and the snapshot in force.
 //!
-//! Owns: what is applied, and the tasks that keep a replica going. Refuses: configuration of its own; everything
-//! it knows came in a snapshot (I-5), and until the first one it is not ready.
+//! Owns: the applied snapshot, and the background tasks of a replica. Refuses: configuration of its own; everything it
+//! knows comes from a snapshot (I-5), and until the first one arrives it is not ready.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,25 +47,27 @@ mod wiring;
 
 pub use shared::{EVENT_BYTES, Shared};
 
-/// Most parts that one push writes a line about; `/api/snapshot` of the control plane names more.
+/// Maximum number of parts that one push logs; `/api/snapshot` of the control plane lists all of them.
 const MAX_WARNED: usize = 20;
-/// How often idle sessions and ended calls are forgotten.
+/// Interval at which idle sessions and ended calls are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// How often a gateway says that it lives and looks for calls whose gateway does not: a lease outlives several.
+/// Interval at which a gateway renews its lease and looks for calls of dead gateways; a lease outlives several
+/// intervals.
 const KEEP_EVERY: Duration = Duration::from_secs(2);
-/// How soon it says so again where the store did not take it: a second attempt, with the two seconds that each may take,
-/// is decided before the lease of 8 s ends.
+/// Delay before a failed renewal is retried. With up to two seconds for each attempt, a second one finishes before the
+/// lease of 8 s ends.
 const KEEP_AGAIN: Duration = Duration::from_millis(500);
 
-/// Time that a flush waits for a store that does not take the ends of calls; the last one at a shutdown waits longer.
+/// Time that a flush waits for a store that does not accept the ends of calls; the last flush at a shutdown waits
+/// longer.
 const FLUSH: Duration = Duration::from_secs(3);
 const LAST_ENDS: Duration = Duration::from_secs(8);
 
-/// Most responses that wait for something to happen to a call of REST, each a stream of events or a long request.
+/// Limits of open REST responses that wait for a change of a call, as event streams or long polls.
 const WAITING: AdmissionBounds = AdmissionBounds { whole: 10_000, per_org: 4_000 };
 
-/// The keys that seal what travels through clients; each at least 32 bytes.
+/// Keys that seal data that travels through clients; each at least 32 bytes.
 pub struct SealKeys {
     pub current: SecretSlice<u8>,
     pub previous: Option<SecretSlice<u8>>,
@@ -78,58 +80,58 @@ impl SealKeys {
     }
 }
 
-/// What a gateway is started with.
+/// Configuration and dependencies of a gateway.
 pub struct Config {
     pub seal_keys: SealKeys,
-    /// The origin clients use, no trailing slash.
+    /// Origin that clients use, without a trailing slash.
     pub public_url: String,
     pub dev: bool,
-    /// Whether everybody may list the servers that are exposed to all.
+    /// Whether anyone may list the servers that are exposed to everybody.
     pub registry: bool,
-    /// Whether a mesh encrypts and authenticates connections, and so says who may connect.
+    /// Whether a mesh encrypts and authenticates connections, and so decides which peers may connect.
     pub in_mesh: bool,
     pub stores: Stores,
-    /// What signs the platform's tokens. Their owner is this run of the gateway.
+    /// Signing keys of the platform's tokens. Their owner is this run of the gateway.
     pub token_keys: Arc<TokenKeys>,
-    /// The audiences of these tokens, and the primitives that get them.
+    /// Audiences of these tokens, and the primitives that get them.
     pub token_audiences: TokenAudiences,
-    /// What runs plugins; [`Runtimes::none`] where nothing does.
+    /// Plugin runtimes; [`Runtimes::none`] if there are none.
     pub runtimes: Runtimes,
-    /// The models of the platform, for delegations.
+    /// Models of the platform, for delegations.
     pub delegates: Endpoints,
-    /// What issuers are asked with.
+    /// Dependencies for requests to issuers.
     pub issuers: IssuerDeps,
-    /// What services are told of calls.
+    /// Information about calls that services receive.
     pub told: Told,
-    /// The most calls at a time.
+    /// Limits of concurrent calls.
     pub bounds: AdmissionBounds,
-    /// What requests take of memory at most, in bytes.
+    /// Limits of the memory that requests hold, in bytes.
     pub memory: AdmissionBounds,
-    /// The most who wait to be told of changes.
+    /// Limits of subscribers to changes.
     pub subscriptions: subscriptions::Bounds,
-    /// Who looks into arguments and outputs.
+    /// Inspectors of arguments and outputs.
     pub inspections: Inspections,
-    /// Who else hears what plugins log during calls.
+    /// Additional listener to the logs of plugin calls.
     pub listener: Option<LogListener>,
 }
 
 /// The stores of one gateway.
 pub struct Stores {
-    /// The ledger of mutating calls (I-6).
+    /// Ledger of mutating calls (I-6).
     pub ledger: Arc<dyn Ledger>,
     pub audit: Arc<dyn AuditLog>,
-    /// What running plugin calls have saved.
+    /// Checkpoints of running plugin calls.
     pub active: Arc<dyn CallRecords>,
-    /// The artifacts of plugin calls.
+    /// Artifacts of plugin calls.
     pub blobs: Arc<dyn Blobs>,
-    /// What is left of limits.
+    /// Counters of rate limits.
     pub counters: Arc<dyn Counters>,
-    /// What gateways share of sessions and of what calls say, where there are several.
+    /// State of sessions and calls shared among gateways, if there are several.
     pub shared: Option<Shared>,
 }
 
 impl Stores {
-    /// Stores that end with the process: for tests, and where nothing must survive.
+    /// Returns stores that end with the process, for tests and for data that need not survive.
     pub fn in_memory() -> Stores {
         Stores {
             ledger: Arc::new(MemoryLedger::default()),
@@ -162,29 +164,29 @@ pub struct Gateway {
     pub config: Settings,
     pub sealer: Arc<Sealer>,
     pub sessions: Sessions,
-    /// Who is told of what changed.
+    /// Subscribers to changes.
     pub subscriptions: Arc<Subscriptions>,
     pub(crate) minter: Arc<Minter>,
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
     pub pipeline: Arc<Pipeline>,
     pub(crate) issuers: Issuers,
-    /// Responses that are held open until something happens.
+    /// Open responses that wait for a change.
     pub(crate) waiting: Arc<Admission>,
-    /// What requests take until their calls have ended.
+    /// Memory that requests hold until their calls have ended.
     pub(crate) memory: RequestMemory,
     edge: Edge,
     snapshot: ArcSwapOption<Snapshot>,
-    /// The revision up to which all of it is in force, for those that wait for one.
+    /// The revision up to which everything is in force, for requests that wait for one.
     applied: watch::Sender<u64>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
     applying: Mutex<()>,
-    /// The store answers, and this gateway cannot use it.
+    /// Whether the store answers but this gateway cannot use it.
     refused_by_store: AtomicBool,
 }
 
 impl Gateway {
-    /// A gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
+    /// Creates a gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
         let settings = config.settings();
         let sealer = Arc::new(config.seal_keys.sealer()?);
@@ -238,7 +240,7 @@ impl Gateway {
         }))
     }
 
-    /// Applies a snapshot whole; `Err` is the reason for the NACK, and what was known stays.
+    /// Applies a whole snapshot. On `Err`, the reason for the NACK, the previous snapshot stays in force.
     pub fn apply(&self, snapshot: GatewaySnapshot) -> Result<(), String> {
         let _one_at_a_time = self.applying.lock();
         self.is_no_older(snapshot.revision)?;
@@ -248,9 +250,9 @@ impl Gateway {
         Ok(())
     }
 
-    /// Applies what can be applied of the changes up to a revision, and returns the parts that are not in force as they were
-    /// sent. Up to `covers` they say all; what they say of later revisions is revocations alone. `Err` is the reason for the NACK,
-    /// and what was known stays.
+    /// Applies as many of the changes up to a revision as possible, and returns the parts that are not in force as
+    /// sent. Up to revision `covers` the changes are complete; of later revisions they contain only revocations. On
+    /// `Err`, the reason for the NACK, the previous snapshot stays in force.
     pub fn apply_changes(
         &self,
         revision: u64,
@@ -277,18 +279,18 @@ impl Gateway {
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
         self.pipeline.put_in_force(&snapshot);
-        // After that: what has a runtime is told apart from what has none.
+        // Must follow the pipeline, which by then knows which primitives have a runtime.
         self.subscriptions.apply(&snapshot);
         self.metrics().applied(offered);
         self.applied.send_replace(covers);
     }
 
-    /// Notes that the control plane that is followed is fresh.
+    /// Records that the control plane being followed is up to date.
     pub fn control_is_fresh(&self) {
         self.metrics().control_is_fresh();
     }
 
-    /// The applied revision; 0 before the first.
+    /// Returns the applied revision; 0 before the first.
     pub fn revision(&self) -> u64 {
         self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.revision)
     }
@@ -296,7 +298,7 @@ impl Gateway {
     /// Waits until all of `revision` is in force, for at most `within`.
     pub(crate) async fn until(&self, revision: u64, within: Duration) {
         let mut applied = self.applied.subscribe();
-        // Err: too late, or the gateway ends; whoever waits looks at what is there.
+        // Err: the time is over or the gateway ends; the caller uses the snapshot in force.
         let _ = tokio::time::timeout(within, applied.wait_for(|applied| *applied >= revision)).await;
     }
 
@@ -309,12 +311,12 @@ impl Gateway {
         is_refused.then_some("the database answers and this gateway cannot use it; its log says why")
     }
 
-    /// Notes whether the store answers and refuses this gateway, as one with tables of another version does.
+    /// Records whether the store answers but rejects this gateway, for example because its tables have another version.
     pub fn set_refused_by_store(&self, is_refused: bool) {
         self.refused_by_store.store(is_refused, Ordering::Release);
     }
 
-    /// Forgets what has expired until the gateway is dropped; run it as a task.
+    /// Forgets expired state until the gateway is dropped; run it as a task.
     pub async fn sweep(gateway: std::sync::Weak<Gateway>) {
         let mut ticks = tokio::time::interval(SWEEP_EVERY);
         loop {
@@ -329,14 +331,14 @@ impl Gateway {
         }
     }
 
-    /// Says that this gateway lives until it is dropped; run it as a task.
+    /// Renews this gateway's lease until the gateway is dropped; run it as a task.
     pub async fn keep_calls(gateway: std::sync::Weak<Gateway>) {
         let mut ticks = tokio::time::interval(KEEP_EVERY);
         let mut is_failing = false;
         loop {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
-            // Before everything else: who comes too late loses its calls.
+            // Comes first, because a gateway that renews too late loses its calls.
             let renewed = gateway.pipeline.renew_lease().await;
             match &renewed {
                 Err(error) if !is_failing => {
@@ -353,7 +355,7 @@ impl Gateway {
         }
     }
 
-    /// Changes the key of this gateway's tokens and keeps it published until the gateway is dropped; run it as a task.
+    /// Rotates the key of this gateway's tokens and keeps it published until the gateway is dropped; run it as a task.
     pub async fn keep_token_keys(gateway: std::sync::Weak<Gateway>) {
         let mut ticks = tokio::time::interval(minting::KEEP_EVERY);
         loop {
@@ -365,7 +367,7 @@ impl Gateway {
         }
     }
 
-    /// Goes on with the calls of gateways that are gone, until this one is dropped; run it as a task.
+    /// Takes over the calls of dead gateways until this one is dropped; run it as a task.
     pub async fn take_over_calls(gateway: std::sync::Weak<Gateway>) {
         let mut ticks = tokio::time::interval(KEEP_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -379,12 +381,12 @@ impl Gateway {
         }
     }
 
-    /// How the plugin runtimes are, for operators.
+    /// Returns the health of the plugin runtimes, for operators.
     pub async fn runtimes(&self) -> Vec<RuntimeHealth> {
         self.runtimes.health().await
     }
 
-    /// Returns when the audit events of every ended call are durable and its worker's place is given back.
+    /// Waits until the audit events of every ended call are durable and its worker is released.
     pub async fn flush(&self) {
         self.flush_within(FLUSH).await;
     }
@@ -393,7 +395,8 @@ impl Gateway {
         self.pipeline.drained(longest).await;
     }
 
-    /// Leaves the calls that can go on elsewhere to another gateway, ends the others, then flushes. The last step of a shutdown.
+    /// Hands calls that can continue elsewhere to another gateway, ends the others, then flushes. The last step of a
+    /// shutdown.
     pub async fn stop(&self) {
         self.pipeline.hand_on().await;
         self.pipeline.end_calls().await;
@@ -415,7 +418,7 @@ impl Gateway {
     }
 }
 
-/// Warns once of each part that is not in force as it was sent.
+/// Logs each part that is not in force as sent, once.
 fn warn_of_faults(known: &PartFaults, faults: &PartFaults) {
     let new: Vec<_> = faults.iter().filter(|(name, fault)| known.get(*name) != Some(*fault)).collect();
     for (part, fault) in new.iter().take(MAX_WARNED) {

@@ -1,8 +1,8 @@
-//! The gateway's HTTP entry: runs the edge's evaluation again (I-1), reads the bounded body, and hands the
-//! request to its face.
+//! The gateway's HTTP entry: repeats the edge's evaluation (I-1), reads the bounded body, and passes the request to its
+//! protocol.
 //!
-//! Refuses: trust in anything a header says about identity. Keeps true: every answer is well-formed in the
-//! caller's own protocol (I-11); what is revoked, disabled or expires while a body comes counts for its request.
+//! Refuses: trust in any header about identity. Keeps true: every answer is well-formed in the caller's own protocol
+//! (I-11); a revocation, a change or an expiry while a body arrives applies to its request.
 
 use std::sync::Arc;
 
@@ -31,20 +31,22 @@ mod header_memory;
 mod peer;
 mod proof;
 
-/// Names and values of one request's headers: the 60 KiB that Envoy lets through, and what it adds.
+/// Maximum size of one request's header names and values, in bytes: the 60 KiB that Envoy admits, and the headers it
+/// adds.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
-/// Likewise, 100 of the client's.
+/// Maximum number of headers: 100 from the client, and those that Envoy adds.
 const MAX_HEADERS: usize = 120;
-/// Faults of a request as HTTP, in Envoy's words (`envoy/bootstrap.yaml`).
+/// Messages for malformed HTTP requests, as in `envoy/bootstrap.yaml`.
 const LONG_HEADERS: &str = "the headers are larger than this server accepts";
 const TRANSFER_CODING: &str = "a body comes with Content-Length or in chunks, in no other transfer coding";
 
-/// The whole gateway port, `/healthz`, `/readyz` and `/metrics` included.
+/// Returns the router of the whole gateway port, including `/healthz`, `/readyz` and `/metrics`.
 pub fn router(gateway: Arc<Gateway>) -> axum::Router {
     open_to_all().fallback(entry).with_state(gateway)
 }
 
-/// A port in clear for probes and collectors of figures alone: whatever carries a token is told where to go.
+/// Returns the router of a plaintext port for probes and metrics only; any other request gets directions to the other
+/// port.
 pub fn figures(gateway: Arc<Gateway>) -> axum::Router {
     open_to_all().fallback(elsewhere).with_state(gateway)
 }
@@ -114,7 +116,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         Ok(Evaluated { snapshot, admitted, body }) => {
             let origin = admitted.origin.clone();
             let mut response = serve(gateway.clone(), snapshot, (parts, peer), admitted, body).await;
-            // Others may reach the store that this gateway does not.
+            // Other gateways may reach the store that this one does not.
             if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {
                 response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
             }
@@ -126,9 +128,9 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     }
 }
 
-/// Refuses as Envoy does what Envoy would not have let through: JSON-RPC on the paths of its faces, a problem
-/// document elsewhere (RFC 6585 section 5; RFC 9112 section 6.1 for a transfer coding that nobody decodes). `size`: bytes
-/// of the headers.
+/// Refuses requests that Envoy would not have let through, with Envoy's answer: JSON-RPC on the paths of its protocols,
+/// a problem document elsewhere (RFC 6585 section 5; RFC 9112 section 6.1 for an unknown transfer coding). `size`:
+/// bytes of the headers.
 fn refused_as_http(parts: &Parts, size: usize, trace: Trace) -> Option<Reply> {
     let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
     let (status, words) = if size > MAX_HEADER_BYTES || parts.headers.len() > MAX_HEADERS {
@@ -148,7 +150,7 @@ fn refused_as_http(parts: &Parts, size: usize, trace: Trace) -> Option<Reply> {
     Some(refusal)
 }
 
-/// JSON-RPC on the paths of its faces, a problem document elsewhere.
+/// Returns JSON-RPC on the paths of its protocols, a problem document elsewhere.
 fn refuse_in_face(parts: &Parts, reason: Reason, trace: Trace) -> Reply {
     match parts.uri.path().split('/').nth(2) {
         Some("mcp" | "a2a") => asp_edge::refuse(reason, Era::Legacy, None, Some(trace)),
@@ -156,21 +158,21 @@ fn refuse_in_face(parts: &Parts, reason: Reason, trace: Trace) -> Reply {
     }
 }
 
-/// Names and values together.
+/// Returns the size of all names and values, in bytes.
 fn header_bytes(parts: &Parts) -> usize {
     parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
-/// By what a request may prove who calls.
+/// The credentials of a request.
 struct Offered<'a> {
     headers: &'a [(&'a str, &'a [u8])],
-    /// The certificate that the client has shown to an Envoy of the platform.
+    /// Certificate that the client presented to an Envoy of the platform.
     certificate: Option<ClientCertificate>,
     peer: PeerKey,
 }
 
 impl Offered<'_> {
-    /// Why nobody was found.
+    /// Returns the reason if the credentials identify no caller.
     fn fault(&self) -> Reason {
         match self.certificate.is_none() && proof::authorization(self.headers).is_none() {
             true => Reason::TokenMissing,
@@ -179,17 +181,18 @@ impl Offered<'_> {
     }
 }
 
-/// A request that is let through, and the snapshot by which it was evaluated.
+/// An admitted request, and the snapshot by which it was evaluated.
 struct Evaluated {
     snapshot: Arc<Snapshot>,
     admitted: Admitted,
     body: Received,
 }
 
-/// A body that takes long to check: its request leaves its connection's task, on which others wait meanwhile.
+/// Size from which a body takes long to check, in bytes. Its task yields first, because other requests of the
+/// connection share it.
 const MUCH: usize = 16 * 1024;
 
-/// Headers, then the body where it is needed. A body the edge does not ask for is not read.
+/// Evaluates the headers, then the body if it is needed. A body that the edge does not require is not read here.
 async fn evaluate(
     gateway: &Gateway,
     offered: &Offered<'_>,
@@ -201,11 +204,11 @@ async fn evaluate(
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
     let mut step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
     if let Some(issuer) = proof::unknown_key_of(&step) {
-        // What few requests wait for is no part of every request's own state.
+        // Boxed, so that the state of every request does not include this rare wait.
         snapshot = Box::pin(proof::with_newest_keys(gateway, snapshot, issuer)).await;
         step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
     }
-    // Before the body: nobody whom no issuer knows makes a gateway hold one.
+    // Before the body, so that a caller unknown to every issuer cannot make a gateway hold one.
     let caller = match proof::unjudged(&step) {
         None => None,
         Some(admitted) => {
@@ -233,12 +236,12 @@ async fn evaluate(
     if body.bytes.len() > MUCH {
         tokio::task::yield_now().await;
     }
-    // A client decides how long its body takes: what came into force meanwhile counts, and so does the token's end.
+    // The client decides how long its body takes, so changes in force since then apply, and so does the token's expiry.
     let since = in_force(gateway, trace)?;
     let stands = Arc::ptr_eq(&snapshot, &since) && !has_expired(&pending.admitted);
     let verdict = match stands {
         true => gateway.edge().on_body(&snapshot.edge, *pending, &body.bytes, &env(trace)),
-        // The token's signature is remembered, and a gateway takes nothing from coarse limits: nothing counts twice.
+        // The token's signature is cached, and a gateway charges no coarse limits, so nothing is counted twice.
         false => match gateway.edge().on_headers(&since.edge, headers, false, &env(trace)) {
             Step::Decided(verdict) => verdict,
             Step::NeedBody(pending) => {
@@ -249,7 +252,7 @@ async fn evaluate(
     proved(gateway, evaluated(since, verdict, body)?, caller, offered)
 }
 
-/// For the caller that was found, where the edge's code could find none; else it is refused.
+/// Completes a request that the edge left unauthenticated with the caller found here; refuses it if there is none.
 fn proved(
     gateway: &Gateway,
     request: Evaluated,
@@ -261,7 +264,7 @@ fn proved(
     }
     let Evaluated { snapshot, admitted, body } = request;
     let env = env(admitted.trace);
-    // A key or certificate may have gone while the body came.
+    // A key or certificate may have been removed while the body arrived.
     let caller = caller.filter(|caller| caller.issuer != MACHINE_ISSUER || snapshot.machines.has(caller));
     let admitted = match caller {
         Some(caller) => gateway.edge().found(&snapshot.edge, admitted, caller, &env)?,
@@ -270,7 +273,7 @@ fn proved(
     Ok(Evaluated { snapshot, admitted, body })
 }
 
-/// A request of a face whose body the edge's code does not look at.
+/// Reads the body of a request whose protocol does not need it for the edge's evaluation.
 async fn with_body(
     gateway: &Gateway,
     offered: &Offered<'_>,
@@ -293,7 +296,7 @@ async fn with_body(
         _ => body::receive(&gateway.memory.of_callers, org(&admitted, caller), admitted.max_body, body).await,
     };
     let body = received.map_err(|fault| unreceived(&fault, refuse))?;
-    // As for a body that the edge's code looks at: what came into force meanwhile counts.
+    // Changes in force since then apply here as well.
     let since = in_force(gateway, trace)?;
     if Arc::ptr_eq(&snapshot, &since) && !has_expired(&admitted) {
         return Ok(Evaluated { snapshot, admitted, body });
@@ -307,7 +310,7 @@ async fn with_body(
     }
 }
 
-/// Whether the token may have ended; the edge evaluates by its own leeway.
+/// Whether the token has expired by this clock; the edge then evaluates again with its own leeway.
 fn has_expired(admitted: &Admitted) -> bool {
     admitted.caller.as_ref().is_some_and(|caller| caller.expires_at <= unix_ms() / 1000)
 }
@@ -348,17 +351,17 @@ async fn read_body(
     received.map_err(|fault| unreceived(&fault, refuse))
 }
 
-/// What a browser wants of an answer to an Origin that is allowed.
+/// Returns the CORS headers of an answer to an allowed Origin.
 fn cors(admitted: &Admitted) -> impl Iterator<Item = (&'static str, String)> {
     admitted.origin.iter().flat_map(|origin| reply::response_headers(origin))
 }
 
-/// Whose request it is; of nobody's where no caller is known.
+/// Returns the org charged for the request; empty if its caller is unknown.
 fn org<'a>(admitted: &'a Admitted, found: Option<&'a Caller>) -> &'a str {
     found.or(admitted.caller.as_deref()).map(|caller| caller.org.as_str()).unwrap_or_default()
 }
 
-/// The refusal of a request whose body did not come, or may not.
+/// Returns the refusal of a request whose body was not received.
 fn unreceived(fault: &Fault, refuse: impl Fn(Reason) -> Reply) -> Reply {
     match fault {
         Fault::TooLarge => refuse(Reason::BodyTooLarge),
@@ -431,12 +434,12 @@ async fn serve(
             })
             .await
         }
-        // No face for these paths is built yet: they do not exist.
+        // These paths have no protocol yet and do not exist.
         Face::A2a => not_found(),
     }
 }
 
-/// What needs no caller.
+/// Answers requests that need no caller.
 async fn public(
     gateway: &Gateway,
     snapshot: &Snapshot,
@@ -447,7 +450,7 @@ async fn public(
         return response;
     }
     let path = parts.uri.path();
-    // The keys cost nothing, and a service without them takes no call.
+    // The keys are not charged: they cost nothing, and a service without them accepts no call.
     if path != wellknown::KEYS
         && let Err(seconds) = gateway.issuers.logins.charge_document(peer)
     {
@@ -463,13 +466,13 @@ async fn public(
     found.unwrap_or_else(|| rest::refuse(Reason::UnknownServer, trace))
 }
 
-/// The headers as the edge's code reads them, pseudo-headers first.
+/// Returns the headers in the order the edge's code expects, pseudo-headers first.
 fn edge_headers(parts: &Parts) -> Vec<(&str, &[u8])> {
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut headers = Vec::with_capacity(parts.headers.len() + 3);
     headers.push((":method", parts.method.as_str().as_bytes()));
     headers.push((":path", path.as_bytes()));
-    // HTTP/2 has the authority in the URI, HTTP/1.1 in Host. Every Host is shown: two are the edge's to refuse.
+    // HTTP/2 has the authority in the URI, HTTP/1.1 in Host. Every Host is passed on, because the edge refuses two.
     if let Some(authority) = parts.uri.authority() {
         headers.push((":authority", authority.as_str().as_bytes()));
     }
@@ -484,7 +487,7 @@ fn reply(reply: Reply) -> Response {
     response
 }
 
-/// Headers of the edge's code; a value it made that is no header value is left out.
+/// Adds headers of the edge's code; an invalid value is left out.
 fn add_headers(response: &mut Response, headers: impl IntoIterator<Item = (&'static str, String)>) {
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::try_from(value) {

@@ -1,12 +1,13 @@
-//! Legacy MCP sessions: sealed ids that any replica can open, and what the owner keeps about them.
+//! Legacy MCP sessions: sealed ids that any replica can open, and the state that the owner keeps for them.
 //!
 //! `Mcp-Session-Id = v1.<K, 16 hex>.<sealed {sid, iat, revision, abilities, gateway}>`, sealed with K, the server and
-//! the principal as associated data (ADR 2). Keeps true: a session is used only by the principal and on
-//! the server it was made for, and never proves who the caller is; a deleted one stays deleted for its whole
-//! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3); one user can push out
-//! none but their own, one org none but its own; who has no room left to end a session is told so. Where gateways share a
-//! directory, one that does not know a session asks there whether it has ended; without an answer it takes it as its id
-//! says it is.
+//! the principal as associated data (ADR 2).
+//!
+//! Keeps true: a session is used only by the principal and on the server it was created for, and never authenticates
+//! the caller; a deleted session stays deleted for the rest of its life; the table is bounded, and an evicted session
+//! is rebuilt from its id (I-3); a user's sessions evict only that user's, and an org's only that org's; a client that
+//! cannot end a session because its table is full gets an error. If gateways share a directory, a gateway asks it
+//! whether an unknown session has ended; without an answer it accepts the session as its id describes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,20 +37,20 @@ pub use message_limit::TooManyMessages;
 pub use replicas::{Replicas, Told, Untold};
 pub use session::{Made, Profile, Session};
 
-/// Most sessions one replica keeps, and most deleted ids it remembers: of all, of one org, and of one user, whatever
-/// their clients are called.
+/// Limits of the sessions one replica keeps and of the deleted ids it remembers: in all, of one org, and of one user
+/// over all clients.
 const BOUNDS: Quotas =
     Quotas { whole: Quota::of(100_000), of_org: Quota::of(25_000), of_user: Quota::of(10_000) };
-/// A session nobody used for this long is forgotten.
+/// Idle time after which a session is forgotten.
 const IDLE: Duration = Duration::from_secs(3600);
-/// No session lives longer.
+/// Maximum lifetime of a session.
 const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
 
-/// A new session as the client gets it.
+/// A new session, as its client receives it.
 pub struct Minted {
     /// The `Mcp-Session-Id`.
     pub token: String,
-    /// K: what Envoy hashes, 16 hex digits.
+    /// K, the key that Envoy hashes, 16 hex digits.
     pub affinity: String,
 }
 
@@ -58,13 +59,13 @@ pub struct Sessions {
     sealer: Arc<Sealer>,
     table: Mutex<Table>,
     messages: MessageLimit,
-    /// The other gateways, where this one is not alone.
+    /// The other gateways, unless this one is alone.
     replicas: Option<Arc<Replicas>>,
 }
 
 struct Table {
     kept: QuotaTable<Arc<Session>>,
-    /// Remembered for as long as a session can live.
+    /// Ids of deleted sessions, remembered for the longest lifetime of a session.
     deleted: QuotaTable<()>,
 }
 
@@ -85,7 +86,8 @@ impl Sessions {
         self.replicas.as_deref()
     }
 
-    /// Makes a session. `hint` is the affinity key the edge chose; without a well-formed one a key is drawn.
+    /// Creates a session. `hint` is the affinity key that the edge chose; without a well-formed one, a random key is
+    /// used.
     pub fn create(
         &self,
         hint: Option<&str>,
@@ -107,18 +109,18 @@ impl Sessions {
         Ok(Minted { token, affinity })
     }
 
-    /// The session a request names; unknown, deleted, expired and foreign ones are indistinguishable.
+    /// Returns the session of a request; unknown, deleted, expired and foreign ones get the same error.
     pub async fn find(&self, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
         let sealed = self.open(token, server, caller).ok_or(Reason::SessionUnknown)?;
         if let Some(session) = self.known(&sealed.sid)? {
             return Ok(session);
         }
-        // Made by another replica, or fallen out of the table.
+        // The session was created by another replica or evicted from the table.
         let entry = match &self.replicas {
             Some(replicas) => replicas.enter(sealed.sid, left(sealed.made)).await,
             None => None,
         };
-        // Another request of the session may have been faster.
+        // A concurrent request of the session may have added it.
         let mut table = self.table.lock();
         let known = match entry {
             Some(SessionEntry::Ended) => {
@@ -142,7 +144,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// A session that is kept here, whosever it is; an error where it has ended.
+    /// Returns a session kept here, without a check of its owner; an error if it has ended.
     fn known(&self, sid: &[u8; 16]) -> Result<Option<Arc<Session>>, Reason> {
         let mut table = self.table.lock();
         if table.deleted.contains(sid) {
@@ -151,12 +153,12 @@ impl Sessions {
         Ok(table.kept.touch(sid).cloned())
     }
 
-    /// A session that another gateway says something of, which has looked whose it is.
+    /// Returns a session that another gateway refers to, after that gateway has checked its owner.
     pub(crate) fn told_of(&self, sid: &[u8; 16]) -> Option<Arc<Session>> {
         self.known(sid).ok().flatten()
     }
 
-    /// Sets the level of log messages of a session, wherever it goes on.
+    /// Sets a session's level of log messages at every gateway.
     pub async fn set_log_level(&self, session: &Session, level: LogLevel) {
         session.set_log_level(level);
         if let (Some(replicas), true) = (&self.replicas, session.is_kept()) {
@@ -164,8 +166,8 @@ impl Sessions {
         }
     }
 
-    /// Ends a session and cancels what runs in it. Refused as limited where its user or org has ended so many that this
-    /// one could not be remembered, and would come back to life.
+    /// Ends a session and cancels its calls. Refused as rate-limited if the user or org has ended so many that this one
+    /// could not be remembered and would become valid again.
     pub async fn delete(&self, token: &str, server: &str, caller: &Caller) -> Result<(), Reason> {
         let session = self.find(token, server, caller).await?;
         let sid = session.sid();
@@ -183,23 +185,23 @@ impl Sessions {
         Ok(())
     }
 
-    /// Takes what messages that are no requests cost their user; all of them, or none.
+    /// Charges a user for messages that are not requests; all of them or none.
     pub fn admit_messages(&self, caller: &Caller, messages: usize) -> Result<(), TooManyMessages> {
         self.messages.take(owner(caller), messages)
     }
 
-    /// The id of a request to the session's client, by which every gateway knows the answer as one that was asked for.
+    /// Returns the id of a request to the session's client, by which any gateway recognizes the answer as requested.
     pub(crate) fn request_id(&self, session: &Session, question: &str) -> String {
         format!("{question}.{}", self.sealer.tag(&session.sid(), question))
     }
 
-    /// Whether a gateway made this id for a request to the session's client.
+    /// Whether a gateway created this id for a request to the session's client.
     pub(crate) fn has_asked(&self, session: &Session, request_id: &str) -> bool {
         let Some((question, tag)) = request_id.rsplit_once('.') else { return false };
         self.sealer.has_tag(&session.sid(), question, tag)
     }
 
-    /// Passes a client's message that is of nothing here on to the other gateways that have its session.
+    /// Forwards a client's message that concerns nothing here to the other gateways that have its session.
     pub async fn pass_on(&self, session: &Session, message: Box<RawValue>) -> Result<(), Untold> {
         match &self.replicas {
             Some(replicas) if session.is_kept() => {
@@ -209,14 +211,14 @@ impl Sessions {
         }
     }
 
-    /// Its client has ended a session at another gateway: what runs in it here is cancelled. `None` where it is not here.
+    /// Ends a session here that its client ended at another gateway, and cancels its calls. `None` if it is not here.
     pub(crate) fn ended_elsewhere(&self, sid: &[u8; 16]) -> Option<Arc<Session>> {
         let session = self.table.lock().kept.remove(sid)?;
         session.cancel_all();
         Some(session)
     }
 
-    /// How many sessions this replica keeps.
+    /// Returns the number of sessions this replica keeps.
     pub fn len(&self) -> usize {
         self.table.lock().kept.len()
     }
@@ -225,7 +227,7 @@ impl Sessions {
         self.len() == 0
     }
 
-    /// Forgets idle sessions and old deletions; run from time to time.
+    /// Forgets idle sessions and old deletions; run periodically.
     pub fn sweep(&self) {
         let mut table = self.table.lock();
         table.kept.forget_idle(IDLE);
@@ -265,7 +267,7 @@ impl Sealed {
         let (sid, rest) = plain.split_at_checked(16)?;
         let (issued_at, rest) = rest.split_at_checked(8)?;
         let [revision, abilities, gateway @ ..] = rest else { return None };
-        // One gateway by itself names none.
+        // A gateway that is alone writes no gateway into its ids.
         let by = match gateway {
             [] => None,
             gateway => Some(OwnerId(gateway.try_into().ok()?)),
@@ -281,12 +283,12 @@ impl Sealed {
     }
 }
 
-/// For how much longer the id of a session could be used.
+/// Returns the remaining lifetime of a session's id.
 fn left(made: Made) -> Duration {
     MAX_LIFE.saturating_sub(Duration::from_secs(unix_seconds().saturating_sub(made.at)))
 }
 
-/// Whose share of the tables a session takes: the client is left out, because a user can register any number of them.
+/// Returns the owner charged for a session. The client is left out, because a user can register any number of them.
 fn owner(caller: &Caller) -> Owner {
     Owner {
         user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),

@@ -1,16 +1,18 @@
-//! Who is told of what changed: one hub for legacy sessions and for `subscriptions/listen` of MCP 2026-07-28.
+//! Subscriptions to changes: one hub for legacy sessions and for `subscriptions/listen` of MCP 2026-07-28.
 //!
-//! Owns: the subscribers of one replica, and their evaluation when a snapshot comes into force or what can run changes.
-//! Refuses: delivery; a stream takes what there is when its client reads. Keeps true: a subscriber is told of a list only
-//! where what its own caller sees in it has changed, and of a resource only where the caller can see that; callers whom
-//! policy names alike are evaluated once; a burst of snapshots is one evaluation; who may not see the server any more, or
-//! whose token is revoked, is told nothing more, and their streams end, however their opening and that meet: those of dead
-//! tokens before anybody is evaluated. What a plugin
-//! says of a resource is told in its caller's org alone, what an upstream says of one to all who are subscribed. Bound:
-//! subscribers, what they watch and their streams by user, org and in all (`table`), and each subscriber by its own
-//! (`subscriber`); what plugins and upstreams said by number, of each server and in all. What a subscriber is owed is
-//! forgotten with its replica, and where others of its user need its place while it has no stream: clients list and
-//! subscribe again when a session is new to a replica (I-3).
+//! Owns: the subscribers of one replica, and their evaluation when a snapshot comes into force or the runnable
+//! primitives change. Refuses: delivery; a stream takes the pending notices when its client reads.
+//!
+//! Keeps true: a subscriber is notified of a list only if its own caller's view of it has changed, and of a resource
+//! only if the caller can see it; callers with the same policy are evaluated once; a burst of snapshots is one
+//! evaluation; a caller that may no longer see the server, or whose token is revoked, gets no further notice, and its
+//! streams end, even if they were being opened at that moment; streams of dead tokens end before any evaluation. A
+//! plugin's notice about a resource reaches only its caller's org, an upstream's reaches every subscriber.
+//!
+//! Bounds: subscribers, the resources they watch and their streams by user, org and in all (`table`), and within each
+//! subscriber (`subscriber`); notices of plugins and upstreams by number, of each server and in all. Pending notices
+//! are lost with their replica, and if others of the same user need the place while the subscriber has no stream:
+//! clients list and subscribe again when a session is new to a replica (I-3).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,51 +41,51 @@ pub use table::{Bounds, Full, Most};
 use table::{Table, owner};
 use views::Views;
 
-/// Most resources of which plugins and upstreams may say that they changed before those who subscribed are told: of all servers,
-/// and of one, which leaves as many to the others.
+/// Maximum number of resources reported as changed by plugins and upstreams between two deliveries: of all servers, and
+/// of one server, which leaves as many to the others.
 const MAX_CHANGED: usize = 2048;
 const MAX_CHANGED_OF_SERVER: usize = MAX_CHANGED / 2;
-/// How often at most those who subscribed are told what plugins said.
+/// Minimum interval between two deliveries of plugins' notices.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// How many subscribers, and resources that they watch, are evaluated before others get the thread.
+/// Number of subscribers and watched resources evaluated before the task yields.
 const AT_A_TIME: usize = 256;
-/// How many subscribers are looked at for dead tokens before others get the thread.
+/// Number of subscribers checked for dead tokens before the task yields.
 const TOKENS_AT_A_TIME: usize = 1024;
-/// A session that has no stream for this long is forgotten here.
+/// Time without a stream after which a session is forgotten here.
 const IDLE: Duration = Duration::from_secs(3600);
-/// A stream whose client takes nothing of what waits for it is closed after this long.
+/// Time after which a stream is closed if its client does not read its pending notices.
 const STALLED: Duration = Duration::from_secs(60);
 
 /// The subscribers of one replica.
 pub struct Subscriptions {
-    /// For the tasks of its own.
+    /// Weak reference for its own tasks.
     own: Weak<Subscriptions>,
-    /// What plugins said of resources since those who subscribed were told last.
+    /// Resources that plugins and upstreams reported as changed since the last delivery.
     changed: Mutex<Changed>,
     pipeline: Arc<Pipeline>,
     table: Mutex<Table>,
-    /// What is in force; set before the subscribers are evaluated by it.
+    /// The snapshot in force; set before the subscribers are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
-    /// What they were evaluated by last; held while they are.
+    /// The state of the last evaluation; locked during an evaluation.
     evaluated: tokio::sync::Mutex<Option<Evaluated>>,
-    /// Those that end the streams of dead tokens.
+    /// Passes that end the streams of dead tokens.
     revocations: Passes,
-    /// The replica leaves: nobody subscribes any more.
+    /// Whether the replica is leaving and accepts no more subscribers.
     left: AtomicBool,
 }
 
-/// URIs by server and org; without one, for all orgs.
+/// URIs by server and org; without an org, for all orgs.
 type Resources = HashMap<(String, Option<String>), HashSet<String>>;
 
 #[derive(Default)]
 struct Changed {
     resources: Resources,
     count: usize,
-    /// Numbers of them by server.
+    /// Number of resources by server.
     by_server: HashMap<String, usize>,
-    /// A task tells them.
+    /// Whether a task is delivering them.
     is_told: bool,
-    /// Some are not told, and a log line says so.
+    /// Whether some were dropped, which is logged once.
     is_over: bool,
 }
 
@@ -107,7 +109,8 @@ impl Subscriptions {
         })
     }
 
-    /// The subscriber with this id, made where there is none: one of `server` for `caller`, who was evaluated by `snapshot`.
+    /// Returns the subscriber with this id, created if there is none: one of `server` for `caller`, who was evaluated
+    /// by `snapshot`.
     pub fn subscriber(
         &self,
         id: [u8; 16],
@@ -127,7 +130,7 @@ impl Subscriptions {
         let lists = views.seen(&profile, caller, &[]).map_or([0; 3], |seen| seen.lists);
         let made = Arc::new(Subscriber::new(id, profile, caller.clone(), (stamp, lists)));
         let mut table = self.table.lock();
-        // Another request of the same session may have been faster: its subscriber has the streams.
+        // A concurrent request of the same session may have added one, which already has the streams.
         if let Some(known) = table.subscribers.touch(&id) {
             return Ok(known.clone());
         }
@@ -141,7 +144,7 @@ impl Subscriptions {
         Ok(made)
     }
 
-    /// The subscriber with this id, where there is one.
+    /// Returns the subscriber with this id, if there is one.
     pub fn find(&self, id: &[u8; 16]) -> Option<Arc<Subscriber>> {
         self.table.lock().subscribers.get(id).cloned()
     }
@@ -158,7 +161,7 @@ impl Subscriptions {
         self.table.lock().remove(subscriber);
     }
 
-    /// Tells of changes of a resource from now on; `digest` is of the primitive behind it.
+    /// Starts to watch a resource; `digest` is of the primitive behind it.
     pub fn watch(&self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooMany> {
         self.table.lock().watch(subscriber, uri, digest)?;
         if let Some(snapshot) = self.snapshot.load_full() {
@@ -167,7 +170,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Whoever runs what is behind the resource says from now on when it has changed.
+    /// Subscribes to changes at the executor behind the resource.
     fn follow(&self, snapshot: &Snapshot, subscriber: &Subscriber, uri: &str) {
         let name = &subscriber.profile.server;
         let Some(server) = snapshot.server(name) else { return };
@@ -187,7 +190,7 @@ impl Subscriptions {
         self.table.lock().unwatch(subscriber, uri);
     }
 
-    /// Ends every stream: the replica leaves.
+    /// Ends every stream, because the replica leaves.
     pub fn end_all(&self) {
         self.left.store(true, Ordering::Release);
         for subscriber in self.all() {
@@ -195,7 +198,7 @@ impl Subscriptions {
         }
     }
 
-    /// How many subscribers there are.
+    /// Returns the number of subscribers.
     pub fn len(&self) -> usize {
         self.table.lock().subscribers.len()
     }
@@ -204,15 +207,15 @@ impl Subscriptions {
         self.len() == 0
     }
 
-    /// A snapshot is in force: ends the streams of dead tokens and evaluates the subscribers by it, in tasks of their own.
+    /// Puts a snapshot in force: ends the streams of dead tokens and evaluates the subscribers, in tasks of their own.
     pub fn apply(self: &Arc<Self>, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));
         self.end_revoked();
         self.evaluate();
     }
 
-    /// Ends the streams whose tokens are dead by what is in force. It waits for no evaluation: dead tokens cost least to find
-    /// and most to miss.
+    /// Ends the streams whose tokens are dead in the snapshot in force. It does not wait for evaluations, because dead
+    /// tokens are cheap to find and the worst to miss.
     fn end_revoked(self: &Arc<Self>) {
         if self.is_empty() {
             return;
@@ -230,8 +233,8 @@ impl Subscriptions {
         });
     }
 
-    /// Evaluates the subscribers again where what can run here has changed. Waits for nothing: while they are evaluated,
-    /// the next look sees what has changed meanwhile.
+    /// Evaluates the subscribers again if the runnable primitives have changed. It does not wait for a running
+    /// evaluation: the next call notices changes made during it.
     pub fn look(self: &Arc<Self>) {
         let offers = self.pipeline.offers_stamp();
         let last = self.evaluated.try_lock();
@@ -241,7 +244,7 @@ impl Subscriptions {
         }
     }
 
-    /// Forgets sessions that left, and closes streams whose clients do not read; run from time to time.
+    /// Forgets idle sessions, and closes streams whose clients do not read; run periodically.
     pub fn sweep(&self) {
         for subscriber in self.all() {
             subscriber.close_stalled(STALLED);
@@ -251,8 +254,8 @@ impl Subscriptions {
         }
     }
 
-    /// Tells what plugins said, until they say nothing more: each pass looks at every subscriber, so that how often they
-    /// say it costs nothing.
+    /// Delivers plugins' notices until there are none left. Each pass visits every subscriber, so its cost does not
+    /// grow with the number of notices.
     async fn tell(&self) {
         loop {
             let Some(resources) = self.changed.lock().take() else { return };
@@ -276,7 +279,7 @@ impl Subscriptions {
         let mut is_seen =
             |entry: &Arc<ListedPrimitive>| view.shows(entry) && self.pipeline.offers(server, entry);
         for uris in all {
-            // Said of a template whose plugin lists what is behind it, it is said of the list.
+            // A notice about a template whose plugin lists its resources concerns the list.
             let mut lists = uris.iter().filter_map(|uri| server.listing_template(uri));
             if lists.any(&mut is_seen) {
                 subscriber.resources_listed();
@@ -316,7 +319,7 @@ impl Subscriptions {
         });
     }
 
-    /// What came into force since `evaluated` counts for the subscriber and for what it has come to watch.
+    /// Applies changes in force since `evaluated` to the subscriber and to the resources it has started to watch.
     pub fn catch_up(&self, subscriber: &Subscriber, evaluated: Option<&Arc<Snapshot>>) {
         let Some(snapshot) = self.snapshot.load_full() else { return };
         let mut views = Views::of(&self.pipeline, &snapshot);
@@ -326,11 +329,11 @@ impl Subscriptions {
         }
     }
 
-    /// How much was looked at.
+    /// Evaluates a subscriber; returns the amount of work, as the number of views compared.
     fn evaluate_one(&self, subscriber: &Subscriber, views: &mut Views<'_>) -> usize {
         let snapshot = views.snapshot;
         let stamp = Stamp { revision: snapshot.revision, offers: views.offers };
-        // Who was shown more than this snapshot says neither ends by it nor is told of it.
+        // A subscriber that was shown a newer snapshot is neither ended nor notified by this one.
         if stamp.revision < subscriber.stamp().revision {
             return 1;
         }
@@ -347,7 +350,7 @@ impl Subscriptions {
     }
 }
 
-/// Ends the subscriber's streams whose own tokens are dead, unless it was shown more than the snapshot says.
+/// Ends the subscriber's streams whose own tokens are dead, unless it was shown a newer snapshot.
 fn end_revoked_streams(subscriber: &Subscriber, snapshot: &Snapshot) {
     if snapshot.revision >= subscriber.stamp().revision {
         subscriber.end_streams_of(|caller| snapshot.revoked(caller));
@@ -355,7 +358,7 @@ fn end_revoked_streams(subscriber: &Subscriber, snapshot: &Snapshot) {
 }
 
 impl Changed {
-    /// Notes a changed resource; false where there is no room for it.
+    /// Adds a changed resource; false if a limit is reached.
     fn add(&mut self, server: &str, org: Option<&str>, uri: &str) -> bool {
         let own = self.by_server.get(server).copied().unwrap_or_default();
         if self.count >= MAX_CHANGED || own >= MAX_CHANGED_OF_SERVER || uri.len() > MAX_TEXT {
@@ -369,7 +372,7 @@ impl Changed {
         true
     }
 
-    /// What is to be told; `None` where that is nothing, and nobody tells it any more.
+    /// Takes the pending resources; `None` if there are none, and delivery stops.
     fn take(&mut self) -> Option<Resources> {
         self.count = 0;
         self.by_server.clear();

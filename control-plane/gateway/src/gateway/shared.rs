@@ -1,4 +1,4 @@
-//! The stores that gateways have in common beside the database, and what this one makes of them.
+//! The stores that gateways share besides the database, and the parts of this gateway that use them.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::durable::shared_followers::SharedFollowers;
 use crate::seal::Sealer;
 use crate::sessions::Replicas;
 
-/// Bound of the events of all orgs together, in bytes, where the operator names no other bound: six that use up their own budgets
-/// fill the part that large ones have.
+/// Default limit of the events of all orgs together, in bytes: six orgs that use up their own budgets fill the part
+/// reserved for large ones.
 pub const EVENT_BYTES: u64 = 1 << 30;
 
 /// The stores of sessions and running calls that several gateways share.
@@ -29,10 +29,10 @@ pub struct Shared {
     pub bus: Arc<dyn Bus>,
     /// Answers and cancels for calls that another gateway runs.
     pub inbox: Arc<dyn Inbox>,
-    /// The gateways at which calls are followed that another one runs.
+    /// Gateways that follow calls run by another one.
     pub followers: Arc<dyn Followers>,
     pub outbox: Arc<dyn Outbox>,
-    /// Bytes that the calls of all orgs together write to the outbox within the time for which it keeps them.
+    /// Maximum number of bytes that the calls of all orgs together write to the outbox within its retention time.
     pub event_bytes: u64,
     /// Answers of calls that only read.
     pub answers: Arc<dyn Answers>,
@@ -40,7 +40,7 @@ pub struct Shared {
 
 pub(super) type InCommon = (Option<Arc<Replicas>>, Option<SharedCalls>, Option<Arc<dyn Answers>>);
 
-/// Returns what this gateway has in common with others; nothing where it is alone.
+/// Returns the parts shared with other gateways; none if this gateway is alone.
 pub(super) fn in_common(
     shared: Option<Shared>,
     counters: &Arc<dyn Counters>,

@@ -1,6 +1,6 @@
-//! What of the snapshot in force works on this gateway, for people: each server and its plugins.
+//! Status of each server and its plugins on this gateway, for people.
 //!
-//! Refuses a part in any call: lists and calls ask the executors themselves.
+//! Takes no part in calls: lists and calls ask the executors themselves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use crate::executors::plugin::plugin_language;
 #[derive(Clone, Debug)]
 pub struct ServerStanding {
     pub name: String,
-    /// Whether the org that was asked for sees it over MCP.
+    /// Whether the requested org sees the server over MCP.
     pub is_exposed: bool,
-    /// How many primitives it lists.
+    /// Number of primitives that it lists.
     pub listed: usize,
     pub plugins: Vec<PluginStanding>,
-    /// The hosts of the services it passes calls on to.
+    /// Hosts of the services to which it forwards calls.
     pub upstreams: BTreeSet<String>,
 }
 
 /// A primitive that a plugin runs.
 #[derive(Clone, Debug)]
 pub struct PluginStanding {
-    /// Of the primitive.
+    /// Id of the primitive.
     pub id: String,
     pub version: String,
     /// `python`, `node`, `java` or `mcp-stdio`.
@@ -38,7 +38,7 @@ pub struct PluginStanding {
 }
 
 impl Gateway {
-    /// The servers of the snapshot in force by name, as `org` has them; none before the first snapshot.
+    /// Returns the servers of the snapshot in force, by name, as `org` sees them; none before the first snapshot.
     pub fn standing(&self, org: &str) -> Vec<ServerStanding> {
         let Some(snapshot) = self.snapshot() else { return Vec::new() };
         let plugin = |entry: &Arc<ListedPrimitive>| {

@@ -1,4 +1,4 @@
-//! The parts of a gateway that are made of several others.
+//! The parts of a gateway that are built from several others.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) ->
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
 }
 
-/// Everything that runs calls.
+/// Returns the executors of all calls.
 pub(super) fn executors(
     deps: PluginDeps,
     runtimes: &Arc<Runtimes>,
@@ -39,7 +39,7 @@ pub(super) fn executors(
     Executors::new(plugins, artifacts, delegates, metrics.upstreams.clone(), authorizer)
 }
 
-/// The rows are of the same run as the keys that are published beside its lease.
+/// Returns the table of active calls. Its rows belong to the same run as the keys published with its lease.
 pub(super) fn active_table(
     store: Arc<dyn CallRecords>,
     minter: &Minter,
@@ -50,7 +50,7 @@ pub(super) fn active_table(
     Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), of_calls))
 }
 
-/// The subscriptions, which hear what the pipeline says of resources.
+/// Returns the subscriptions, registered as the pipeline's listener for changes of resources.
 pub(super) fn listening(pipeline: &Arc<Pipeline>, bounds: subscriptions::Bounds) -> Arc<Subscriptions> {
     let subscriptions = Subscriptions::new(pipeline.clone(), bounds);
     let listener = Arc::downgrade(&subscriptions);

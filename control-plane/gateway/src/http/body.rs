@@ -1,8 +1,8 @@
-//! The body of a request while it is received.
+//! Receipt of a request's body.
 //!
-//! Keeps true: no body is longer than its server lets it be or takes longer than [`TIMEOUT`]; what was received of all that have
-//! not ended takes from the memory of requests, and of one org's they leave some to others. The frames of a body are put
-//! together as they come: a client that sends single bytes makes nobody hold a frame for each.
+//! Keeps true: no body is longer than its server's limit or takes longer than [`TIMEOUT`]; the bodies of all open
+//! requests count against the memory of requests, and no org can take all of it. Frames are concatenated as they
+//! arrive, so that a client sending single bytes does not make the gateway hold a frame for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +13,29 @@ use http_body_util::BodyExt;
 use crate::call::outcome::Refusal;
 use crate::pipeline::admission::{Admission, AdmissionPermit};
 
-/// Longest time a client may take to send its body.
+/// Time limit for a client to send its body.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A body of which this much came is not counted: the headers of a request take as much.
+/// Largest size that is not counted, in bytes; the headers of a request take as much.
 const LITTLE: usize = 4 << 10;
 
 /// A whole body.
 #[derive(Default)]
 pub(super) struct Received {
     pub(super) bytes: Bytes,
-    /// What it takes of the memory of requests, until its face takes for the whole request.
+    /// Memory reserved for the body, until the protocol reserves the memory of the whole request.
     pub(super) held: Option<AdmissionPermit>,
 }
 
-/// Why there is none.
+/// The reason why the body was not received.
 pub(super) enum Fault {
     TooLarge,
     Broken,
     Slow,
-    /// Others take the memory.
+    /// Other requests hold the memory.
     Taken(Refusal),
 }
 
-/// The body of a request of `org`, or of a network where nobody is known, of at most so many bytes.
+/// Receives a body of at most `most` bytes for `org`, or for a network if the caller is unknown.
 pub(super) async fn receive(
     memory: &Arc<Admission>,
     org: &str,
@@ -65,7 +65,7 @@ async fn whole(memory: &Arc<Admission>, org: &str, most: usize, mut body: Body) 
         if length > room {
             room = length.next_power_of_two().max(LITTLE);
             if room > LITTLE {
-                // What was taken before is given back after this: while it is copied, there are both.
+                // The previous reservation is released only after this one: during the copy, both buffers exist.
                 held = Some(memory.take(org, room).map_err(Fault::Taken)?);
             }
             received.reserve_exact(room - received.len());
@@ -73,7 +73,7 @@ async fn whole(memory: &Arc<Admission>, org: &str, most: usize, mut body: Body) 
         received.extend_from_slice(&std::mem::take(&mut only));
         received.extend_from_slice(&data);
     }
-    // What it had room for is not held until its call ends.
+    // Spare capacity must not be held until the call ends.
     received.shrink_to_fit();
     let bytes = if received.is_empty() { only } else { received.into() };
     Ok(Received { bytes, held })

@@ -1,31 +1,33 @@
-//! The client's certificate as Envoy tells of it: `x-forwarded-client-cert`, of one element, which Envoy writes itself
-//! (`forward_client_cert_details: SANITIZE_SET`).
+//! The client's certificate as reported by Envoy: an `x-forwarded-client-cert` header with one element, which Envoy
+//! writes itself (`forward_client_cert_details: SANITIZE_SET`).
 //!
-//! Owns: reading the header. Refuses: whatever Envoy does not write so: several elements, which are of several hops, an
-//! unknown key, one out of order or twice, a quote in the middle. Whether the header is believed at all is not known here
-//! ([`super::proof`]). Envoy writes URIs and DNS names as they stand in the certificate, without quotes: one that holds a
-//! comma, a semicolon or a quote must not read as something else, and so the order counts, and a URI that others follow
-//! names nobody. Source: Envoy's documentation of HTTP headers, `x-forwarded-client-cert`.
+//! Owns: parsing the header. Refuses: everything that Envoy does not write in this mode: several elements, which stem
+//! from several hops; an unknown key, or one out of order or repeated; a quote within a value. Whether the header is
+//! trusted at all is decided elsewhere ([`super::proof`]). Envoy writes URIs and DNS names as they are in the
+//! certificate, without quotes. A name with a comma, a semicolon or a quote must not be read as something else, so the
+//! order of keys is checked, and a URI followed by others identifies nobody. Source: Envoy's documentation of HTTP
+//! headers, `x-forwarded-client-cert`.
 
-/// Longest value: a certificate in URL-encoded PEM is among what Envoy may be told to write.
+/// Longest value, in bytes; Envoy may be configured to include the certificate in URL-encoded PEM.
 pub(crate) const MAX_BYTES: usize = 16 * 1024;
-/// Most pairs: each name of a certificate is one.
+/// Maximum number of pairs; each name of a certificate is one.
 pub(crate) const MAX_PAIRS: usize = 64;
-/// Hex digits of SHA-256.
+/// Number of hex digits in a SHA-256 digest.
 const DIGITS: usize = 64;
 
-/// A certificate that a client has shown, and holds the key of.
+/// A certificate that a client presented, with proof that it holds the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientCertificate {
-    /// SHA-256 of its DER.
+    /// SHA-256 of the certificate's DER.
     pub(crate) fingerprint: [u8; 32],
-    /// Its URI, where it has exactly one and nothing was written after it.
+    /// The URI, if there is exactly one and no pair follows it.
     pub(crate) uri: Option<String>,
-    /// All that reads as a URI of it: it names nobody, and may only keep others from the certificate.
+    /// Everything that reads as a URI of the certificate. These identify nobody; they can only exclude others from
+    /// using it.
     pub(crate) all_uris: Vec<String>,
 }
 
-/// What is wrong with a header.
+/// The fault in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("it is longer than {MAX_BYTES} bytes, or holds others than visible ASCII and spaces")]
@@ -42,11 +44,11 @@ pub(crate) enum Malformed {
     Hash,
 }
 
-/// The keys in the order in which Envoy writes them.
+/// Keys in the order in which Envoy writes them.
 const KEYS: [&str; 7] = ["By", "Hash", "Cert", "Chain", "Subject", "URI", "DNS"];
-/// Those that may be there more than once.
+/// Keys that may be repeated.
 const REPEATED: [&str; 3] = ["By", "URI", "DNS"];
-/// Those whose values have quotes, and no others.
+/// The keys whose values are quoted.
 const QUOTED: [&str; 3] = ["Cert", "Chain", "Subject"];
 
 pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
@@ -68,7 +70,7 @@ pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
         }
         let Some(after) = after else {
             let uri = match (uris.as_slice(), last) {
-                // Envoy writes an empty one for a certificate that has none.
+                // Envoy writes an empty URI for a certificate without one.
                 ([uri], "URI") if !uri.is_empty() => Some((*uri).to_owned()),
                 _ => None,
             };
@@ -80,14 +82,14 @@ pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
     Err(Malformed::Pairs)
 }
 
-/// Where among [`KEYS`] this key stands, which comes after `last`.
+/// Returns the index of this key in [`KEYS`], if it may follow `last`.
 fn place(key: &str, last: &str, before: usize) -> Result<usize, Malformed> {
     let found = KEYS.iter().position(|known| *known == key).ok_or(Malformed::Key)?;
     let is_next = last.is_empty() || found > before || (found == before && REPEATED.contains(&key));
     is_next.then_some(found).ok_or(Malformed::Key)
 }
 
-/// The first pair, and what is after its semicolon.
+/// Returns the first pair and the text after its semicolon.
 fn pair(text: &str) -> Result<(&str, &str, Option<&str>), Malformed> {
     let (key, rest) = text.split_once('=').ok_or(Malformed::Key)?;
     let (value, after) = match QUOTED.contains(&key) {
@@ -114,7 +116,7 @@ fn pair(text: &str) -> Result<(&str, &str, Option<&str>), Malformed> {
     }
 }
 
-/// Where the quote is that no backslash stands before.
+/// Returns the position of the first unescaped quote.
 fn closing_quote(text: &str) -> Option<usize> {
     let mut is_escaped = false;
     text.bytes().position(|byte| {

@@ -1,7 +1,8 @@
-//! The memory that large headers of requests take until their responses begin.
+//! The memory that large request headers take until their responses begin.
 //!
-//! Taken before anybody has proved who calls, and so counted by the client's network. Keeps true: what all requests hold in
-//! headers is bounded, beyond the little that the bound of open requests is enough for; one network leaves some to others.
+//! It is reserved before any caller is authenticated and therefore counted by the client's network. Keeps true: the
+//! memory of all headers is bounded, apart from small ones, for which the limit of open requests suffices; no network
+//! can take all of it.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use super::{peer, refuse_in_face};
 use crate::digest::PeerKey;
 use crate::pipeline::admission::{Admission, AdmissionPermit};
 
-/// Headers that take less are not counted.
+/// Largest size that is not counted, in bytes.
 const LITTLE: usize = 8 * 1024;
 
-/// Takes the memory of a request's headers, of so many bytes, for as long as the result is held. The refusal is in the
-/// protocol of the path.
+/// Reserves memory for a request's headers of `size` bytes while the result is held. The refusal is in the protocol of
+/// the path.
 pub(super) fn hold(
     memory: &Arc<Admission>,
     (parts, size): (&Parts, usize),

@@ -1,9 +1,9 @@
-//! Network address of the client, for budgets of work that is done before the client has proved anything.
+//! Network address of the client, for budgets of work done before a caller is authenticated.
 //!
-//! Refuses: use as identity. Behind Envoy the address is what the filter wrote into [`asp_edge::PEER_HEADER`]. It is
-//! believed of an Envoy proved by its certificate, of a process on this machine, and in a mesh of whoever connects: there
-//! the other end is a sidecar or a proxy that all clients share, and the mesh's rules say who may connect. Otherwise the
-//! address is the other end of the connection.
+//! Refuses: use as identity. Behind Envoy the address is the one the filter wrote into [`asp_edge::PEER_HEADER`]. It is
+//! trusted from an Envoy authenticated by its certificate, from a process on this machine, and in a mesh from any peer:
+//! there the peer is a sidecar or a proxy that all clients share, and the mesh's rules decide which peers may connect.
+//! Otherwise the address is the peer's own.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -14,7 +14,7 @@ use http::request::Parts;
 
 use crate::digest::PeerKey;
 
-/// The client's key. IPv6 clients share the key of their /64, the smallest network that is assigned to one site
+/// Returns the client's key. IPv6 clients share the key of their /64, the smallest network that is assigned to one site
 /// (RFC 6177 section 2). Clients without an address share one key.
 pub(super) fn key(parts: &Parts, in_mesh: bool) -> PeerKey {
     let connected =
@@ -30,7 +30,7 @@ pub(super) fn key(parts: &Parts, in_mesh: bool) -> PeerKey {
     }
 }
 
-/// The key as a text, where memory is taken by the client's network.
+/// Returns the key as text, to reserve memory by the client's network.
 pub(super) fn network(key: &PeerKey) -> String {
     format!("{:032x}", u128::from_be_bytes(*key))
 }

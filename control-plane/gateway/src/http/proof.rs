@@ -1,8 +1,8 @@
-//! Who calls, where the edge's code has passed a request on unjudged: a signed token whose key is newer than the
-//! snapshot, an opaque one, a machine's key, or its certificate.
+//! Authentication of requests that the edge's code forwards unauthenticated: a signed token whose key is newer than the
+//! snapshot, an opaque token, a machine's key or certificate.
 //!
-//! Refuses: to believe anybody but an Envoy of the platform, which a connection's own certificate proves, what certificate
-//! a client has shown; and a certificate beside another credential, which is the one that counts.
+//! Refuses: client certificates reported by anyone but an Envoy of the platform, authenticated by the connection's own
+//! certificate; a certificate in addition to another credential, which takes precedence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::gateway::Gateway;
 use crate::issuers::introspection::NoCaller;
 use crate::pipeline::identity::{self, MachineCredential};
 
-/// How long a request waits for the snapshot that has its key, once the control plane has said which one it is.
+/// Time that a request waits for the snapshot with its key, once the control plane has named the revision.
 const APPLIED: Duration = Duration::from_secs(5);
 
-/// What Envoy says of the certificate that its client has shown.
+/// Envoy's header about the certificate that its client presented.
 const FORWARDED: &str = "x-forwarded-client-cert";
 
-/// Takes the header from a request, whoever sent it: nothing behind this reads it. What it says is believed of an Envoy
-/// that has proved its role on this very connection (`asp_peer`), and of nobody else: any client can write a header.
+/// Removes the header from a request, because nothing after this reads it. It is trusted only from an Envoy
+/// authenticated on this connection (`asp_peer`), because any client can send a header.
 pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate> {
     if !parts.headers.contains_key(FORWARDED) {
         return None;
@@ -53,7 +53,7 @@ pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate>
     }
 }
 
-/// What is known of a request so far, where it goes on.
+/// Returns the request as evaluated so far, if it is not refused.
 fn admitted(step: &Step) -> Option<&Admitted> {
     match step {
         Step::Decided(Verdict::Forward(forward)) => Some(&forward.admitted),
@@ -62,17 +62,17 @@ fn admitted(step: &Step) -> Option<&Admitted> {
     }
 }
 
-/// What is known of a request that goes on, and of whose caller nothing is known.
+/// Returns the request as evaluated so far, if it continues without an authenticated caller.
 pub(super) fn unjudged(step: &Step) -> Option<&Admitted> {
     admitted(step).filter(|admitted| admitted.unverified)
 }
 
-/// The issuer whose key a request's token names and this snapshot has not.
+/// Returns the issuer whose key is named by a token and missing in this snapshot.
 pub(super) fn unknown_key_of(step: &Step) -> Option<String> {
     admitted(step)?.unknown_key_of.clone()
 }
 
-/// The snapshot with the newest keys of an issuer.
+/// Returns the snapshot with the newest keys of an issuer.
 pub(super) async fn with_newest_keys(
     gateway: &Gateway,
     snapshot: Arc<Snapshot>,
@@ -84,7 +84,8 @@ pub(super) async fn with_newest_keys(
     gateway.snapshot().unwrap_or(snapshot)
 }
 
-/// The caller of a request with an opaque token, or a machine's key or certificate; `None`: it has none.
+/// Returns the caller of a request with an opaque token, or with a machine's key or certificate; `None` if there is
+/// none.
 pub(super) async fn caller(
     gateway: &Gateway,
     snapshot: &Snapshot,
@@ -132,7 +133,7 @@ fn refused(admitted: &Admitted, reason: Reason) -> Reply {
     }
 }
 
-/// What the request offers in its header; of several the edge's code has refused it.
+/// Returns the authorization header; the edge's code has already refused repeated ones.
 pub(super) fn authorization<'a>(headers: &[(&str, &'a [u8])]) -> Option<&'a [u8]> {
     headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization")).map(|(_, value)| *value)
 }

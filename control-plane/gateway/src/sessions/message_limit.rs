@@ -1,9 +1,8 @@
-//! The rate at which a user may send messages that are no requests: answers to questions, cancels, and notes of other roots.
+//! Rate limit of a user's messages that are not requests: answers to questions, cancels, and changes of roots.
 //!
-//! Each may cost a look into the directory of sessions and a message to every gateway that has the session, and no limit on
-//! calls counts it. Keeps true: one bucket for each user, whatever their clients and sessions are called; messages that
-//! came together are taken together or not at all. The table is bounded; a user who falls out of it has a full bucket
-//! again.
+//! Each may cost a lookup in the session directory and a message to every gateway that has the session, and no limit on
+//! calls counts it. Keeps true: one bucket for each user, over all clients and sessions; messages of one request are
+//! charged together or not at all. The table is bounded; an evicted user starts with a full bucket.
 
 use std::time::Duration;
 
@@ -14,11 +13,11 @@ use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 /// Messages of a burst: many more than the questions and requests that one user has open at a time.
 const BURST: f64 = 1_000.0;
-/// Messages a second after that.
+/// Refill of a bucket, in messages per second.
 const REFILL: f64 = 100.0;
-/// A bucket that nobody took from for this long is full.
+/// Time after which an unused bucket is full.
 const FULL_AFTER: Duration = Duration::from_secs(10);
-/// Buckets at most: of all, of one org and of one user.
+/// Limits of buckets: in all, of one org and of one user.
 const BOUNDS: Quotas = Quotas { whole: Quota::of(100_000), of_org: Quota::of(25_000), of_user: Quota::of(1) };
 
 /// The buckets of one gateway's users.
@@ -31,10 +30,10 @@ struct Level {
     at: Instant,
 }
 
-/// A user sends more messages than the limit allows.
+/// Error: a user sends more messages than the limit allows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooManyMessages {
-    /// Time until as many fit, in milliseconds; at least 1.
+    /// Time until the same number of messages fits, in milliseconds; at least 1.
     pub retry_after_ms: u64,
 }
 
@@ -45,7 +44,7 @@ impl Default for MessageLimit {
 }
 
 impl MessageLimit {
-    /// Takes `messages` from the user's bucket, or nothing. More than a burst never fit.
+    /// Takes `messages` from the user's bucket, all or none. More than a burst never fit.
     pub(super) fn take(&self, owner: Owner, messages: usize) -> Result<(), TooManyMessages> {
         if messages == 0 {
             return Ok(());

@@ -1,9 +1,9 @@
-//! What this gateway and the others know of each other's sessions, and tell each other of those and of their calls: a
-//! directory that says where a session is and whether it has ended, and a bus.
+//! Exchange between gateways about their sessions and calls: a directory that stores where a session is and whether it
+//! has ended, and a bus for messages.
 //!
-//! Keeps true: what is told is sealed for the gateway that it is for, because answers of people are in it and whoever writes to
-//! the bus could give them; without an answer of either a request goes on with what this gateway knows (I-6), within the time that the
-//! stores bound; whoever loses something by that is told.
+//! Keeps true: messages are sealed for their receiver, because they contain users' answers and anyone able to write to
+//! the bus could forge them; if directory or bus does not answer within the time that the stores bound, a request
+//! continues with what this gateway knows (I-6); a client that loses something by that gets an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::call::question::Answer;
 use crate::said_once::SaidOnce;
 use crate::seal::{Purpose, Sealer};
 
-/// What gateways share, and which of them this is.
+/// The shared directory and bus, and this gateway's id.
 pub struct Replicas {
     sealer: Arc<Sealer>,
     directory: Arc<dyn SessionDirectory>,
@@ -32,30 +32,30 @@ pub struct Replicas {
     outage: SaidOnce,
 }
 
-/// What one gateway tells another, of a session that both have or of a call that the other one runs.
+/// Message between gateways about a session that both have or about a call that the receiver runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Told {
-    /// Its client has ended it.
+    /// The client ended the session.
     Ended { session: SessionId },
-    /// Its client sent a message that is of nothing at the gateway which got it.
+    /// The client sent a message that concerns nothing at the sending gateway.
     Sent { session: SessionId, message: Box<RawValue> },
-    /// Its caller has answered a question.
+    /// The caller answered a question.
     Answered { call: CallId, question: String, answer: Answer },
-    /// Its caller does not want it any more.
+    /// The caller cancelled the call.
     Cancelled { call: CallId },
-    /// Nobody follows it any more at the gateway that says so.
+    /// Nobody follows the call any more at the sending gateway.
     Left { call: CallId },
 }
 
 impl Told {
-    /// Whether it says no more than that something is in the inbox of the call.
+    /// Whether it only reports that the call's inbox has a new entry.
     pub(crate) fn is_in_inbox(&self) -> bool {
         matches!(self, Told::Left { .. })
     }
 }
 
-/// Nobody can be told.
+/// Error: other gateways cannot be reached.
 #[derive(Debug)]
 pub struct Untold;
 
@@ -69,13 +69,13 @@ impl Replicas {
         Replicas { sealer, directory, bus, this, outage: SaidOnce::default() }
     }
 
-    /// The session is here from now on; `None` where the directory does not say what it knows of it.
+    /// Registers the session at this gateway; `None` if the directory does not answer.
     pub(super) async fn enter(&self, session: SessionId, left: Duration) -> Option<SessionEntry> {
         self.noted(self.directory.enter(session, self.this, left).await)
     }
 
     pub(super) async fn set_log_level(&self, session: SessionId, level: LogLevel, left: Duration) {
-        // Its place in `LogLevel::ALL`.
+        // Stored as its index in `LogLevel::ALL`.
         self.noted(self.directory.set_log_level(session, level as u8, left).await);
     }
 
@@ -88,7 +88,7 @@ impl Replicas {
         }
     }
 
-    /// Passes a client's message on to the other gateways that have its session. Ok where there are none.
+    /// Forwards a client's message to the other gateways that have its session. Ok if there are none.
     pub(super) async fn pass_on(
         &self,
         session: &Session,
@@ -105,7 +105,7 @@ impl Replicas {
         })
     }
 
-    /// The gateway that made the session, and those that it came to, without this one.
+    /// Returns the gateways of a session, including its creator, without this one.
     fn others(&self, session: &Session, were_at: Vec<OwnerId>) -> Vec<OwnerId> {
         let mut others = were_at;
         others.extend(session.made().by.filter(|maker| !others.contains(maker)));
@@ -123,7 +123,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// What the others tell this gateway.
+    /// Returns the messages of other gateways to this one.
     pub fn listen(&self) -> BoxStream<'static, BusEvent<Told>> {
         let sealer = self.sealer.clone();
         let this = self.this;
@@ -141,7 +141,7 @@ impl Replicas {
         self.bus.listen(self.this).filter_map(open).boxed()
     }
 
-    /// An answer of the directory; that there is none is said once, until there is one again.
+    /// Returns the directory's answer; an outage is logged once.
     fn noted<T>(&self, answer: Result<T, DirectoryError>) -> Option<T> {
         self.outage.noted(answer, |error| {
             tracing::warn!(%error, "until it answers, a session that its client ended at one gateway may be used at another, what was set in it is not known there, and what its client says there of a call elsewhere is refused");

@@ -1,6 +1,6 @@
-//! One legacy session: what was negotiated, what runs in it and what it was asked.
+//! One legacy session: what was negotiated, its running requests, and its open questions.
 //!
-//! Keeps true: it refers to calls and holds none, so that neither a result nor a question outlives its call here.
+//! Keeps true: it refers to calls weakly, so that no result or question outlives its call here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -14,30 +14,29 @@ use uuid::Uuid;
 use crate::call::event::LogLevel;
 use crate::call::{Call, ClientAbilities};
 
-/// Most requests of a session that are remembered as running, most questions that wait for it and most streams
-/// of calls.
+/// Maximum number of running requests, of open questions, and of call streams that a session remembers.
 const MAX_TRACKED: usize = 1024;
 
-/// How many remembered requests make a look for ended ones worth it.
+/// Number of remembered requests from which ended ones are removed.
 const PRUNE_AT: usize = 32;
 
-/// What `initialize` negotiated.
+/// Result of the negotiation in `initialize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     pub revision: Revision,
     pub abilities: ClientAbilities,
 }
 
-/// When and where a session was made.
+/// Time and place of a session's creation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Made {
-    /// Unix seconds.
+    /// Creation time in Unix seconds.
     pub at: u64,
-    /// The gateway, where there are several.
+    /// The creating gateway, if there are several.
     pub by: Option<OwnerId>,
 }
 
-/// A session on its owner.
+/// A session at a gateway.
 pub struct Session {
     sid: Option<[u8; 16]>,
     made: Made,
@@ -48,13 +47,13 @@ pub struct Session {
 #[derive(Default)]
 struct State {
     log_level: Option<LogLevel>,
-    /// By the request's JSON-RPC id as JSON text; `None` while the request is being dispatched.
+    /// Running calls by the request's JSON-RPC id as JSON text; `None` while the request is being dispatched.
     calls: HashMap<String, Option<Weak<Call>>>,
-    /// By the id of our request: the call and the id of its question.
+    /// Call and question id by the id of the server's request.
     questions: HashMap<String, (Weak<Call>, String)>,
-    /// The streams of calls, each by its call.
+    /// Current stream of each call.
     streams: HashMap<Uuid, Stream>,
-    /// How many streams there were.
+    /// Number of streams opened so far.
     opened: u64,
 }
 
@@ -88,12 +87,12 @@ impl Drop for Following {
 }
 
 impl Session {
-    /// A session that lasts beyond its request.
+    /// Creates a session that lasts beyond its request.
     pub fn kept(sid: [u8; 16], profile: Profile, made: Made) -> Session {
         Session { sid: Some(sid), made, profile, state: Mutex::default() }
     }
 
-    /// A request without a session is a session of its own.
+    /// Creates the session of a request without one.
     pub fn ephemeral(profile: Profile) -> Session {
         Session { sid: None, made: Made::default(), profile, state: Mutex::default() }
     }
@@ -102,7 +101,7 @@ impl Session {
         self.sid.is_some()
     }
 
-    /// Of a session that is kept; zeros otherwise.
+    /// Returns the id of a kept session; zeros otherwise.
     pub(crate) fn sid(&self) -> [u8; 16] {
         self.sid.unwrap_or_default()
     }
@@ -111,12 +110,12 @@ impl Session {
         self.made
     }
 
-    /// The session's name in ledger keys and audit; empty when it is not kept.
+    /// Returns the session's name in ledger keys and audit; empty if it is not kept.
     pub fn key(&self) -> String {
         self.sid.map(|sid| uuid::Uuid::from_bytes(sid).simple().to_string()).unwrap_or_default()
     }
 
-    /// The lowest level of log messages this client gets; until it says otherwise, `info`.
+    /// Returns the lowest level of log messages this client gets, by default `info`.
     pub fn log_level(&self) -> LogLevel {
         self.state.lock().log_level.unwrap_or(LogLevel::Info)
     }
@@ -125,8 +124,8 @@ impl Session {
         self.state.lock().log_level = Some(level);
     }
 
-    /// Takes a request id for a new request; false while an earlier one with it is still running (ADR 7).
-    /// Ended by [`Session::track`] or [`Session::free`].
+    /// Reserves a request id; false while an earlier request with it is still running (ADR 7). Completed by
+    /// [`Session::track`] or released by [`Session::free`].
     pub fn reserve(&self, id: &str) -> bool {
         let mut state = self.state.lock();
         if state.calls.get(id).is_some_and(|call| is_running(call.as_ref())) {
@@ -135,21 +134,21 @@ impl Session {
         if state.calls.len() >= PRUNE_AT {
             state.calls.retain(|_, call| is_running(call.as_ref()));
         }
-        // A session with that many running requests cannot cancel the ones beyond by their ids.
+        // Requests beyond the limit run but cannot be cancelled by id.
         if state.calls.len() < MAX_TRACKED {
             state.calls.insert(id.to_owned(), None);
         }
         true
     }
 
-    /// The request became a call, which can be cancelled by the id.
+    /// Completes a reservation with the request's call, which can be cancelled by the id.
     pub fn track(&self, id: &str, call: &Arc<Call>) {
         if let Some(slot) = self.state.lock().calls.get_mut(id) {
             *slot = Some(Arc::downgrade(call));
         }
     }
 
-    /// The request was answered without a call.
+    /// Releases the reservation of a request answered without a call.
     pub fn free(&self, id: &str) {
         self.state.lock().calls.remove(id);
     }
@@ -168,19 +167,19 @@ impl Session {
         }
     }
 
-    /// The call and the question of a request of ours that the client has not answered.
+    /// Returns the call and the question of a server request that the client has not answered.
     pub fn question(&self, id: &str) -> Option<(Arc<Call>, String)> {
         let state = self.state.lock();
         let (call, question) = state.questions.get(id)?;
         Some((call.upgrade()?, question.clone()))
     }
 
-    /// Forgets a request of ours that was answered.
+    /// Forgets a server request that was answered.
     pub fn forget_question(&self, id: &str) {
         self.state.lock().questions.remove(id);
     }
 
-    /// Forgets a question that this session was asked and the call does not wait for any more; the id of our request.
+    /// Forgets a question that the call does not wait for any more; returns the id of its server request.
     pub fn take_stale_question(&self, call: &Arc<Call>) -> Option<String> {
         let mut state = self.state.lock();
         let is_stale = |(of, question): &(Weak<Call>, String)| {
@@ -191,8 +190,8 @@ impl Session {
         Some(id)
     }
 
-    /// A stream of a call opens, which ends the one before (2025-11-25 transports, multiple connections: a message goes
-    /// to one stream). Beyond the bound none is remembered, and both stay.
+    /// Opens a stream of a call and ends the previous one (2025-11-25 transports, multiple connections: a message goes
+    /// to one stream). Beyond the limit streams are not remembered, and both stay open.
     pub fn follow(self: &Arc<Self>, call: Uuid) -> Following {
         let taken_over = CancellationToken::new();
         let mut state = self.state.lock();
@@ -216,7 +215,7 @@ impl Session {
     }
 }
 
-/// A request that is being dispatched counts as running.
+/// Whether the call runs; a request being dispatched counts as running.
 fn is_running(call: Option<&Weak<Call>>) -> bool {
     call.is_none_or(|call| call.upgrade().is_some_and(|call| call.outcome().is_none()))
 }

@@ -10,7 +10,7 @@ fn sessions() -> Sessions {
     Sessions::new(Arc::new(Sealer::new(&[7; 32], None).unwrap()), None)
 }
 
-/// Of a gateway that is alone, which waits for nothing.
+/// Finds a session at a gateway that is alone, where nothing is awaited.
 fn find(sessions: &Sessions, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
     sessions.find(token, server, caller).now_or_never().unwrap()
 }
@@ -164,7 +164,7 @@ fn an_org_that_ends_too_many_sessions_is_told_and_brings_no_deleted_one_back() {
     assert_eq!(end(&caller("alice")).0, Ok(()), "other orgs end theirs");
 }
 
-/// Two gateways that share a directory and a bus.
+/// Returns two gateways that share a directory and a bus.
 fn two() -> (Sessions, Sessions) {
     let sealer = Arc::new(Sealer::new(&[7; 32], None).unwrap());
     let directory = Arc::new(MemoryDirectory::default());
@@ -191,7 +191,7 @@ async fn a_session_deleted_at_one_gateway_is_unknown_at_another() {
 #[tokio::test]
 async fn whoever_has_a_session_is_told_of_its_end() {
     let alice = caller("alice");
-    // Ended by one that it came to, and by the one that made it.
+    // Ended at a gateway that only uses the session, and at its creator.
     for ends in [2, 1] {
         let (first, second) = two();
         let token = first.create(None, "demo", &alice, profile()).unwrap().token;

@@ -1,7 +1,7 @@
 //! One open stream of a subscriber.
 //!
-//! Keeps true: it holds nothing but its place, so that a client that does not read costs no more than one that does; it
-//! ends with the token of its request, with its subscriber, and after a day.
+//! Keeps true: it buffers nothing, so that a client that does not read costs no more than one that does; it ends with
+//! the token of its request, with its subscriber, and after a day.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,21 +17,20 @@ use super::{Full, Subscriptions};
 use crate::call::authority::ends_at;
 use crate::event_id::ChangesPosition;
 
-/// No stream lives longer: neither does a session.
+/// Maximum lifetime of a stream, the same as of a session.
 const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// A stream that is open until this is dropped.
 pub struct Listening {
     hub: Arc<Subscriptions>,
     subscriber: Arc<Subscriber>,
-    /// Its place among the streams.
+    /// Id of the stream.
     id: [u8; 16],
     ends: Instant,
 }
 
 impl Listening {
-    /// Opens a stream for the request of `caller`, who was evaluated by `snapshot`; one that was open before, where it is
-    /// resumed.
+    /// Opens a stream for the request of `caller`, who was evaluated by `snapshot`, or resumes an earlier stream.
     pub fn open(
         hub: Arc<Subscriptions>,
         subscriber: Arc<Subscriber>,
@@ -41,24 +40,24 @@ impl Listening {
     ) -> Result<Listening, Full> {
         let longest = Instant::now() + MAX_LIFE;
         let ends = ends_at(caller).map_or(longest, |end| end.min(longest));
-        // Gives back what it has come to when it is dropped.
+        // On an error, dropping it releases what it has reserved.
         let stream = Listening { hub, subscriber, id: rand::random(), ends };
         let place = stream.hub.table.lock().open(stream.id, owner(caller));
         place?;
         if !stream.subscriber.open(stream.id, caller, resumed) {
             return Err(Full);
         }
-        // What was evaluated between the request and here has not seen this stream.
+        // An evaluation between the request and here did not include this stream.
         stream.hub.catch_up(&stream.subscriber, Some(snapshot));
         Ok(stream)
     }
 
-    /// Where its client is that was told all it was told so far.
+    /// Returns the position of a client that has received every notice so far.
     pub fn position(&self) -> ChangesPosition {
         self.subscriber.position(&self.id)
     }
 
-    /// What its client is told next, and where it is then; `None` when the stream has ended.
+    /// Returns the next notice and the position after it; `None` once the stream has ended.
     pub async fn next(&self) -> Option<(Notice, ChangesPosition)> {
         loop {
             let mut woken = pin!(self.subscriber.woken());

@@ -1,9 +1,10 @@
-//! One client that is told of changes: a legacy session with its streams, or one `subscriptions/listen`.
+//! One subscriber to changes: a legacy session with its streams, or one `subscriptions/listen`.
 //!
-//! Keeps true: what waits for the client is a mark for each list and for each resource it subscribed to, so that any
-//! number of changes takes the room of one; every message goes to one stream; marks wait for a session whose stream is
-//! gone, and are delivered to its next one; a client that comes back to a stream is told again what
-//! that stream told after the event it got last, and of every list where its stream is not known here. Bound: resources by number and by the length of their URIs, streams by number.
+//! Keeps true: pending notices are a mark for each list and each subscribed resource, so that any number of changes
+//! takes the memory of one; every notice goes to one stream; marks wait for a session without a stream and are
+//! delivered to its next one; a client that resumes a stream gets the notices after its last event again, and one of
+//! every list if its stream is unknown here. Bounds: resources by number and by the length of their URIs, streams by
+//! number.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -18,21 +19,22 @@ use tokio::time::Instant;
 use crate::event_id::ChangesPosition;
 use crate::execution::SubscriptionGuard;
 
-/// Most resources one subscriber watches.
+/// Maximum number of resources one subscriber watches.
 pub const MAX_RESOURCES: usize = 1000;
-/// Longest text of all their URIs together: as much as may wait for one client.
+/// Maximum length of all their URIs together, in bytes: as much as may be pending for one client.
 pub const MAX_TEXT: usize = 48 * 1024;
-/// What a watched resource takes besides its URI, also while it is evaluated.
+/// Memory that a watched resource takes besides its URI, including its evaluation, in bytes.
 const EACH: usize = 256;
-/// Most streams of one session at a time. Another one ends the oldest, which may be one whose end nobody has seen yet.
+/// Maximum number of concurrent streams of one session. Another one ends the oldest, whose connection may be dead
+/// without notice.
 const MAX_STREAMS: usize = 4;
 
-/// A list of which a client is told that it has changed.
+/// A list whose changes clients are notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum List {
     Tools,
     Prompts,
-    /// Templates included.
+    /// Resources, including templates.
     Resources,
 }
 
@@ -40,49 +42,49 @@ impl List {
     pub const ALL: [List; 3] = [List::Tools, List::Prompts, List::Resources];
 }
 
-/// What changes with each list, in the order of [`List::ALL`].
+/// A digest of each list, in the order of [`List::ALL`].
 pub type Lists = [u64; 3];
 
-/// What a client is told.
+/// A notification of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     Changed(List),
-    /// The resource with this URI.
+    /// URI of a changed resource.
     Updated(String),
 }
 
-/// What does not change of a subscriber.
+/// The fixed properties of a subscriber.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub server: String,
     pub revision: Revision,
-    /// Which lists it is told of, in the order of [`List::ALL`].
+    /// Lists it is notified of, in the order of [`List::ALL`].
     pub wants: [bool; 3],
-    /// Whether it outlives its stream: a session does.
+    /// Whether it outlives its stream, as a session does.
     pub lasts: bool,
 }
 
-/// What a subscriber was evaluated by.
+/// The state by which a subscriber was evaluated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
-    /// Of the snapshot.
+    /// Revision of the snapshot.
     pub(super) revision: u64,
     /// See [`crate::execution::Executor::offers_changed`].
     pub(super) offers: u64,
 }
 
-/// A client comes back to a stream.
+/// A client's request to resume a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Resumed {
     pub from: ChangesPosition,
-    /// The lists that may have changed where nobody knows, in the order of [`List::ALL`].
+    /// Lists to report as changed if the stream is unknown here, in the order of [`List::ALL`].
     pub lists: [bool; 3],
 }
 
-/// One client that is told of changes.
+/// One subscriber to changes.
 pub struct Subscriber {
     pub(super) id: [u8; 16],
-    /// What tells it from another one with its id, here or elsewhere.
+    /// Random number that distinguishes subscribers with the same id, here or at other gateways.
     own: u32,
     pub profile: Profile,
     state: Mutex<State>,
@@ -90,37 +92,37 @@ pub struct Subscriber {
 }
 
 struct State {
-    /// With the token that was presented last.
+    /// The caller, with the latest token.
     caller: Arc<Caller>,
     stamp: Stamp,
     lists: Lists,
     changed: [bool; 3],
-    /// When each list was told last.
+    /// Last notice of each list.
     lists_told: [Option<Told>; 3],
     resources: BTreeMap<Arc<str>, Watched>,
     /// Bytes of their URIs.
     text: usize,
     streams: VecDeque<Open>,
-    /// How many streams there were, and how many notices.
+    /// Number of streams opened so far, and of notices.
     opened: u64,
     told: u64,
-    /// No stream opens any more.
+    /// Whether the subscriber has ended and accepts no more streams.
     ended: bool,
-    /// Since when something waits for a client.
+    /// Time since which notices have been pending.
     waits_since: Option<Instant>,
     used: Instant,
 }
 
 struct Watched {
-    /// Of the primitive behind it, when its caller could see it last.
+    /// Digest of the primitive behind it, when its caller last saw it.
     digest: u64,
     changed: bool,
     told: Option<Told>,
-    /// Who says that it has changed; held for as long as it is watched.
+    /// Subscription to changes at the executor; held while the resource is watched.
     following: Option<SubscriptionGuard>,
 }
 
-/// The last notice of something.
+/// The last notice of a list or resource.
 #[derive(Clone, Copy)]
 struct Told {
     number: u64,
@@ -128,7 +130,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether a client that comes back from there may not have got it.
+    /// Whether a client that resumes at `from` may have missed it.
     fn is_after(self, from: ChangesPosition) -> bool {
         self.stream == from.stream && self.number > from.told
     }
@@ -136,13 +138,13 @@ impl Told {
 
 struct Open {
     id: [u8; 16],
-    /// The same when its client comes back.
+    /// Number of the stream; it stays the same when the client resumes.
     number: u64,
-    /// With the token of its own request.
+    /// The caller, with the token of the stream's own request.
     caller: Arc<Caller>,
 }
 
-/// What a stream finds.
+/// The next item of a stream.
 pub(super) enum Taken {
     Notice(Notice, ChangesPosition),
     Nothing,
@@ -150,7 +152,7 @@ pub(super) enum Taken {
     Ended,
 }
 
-/// It watches as many resources as it may.
+/// Error: the subscriber watches as many resources as allowed.
 #[derive(Debug)]
 pub struct TooMany;
 
@@ -180,7 +182,8 @@ impl Subscriber {
         Subscriber { id, own: rand::random(), profile, state: Mutex::new(state), wake: Notify::new() }
     }
 
-    /// Tells of changes of a resource from now on; `digest` is of the primitive behind it. What all of them take.
+    /// Starts to watch a resource; `digest` is of the primitive behind it. Returns the memory of all resources, in
+    /// bytes.
     pub(super) fn watch(&self, uri: &str, digest: u64) -> Result<usize, TooMany> {
         let mut state = self.state.lock();
         if state.resources.contains_key(uri) {
@@ -194,7 +197,7 @@ impl Subscriber {
         Ok(state.bytes())
     }
 
-    /// Keeps who says that a resource has changed, where it is watched.
+    /// Stores the subscription to changes of a watched resource.
     pub(super) fn follow(&self, uri: &str, following: Option<SubscriptionGuard>) {
         let mut state = self.state.lock();
         let is_over = state.ended;
@@ -204,7 +207,7 @@ impl Subscriber {
         drop(before);
     }
 
-    /// What the others take.
+    /// Stops watching a resource; returns the memory of the others, in bytes.
     pub(super) fn unwatch(&self, uri: &str) -> usize {
         let mut state = self.state.lock();
         let gone = state.resources.remove(uri);
@@ -233,7 +236,8 @@ impl Subscriber {
         self.state.lock().caller.clone()
     }
 
-    /// The same principal is back, admitted by a snapshot of this revision; true where it is with another token.
+    /// Records a request of the same principal, admitted by a snapshot of this revision; returns whether its token has
+    /// changed.
     pub(super) fn present(&self, caller: &Arc<Caller>, revision: u64) -> bool {
         let mut state = self.state.lock();
         state.used = Instant::now();
@@ -242,14 +246,14 @@ impl Subscriber {
         before != *caller
     }
 
-    /// A stream opens, or goes on where its client was; false where the subscriber has ended.
+    /// Opens or resumes a stream; false if the subscriber has ended.
     pub(super) fn open(&self, id: [u8; 16], caller: &Arc<Caller>, resumed: Option<Resumed>) -> bool {
         let mut state = self.state.lock();
         if state.ended {
             return false;
         }
         if state.streams.is_empty() {
-            // Nobody was there to take what waits.
+            // Without a stream, the pending notices could not be taken.
             state.waits_since = None;
         }
         let before = state.streams.len();
@@ -274,14 +278,14 @@ impl Subscriber {
         true
     }
 
-    /// Where the client of a stream is.
+    /// Returns the position of a stream's client.
     pub(super) fn position(&self, id: &[u8; 16]) -> ChangesPosition {
         let state = self.state.lock();
         let stream = state.streams.iter().find(|stream| stream.id == *id).map_or(0, |stream| stream.number);
         ChangesPosition { subscriber: self.own, stream, told: state.told }
     }
 
-    /// A stream is gone; true where nothing is left of a subscriber that does not outlast it.
+    /// Closes a stream; true if the subscriber has no other stream and does not outlast it.
     pub(super) fn close(&self, id: &[u8; 16]) -> bool {
         let mut state = self.state.lock();
         state.streams.retain(|stream| stream.id != *id);
@@ -300,14 +304,14 @@ impl Subscriber {
         self.end_streams_of(|_| true);
     }
 
-    /// Ends it where it has no stream.
+    /// Ends the subscriber if it has no stream; returns whether it has ended.
     pub(super) fn end_unheard(&self) -> bool {
         let mut state = self.state.lock();
         state.ended |= state.streams.is_empty();
         state.ended
     }
 
-    /// Ends the streams that were opened with such a token.
+    /// Ends the streams that were opened with a dead token.
     pub(super) fn end_streams_of(&self, is_dead: impl Fn(&Caller) -> bool) {
         let mut state = self.state.lock();
         let before = state.streams.len();
@@ -331,8 +335,8 @@ impl Subscriber {
         state.streams.is_empty() && state.used.elapsed() >= after
     }
 
-    /// What the caller sees by a snapshot: each list, and the digest of what is behind a resource that it can see. Those
-    /// that are another one than before.
+    /// Updates the lists and the digests of visible resources from a snapshot; returns the resources whose digest has
+    /// changed.
     pub(super) fn show(
         &self,
         stamp: Stamp,
@@ -342,7 +346,7 @@ impl Subscriber {
         let mut state = self.state.lock();
         let state = &mut *state;
         let mut others = Vec::new();
-        // Evaluated by a newer one already.
+        // Already evaluated by a newer snapshot.
         if stamp.revision < state.stamp.revision {
             return others;
         }
@@ -353,7 +357,7 @@ impl Subscriber {
             *changed |= wants && differs;
         }
         for (uri, watched) in &mut state.resources {
-            // What cannot be seen keeps its digest: who sees it again hears whether it has changed since.
+            // A resource that cannot be seen keeps its digest, so that a change is reported once it can be seen again.
             if let Some(now) = digest(uri).filter(|now| *now != watched.digest) {
                 watched.digest = now;
                 watched.changed = true;
@@ -364,7 +368,7 @@ impl Subscriber {
         others
     }
 
-    /// These resources have changed, of which it is told what its caller can see.
+    /// Marks these resources as changed, as far as the caller can see them.
     pub(super) fn updated(&self, uris: &HashSet<String>, mut is_seen: impl FnMut(&str) -> bool) {
         let mut state = self.state.lock();
         for (uri, watched) in &mut state.resources {
@@ -373,7 +377,7 @@ impl Subscriber {
         self.tell(&mut state);
     }
 
-    /// A plugin lists other resources than before, and its caller sees them.
+    /// Marks the list of resources as changed, because a plugin lists others than before.
     pub(super) fn resources_listed(&self) {
         let mut state = self.state.lock();
         let lists = List::ALL.into_iter().zip(self.profile.wants).zip(&mut state.changed);
@@ -390,7 +394,7 @@ impl Subscriber {
         self.wake.notify_waiters();
     }
 
-    /// What a stream tells its client next.
+    /// Takes the next notice of a stream.
     pub(super) fn take(&self, id: &[u8; 16]) -> Taken {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -399,7 +403,7 @@ impl Subscriber {
         };
         let told = Told { number: state.told + 1, stream: stream.number };
         let position = ChangesPosition { subscriber: self.own, stream: told.stream, told: told.number };
-        // For what is left: whoever takes the last thing comes once more.
+        // Restarts the clock for the remaining notices; the stream calls again after the last one.
         state.waits_since = Some(Instant::now());
         let lists = List::ALL.into_iter().zip(&mut state.changed).zip(&mut state.lists_told);
         for ((list, changed), last) in lists {
@@ -426,13 +430,13 @@ impl Subscriber {
 }
 
 impl State {
-    /// Of another stream.
+    /// Returns the number of a new stream.
     fn number(&mut self) -> u64 {
         self.opened += 1;
         self.opened
     }
 
-    /// A stream goes on: what it told after that is told again, and whoever had it has it no more.
+    /// Resumes a stream: later notices are marked again, and its previous connection loses it.
     fn resume(&mut self, from: ChangesPosition) -> u64 {
         self.streams.retain(|stream| stream.number != from.stream);
         for (changed, told) in self.changed.iter_mut().zip(&self.lists_told) {
@@ -444,7 +448,7 @@ impl State {
         from.stream
     }
 
-    /// What the resources take.
+    /// Returns the memory of the resources, in bytes.
     fn bytes(&self) -> usize {
         self.text + self.resources.len() * EACH
     }

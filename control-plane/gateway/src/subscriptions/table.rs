@@ -1,8 +1,8 @@
-//! The subscribers and the open streams of one replica, and how many of them somebody may have.
+//! The subscribers and the open streams of one replica, within their limits.
 //!
-//! Keeps true: streams are bounded for themselves, far below what the proxy in front lets through at a time; what
-//! subscribers watch is bounded in bytes; whoever is at a bound loses their own sessions without a stream first, the
-//! least lately used before others, and a subscriber with a stream is pushed out by nobody.
+//! Keeps true: streams have a limit of their own, far below the number of requests that the proxy in front admits;
+//! watched resources are bounded in bytes; at a limit, an owner first loses their own sessions without a stream, the
+//! least recently used before others; a subscriber with a stream is never evicted.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::subscriber::{Subscriber, TooMany};
 use crate::digest;
 use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
-/// The most of something: in all, of one org and of one user.
+/// Limits: in all, of one org and of one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Most {
     pub whole: usize,
@@ -20,11 +20,11 @@ pub struct Most {
     pub of_user: usize,
 }
 
-/// How much of one replica those who wait to be told of changes may take.
+/// The limits of subscriptions on one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     pub subscribers: Most,
-    /// What the resources they watch take.
+    /// Memory of the watched resources.
     pub bytes: Most,
     pub streams: Most,
 }
@@ -34,13 +34,13 @@ impl Default for Bounds {
         Bounds {
             subscribers: Most { whole: 50_000, of_org: 20_000, of_user: 8_000 },
             bytes: Most { whole: 128 << 20, of_org: 32 << 20, of_user: 8 << 20 },
-            // Envoy lets 50,000 requests through to all replicas at a time, of which calls need their part.
+            // Envoy admits 50,000 requests to all replicas at a time, and calls need their part of these.
             streams: Most { whole: 10_000, of_org: 5_000, of_user: 2_000 },
         }
     }
 }
 
-/// Its user or org has as much as it may, or the replica has, or it leaves.
+/// Error: the user, the org or the replica is at its limit, or the replica is leaving.
 #[derive(Debug)]
 pub struct Full;
 
@@ -64,24 +64,24 @@ impl Table {
         Ok(())
     }
 
-    /// A stream opens.
+    /// Adds a stream.
     pub(super) fn open(&mut self, stream: [u8; 16], owner: Owner) -> Result<(), Full> {
         if self.streams.add(stream, owner, ()) { Ok(()) } else { Err(Full) }
     }
 
-    /// A stream is gone, or was never open.
+    /// Removes a stream, which may never have been added.
     pub(super) fn close(&mut self, stream: &[u8; 16]) {
         self.streams.remove(stream);
     }
 
-    /// Takes out this one, and no other one that has come to have its id.
+    /// Removes this subscriber, but not another one that has its id by now.
     pub(super) fn remove(&mut self, subscriber: &Subscriber) {
         if self.has(subscriber) {
             self.subscribers.remove(&subscriber.id);
         }
     }
 
-    /// The subscriber watches another resource.
+    /// Adds a resource to a subscriber.
     pub(super) fn watch(&mut self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooMany> {
         let before = subscriber.bytes();
         let bytes = subscriber.watch(uri, digest)?;
@@ -91,7 +91,7 @@ impl Table {
         self.subscribers.touch(&subscriber.id);
         let owner = owner(&subscriber.caller());
         let room = self.make_room(owner, 0, bytes - before);
-        // It may have been pushed out itself: it has no stream, and nobody else of its share had less of a claim.
+        // The subscriber may have been evicted itself: it has no stream and was the least recently used of its owner.
         if room.is_err() || !self.has(subscriber) {
             subscriber.unwatch(uri);
             return Err(TooMany);
@@ -111,8 +111,8 @@ impl Table {
         self.subscribers.get(&subscriber.id).is_some_and(|known| std::ptr::eq(&**known, subscriber))
     }
 
-    /// Ends sessions without a stream until `owner` can have so much more. One that has a stream counts as used now, so
-    /// that others are looked at first; when it comes again, all those in the way have one.
+    /// Ends sessions without a stream until `owner` has room for so much more. One with a stream counts as used now, so
+    /// that others are examined first; when it comes up again, every candidate has a stream.
     fn make_room(&mut self, owner: Owner, entries: usize, bytes: usize) -> Result<(), Full> {
         let mut first = None;
         while let Some(oldest) = self.subscribers.in_the_way(owner, entries, bytes) {
@@ -131,7 +131,8 @@ impl Table {
     }
 }
 
-/// As with sessions, the client is left out: a user can register any number of them.
+/// Returns the owner charged for a subscriber. As with sessions, the client is left out, because a user can register
+/// any number of them.
 pub(super) fn owner(caller: &Caller) -> Owner {
     Owner {
         user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),

@@ -1,7 +1,7 @@
-//! What callers see of servers by one snapshot.
+//! Callers' views of servers in one snapshot.
 //!
-//! Keeps true: a caller is matched to policy once for each of its tokens; a list, and a resource, is looked up once for
-//! those whom policy names alike.
+//! Keeps true: a caller is matched to policy once for each of its tokens; a list or a resource is looked up once for
+//! callers with the same policy.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use crate::digest;
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::ServerView;
 
-/// Whom policy rules on alike, and how they are shown it: server, revision, org, targets.
+/// A class of callers with the same policy and presentation: server, revision, org, policy targets.
 type Class = (String, Revision, String, Vec<usize>);
 
-/// What callers see of servers.
+/// The views of callers on servers.
 pub(super) struct Views<'a> {
     pipeline: &'a Pipeline,
     pub(super) snapshot: &'a Snapshot,
     /// See [`crate::execution::Executor::offers_changed`].
     pub(super) offers: u64,
-    /// `None` for those who do not see the server.
+    /// Class of each caller; `None` for callers that do not see the server.
     by_caller: HashMap<[u8; 16], Option<Class>>,
     by_class: HashMap<Class, Seen>,
 }
 
-/// What those of one class see.
+/// The view of one class.
 pub(super) struct Seen {
     pub(super) lists: Lists,
-    /// Digests of what is behind URIs; `None` where that cannot be seen.
+    /// Digests of the primitives behind URIs; `None` if the class cannot see them.
     resources: HashMap<Arc<str>, Option<u64>>,
 }
 
 impl Seen {
-    /// The digest of what is behind a resource, where that can be seen and was asked for.
+    /// Returns the digest of the primitive behind a resource that was looked up, if the class can see it.
     pub(super) fn resource(&self, uri: &str) -> Option<u64> {
         self.resources.get(uri).copied().flatten()
     }
@@ -50,7 +50,7 @@ impl<'a> Views<'a> {
         Views { pipeline, snapshot, offers, by_caller: HashMap::new(), by_class: HashMap::new() }
     }
 
-    /// What the caller sees: the lists and `uris`; `None` where that is nothing, not even the server.
+    /// Returns the caller's view: the lists and `uris`; `None` if the caller does not see the server.
     pub(super) fn seen(&mut self, profile: &Profile, caller: &Caller, uris: &[Arc<str>]) -> Option<&Seen> {
         let server = self.snapshot.server(&profile.server)?;
         let of_caller = of_caller(profile, caller);
@@ -78,7 +78,7 @@ impl<'a> Views<'a> {
     }
 }
 
-/// All of a caller that policy asks for, and how it is shown what it sees.
+/// Returns a digest of everything in a caller that policy depends on, and of its presentation.
 fn of_caller(profile: &Profile, caller: &Caller) -> [u8; 16] {
     let revision = profile.revision.as_str();
     let mut parts = vec![profile.server.as_str(), revision, &caller.org, &caller.user, &caller.wcit];
@@ -105,7 +105,7 @@ fn lists(
             && pipeline.offers(server, entry)
             && let Some(so_far) = lists.get_mut(list)
         {
-            // The order counts: a list is in order.
+            // The order matters, because lists are ordered.
             *so_far = so_far.rotate_left(5).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ digest;
         }
     }
