@@ -1,7 +1,8 @@
-//! What a gateway asks issuers, and the control plane about them: keys that are newer than its snapshot, who an
-//! opaque token belongs to, and tokens for services.
+//! Requests to issuers, and to the control plane about issuers: keys newer than the snapshot, the owners of opaque
+//! tokens, and tokens for services.
 //!
-//! Refuses: keys of its own, which come in snapshots (I-5). Keeps true: nobody is believed because nobody could be asked.
+//! Refuses: keys of its own, which come in snapshots (I-5). Keeps true: an issuer that cannot be reached authenticates
+//! nobody.
 
 pub mod credentials;
 pub(crate) mod exchange;
@@ -21,18 +22,18 @@ use fresh_keys::{AskControl, FreshKeys};
 use introspection::Introspections;
 use logins::Logins;
 
-/// What a gateway is started with.
+/// Dependencies of a gateway's requests to issuers.
 #[derive(Default)]
 pub struct IssuerDeps {
-    /// `None`: nobody has newer keys than the snapshot.
+    /// The control plane; without it, only the keys of the snapshot are known.
     pub control: Option<Arc<dyn AskControl>>,
-    /// By which a gateway proves itself to services.
+    /// Credentials with which a gateway authenticates to services.
     pub credentials: Named,
     /// Origins of issuers that may be plain http or private.
     pub origins: Vec<String>,
 }
 
-/// All of it, for one gateway.
+/// The requests of one gateway to issuers.
 pub struct Issuers {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) exchanges: Arc<Exchanges>,

@@ -1,10 +1,11 @@
-//! Tokens the platform mints: what a plugin shows to the services it may call (ADR 9, I-7, I-8), and what the platform
-//! itself shows to the service behind a primitive.
+//! Tokens minted by the platform: those with which plugins authenticate to the services they may call (ADR 9, I-7,
+//! I-8), and those with which the platform itself authenticates to the service behind a primitive.
 //!
-//! Owns: the signing keys, the claims, the published key set, to which every gateway adds its own keys. Refuses: a plugin that may call nobody, and a
-//! caller that nobody proved. Keeps true: a token says no more than its caller may and its primitive declares,
-//! it has one audience, which the operator's list opens to the primitive, and it lives no longer than 15 minutes or the call; no
-//! issuer of client tokens has this key, so the platform itself takes none of these (RFC 9068, RFC 8693).
+//! Owns: the signing keys, the claims, the published key set, to which every gateway adds its own keys. Refuses:
+//! plugins that may call no service, and callers that are not authenticated. Keeps true: a token grants no more than
+//! its caller has and its primitive declares, it has one audience, which the operator's list opens to the primitive,
+//! and it lives no longer than 15 minutes or the call; no issuer of client tokens has this key, so the platform itself
+//! does not accept these tokens (RFC 9068, RFC 8693).
 
 mod audiences;
 mod key_set;
@@ -32,16 +33,16 @@ pub use key_set::FRESH;
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use token_keys::{KEEP_AGAIN, KEEP_EVERY, StartError, TokenKeys};
 
-/// The longest life of a token (ADR 9).
+/// Maximum lifetime of a token (ADR 9).
 pub const MAX_LIFE: Duration = Duration::from_secs(15 * 60);
-/// Plugins of which is remembered that the log has why they get no token.
+/// Maximum number of plugins remembered as logged.
 const MAX_LOGGED: usize = 4_096;
 /// The `typ` of an access token (RFC 9068 section 2.1).
 const ACCESS: &str = "at+jwt";
-/// The `typ` of a proof that an execution replaces a former one.
+/// The `typ` of a proof that an execution replaces an earlier one.
 const RESUME: &str = "asp-resume+jwt";
 
-/// Unix milliseconds.
+/// A source of the current time in Unix milliseconds.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// The machine's own clock.
@@ -49,12 +50,12 @@ pub fn wall_clock() -> Clock {
     Arc::new(unix_ms)
 }
 
-/// Why a service gets no token.
+/// The reason why a service gets no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoToken {
-    /// Nobody has proved who the caller is.
+    /// The caller is not authenticated.
     Unproved,
-    /// It could not be signed.
+    /// The token could not be signed.
     Unsigned,
     /// The operator's list does not open the audience to the primitive.
     NotServed,
@@ -66,11 +67,11 @@ pub struct Minter {
     /// The `iss` claim: the public URL, below which the key set is served.
     issuer: String,
     audiences: TokenAudiences,
-    /// Plugins whose lack of a token was logged.
+    /// Plugins whose missing token was logged.
     logged: Mutex<BTreeSet<String>>,
 }
 
-/// For whom a token is minted: one execution of a call on a plugin.
+/// The subject of a plugin's token: one execution of a call on a plugin.
 #[derive(Clone, Copy)]
 pub(crate) struct Execution<'a> {
     pub call: &'a Call,
@@ -91,7 +92,7 @@ struct Claims<'a> {
     sub: &'a str,
     aud: Vec<String>,
     org: &'a str,
-    /// Who acts for the user (RFC 8693 section 4.1).
+    /// The actor on behalf of the user (RFC 8693 section 4.1).
     act: Value,
     client_id: String,
     jti: String,
@@ -99,15 +100,15 @@ struct Claims<'a> {
     exp: u64,
     #[serde(skip_serializing_if = "String::is_empty")]
     scope: String,
-    /// The call: the same in every execution of it.
+    /// Id of the call, the same in each of its executions.
     call: String,
-    /// Who proved the user: two issuers may have users of one name.
+    /// Issuer that authenticated the user, as two issuers may have users of the same name.
     caller_issuer: &'a str,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     succession: Option<Succession>,
 }
 
-/// Which execution replaces which; both count from 1.
+/// Numbers of an execution and of the one it replaces; both count from 1.
 #[derive(Serialize)]
 struct Succession {
     attempt: u32,
@@ -119,7 +120,7 @@ impl Minter {
         Minter { keys, issuer, audiences, logged: Mutex::default() }
     }
 
-    /// Refuses a call of a plugin whose spec names an audience that the plugin may get no token for.
+    /// Refuses a call of a plugin whose spec names an audience that is not open to it.
     pub(crate) fn check_plugin(&self, call: &Call) -> Result<(), NoToken> {
         match audiences::named(call) {
             Some(named) if self.audiences.of_plugin(call).is_err() => Err(not_served(call, named)),
@@ -127,16 +128,16 @@ impl Minter {
         }
     }
 
-    /// The token that the plugin shows to its service; `None` when there is no one audience that the operator opens to it,
-    /// or when nobody proved who the caller is.
+    /// Returns the plugin's token for its service; `None` if the operator opens no audience or several to it, or the
+    /// caller is not authenticated.
     pub(crate) fn access(&self, execution: Execution<'_>) -> Option<SecretString> {
         let mut claims = self.claims(execution)?;
         claims.scope = scopes(execution.call);
         self.sign(ACCESS, &claims)
     }
 
-    /// What the platform shows to the service behind the call's primitive. It lives as long as the call, and `least` at
-    /// least, of at most [`MAX_LIFE`].
+    /// Returns the platform's token for the service behind the call's primitive. It lives as long as the call, at least
+    /// `least`, and at most [`MAX_LIFE`].
     pub(crate) fn for_service(
         &self,
         call: &Call,
@@ -147,7 +148,7 @@ impl Minter {
         if !self.audiences.allows(audience, audiences::requested_by(call)) {
             return Err(not_served(call, audience));
         }
-        // Of two servers that list the same id each is another actor.
+        // Two servers that list the same id are different actors.
         let server = &call.server.message.name;
         let audiences = vec![audience.to_owned()];
         let claims = self.claims_of(call, format!("primitive:{server}/{id}@{version}"), audiences);
@@ -157,7 +158,7 @@ impl Minter {
         self.sign(ACCESS, &claims).ok_or(NoToken::Unsigned)
     }
 
-    /// The proof for the same service that execution number `attempt` has replaced number `replaces`.
+    /// Returns the proof for the same service that execution number `attempt` has replaced number `replaces`.
     pub(crate) fn succession(
         &self,
         execution: Execution<'_>,
@@ -180,11 +181,11 @@ impl Minter {
         }
     }
 
-    /// Logs once why a plugin gets no token: neither it nor its service can know.
+    /// Logs once why a plugin gets no token, because neither the plugin nor its service can find out.
     fn log_lack(&self, call: &Call, why: NoAudience) {
         let Primitive { version, allowed_domains, service_auth, .. } = &call.entry.primitive;
         if service_auth.is_some() {
-            // It proves itself by another way, or its call is refused.
+            // The plugin authenticates in another way, or its call is refused.
             return;
         }
         let entries = match why {
@@ -198,7 +199,7 @@ impl Minter {
         if logged.len() >= MAX_LOGGED {
             logged.clear();
         }
-        // The list stays as long as the process; what the plugin reaches may change.
+        // The list is fixed for the life of the process, but the plugin's domains may change.
         let is_news = logged.insert(format!("{primitive} {allowed_domains:?}"));
         drop(logged);
         if is_news {
@@ -235,7 +236,7 @@ impl Minter {
         })
     }
 
-    /// RFC 7515 section 7.1, compact.
+    /// Returns a compact JWS (RFC 7515 section 7.1).
     fn sign(&self, typ: &'static str, claims: &Claims<'_>) -> Option<SecretString> {
         let Some(key) = self.keys.signer() else {
             tracing::error!(
@@ -271,7 +272,7 @@ fn not_served(call: &Call, audience: &str) -> NoToken {
     NoToken::NotServed
 }
 
-/// What the caller may and the primitive declares.
+/// Returns the scopes that the caller has and the primitive declares.
 fn scopes(call: &Call) -> String {
     let declared = call.entry.primitive.scopes.iter().filter(|scope| call.caller.scopes.contains(scope));
     declared.map(String::as_str).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! What operators see of calls: the audit and the metrics.
+//! Observation of calls by operators: the audit and the metrics.
 pub mod audit;
 pub(crate) mod log_limit;
 pub mod metrics;

@@ -1,7 +1,7 @@
-//! The operator's credentials, by name: how a gateway proves itself to a service.
+//! The operator's credentials by name, with which a gateway authenticates to services.
 //!
-//! Keeps true: a credential goes to its own origin only, and for the primitives only that the operator names with it; none
-//! can be printed; a token of an OAuth client is fetched when it is needed and kept while it serves.
+//! Keeps true: a credential is sent only to its own origin, and only for the primitives that the operator lists with
+//! it; none can be printed; a token of an OAuth client is fetched on demand and cached while it is valid.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 /// One credential.
 #[derive(Clone, Debug)]
 pub struct Credential {
-    /// The only origin it goes to: `scheme://host[:port]`.
+    /// The only origin to which it is sent: `scheme://host[:port]`.
     pub origin: String,
-    /// The primitives that may use it, as `for` of an operator list names them. If it is empty, the platform alone uses it.
+    /// Primitives that may use it, in the form of `for` in an operator list. If empty, only the platform uses it.
     pub primitives: Vec<String>,
     pub kind: Kind,
 }
 
 #[derive(Clone, Debug)]
 pub enum Kind {
-    /// RFC 6750.
+    /// Bearer token (RFC 6750).
     Bearer(SecretString),
-    /// RFC 7617.
+    /// Basic authentication (RFC 7617).
     Basic { user: String, password: SecretString },
-    /// A header of the service's own.
+    /// A custom header of the service.
     Header { name: String, value: SecretString },
-    /// A token that an issuer gives for the platform itself.
+    /// A token that an issuer gives to the platform itself.
     Client(OauthClient),
 }
 
@@ -45,41 +45,41 @@ pub struct OauthClient {
     pub token_url: String,
     pub id: String,
     pub secret: SecretString,
-    /// Asked for; none: what the issuer gives.
+    /// Requested scopes; if empty, the issuer decides.
     pub scopes: Vec<String>,
-    /// For whom, where the issuer wants to be told.
+    /// Requested audience, if the issuer requires one.
     pub audience: Option<String>,
 }
 
 impl Credential {
-    /// Whether its patterns are some.
+    /// Checks that its patterns are valid.
     pub fn check(&self) -> Result<(), String> {
         operator_list::check(&self.primitives)
     }
 }
 
-/// A header for the requests that a plugin's proxy proves.
+/// A credential lease: the header with which a plugin's proxy authenticates requests.
 pub(crate) struct Lent {
     pub origin: String,
     pub header: HeaderName,
     pub value: HeaderValue,
-    /// When it is to be asked for anew; `None`: it stays as it is.
+    /// Time at which it must be requested again; `None` if it does not expire.
     pub until: Option<Instant>,
 }
 
-/// Who wants to use a credential.
+/// The user of a credential.
 #[derive(Clone, Copy, Debug)]
 pub enum User<'a> {
-    /// To ask an issuer.
+    /// The platform, in requests to an issuer.
     Platform,
-    /// In a call of the primitive of this id at this server.
+    /// A call of the primitive at a server: the server's name and the primitive's id.
     Primitive(&'a str, &'a str),
 }
 
 /// Credentials by their names.
 pub type Named = HashMap<String, Credential>;
 
-/// All of them.
+/// The credentials of a gateway.
 pub struct Credentials {
     named: HashMap<String, Held>,
     outbound: Arc<Outbound>,
@@ -90,7 +90,7 @@ struct Held {
     token: KeptToken,
 }
 
-/// Why a credential is not used.
+/// The reason why a credential cannot be used.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CredentialError {
     #[error("no credential has the name {0:?}: add it to the file that ASP_CREDENTIALS names")]
@@ -119,7 +119,7 @@ impl Credentials {
         Credentials { named: named.into_iter().map(|(name, one)| (name, held(one))).collect(), outbound }
     }
 
-    /// Whether `user` may show the credential of this name to `url`.
+    /// Checks whether `user` may send the credential of this name to `url`.
     pub(crate) fn check(&self, name: &str, user: User<'_>, url: &Url) -> Result<(), CredentialError> {
         self.held(name, user, url).map(drop)
     }
@@ -138,7 +138,7 @@ impl Credentials {
         Ok(held)
     }
 
-    /// The header by which a request to `url` proves itself.
+    /// Returns the header that authenticates a request to `url`.
     pub async fn header(
         &self,
         name: &str,
@@ -157,7 +157,7 @@ impl Credentials {
                 )
             }
             Kind::Client(client) => {
-                // Boxed: few requests wait for one, and all would have room for it.
+                // Boxed, so that the state of every request does not include this rare wait.
                 let got = Box::pin(token.get(None, self.client_token(client))).await;
                 let got = got.map_err(|fault| CredentialError::Token(name.to_owned(), fault))?;
                 (AUTHORIZATION, bearer(&got))
@@ -169,7 +169,7 @@ impl Credentials {
         Ok((header, value))
     }
 
-    /// What the proxy of a plugin that may reach these `domains` proves requests by.
+    /// Leases a credential to the proxy of a plugin that may reach these `domains`.
     pub(crate) async fn lent(
         &self,
         name: &str,
@@ -195,7 +195,7 @@ impl Credentials {
         Ok(Lent { origin, header, value, until })
     }
 
-    /// The service does not take what [`Credentials::header`] gave: whether a token is asked for anew with the next request.
+    /// Handles a service's rejection of [`Credentials::header`]; returns whether the next request gets another token.
     pub(crate) async fn refused(&self, name: &str) -> bool {
         match self.named.get(name) {
             Some(held) => held.token.forget().await,
@@ -203,7 +203,8 @@ impl Credentials {
         }
     }
 
-    /// The header by which a gateway is known as an OAuth client at `url` (RFC 6749 section 2.3.1: both parts are form-encoded).
+    /// Returns the header that authenticates a gateway as an OAuth client at `url` (RFC 6749 section 2.3.1: both parts
+    /// are form-encoded).
     pub(crate) async fn client_header(
         &self,
         name: &str,
@@ -222,7 +223,7 @@ impl Credentials {
 
     async fn client_token(&self, client: &OauthClient) -> Result<Granted, NoToken> {
         let OauthClient { token_url, id, secret, scopes, audience } = client;
-        // The operator's own setting says where.
+        // The URL is the operator's own setting.
         let destination = self.outbound.trusted(token_url);
         let destination = destination.map_err(|error| NoToken::Unavailable(error.to_string()))?;
         let request = destination.client.post(destination.url);
@@ -239,7 +240,7 @@ impl Credentials {
     }
 }
 
-/// `None` where the token is no text of a header.
+/// Returns the header with a bearer token; `None` if the token is not a valid header text.
 pub(crate) fn bearer(token: &SecretString) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok()
 }

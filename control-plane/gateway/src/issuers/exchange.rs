@@ -1,10 +1,10 @@
-//! Tokens for services that the caller's issuer gives for the caller's own (RFC 8693).
+//! Exchange of the caller's token at its issuer for tokens for services (RFC 8693).
 //!
-//! Keeps true: the caller's token goes to the issuer that made it and to nobody else (I-8); what was given serves that caller's
-//! token, service and scopes only, and not beyond the end of the caller's token; a token is asked only for services that the
-//! operator lists with the issuer, to be sent to their origins, and with scopes that the caller's own token has; an issuer that
-//! cannot be asked gives nothing; at most [`AT_ONCE`] questions are open at one issuer, and [`OF_ORG`] for one org. What is
-//! kept is bounded for each user and org.
+//! Keeps true: the caller's token is sent only to its issuer (I-8); an exchanged token is used only for that caller's
+//! token, service and scopes, and not after the caller's token expires; tokens are requested only for services that the
+//! operator lists with the issuer, to be sent to their origins, and with scopes that the caller's own token has; an
+//! issuer that cannot be reached gives no token; at most [`AT_ONCE`] requests are open at one issuer, and [`OF_ORG`]
+//! for one org. Cached tokens are bounded for each user and org.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,24 +27,24 @@ use crate::clock::unix_seconds;
 use crate::digest;
 use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
-/// Questions to one issuer at a time; others wait their turn.
+/// Maximum number of concurrent requests to one issuer; others wait.
 const AT_ONCE: usize = 32;
-/// Those for the callers of one org, so that others get a token of a slow issuer.
+/// Maximum number of these for the callers of one org, so that other orgs get tokens from a slow issuer.
 const OF_ORG: usize = 24;
-/// Tokens that are kept: those used least go first.
+/// Limits of cached tokens; the least recently used are evicted first.
 const BOUNDS: Quotas = Quotas { whole: Quota::of(10_000), of_org: Quota::of(2_500), of_user: Quota::of(64) };
-/// One that nobody used for so long is kept no more.
+/// Idle time after which a token is evicted.
 const IDLE: Duration = Duration::from_secs(600);
-/// RFC 8693 sections 2.1 and 3.
+/// Identifiers of RFC 8693 sections 2.1 and 3.
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// Why a call gets no token of its caller's issuer.
+/// The reason why a call gets no token from its caller's issuer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoExchange {
     #[error("the issuer {0:?} has no `exchange`: write it, or give the primitive another `auth`")]
     NotHere(String),
-    /// Nobody else's service gets a token for another.
+    /// A token for one service must not be sent to another.
     #[error(
         "tokens for {audience:?} may not be sent to {to}: add the origin to `exchange.audiences` of the issuer {issuer:?} \
          if they shall"
@@ -55,21 +55,21 @@ pub(crate) enum NoExchange {
          {issuer:?} if it shall"
     )]
     NotServed { issuer: String, audience: String, primitive: String },
-    /// Scopes only narrow (I-8).
+    /// Scopes may only be narrowed (I-8).
     #[error("the caller's token lacks scopes that the spec asks for: {}", .0.join(" "))]
     Scopes(Vec<String>),
-    /// The call goes on elsewhere than where its caller's token came to.
+    /// The call continues at another gateway than the one that received its caller's token.
     #[error("the caller's token is not here any more, because another gateway began the call")]
     NoSubject,
     #[error("the issuer {0:?}: {1}")]
     Issuer(String, NoToken),
 }
 
-/// Whose token is exchanged.
+/// The subject of an exchange.
 #[derive(Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub caller: &'a Caller,
-    /// `None`: where a token is kept that was given before, it serves.
+    /// The caller's token; without it, only a cached token can be used.
     pub token: Option<&'a SecretString>,
 }
 
@@ -86,14 +86,14 @@ impl Known {
         Known { tokens: QuotaTable::new(BOUNDS), permits, org_permits }
     }
 
-    /// Permits to ask the issuer for a caller of the org.
+    /// Returns the permits for a request to the issuer on behalf of the org.
     fn turns(&mut self, issuer: &str, org: &str) -> Turns {
         let of_org = self.org_permits.of(&digest::shortened(&[issuer, org]));
         Turns { of_asker: Some(of_org), of_issuer: self.permits.of(issuer) }
     }
 }
 
-/// Asks and keeps.
+/// Exchanges tokens and caches the results.
 pub(crate) struct Exchanges {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
@@ -110,7 +110,7 @@ impl Exchanges {
         Exchanges { outbound, origins, credentials, known: Mutex::new(Known::new()) }
     }
 
-    /// The token by which the caller is known to a service at each of the origins `to`.
+    /// Returns the caller's token for a service at each of the origins `to`.
     pub(crate) async fn token(
         &self,
         snapshot: &Snapshot,
@@ -144,7 +144,7 @@ impl Exchanges {
         })
     }
 
-    /// The service does not take what was given: whether the issuer is asked anew with the next request.
+    /// Handles a service's rejection of a token; returns whether the next request gets another one.
     pub(crate) async fn refused(
         &self,
         snapshot: &Snapshot,
@@ -209,7 +209,8 @@ fn exchange_of<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Result<&'a TokenE
     exchange.ok_or_else(|| NoExchange::NotHere(caller.issuer.clone()))
 }
 
-/// A spec's author chooses the audience and the URL: which go together the operator says.
+/// Checks the audience against the origins. A spec's author chooses both, so the operator decides which belong
+/// together.
 fn check_audience(
     at: &TokenExchange,
     issuer: &str,
@@ -234,7 +235,7 @@ fn check_audience(
     }
 }
 
-/// Whether the operator lets this primitive have tokens for the service.
+/// Checks that the operator allows this primitive tokens for the service.
 fn check_primitive(
     at: &TokenExchange,
     issuer: &str,
@@ -253,10 +254,10 @@ fn check_primitive(
     })
 }
 
-/// When the caller's token ends.
+/// Returns the expiry of the caller's token.
 fn end_of(caller: &Caller) -> Instant {
     let left = caller.expires_at.saturating_sub(unix_seconds());
-    // Tokens without an end are kept for what the issuer says.
+    // Tokens without an expiry are cached as long as the issuer allows.
     Instant::now() + Duration::from_secs(left.min(86_400))
 }
 

@@ -1,7 +1,7 @@
-//! Keys that are newer than the snapshot: a token names one, and the control plane is asked whether its issuer has it.
+//! Keys newer than the snapshot: if a token names one, the control plane is asked whether its issuer has it.
 //!
-//! Keeps true: requests that wait for the same issuer wait for one question; whoever comes within [`AGAIN`] of its answer
-//! gets it without a question; the control plane asks an issuer at most once in half a minute, whatever comes here.
+//! Keeps true: concurrent requests about one issuer share one query, whose answer serves later requests for [`AGAIN`];
+//! the control plane asks an issuer at most once in half a minute, however many queries arrive.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// How long an answer serves others.
+/// Time for which an answer is reused.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Issuers that are remembered; a snapshot has fewer.
+/// Maximum number of remembered issuers; a snapshot has fewer.
 const MAX_ISSUERS: usize = 200;
 
-/// The control plane, as far as it is asked here.
+/// The queries to the control plane.
 #[async_trait]
 pub trait AskControl: Send + Sync {
-    /// The revision of the snapshot that has the issuer's newest keys; `None`: it could not be asked.
+    /// Returns the revision of the snapshot with the issuer's newest keys; `None` if the issuer could not be asked.
     async fn newest_keys(&self, issuer: &str) -> Option<u64>;
 }
 
-/// Asks.
+/// Queries to the control plane, shared among requests.
 pub struct FreshKeys {
     control: Option<Arc<dyn AskControl>>,
     asked: Mutex<HashMap<String, Arc<Question>>>,
@@ -40,14 +40,14 @@ impl FreshKeys {
         FreshKeys { control, asked: Mutex::default() }
     }
 
-    /// The revision of the snapshot that has the issuer's newest keys; `None`: there are none to wait for.
+    /// Returns the revision of the snapshot with the issuer's newest keys; `None` if there are none to wait for.
     pub(crate) async fn of(&self, issuer: &str) -> Option<u64> {
         let control = self.control.as_ref()?;
         let question = self.question(issuer);
         *question.answer.get_or_init(|| control.newest_keys(issuer)).await
     }
 
-    /// The question that is under way, or was answered a moment ago; else a new one.
+    /// Returns the open or recently answered query, otherwise a new one.
     fn question(&self, issuer: &str) -> Arc<Question> {
         let now = Instant::now();
         let mut asked = self.asked.lock();

@@ -1,10 +1,10 @@
-//! Who an opaque token belongs to, by asking its issuer (RFC 7662).
+//! Owners of opaque tokens, as reported by their issuer (RFC 7662).
 //!
-//! Keeps true: an answer serves for at most [`KEEP`], and never longer than the token; each token is asked about once at a
-//! time, by a task of its own that no client can abandon; an opaque token is shown to one issuer only; an issuer that does
-//! not answer proves nobody. Unknown tokens are bounded by peer and by issuer, apart from those that were good
-//! lately: a flood of them delays no known caller. Revocation by the platform is evaluated for each request, from the
-//! snapshot.
+//! Keeps true: an answer is used for at most [`KEEP`], and never after the token's expiry; for each token at most one
+//! request is open, in a task of its own that no client can abort; an opaque token is sent to one issuer only; an
+//! issuer that does not answer authenticates nobody. Unknown tokens are limited by peer and by issuer, separately from
+//! tokens that were recently valid, so that a flood of them delays no known caller. Revocation by the platform is
+//! evaluated for each request, from the snapshot.
 
 mod known;
 
@@ -26,47 +26,47 @@ use crate::clock::{unix_ms, unix_seconds};
 use crate::digest::PeerKey;
 use known::{AnswerCache, CachedAnswer, Next, OpenQuestion};
 
-/// How long an answer serves.
+/// Time for which an answer is used.
 pub const KEEP: Duration = Duration::from_secs(30);
-/// Longest time for an answer.
+/// Timeout of an issuer's answer.
 pub const WITHIN: Duration = Duration::from_secs(5);
-/// Tokens of one peer that no issuer knows: at once, and a second.
+/// Budget of one peer for tokens that no issuer knows: burst, and refill per second.
 const UNKNOWN_BURST: u32 = 200;
 const UNKNOWN_PER_SECOND: u32 = 20;
-/// Largest answer, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_BODY: usize = 16 * 1024;
-/// Longest token, in bytes, as for signed ones.
+/// Longest token, in bytes, the same as for signed ones.
 const MAX_TOKEN: usize = 8 * 1024;
 
-/// Why there is no caller.
+/// The reason why there is no caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoCaller {
-    /// The token is no good here.
+    /// The token is not valid here.
     Invalid,
-    /// Nobody could be asked: the request may be tried again.
+    /// The issuer could not be reached; the request may be retried.
     Unavailable,
-    /// The peer has shown too many unknown tokens; seconds to wait.
+    /// The peer sent too many unknown tokens; seconds to wait.
     TooMany(u64),
 }
 
-/// `None`: the issuer says that it is none of its tokens, or a dead one.
+/// Claims of a token; `None` if its issuer does not know it or it is no longer active.
 type Said = Option<Arc<Map<String, Value>>>;
 
-/// Result of one question; the error is for the operator.
+/// Result of one request; the error is for the operator.
 type Answer = Result<Said, String>;
 
-/// Asks and keeps.
+/// Introspects tokens and caches the answers.
 pub struct Introspections {
     asking: Arc<Asking>,
 }
 
-/// State shared with the tasks that ask; it outlives the requests that wait.
+/// State shared with the tasks that send requests; it outlives the HTTP requests that wait.
 struct Asking {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
     credentials: Arc<Credentials>,
     known: Arc<Mutex<AnswerCache>>,
-    /// Budget of each peer for tokens that no issuer knows. What a good one took is given back.
+    /// Budget of each peer for tokens that no issuer knows. The charge for a valid token is returned.
     unknown: Budget,
 }
 
@@ -81,8 +81,8 @@ impl Introspections {
         Introspections { asking: Arc::new(asking) }
     }
 
-    /// The caller whose token it is, by the first of the server's issuers that knows it. `peer` is whose budget an unknown
-    /// token counts against.
+    /// Returns the token's owner, as reported by the server's issuer of opaque tokens. `peer` is charged for an unknown
+    /// token.
     pub(crate) async fn caller(
         &self,
         snapshot: &Snapshot,
@@ -157,7 +157,7 @@ impl Introspections {
     }
 }
 
-/// One token to ask about, and where the answer goes.
+/// One token to introspect, and the receivers of the answer.
 struct Question {
     at: Introspection,
     token: String,
@@ -166,7 +166,8 @@ struct Question {
 }
 
 impl Asking {
-    /// Asks and reports to all who wait. Where this ends before its answer, the question is closed as well.
+    /// Sends the request and reports the answer to everyone waiting. If this ends early, dropping the question closes
+    /// it.
     async fn run(self: Arc<Self>, question: Question, turns: Turns) {
         let late = || "it did not answer in time".to_owned();
         let asked = async {
@@ -200,7 +201,7 @@ impl Asking {
         let proof = self.credentials.header(&at.credential, User::Platform, &destination.url).await;
         let (name, value) = proof.map_err(|error| error.to_string())?;
         let request = request.header(name, value);
-        // The error of a request names its URL, and nothing of its body.
+        // The error of a request contains its URL, but nothing of its body.
         let response = request.send().await.map_err(|error| error.to_string())?;
         if response.status() != 200 {
             return Err(format!("it answers with status {}", response.status().as_u16()));

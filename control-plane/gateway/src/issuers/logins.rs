@@ -1,8 +1,8 @@
-//! Budgets of peers for public documents and logins, and permits of logins, whose endpoints anybody may ask.
+//! Budgets of peers for public documents and logins, and permits of logins, for endpoints that are open to anyone.
 //!
-//! Keeps true: a peer that asks without end is refused by itself, whichever registered client it names, and a client of
-//! a peer without the peer's others; an issuer that is slow holds up its own logins only, and a peer that it holds up
-//! leaves permits to others.
+//! Keeps true: a peer that exceeds its budget is refused alone, whichever registered client it names, and one client of
+//! a peer does not exhaust the budget of the peer's others; a slow issuer delays only its own logins, and a peer
+//! waiting for it leaves permits to others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,26 +15,27 @@ use super::permits::Permits;
 use crate::clock::unix_ms;
 use crate::digest::{self, PeerKey};
 
-/// Exchanges of codes and refresh tokens at one issuer at a time.
+/// Maximum number of concurrent exchanges of codes and refresh tokens at one issuer.
 const AT_ONCE: usize = 32;
-/// Those of one peer, which are answered or wait for a permit: half, so that others get one.
+/// Maximum number of these for one peer, running or waiting for a permit: half, so that others get one.
 const OF_PEER: usize = AT_ONCE / 2;
 
-/// A peer at an issuer.
+/// Key of a peer at an issuer.
 type PeerAtIssuer = [u8; 16];
 
 pub(crate) struct Logins {
-    /// All requests of a peer to the endpoints of logins.
+    /// Budget of all requests of a peer to the login endpoints.
     peers: Budget,
-    /// Public documents of a peer: a client reads up to four before it logs in, and a whole company may be one peer.
+    /// Budget of a peer's public documents: a client reads up to four before it logs in, and a whole company may be one
+    /// peer.
     documents: Budget,
-    /// Requests for tokens, which reach the issuer: of a peer.
+    /// Budget of a peer's token requests, which reach the issuer.
     tokens: Budget,
-    /// The same of one registered client at one peer: the id of a public client is no secret, and whoever names it
-    /// elsewhere takes nothing from it here.
+    /// Budget of token requests for one registered client at one peer. The id of a public client is not secret, and
+    /// requests with it from elsewhere are charged there.
     clients: Budget,
     turns: Mutex<Permits>,
-    /// Exchanges that have begun; an entry goes with its last one.
+    /// Numbers of running exchanges; an entry is removed with its last one.
     begun: Arc<Mutex<HashMap<PeerAtIssuer, usize>>>,
 }
 
@@ -70,24 +71,24 @@ impl Default for Logins {
 }
 
 impl Logins {
-    /// Takes one request of a peer; the error is the number of seconds to wait.
+    /// Charges a peer for one request; the error is the number of seconds to wait.
     pub(crate) fn charge(&self, peer: &PeerKey) -> Result<(), u64> {
         self.peers.take(peer, unix_ms())
     }
 
-    /// Takes one public document of a peer; the error is the number of seconds to wait.
+    /// Charges a peer for one public document; the error is the number of seconds to wait.
     pub(crate) fn charge_document(&self, peer: &PeerKey) -> Result<(), u64> {
         self.documents.take(peer, unix_ms())
     }
 
-    /// Takes one request for a token.
+    /// Charges a peer and a client for one token request; the error is the number of seconds to wait.
     pub(crate) fn charge_token(&self, peer: &PeerKey, client_id: &str) -> Result<(), u64> {
         self.tokens.take(peer, unix_ms())?;
         let client = digest::shortened(&[client_id.as_bytes(), peer]);
         self.clients.take(&client, unix_ms())
     }
 
-    /// Begins an exchange of a peer at the issuer of this name; `None` where it has as many as it may.
+    /// Begins an exchange of a peer at the issuer of this name; `None` if the peer is at its limit.
     pub(crate) fn begin(&self, peer: &PeerKey, issuer: &str) -> Option<LoginExchange> {
         let of = digest::shortened(&[issuer.as_bytes(), peer]);
         let mut begun = self.begun.lock();
@@ -99,7 +100,7 @@ impl Logins {
         Some(LoginExchange { begun: Arc::clone(&self.begun), of })
     }
 
-    /// Permits to ask the issuer of this name.
+    /// Returns the permits of the issuer of this name.
     pub(crate) fn turns(&self, issuer: &str) -> Arc<Semaphore> {
         self.turns.lock().of(issuer)
     }

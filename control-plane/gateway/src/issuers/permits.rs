@@ -1,4 +1,5 @@
-//! Permits to ask an issuer, so that each is asked by a few at a time and a slow one holds up nobody else's.
+//! Permits for requests to issuers, which limit the concurrent requests to each, so that a slow issuer delays nobody
+//! else's.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -7,12 +8,12 @@ use std::sync::Arc;
 
 use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
-/// Keys with permits; beyond them those that nobody uses go first.
+/// Number of keys from which unused ones are removed.
 const MAX_KEYS: usize = 1_024;
 
-/// Permits that a question needs: of whoever asks, if there are such, then of the issuer.
+/// The permits that a request needs: of the requester, if it has a limit, then of the issuer.
 pub(super) struct Turns {
-    /// Fewer than the issuer's: what one asker has beyond them waits for its own, and is in the way of nobody else.
+    /// Permits of the requester, fewer than the issuer's: requests beyond them wait here and block nobody else.
     pub(super) of_asker: Option<Arc<Semaphore>>,
     pub(super) of_issuer: Arc<Semaphore>,
 }
@@ -37,12 +38,12 @@ pub(super) struct Permits<K = String> {
 }
 
 impl<K: Eq + Hash> Permits<K> {
-    /// `at_once` questions of one key at a time.
+    /// Allows `at_once` concurrent requests for each key.
     pub(super) fn new(at_once: usize) -> Permits<K> {
         Permits { at_once, by_key: HashMap::new() }
     }
 
-    /// Permits of this key.
+    /// Returns the permits of this key.
     pub(super) fn of<Q>(&mut self, key: &Q) -> Arc<Semaphore>
     where
         K: Borrow<Q>,

@@ -1,8 +1,8 @@
-//! Asks a token endpoint for an access token (RFC 6749 section 3.2), and keeps what it gives for as long as it serves.
+//! Requests to token endpoints for access tokens (RFC 6749 section 3.2), and a cache of the answers.
 //!
-//! Keeps true: an answer is bounded and is a bearer token of visible ASCII, or it is none; a token is not given out in the
-//! last quarter of its life, at most half a minute of it; for one token an endpoint is asked once at a time, and not at once
-//! again when it gave none.
+//! Keeps true: only a bounded answer with a bearer token of visible ASCII is accepted; a token is not used in the last
+//! quarter of its life, at most half a minute of it; for each cached token at most one request is open, and a failed
+//! one is not repeated at once.
 
 use std::time::Duration;
 
@@ -12,34 +12,34 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-/// Longest time for an answer.
+/// Timeout of an answer.
 pub(super) const WITHIN: Duration = Duration::from_secs(5);
-/// Largest answer and longest token, in bytes.
+/// Maximum size of an answer and of a token, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 const MAX_TOKEN: usize = 16 * 1024;
-/// How long a token lives of which the issuer does not say it (RFC 6749 section 5.1: `expires_in` is recommended).
+/// Assumed lifetime of a token if the issuer does not report one (RFC 6749 section 5.1: `expires_in` is recommended).
 const UNSAID: Duration = Duration::from_secs(60);
-/// The longest that one is kept: no operator waits longer for what changed at the issuer.
+/// Longest time that a token is cached, which bounds how late a change at the issuer takes effect.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// The most that a token's life is cut short, for clocks and for requests that are under way.
+/// Maximum reduction of a token's life, for clock skew and for requests in transit.
 const MARGIN: Duration = Duration::from_secs(30);
-/// How long it is not asked again after it gave no token.
+/// Delays before the endpoint is asked again after it gave no token.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// How long a token stays although a service does not take it.
+/// Age below which a token is kept although a service rejects it.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// Why there is no token. Says nothing secret.
+/// The reason why there is no token; contains nothing secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoToken {
-    /// It answered that it gives none: the code of RFC 6749 section 5.2, or its status.
+    /// The endpoint refused: the error code of RFC 6749 section 5.2, or its status.
     #[error("it gives no token: {0}")]
     Refused(String),
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// A token, and how long it serves.
+/// A token, and the time for which it may be used.
 pub(super) struct Granted {
     pub token: SecretString,
     pub serves: Duration,
@@ -52,13 +52,13 @@ struct Answer {
     expires_in: Option<f64>,
 }
 
-/// RFC 6749 section 5.2.
+/// Error response of RFC 6749 section 5.2.
 #[derive(Deserialize)]
 struct Refusal {
     error: String,
 }
 
-/// Sends `form` by `request`, which says where to and who asks.
+/// Sends `form` with `request`, which has the URL and the requester's credentials.
 pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Result<Granted, NoToken> {
     let unavailable = |why: &str| NoToken::Unavailable(why.to_owned());
     let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
@@ -74,7 +74,7 @@ pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Resul
     let (status, body) = tokio::time::timeout(WITHIN, asking).await.map_err(late)??;
     if status.is_client_error() && !matches!(status.as_u16(), 401 | 429) {
         let code = code(&body).unwrap_or_else(|| format!("status {}", status.as_u16()));
-        // It does not know the gateway: the operator's fault, and no caller's.
+        // The endpoint does not know the gateway, which is the operator's fault and not the caller's.
         if matches!(code.as_str(), "invalid_client" | "unauthorized_client") {
             return Err(NoToken::Unavailable(format!("it refuses the gateway's credential ({code})")));
         }
@@ -106,7 +106,7 @@ fn granted(body: &[u8]) -> Result<Granted, &'static str> {
     Ok(Granted { serves: lives - (lives / 4).min(MARGIN), token: answer.access_token.into() })
 }
 
-/// The code of a refusal, where it is one: letters of RFC 6749 section 5.2, few enough for a log.
+/// Returns the error code of a refusal, if it has the characters of RFC 6749 section 5.2 and is short enough for a log.
 fn code(body: &[u8]) -> Option<String> {
     let refusal: Refusal = serde_json::from_slice(body).ok()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
@@ -114,7 +114,7 @@ fn code(body: &[u8]) -> Option<String> {
     ((1..=64).contains(&code.len()) && code.bytes().all(plain)).then_some(code)
 }
 
-/// The token of one asker for one purpose.
+/// A cached token of one requester for one purpose.
 #[derive(Default)]
 pub(super) struct KeptToken(tokio::sync::Mutex<Option<Kept>>);
 
@@ -125,8 +125,8 @@ struct Kept {
 }
 
 impl KeptToken {
-    /// What is kept, else what `ask` brings; a token serves until `end` at the latest. Whoever comes meanwhile waits for
-    /// the same.
+    /// Returns the cached token, otherwise the result of `ask`; a token is used until `end` at the latest. Concurrent
+    /// callers wait for the same request.
     pub(super) async fn get(
         &self,
         end: Option<Instant>,
@@ -148,8 +148,8 @@ impl KeptToken {
         said
     }
 
-    /// The service does not take the token: whether the next one is asked for anew. One that is younger than
-    /// [`YOUNG`] stays, so that services which take none make nobody ask on and on.
+    /// Handles a service's rejection of the token; returns whether the next call requests another. A token younger than
+    /// [`YOUNG`] is kept, so that a service that rejects every token does not cause a request each time.
     pub(super) async fn forget(&self) -> bool {
         let mut kept = self.0.lock().await;
         let is_old = kept.as_ref().is_some_and(|kept| kept.said.is_ok() && kept.since.elapsed() >= YOUNG);
@@ -159,12 +159,12 @@ impl KeptToken {
         is_old
     }
 
-    /// Until when what is kept serves; `None`: nothing is.
+    /// Returns the expiry of the cached result; `None` if there is none.
     pub(super) async fn until(&self) -> Option<Instant> {
         self.0.lock().await.as_ref().map(|kept| kept.until)
     }
 
-    /// Whether there is nothing in it that serves; false while somebody asks.
+    /// Whether there is no valid cached result; false during a request.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.0.try_lock().is_ok_and(|kept| kept.as_ref().is_none_or(|kept| kept.until <= now))
     }

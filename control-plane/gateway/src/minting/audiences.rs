@@ -1,7 +1,8 @@
-//! Audiences that the platform's own token may be minted for, and the primitives that get it.
+//! Audiences of the platform's tokens, and the primitives that get them.
 //!
-//! Keeps true: a spec's word is no authority: without an entry of the operator that names the primitive there is no token. A
-//! token of a plugin has one audience, because the plugin holds it and its service could show it at the others.
+//! Keeps true: a spec alone grants nothing: there is no token without an entry by the operator that names the
+//! primitive. A plugin's token has one audience, because the plugin holds it and its service could use it at other
+//! audiences.
 
 use asp_outbound::RequestedBy;
 use asp_platform::operator_list::{self, ListEntry};
@@ -10,24 +11,24 @@ use reqwest::Url;
 
 use crate::call::Call;
 
-/// The operator's list, as its setting is called.
+/// Name of the setting with the operator's list.
 pub(super) const LIST: &str = "ASP_TOKEN_AUDIENCES";
 
-/// The reason that a plugin's token has no audience.
+/// The reason why a plugin's token has no audience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoAudience {
     /// No entry serves the primitive at a host that it may reach.
     NoEntry,
-    /// Entries of several origins do.
+    /// Entries of several origins serve it.
     Several,
-    /// It reaches nobody, its spec names an audience that it may not have, or there is no list.
+    /// The plugin reaches no host, its spec names an audience not open to it, or there is no list.
     Settled,
 }
 
 /// The operator's list.
 #[derive(Clone, Debug)]
 pub enum TokenAudiences {
-    /// Development without a list: every origin, for every primitive.
+    /// Every origin for every primitive, in development without a list.
     Every,
     Listed(Vec<TokenAudience>),
 }
@@ -35,9 +36,9 @@ pub enum TokenAudiences {
 /// One entry of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenAudience {
-    /// `scheme://host[:port]` as specs write it.
+    /// `scheme://host[:port]` as in specs.
     pub origin: String,
-    /// The primitives that get tokens for it, as `for` of an operator list names them.
+    /// Primitives that get tokens for it, in the form of `for` in an operator list.
     pub primitives: Vec<String>,
 }
 
@@ -58,7 +59,7 @@ impl TokenAudiences {
         }
     }
 
-    /// The audience of a plugin's token: the one that its spec names, else the only one there can be.
+    /// Returns the audience of a plugin's token: the one that its spec names, otherwise the only possible one.
     pub(super) fn of_plugin(&self, call: &Call) -> Result<String, NoAudience> {
         let by = requested_by(call);
         let domains = &call.entry.primitive.allowed_domains;
@@ -92,7 +93,8 @@ impl TokenAudiences {
         }
     }
 
-    /// The setting with one entry that serves the primitive. One that serves others too is not narrowed.
+    /// Returns the setting changed so that exactly one entry serves the primitive. An entry that serves others too is
+    /// not narrowed.
     pub(super) fn completed(&self, why: NoAudience, domains: &[String], by: RequestedBy<'_>) -> String {
         let listed: &[TokenAudience] = match self {
             TokenAudiences::Every => &[],
@@ -131,12 +133,12 @@ impl TokenAudience {
     }
 }
 
-/// The primitive that a call's token is minted for.
+/// Returns the primitive for which a call's token is minted.
 pub(super) fn requested_by(call: &Call) -> RequestedBy<'_> {
     RequestedBy { server: &call.server.message.name, primitive: &call.entry.primitive.id }
 }
 
-/// The audience that the call's spec names.
+/// Returns the audience that the call's spec names.
 pub(super) fn named(call: &Call) -> Option<&str> {
     match call.entry.primitive.service_auth.as_ref()?.kind.as_ref()? {
         Kind::Token(token) => Some(&token.audience),

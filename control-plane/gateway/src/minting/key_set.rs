@@ -1,7 +1,7 @@
-//! The keys by which services verify the platform's tokens: those of every gateway over the same store.
+//! The keys with which services verify the platform's tokens: those of every gateway with the same store.
 //!
-//! Keeps true: the set is at most [`FRESH`] old, and one gateway asks the store once at a time for all who want it; where
-//! the store does not answer, what it said last is told on, each key until its time is over.
+//! Keeps true: the set is at most [`FRESH`] old, and a gateway reads the store once at a time for all requests; if the
+//! store does not answer, the last known keys remain published, each until its expiry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 use super::Clock;
 use super::keys::PublicKey;
 
-/// How old the set is at most, and for how long others may keep it: a service that meets a key which it does not know
-/// fetches the set again, and must find it there. It also bounds what strangers, who may all ask, cost the store.
+/// Maximum age of the set, and time that others may cache it: a service that meets an unknown key fetches the set
+/// again, and must find the key there. It also limits the store's load from requests, which anyone may send.
 pub const FRESH: Duration = Duration::from_secs(1);
-/// How long the store may take.
+/// Timeout of the store.
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is published, as the store said last.
+/// The published keys, as last read from the store.
 pub(super) struct KeySet {
     store: Arc<dyn PublishedKeys>,
     clock: Clock,
-    /// By `kid`, with the end in Unix milliseconds.
+    /// Keys by `kid`, with their expiry in Unix milliseconds.
     known: Mutex<BTreeMap<String, (PublicKey, u64)>>,
-    /// When the store was asked last, whatever it said.
+    /// Time of the last read, successful or not.
     asked: tokio::sync::Mutex<Option<Instant>>,
     is_failing: AtomicBool,
 }
@@ -40,7 +40,7 @@ impl KeySet {
         KeySet { store, clock, known, asked, is_failing }
     }
 
-    /// As a JWK set (RFC 7517 section 5): `own`, and what is published.
+    /// Returns `own` and the published keys as a JWK set (RFC 7517 section 5).
     pub(super) async fn jwks(&self, own: &[PublicKey]) -> Value {
         self.freshen().await;
         let now = (self.clock)();
@@ -52,7 +52,7 @@ impl KeySet {
         json!({"keys": keys.map(PublicKey::jwk).collect::<Vec<_>>()})
     }
 
-    /// Those who come while the store is asked wait for what it says.
+    /// Reads the store if the set is stale. Concurrent requests wait for the same read.
     async fn freshen(&self) {
         let mut asked = self.asked.lock().await;
         if asked.is_some_and(|at| at.elapsed() < FRESH) {
@@ -63,7 +63,7 @@ impl KeySet {
                 self.learn(&published);
                 self.is_failing.store(false, Ordering::Relaxed);
             }
-            // Said once: anybody may ask.
+            // Logged once, because anyone may send requests.
             Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(%error, "the store does not say which keys other gateways sign with; those that are known go on being published until their time is over, and new ones are missing: check the store");
             }
@@ -72,7 +72,7 @@ impl KeySet {
         *asked = Some(Instant::now());
     }
 
-    /// What the store says now.
+    /// Reads the published keys from the store.
     pub(super) async fn read(&self) -> Result<Vec<PublishedKey>, PublishError> {
         within(self.store.published()).await
     }
@@ -98,7 +98,7 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A store that hangs holds up nobody.
+/// Limits the time of a store operation, so that a hanging store blocks nobody.
 pub(super) async fn within<T>(
     asked: impl Future<Output = Result<T, PublishError>>,
 ) -> Result<T, PublishError> {

@@ -1,4 +1,4 @@
-//! One ES256 key: signs, and is known by the thumbprint of its public half.
+//! One ES256 key, identified by the thumbprint of its public half.
 //!
 //! Keeps true: the private half is never printed and never leaves.
 
@@ -9,10 +9,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// Bytes of a coordinate and of a private key on P-256.
+/// Size of a coordinate and of a private key on P-256, in bytes.
 const COORDINATE: usize = 32;
 
-/// A key cannot be made, read or used.
+/// The reason why a key cannot be generated, read or used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("not a private key on P-256 in PKCS #8 form")]
@@ -47,7 +47,7 @@ impl std::fmt::Debug for SigningKey {
 }
 
 impl PublicKey {
-    /// Reads a JWK; members it does not need are ignored.
+    /// Reads a JWK; members that are not needed are ignored.
     pub fn from_jwk(jwk: &Value) -> Result<PublicKey, KeyError> {
         let text = |name: &str| jwk.get(name).and_then(Value::as_str).unwrap_or_default();
         if (text("kty"), text("crv")) != ("EC", "P-256") {
@@ -59,7 +59,7 @@ impl PublicKey {
     }
 
     fn of(x: &str, y: &str) -> PublicKey {
-        // RFC 7638: the thumbprint is over the required members in lexical order.
+        // RFC 7638: the thumbprint covers the required members in lexical order.
         let thumbprint = Sha256::digest(format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#));
         PublicKey { kid: URL_SAFE_NO_PAD.encode(thumbprint), x: x.to_owned(), y: y.to_owned() }
     }
@@ -68,7 +68,7 @@ impl PublicKey {
         &self.kid
     }
 
-    /// As a JWK with `kid`, `alg` and `use`.
+    /// Returns a JWK with `kid`, `alg` and `use`.
     pub fn jwk(&self) -> Value {
         json!({
             "kty": "EC", "crv": "P-256", "x": self.x, "y": self.y,
@@ -106,7 +106,7 @@ impl SigningKey {
         &self.public
     }
 
-    /// A compact JWS over the two JSON texts (RFC 7515 section 7.1).
+    /// Returns a compact JWS over the two JSON texts (RFC 7515 section 7.1).
     pub(super) fn sign(&self, header: &[u8], claims: &[u8]) -> Result<String, KeyError> {
         let mut token = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
         let signature = self.pair.sign(&self.random, token.as_bytes()).map_err(|_| KeyError::Sign)?;
@@ -151,7 +151,7 @@ mod tests {
             "d": "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI",
         });
         let key = SigningKey::from_jwk(&jwk).unwrap();
-        // By `printf '{"crv":…}' | openssl dgst -sha256 -binary | basenc --base64url`.
+        // Computed by `printf '{"crv":…}' | openssl dgst -sha256 -binary | basenc --base64url`.
         assert_eq!(key.public().kid(), "oKIywvGUpTVTyxMQ3bwIIeQUudfr_CkLMjCE19ECD-U");
         for (member, value) in [("crv", "P-384"), ("x", "AAAA"), ("d", ""), ("kty", "RSA")] {
             let mut bad = jwk.clone();

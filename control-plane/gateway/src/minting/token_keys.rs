@@ -1,8 +1,8 @@
-//! The keys by which one gateway signs the platform's tokens: made here, held in memory alone, changed every day; or the
-//! operator's.
+//! The signing keys of one gateway for the platform's tokens: generated here, kept only in memory and rotated daily; or
+//! the operator's.
 //!
-//! Keeps true: a key that was made here signs nothing before it is published, and nothing that would outlive its
-//! publication, whatever becomes of this process and of the store; the next key is published long before it signs.
+//! Keeps true: a generated key signs nothing before it is published, and nothing that would outlive its publication,
+//! even if this process or the store fails; the next key is published long before it signs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,28 +17,29 @@ use super::key_set::{FRESH, KeySet, milliseconds, within};
 use super::keys::{KeyError, PublicKey, SigningKey};
 use super::{Clock, MAX_LIFE};
 
-/// How long a key signs before the next one does.
+/// Time for which a key signs.
 const ROTATE: Duration = Duration::from_secs(24 * 3600);
-/// How long the next key is published before it signs: longer than services keep a key set that do not fetch it again when
-/// they meet a new key.
+/// Time for which the next key is published before it signs: longer than a key set is cached by services that do not
+/// fetch it again for an unknown key.
 const AHEAD: Duration = Duration::from_secs(3600);
-/// How long a key is published after its last token was signed: that token's life, and a service's wrong clock.
+/// Time for which a key stays published after it signed its last token: that token's life, and a service's clock skew.
 const REST: Duration = MAX_LIFE.saturating_add(Duration::from_secs(5 * 60));
-/// How long a key is published for at a time. Where the store takes nothing any more, a gateway goes on signing for this
-/// long without [`REST`]; and this long is a key published of a gateway that was killed.
+/// Time for which a key is published at once. If the store accepts nothing any more, a gateway continues to sign for
+/// this time less [`REST`]; the key of a killed gateway stays published for at most this long.
 const PUBLISH_FOR: Duration = Duration::from_secs(2 * 3600);
-/// A key that is published for less than this is published anew: half an hour after the last time.
+/// Remaining publication below which a key is published again: half an hour after the last time.
 const RENEW_BELOW: Duration = PUBLISH_FOR.saturating_sub(Duration::from_secs(30 * 60));
-/// How long a key signs before the next one is made.
+/// Time for which a key signs before the next one is generated.
 const ALONE: Duration = ROTATE.saturating_sub(AHEAD);
-/// From then on every other gateway tells a new key: its set may be [`FRESH`] old, and as long may a cache before it be.
+/// Time after which every other gateway serves a new key: its set may be [`FRESH`] old, and so may a cache in front of
+/// it.
 const SEEN: Duration = FRESH.saturating_mul(2);
-/// Interval of looks at what is due.
+/// Interval of [`TokenKeys::keep`].
 pub const KEEP_EVERY: Duration = Duration::from_secs(30);
-/// Pause before what failed is tried again: until then a gateway that started without the store may have no key that signs.
+/// Delay before a failed step is retried: until then, a gateway that started without the store may have no signing key.
 pub const KEEP_AGAIN: Duration = Duration::from_secs(5);
 
-/// A gateway cannot begin to sign.
+/// The reason why a gateway cannot start signing.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -47,7 +48,7 @@ pub enum StartError {
     Publish(#[from] PublishError),
 }
 
-/// The keys of one gateway.
+/// The signing keys of one gateway.
 pub struct TokenKeys {
     store: Arc<dyn PublishedKeys>,
     owner: OwnerId,
@@ -58,17 +59,17 @@ pub struct TokenKeys {
 }
 
 enum Signing {
-    /// The operator's, the same at every gateway; of the one before only the public half is needed.
+    /// The operator's keys, the same at every gateway; of the previous one only the public half is needed.
     Given { current: Arc<SigningKey>, previous: Option<PublicKey>, published_until_ms: AtomicU64 },
-    /// The oldest first; at most the one before, the current and the next.
+    /// Generated keys, oldest first; at most the previous, the current and the next.
     Made(Mutex<Vec<MadeKey>>),
 }
 
 struct MadeKey {
     key: Arc<SigningKey>,
-    /// Unix milliseconds; `None` until it was published.
+    /// Start of signing in Unix milliseconds; `None` until the key is published.
     signs_from_ms: Option<u64>,
-    /// Unix milliseconds; 0 before.
+    /// End of publication in Unix milliseconds; 0 before the first.
     published_until_ms: u64,
 }
 
@@ -77,7 +78,7 @@ impl MadeKey {
         Ok(MadeKey { key: Arc::new(SigningKey::generate()?), signs_from_ms: None, published_until_ms: 0 })
     }
 
-    /// Whether what it signs at `now` ends before its publication does.
+    /// Whether the key may sign at `now`, so that the token expires before the publication ends.
     fn signs(&self, now: u64) -> bool {
         let published = self.published_until_ms >= now.saturating_add(milliseconds(REST));
         published && self.signs_from_ms.is_some_and(|from| from <= now)
@@ -89,9 +90,9 @@ impl MadeKey {
 }
 
 impl TokenKeys {
-    /// Makes a key and publishes it. Where other gateways run, returns when each of them tells the key. If the store is away, or as
-    /// many keys are published as may be, starts without a key that signs: [`TokenKeys::keep`] publishes it later. Keys of gateways
-    /// that were killed stay published for up to [`PUBLISH_FOR`].
+    /// Generates a key and publishes it. If other gateways run, returns once each of them serves the key. If the store
+    /// is unavailable or full, starts without a signing key, and [`TokenKeys::keep`] publishes it later. Keys of killed
+    /// gateways stay published for up to [`PUBLISH_FOR`].
     pub async fn start(store: Arc<dyn PublishedKeys>, clock: Clock) -> Result<TokenKeys, StartError> {
         let mut first = MadeKey::new()?;
         let keys = TokenKeys::of(store, clock, Signing::Made(Mutex::default()));
@@ -99,7 +100,7 @@ impl TokenKeys {
             Ok(until_ms) => first.published_until_ms = until_ms,
             Err(error) => {
                 tracing::warn!(%error, "this gateway starts without a key for the platform's token: calls that need one are refused until its key is published, which is tried again every few seconds");
-                // `keep` does not say it again.
+                // Keeps `keep` from logging the outage again.
                 keys.is_failing.store(true, Ordering::Relaxed);
                 if let Signing::Made(made) = &keys.signing {
                     made.lock().push(first);
@@ -108,9 +109,9 @@ impl TokenKeys {
             }
         }
         first.signs_from_ms = Some((keys.clock)());
-        // Of a gateway that has ended properly no key lasts as long.
+        // A gateway that stopped properly has no key published for so long.
         let is_other = |one: &PublishedKey| one.left > REST && one.owner != keys.owner;
-        // Where the store does not say, there may be some.
+        // If the store does not answer, there may be others.
         let has_others = keys.set.read().await.map_or(true, |published| published.iter().any(is_other));
         if let Signing::Made(made) = &keys.signing {
             made.lock().push(first);
@@ -121,7 +122,7 @@ impl TokenKeys {
         Ok(keys)
     }
 
-    /// The operator's keys, of which every gateway has the same: they sign, published or not.
+    /// Uses the operator's keys, which are the same at every gateway and sign whether or not they are published.
     pub fn given(
         (current, previous): (SigningKey, Option<PublicKey>),
         store: Arc<dyn PublishedKeys>,
@@ -132,7 +133,7 @@ impl TokenKeys {
         TokenKeys::of(store, clock, signing)
     }
 
-    /// A key of this process alone, for tests.
+    /// Returns a key of this process alone, for tests.
     pub fn alone() -> Result<TokenKeys, KeyError> {
         let store = Arc::new(MemoryKeys::default());
         Ok(TokenKeys::given((SigningKey::generate()?, None), store, super::wall_clock()))
@@ -144,17 +145,17 @@ impl TokenKeys {
         TokenKeys { store, owner, clock, signing, set, is_failing: AtomicBool::new(false) }
     }
 
-    /// This run of this gateway, as the stores know it.
+    /// Returns the id of this run of the gateway in the stores.
     pub fn owner(&self) -> OwnerId {
         self.owner
     }
 
-    /// The public halves of the keys of every gateway, as a JWK set (RFC 7517 section 5).
+    /// Returns the public keys of every gateway as a JWK set (RFC 7517 section 5).
     pub async fn jwks(&self) -> Value {
         self.set.jwks(&self.public()).await
     }
 
-    /// A key whose tokens services can verify until they end; `None` where none is published for so long.
+    /// Returns a key whose tokens services can verify until they expire; `None` if no key is published for long enough.
     pub(super) fn signer(&self) -> Option<Arc<SigningKey>> {
         match &self.signing {
             Signing::Given { current, .. } => Some(current.clone()),
@@ -165,8 +166,8 @@ impl TokenKeys {
         }
     }
 
-    /// Does what is due: the next key, and that keys stay published. Returns whether that was done. Run every [`KEEP_EVERY`], and
-    /// [`KEEP_AGAIN`] after it was not.
+    /// Generates the next key and renews publications when due. Returns whether that succeeded. Run every
+    /// [`KEEP_EVERY`], and [`KEEP_AGAIN`] after a failure.
     pub async fn keep(&self) -> bool {
         let kept = match &self.signing {
             Signing::Given { published_until_ms, .. } => {
@@ -177,7 +178,7 @@ impl TokenKeys {
         let is_done = kept.is_ok();
         match kept {
             Ok(()) => self.is_failing.store(false, Ordering::Relaxed),
-            // Said once: it is tried again soon.
+            // Logged once, as it is retried soon.
             Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(%error, "the keys of this gateway's tokens cannot be published; the present one signs on for at most 100 minutes, and then calls go without the platform's token: check the store");
             }
@@ -186,7 +187,7 @@ impl TokenKeys {
         is_done
     }
 
-    /// The operator says how long a key serves; that it is published is for gateways that do not have it.
+    /// Publishes the operator's keys for gateways that do not have them; the operator decides how long a key is used.
     async fn keep_given(&self, published_until_ms: &AtomicU64) -> Result<(), PublishError> {
         let due = (self.clock)().saturating_add(milliseconds(RENEW_BELOW));
         if published_until_ms.load(Ordering::Relaxed) >= due {
@@ -208,11 +209,11 @@ impl TokenKeys {
         Ok(())
     }
 
-    /// What is to be published now, the next key among it where it is time for one.
+    /// Returns the keys to publish now; generates the next one when it is due.
     fn due(&self, made: &Mutex<Vec<MadeKey>>) -> Result<Vec<Arc<SigningKey>>, KeyError> {
         let now = (self.clock)();
         let mut made = made.lock();
-        // One that waits to be published is kept: the store may have taken what it did not acknowledge.
+        // A key that waits for its publication is kept, because the store may have stored what it did not acknowledge.
         made.retain(|one| one.published_until_ms > now || one.signs_from_ms.is_none());
         let latest = made.last().map(|one| one.signs_from_ms);
         let next_from = match latest {
@@ -223,7 +224,7 @@ impl TokenKeys {
         if next_from <= now {
             made.push(MadeKey::new()?);
         }
-        // Of those before the one that signs nothing new is signed, and their time runs out.
+        // Keys older than the signing one sign nothing new, and their publication is left to expire.
         let signing = made.iter().rposition(|one| one.signs_from_ms.is_some_and(|from| from <= now));
         let lasting = made.iter().skip(signing.unwrap_or_default());
         Ok(lasting.filter(|one| one.is_due_to_be_published(now)).map(|one| one.key.clone()).collect())
@@ -237,7 +238,7 @@ impl TokenKeys {
             Some(from) => {
                 from.saturating_add(milliseconds(ROTATE)).max(now.saturating_add(milliseconds(AHEAD)))
             }
-            // None signs until this one does.
+            // No key signs until this one does.
             None => now.saturating_add(milliseconds(SEEN)),
         };
         if let Some(one) = made.iter_mut().find(|one| Arc::ptr_eq(&one.key, key)) {
@@ -246,21 +247,21 @@ impl TokenKeys {
         }
     }
 
-    /// Returns until when it is published at least.
+    /// Publishes a key; returns the time until which it is published at least.
     async fn publish(&self, key: &PublicKey) -> Result<u64, PublishError> {
         let until_ms = (self.clock)().saturating_add(milliseconds(PUBLISH_FOR));
         within(self.store.publish(self.owner, &jwk(key), PUBLISH_FOR)).await?;
         Ok(until_ms)
     }
 
-    /// This gateway signs nothing any more.
+    /// Shortens the publication of this gateway's keys, because it signs nothing more.
     pub async fn withdraw(&self) {
         if let Err(error) = within(self.store.withdraw(self.owner, REST)).await {
             tracing::debug!(%error, "the keys of this gateway end by themselves");
         }
     }
 
-    /// The public halves of this gateway's own keys that services may need.
+    /// Returns the public halves of this gateway's keys that services may need.
     fn public(&self) -> Vec<PublicKey> {
         match &self.signing {
             Signing::Given { current, previous, .. } => {

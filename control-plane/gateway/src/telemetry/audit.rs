@@ -1,15 +1,15 @@
 //! A start and a finish event of every call, on every exit, and the queue to the audit log, which writes them in
-//! batches off the path.
+//! batches off the request path.
 //!
-//! Where the log is slow or out of order, the queue is full in the end, and then a call that begins waits for at most
-//! [`PATIENCE`]; while the log refuses events it does not wait at all. A call that may have effects and whose start is
-//! not recorded by then is refused before it runs; one that only reads goes on, unless the log is required
-//! ([`AuditLog::is_required`]). Where the log has no room for an org ([`AuditLog::has_room`]), what begins there is not
-//! recorded, and so refused; what has begun is recorded to its end. What is recorded after the fact
-//! (finish, delegation) never keeps an answer back. Every loss is counted in `asp_audit_events_lost_total` and each
-//! outage is logged once, with its end.
+//! If the log is slow or fails, the queue eventually fills up, and then a new call waits for at most [`PATIENCE`];
+//! while the log rejects events it does not wait at all. A call that may have effects and whose start is not recorded
+//! by then is refused before it runs; one that only reads continues, unless the log is required
+//! ([`AuditLog::is_required`]). If the log has no capacity for an org ([`AuditLog::has_room`]), its new calls are not
+//! recorded and refused by the same rule, and running calls are recorded to their end. Events after the fact (finish,
+//! delegation) never delay an answer. Every loss is counted in `asp_audit_events_lost_total`, and each outage is logged
+//! once, with its end.
 //!
-//! Refuses: argument and result values; only their sizes are recorded. Keeps true: the queue is bounded; what is
+//! Refuses: argument and result values; only their sizes are recorded. Keeps true: the queue is bounded; an event
 //! acknowledged by [`Audit::record`] is written as long as the process lives.
 
 use std::fmt;
@@ -28,20 +28,20 @@ use crate::call::Call;
 use crate::call::outcome::{Outcome, Refusal};
 use crate::clock::unix_ms;
 
-/// Most events that wait for the log.
+/// Maximum number of events that wait for the log.
 const QUEUE: usize = 16 * 1024;
-/// Most events of one append.
+/// Maximum number of events in one append.
 const BATCH: usize = 512;
-/// How long the writer waits for more before it appends: an append costs the same wake-ups, statements and `fsync` for
-/// one event as for hundreds. That many of the last events are lost where the process is killed.
+/// Time that the writer waits for more events before it appends: an append costs the same wake-ups, statements and
+/// `fsync` for one event as for hundreds. If the process is killed, the events of this time are lost.
 const GATHER: Duration = Duration::from_millis(25);
-/// How long the writer rests after a failed append.
+/// Delay after a failed append.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-/// How long a call waits for room in the queue: a burst is over by then, an outage is not.
+/// Time that a call waits for capacity in the queue: a burst is over by then, an outage is not.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// An append that takes longer is taken for an outage: the queue holds more than a second of full load.
+/// Duration of an append that counts as an outage: the queue holds more than a second of full load.
 const SLOW: Duration = Duration::from_secs(2);
-/// How long a shutdown waits for what is queued.
+/// Time that a shutdown waits for queued events.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// The queue to the audit log.
@@ -49,35 +49,35 @@ pub struct Audit {
     queue: mpsc::Sender<Entry>,
     log: Arc<dyn AuditLog>,
     health: Arc<Health>,
-    /// Whether nothing runs unrecorded.
+    /// Whether no call may run unrecorded.
     required: bool,
 }
 
-/// The event was not taken in time.
+/// Error: the event was not accepted in time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unrecorded;
 
 enum Entry {
     Event(CallEvent),
-    /// Answered when everything before it is durable.
+    /// A request for an answer once everything before it is durable.
     Flush(oneshot::Sender<()>),
 }
 
-/// How the log does.
+/// Health of the log.
 #[derive(Default)]
 struct Health {
-    /// It refuses events, or takes very long.
+    /// Whether it rejects events, or takes very long.
     out: AtomicBool,
-    /// It refused the last events that it was given.
+    /// Whether it rejected the last events.
     refuses: AtomicBool,
-    /// Events are being lost since the log was last well.
+    /// Whether events have been lost since the log was last healthy.
     losing: AtomicBool,
     lost: Counter,
 }
 
 impl Audit {
-    /// Starts the writer, which ends when the queue is dropped; `lost` counts what it does not get. Needs a running
-    /// tokio runtime.
+    /// Starts the writer, which ends when the queue is dropped; `lost` counts the events it does not get. Needs a
+    /// running tokio runtime.
     pub fn new(log: Arc<dyn AuditLog>, lost: Counter) -> Audit {
         let (queue, entries) = mpsc::channel(QUEUE);
         let health = Arc::new(Health { lost, ..Health::default() });
@@ -86,22 +86,24 @@ impl Audit {
         Audit { queue, log, health, required }
     }
 
-    /// Whether a call that may have effects, or only reads, may run though its start is not recorded.
+    /// Whether a call may run although its start is not recorded, by whether it may have effects.
     pub fn may_miss(&self, has_effects: bool) -> bool {
         !has_effects && !self.required
     }
 
-    /// Whether what begins in this org may be recorded.
+    /// Whether new calls of this org may be recorded.
     pub fn has_room(&self, org: &str) -> bool {
         self.log.has_room(org)
     }
 
-    /// Counts events that are not recorded because the log has no room for their org, which the log has warned of.
+    /// Counts events that are not recorded because the log has no capacity for their org, which the log itself has
+    /// logged.
     pub fn count_missed(&self, events: u64) {
         self.health.lost.inc_by(events);
     }
 
-    /// Queues an event of something that begins, if the log has room for its org; else as [`Audit::record_end`].
+    /// Queues an event of something that begins, if the log has capacity for its org; otherwise as
+    /// [`Audit::record_end`].
     pub async fn record(&self, event: CallEvent) -> Result<(), Unrecorded> {
         if !self.has_room(&event.org) {
             self.count_missed(1);
@@ -110,8 +112,8 @@ impl Audit {
         self.record_end(event).await
     }
 
-    /// Queues an event. Where the queue is full it waits a while. Where nothing runs unrecorded the queue is for bursts: what a
-    /// log does not take is not kept in memory, which a stop would lose.
+    /// Queues an event, and waits a while if the queue is full. If no call may run unrecorded, the queue is only for
+    /// bursts: events that the log rejects are not kept in memory, where a stop would lose them.
     pub async fn record_end(&self, event: CallEvent) -> Result<(), Unrecorded> {
         if self.required && self.health.refuses.load(Ordering::Acquire) {
             self.health.lose();
@@ -128,7 +130,7 @@ impl Audit {
         }
     }
 
-    /// Queues an event if there is room, else gives it back.
+    /// Queues an event if there is capacity, otherwise returns it.
     pub fn offer(&self, event: CallEvent) -> Option<CallEvent> {
         match self.queue.try_send(Entry::Event(event)) {
             Err(TrySendError::Full(Entry::Event(event)) | TrySendError::Closed(Entry::Event(event))) => {
@@ -138,19 +140,19 @@ impl Audit {
         }
     }
 
-    /// Queues an event where nothing can wait.
+    /// Queues an event from code that cannot wait.
     pub fn record_now(&self, event: CallEvent) {
         if self.offer(event).is_some() {
             self.health.lose();
         }
     }
 
-    /// Returns when every event queued before is durable, at the latest after [`LAST_EVENTS`].
+    /// Waits until every event queued before is durable, for at most [`LAST_EVENTS`].
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         let flushing = async {
             if self.queue.send(Entry::Flush(done)).await.is_ok() {
-                // An error means that the writer ended, and it ends only after it has written everything.
+                // An error means that the writer has ended, which it does only after writing everything.
                 let _ = flushed.await;
             }
         };
@@ -182,7 +184,7 @@ impl Health {
         }
     }
 
-    /// Notes that it is out; whether it was well until now.
+    /// Records an outage; returns whether the log was healthy before.
     fn goes_out(&self) -> bool {
         !self.out.swap(true, Ordering::AcqRel)
     }
@@ -216,7 +218,7 @@ async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>, healt
     }
 }
 
-/// Appends until the log takes it.
+/// Appends until the log accepts the events.
 async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
     loop {
         let appending = log.append(events);
@@ -246,17 +248,17 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
     }
 }
 
-/// The call was accepted for processing.
+/// Returns the event of a call accepted for processing.
 pub fn started(call: &Call) -> CallEvent {
     event(call, Began { event: "call.start" })
 }
 
-/// The call was taken over from another gateway and goes on.
+/// Returns the event of a call taken over from another gateway.
 pub fn resumed(call: &Call) -> CallEvent {
     event(call, Began { event: "call.resume" })
 }
 
-/// The call has its outcome.
+/// Returns the event of a call's outcome.
 pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
     let (reason, replay, bytes_out, is_error) = match outcome {
         Outcome::Done { output, replayed } => ("ok", *replayed, output.size(), output.is_error()),
@@ -283,19 +285,19 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
 
 /// One delegation, without its texts.
 pub struct Delegated {
-    /// `id@version`
+    /// `id@version` of the delegate.
     pub delegate: String,
     /// client, model, primitive or nobody
     pub way: &'static str,
-    /// `ok`, or the word for why there is no answer
+    /// `ok`, or the reason why there is no answer.
     pub outcome: &'static str,
     pub took: Duration,
-    /// As the endpoint counts them; 0 where it does not say.
+    /// Tokens as the endpoint counts them; 0 if it does not report them.
     pub tokens_in: u64,
     pub tokens_out: u64,
 }
 
-/// A plugin asked a model or another primitive.
+/// Returns the event of a plugin's request to a model or another primitive.
 pub fn delegated(call: &Call, delegated: &Delegated) -> CallEvent {
     event(
         call,
@@ -311,7 +313,7 @@ pub fn delegated(call: &Call, delegated: &Delegated) -> CallEvent {
     )
 }
 
-/// An event as it is written: once for each end of every call, so straight from what the call holds.
+/// An event for serialization, which borrows from the call because it is written for every start and finish.
 #[derive(Serialize)]
 struct Written<'a, E> {
     #[serde(flatten)]
@@ -346,7 +348,7 @@ struct Finished {
     replay: bool,
     bytes_out: usize,
     latency_us: u64,
-    /// The binding that refused it, or had a person asked, for its arguments.
+    /// Binding that refused the call, or had a person asked, because of its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -387,7 +389,7 @@ fn event(call: &Call, own: impl Serialize) -> CallEvent {
         bytes_in: call.bytes_in,
         parent: call.parent.map(|parent| parent.call.to_string()),
     });
-    // Texts and numbers: there is nothing that JSON cannot hold.
+    // Texts and numbers always serialize to JSON.
     CallEvent { at_ms, org: call.caller.org.clone(), event: written.unwrap_or_default() }
 }
 

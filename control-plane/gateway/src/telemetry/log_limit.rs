@@ -1,4 +1,4 @@
-//! Bound on the lines of a warning that clients can cause as often as they like.
+//! Rate limit of a warning that clients can cause as often as they like.
 //!
 //! Keeps true: at most one line a minute, with the number of occurrences that it stands for.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Least time between two lines.
+/// Minimum interval between two lines.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// The limit of one warning.
@@ -16,7 +16,7 @@ pub(crate) struct LogLimit(Mutex<Occurrences>);
 
 #[derive(Default)]
 struct Occurrences {
-    /// Since the last line.
+    /// Number of occurrences since the last line.
     count: u64,
     last_line: Option<Instant>,
 }

@@ -1,6 +1,6 @@
-//! Prometheus metrics of the gateway (names only grow: ADR 13).
+//! Prometheus metrics of the gateway (names are only added: ADR 13).
 //!
-//! Keeps true: every label is from a closed set; never an org, a user, a token or a name a client chose.
+//! Keeps true: every label is from a closed set; never an org, a user, a token or a name that a client chose.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -28,7 +28,7 @@ pub use delegations::Delegations;
 use plugins::PluginMetrics;
 use upstreams::UpstreamMetrics;
 
-/// Upper bounds in seconds.
+/// Upper bounds of the buckets, in seconds.
 const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -107,28 +107,28 @@ pub struct Metrics {
     usual: Usual,
     observed: Family<ObservedLabels, Counter>,
     workers: Workers,
-    /// What the language runtimes tell.
+    /// Metrics reported by the language runtimes.
     pub plugins: Arc<PluginMetrics>,
     pub delegations: Delegations,
     pub upstreams: Arc<UpstreamMetrics>,
-    /// Events that the audit log did not take in time.
+    /// Events that the audit log did not accept in time.
     pub audit_lost: Counter,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
     snapshot_age: Gauge<i64, AtomicI64>,
-    /// When the control plane was last known to be fresh.
+    /// Last time at which the control plane was known to be up to date.
     fresh_at: Mutex<Instant>,
 }
 
-/// What nearly every call counts in, once it was used: a look by its labels costs more than to count.
+/// Cached metrics that nearly every call uses, because a lookup by labels costs more than counting.
 #[derive(Default)]
 struct Usual {
-    /// By [`Stage`].
+    /// Histograms by [`Stage`].
     stages: [OnceLock<Histogram>; STAGES],
     granted: OnceLock<Counter>,
 }
 
-/// What plugin calls cost their workers, by language.
+/// Resources of workers used by plugin calls, by language.
 #[derive(Default)]
 struct Workers {
     calls: Family<LanguageLabel, Counter>,
@@ -232,7 +232,7 @@ impl Metrics {
         self.active.inc();
     }
 
-    /// A call got its outcome.
+    /// Records a call's outcome.
     pub fn call_ended(&self, call: &Call, outcome: &Outcome) {
         let protocol = asp_snapshot::protocol::protocol_name(call.protocol);
         let reason = match outcome {
@@ -246,12 +246,12 @@ impl Metrics {
         self.durations.get_or_create(&ProtocolLabel { protocol }).observe(seconds);
     }
 
-    /// A request was refused before a call began.
+    /// Records a request refused before a call began.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A call spent the time since `started` in `stage`.
+    /// Records the time since `started` that a call spent in `stage`.
     pub fn stage(&self, stage: Stage, started: Instant) {
         let seconds = Instant::now().saturating_duration_since(started).as_secs_f64();
         let Some(used) = self.usual.stages.get(stage as usize) else { return };
@@ -259,7 +259,7 @@ impl Metrics {
         used.get_or_init(first).observe(seconds);
     }
 
-    /// The exact limits decided; `refused` names the level that was used up.
+    /// Records a decision of the exact limits; `refused` names the exhausted level.
     pub fn limited(&self, refused: Option<&'static str>) {
         match refused {
             None => {
@@ -272,13 +272,13 @@ impl Metrics {
         }
     }
 
-    /// A binding that is observed would have decided about a call.
+    /// Records the decision that an observed binding would have made.
     pub fn observed(&self, would: Effect, did: Effect) {
         let labels = ObservedLabels { would: would.as_str(), did: did.as_str() };
         self.observed.get_or_create(&labels).inc();
     }
 
-    /// A plugin call gave its worker back.
+    /// Records the usage of a worker by a plugin call.
     pub fn worker_used(&self, language: &'static str, stats: &Stats) {
         let label = LanguageLabel { language };
         self.workers.calls.get_or_create(&label).inc();
@@ -288,7 +288,7 @@ impl Metrics {
         self.workers.rss_max.get_or_create(&label).set(stats.rss_max);
     }
 
-    /// A worker was lost that had a call.
+    /// Records the loss of a worker during a call.
     pub fn worker_lost(&self, language: &'static str) {
         self.workers.lost.get_or_create(&LanguageLabel { language }).inc();
     }
@@ -297,12 +297,12 @@ impl Metrics {
         self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
     }
 
-    /// The control plane that is followed is fresh.
+    /// Records that the control plane being followed is up to date.
     pub fn control_is_fresh(&self) {
         *self.fresh_at.lock() = Instant::now();
     }
 
-    /// The Prometheus text.
+    /// Returns the metrics in the Prometheus text format.
     pub fn encode(&self) -> String {
         let age = self.fresh_at.lock().elapsed().as_secs();
         self.snapshot_age.set(i64::try_from(age).unwrap_or(i64::MAX));

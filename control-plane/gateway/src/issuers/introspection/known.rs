@@ -1,8 +1,8 @@
-//! Answers of issuers about opaque tokens, and the questions that are open, within bounds.
+//! Bounded cache of issuers' answers about opaque tokens, and the open questions about others.
 //!
-//! Keeps true: a bad token never evicts a good one, nor one peer's bad tokens another's; of open questions about unknown
-//! tokens each issuer has at most [`MAX_UNKNOWN`], and those of one peer hold half of its permits for them; a token that was
-//! good lately is asked about with permits that no unknown token can hold.
+//! Keeps true: an invalid token never evicts a valid one, nor do one peer's invalid tokens evict another's; each issuer
+//! has at most [`MAX_UNKNOWN`] open questions about unknown tokens, and those of one peer hold half of the permits for
+//! them; a token that was recently valid uses permits that no unknown token can hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,40 +17,40 @@ use super::{Answer, NoCaller, Said};
 use crate::digest::{self, PeerKey};
 use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
-/// Questions to one issuer at a time about tokens that were good lately, and about unknown ones.
+/// Maximum number of concurrent requests to one issuer about recently valid tokens, and about unknown ones.
 const AT_ONCE: usize = 32;
 const UNKNOWN_AT_ONCE: usize = 16;
-/// The latter about tokens of one peer: half, so that others get an answer of a slow issuer. The rest of a peer's wait for each
-/// other.
+/// Maximum number of the latter for tokens of one peer: half, so that others get answers from a slow issuer. Further
+/// ones of a peer wait for each other.
 const UNKNOWN_OF_PEER: usize = UNKNOWN_AT_ONCE / 2;
-/// Open questions about unknown tokens, at one issuer. How many issuers there are the snapshot bounds.
+/// Maximum number of open questions about unknown tokens at one issuer. The snapshot bounds the number of issuers.
 const MAX_UNKNOWN: usize = 1_024;
-/// Time without a use after which a token no longer counts as good lately.
+/// Time without a use after which a token no longer counts as recently valid.
 const LATELY: Duration = Duration::from_secs(3_600);
 
-/// Good answers: tokens in all, and of one issuer. An answer has at most 16 KiB.
+/// Limits of cached answers about valid tokens: in all, and of one issuer. An answer has at most 16 KiB.
 const GOOD: Quotas = Quotas {
     whole: Quota { entries: 20_000, bytes: 64 << 20 },
     of_org: Quota { entries: 10_000, bytes: 32 << 20 },
     of_user: Quota::of(1),
 };
-/// Bad tokens: in all, of one issuer, and of one peer.
+/// Limits of cached invalid tokens: in all, of one issuer, and of one peer.
 const BAD: Quotas = Quotas { whole: Quota::of(20_000), of_org: Quota::of(10_000), of_user: Quota::of(500) };
 
-/// A token at an issuer's endpoint.
+/// Key of a token at an issuer's endpoint.
 pub(super) type Id = [u8; 16];
 
 pub(super) fn id(token: &[u8; 32], issuer: &str, url: &str) -> Id {
     digest::shortened(&[token.as_slice(), issuer.as_bytes(), url.as_bytes()])
 }
 
-/// An answer and until when it serves. A good one stays beyond that, as the mark of a token that was good lately.
+/// A cached answer and its expiry. An expired answer about a valid token remains, as the mark of a recently valid one.
 pub(super) struct CachedAnswer {
     pub(super) until: Instant,
     pub(super) said: Said,
 }
 
-/// The side of a question that asks.
+/// The sending side of a question.
 pub(super) struct Answering {
     id: Id,
     issuer: String,
@@ -58,8 +58,8 @@ pub(super) struct Answering {
     sender: watch::Sender<Option<Answer>>,
 }
 
-/// An open question. Dropping it closes the question: the next request asks again, or finds what is kept, and whoever
-/// waits without a report gets an error.
+/// An open question. Dropping it closes the question: the next request asks again or finds the cached answer, and
+/// requests still waiting get an error.
 pub(super) struct OpenQuestion {
     cache: Arc<Mutex<AnswerCache>>,
     answering: Answering,
@@ -74,7 +74,7 @@ impl OpenQuestion {
         self.answering.is_unknown
     }
 
-    /// Keeps an answer for later requests.
+    /// Caches an answer for later requests.
     pub(super) fn keep(&self, peer: &PeerKey, kept: CachedAnswer) {
         self.cache.lock().keep(self.answering.id, &self.answering.issuer, peer, kept);
     }
@@ -90,7 +90,7 @@ impl Drop for OpenQuestion {
     }
 }
 
-/// Decision about a token.
+/// The decision about a token.
 pub(super) enum Next {
     Kept(Said),
     Join(watch::Receiver<Option<Answer>>),
@@ -101,7 +101,7 @@ pub(super) struct AnswerCache {
     good: QuotaTable<CachedAnswer>,
     bad: QuotaTable<CachedAnswer>,
     open: HashMap<Id, watch::Receiver<Option<Answer>>>,
-    /// Numbers of open questions about unknown tokens, by issuer; none is 0.
+    /// Numbers of open questions about unknown tokens, by issuer; entries are never 0.
     unknown: HashMap<String, usize>,
     permits: Permits,
     unknown_permits: Permits,
@@ -124,7 +124,7 @@ impl Default for AnswerCache {
 }
 
 impl AnswerCache {
-    /// Decides about one request of a peer; `charge` is asked before a question about an unknown token is opened.
+    /// Decides about one request of a peer; `charge` is called before a question about an unknown token is opened.
     pub(super) fn next(
         &mut self,
         id: Id,

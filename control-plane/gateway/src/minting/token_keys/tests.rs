@@ -9,18 +9,18 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// Owner and `kid`.
 type Id = ([u8; 16], String);
-/// The JWK, and until when it is published.
+/// The JWK, and the end of its publication.
 type Row = (String, u64);
 
-/// A store and the clock by which all live, which a test moves.
+/// A store and a shared clock that a test advances.
 #[derive(Default)]
 struct World {
     now_ms: AtomicU64,
     rows: Mutex<BTreeMap<Id, Row>>,
     fails: AtomicBool,
-    /// It has no room for another key.
+    /// Whether the store has no capacity for another key.
     is_full: AtomicBool,
-    /// It does what it is told, and says that it does not.
+    /// Whether the store performs writes but reports failure.
     forgets_to_say: AtomicBool,
 }
 
@@ -64,7 +64,7 @@ impl World {
         self.fails.store(fails, Ordering::Relaxed);
     }
 
-    /// For how long the key is published from now on.
+    /// Returns the remaining publication of the key.
     fn left(&self, kid: &str) -> Duration {
         let rows = self.rows.lock();
         let ends = rows.iter().filter(|((_, of), _)| of == kid).map(|(_, (_, until_ms))| *until_ms);
@@ -119,7 +119,7 @@ async fn told(keys: &TokenKeys) -> Vec<String> {
     set["keys"].as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// When a key was told by the other gateway, and when it signed: from, to.
+/// Times at which another gateway served a key, and at which it signed: from, to.
 #[derive(Default)]
 struct Life {
     told: Option<(Duration, Duration)>,
@@ -188,7 +188,7 @@ async fn without_a_store_a_key_signs_on_as_long_as_it_is_published_and_none_sign
         went_on += KEEP_EVERY;
     }
     assert!(went_on >= HOUR && went_on <= PUBLISH_FOR - REST + KEEP_EVERY, "{went_on:?}");
-    // It comes back: the same key, which services know, signs at once, and the next one an hour later.
+    // The store is back: the same key, which services know, signs at once, and the next one an hour later.
     world.fail(false);
     keys.keep().await;
     assert_eq!(signing(&keys), Some(first.clone()));
@@ -204,7 +204,7 @@ async fn a_key_whose_publication_is_over_is_replaced_by_one_that_all_gateways_te
     let world = World::new();
     let keys = world.start().await;
     let first = signing(&keys).unwrap();
-    // As when the machine slept.
+    // As after the machine slept.
     world.pass(30 * HOUR).await;
     assert_eq!(signing(&keys), None);
     keys.keep().await;
@@ -220,7 +220,7 @@ async fn what_the_store_did_without_saying_so_is_not_done_twice() {
     let world = World::new();
     let keys = world.start().await;
     world.pass(ALONE).await;
-    // Its publication has ended meanwhile, so that a new one is made.
+    // Its publication has ended, so a new key is generated.
     world.forgets_to_say.store(true, Ordering::Relaxed);
     world.rows.lock().clear();
     for _ in 0..20 {

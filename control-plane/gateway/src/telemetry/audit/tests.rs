@@ -1,4 +1,4 @@
-//! The queue before an audit log that does not take events.
+//! The queue in front of an audit log that does not accept events.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -7,12 +7,12 @@ use async_trait::async_trait;
 
 use super::*;
 
-/// Refuses, or never answers, until it is repaired.
+/// A log that rejects events, or never answers, until it is repaired.
 #[derive(Default)]
 struct Broken {
     hangs: bool,
     required: bool,
-    /// The org for which it has no room.
+    /// Org for which it has no capacity.
     is_full_for: &'static str,
     repaired: AtomicBool,
     appends: AtomicUsize,
@@ -50,7 +50,7 @@ fn event() -> CallEvent {
     CallEvent { at_ms: 0, org: "acme".into(), event: "{}".into() }
 }
 
-/// A queue that is full, in front of a writer that holds a batch of its own.
+/// Returns a full queue in front of a writer that holds a batch of its own.
 async fn full(log: &Arc<Broken>) -> (Audit, Counter) {
     let lost = Counter::default();
     let audit = Audit::new(log.clone(), lost.clone());

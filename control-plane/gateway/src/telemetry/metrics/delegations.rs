@@ -1,4 +1,4 @@
-//! Delegations: how many, how they ended, how long they took, what the models counted.
+//! Metrics of delegations: their number, outcomes and durations, and the tokens reported by the models.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Upper bounds in seconds: a model thinks longer than a call takes.
+/// Upper bounds of the buckets, in seconds: a model takes longer than a call.
 const SECONDS: [f64; 9] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OutcomeLabels {
     /// client, model, primitive or nobody
     by: &'static str,
-    /// `ok`, or the word for why there is no answer
+    /// `ok`, or the reason why there is no answer.
     outcome: &'static str,
 }
 
@@ -30,7 +30,7 @@ struct Direction {
     direction: &'static str,
 }
 
-/// The figures of delegations.
+/// The metrics of delegations.
 pub struct Delegations {
     ended: Family<OutcomeLabels, Counter>,
     seconds: Family<By, Histogram, fn() -> Histogram>,
@@ -62,7 +62,7 @@ impl Delegations {
         );
     }
 
-    /// One delegation ended; `by` and `outcome` are from closed sets.
+    /// Records the end of a delegation; `by` and `outcome` are from closed sets.
     pub fn ended(&self, by: &'static str, outcome: &'static str, took: Duration, usage: Usage) {
         self.ended.get_or_create(&OutcomeLabels { by, outcome }).inc();
         self.seconds.get_or_create(&By { by }).observe(took.as_secs_f64());
@@ -74,7 +74,7 @@ impl Delegations {
     }
 }
 
-/// The tokens of one answer as the endpoint counts them; 0 where it does not say.
+/// The tokens of one answer as the endpoint counts them; 0 if it does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub tokens_in: u64,

@@ -1,9 +1,9 @@
-//! What the language runtimes tell of their plugins' workers, as Prometheus metrics (`asp_worker_*`).
+//! Samples of plugin workers reported by the language runtimes, as Prometheus metrics (`asp_worker_*`).
 //!
-//! Owns the newest sample of each plugin version at each runtime. Refuses a label that is not a plugin's name, and workers' ids
-//! as labels: each worker has a new one. Keeps true: at most `MAX_PLUGINS` are known of a runtime, one that was not heard of
-//! for `STALE` is gone, and so is a runtime that is none any more. All totals are the runtime's since its start, so every gateway of one
-//! runtime tells the same: take their maximum, not their sum.
+//! Owns the newest sample of each plugin version at each runtime. Refuses a label that is not a plugin's name, and
+//! worker ids as labels, because each worker has a new one. Keeps true: at most `MAX_PLUGINS` are kept for a runtime;
+//! one not reported for `STALE` is dropped, as is a removed runtime. All totals are the runtime's since its start, so
+//! every gateway of one runtime reports the same: take their maximum, not their sum.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-/// As many as a runtime knows at a time.
+/// Maximum number of plugins of one runtime, the same as the runtime's own limit.
 const MAX_PLUGINS: usize = 512;
-/// Four samples of a runtime.
+/// Age at which a sample is dropped: four sampling intervals.
 const STALE: Duration = Duration::from_secs(20);
-/// `<id>@<version>`, each of at most 128 bytes.
+/// Longest plugin name, `<id>@<version>` with at most 128 bytes each.
 const MAX_NAME: usize = 257;
 const MAX_BUCKETS: usize = 64;
-/// Of `WORKER_CRASHED` (supervisor.proto).
+/// Causes of `WORKER_CRASHED` (supervisor.proto).
 const CAUSES: [&str; 7] = ["exit", "signal", "oom", "wedged", "protocol", "deadline", "limit"];
 
-/// One plugin version's figures, as the runtime names them (runtime/supervisor/README.md).
+/// A sample of one plugin version, with the runtime's field names (runtime/supervisor/README.md).
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct PluginSample {
@@ -38,7 +38,7 @@ pub struct PluginSample {
     pub queued: u64,
     pub starts: u64,
     pub crash_causes: BTreeMap<String, u64>,
-    /// Starts that the machine had no room for.
+    /// Starts that failed because the machine lacked resources.
     pub host_failures: u64,
     pub breaker: String,
     pub quarantined_s: u64,
@@ -52,7 +52,7 @@ pub struct PluginSample {
     pub latency: LatencySample,
 }
 
-/// A histogram: `counts` has one element more than `bounds_ms`, for what is slower than all of them.
+/// A histogram: `counts` has one element more than `bounds_ms`, for calls slower than every bound.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct LatencySample {
@@ -61,17 +61,17 @@ pub struct LatencySample {
     pub sum_ms: f64,
 }
 
-/// The newest samples.
+/// The newest samples of all runtimes.
 #[derive(Debug, Default)]
 pub struct PluginMetrics(Mutex<Heard>);
 
 #[derive(Debug, Default)]
 struct Heard {
-    /// By their names. Bounded by the configuration and what its names stand for.
+    /// Samples by runtime, bounded by the configured names and the addresses they resolve to.
     runtimes: BTreeMap<String, Told>,
 }
 
-/// What is heard of one runtime.
+/// The samples of one runtime.
 #[derive(Debug, Default)]
 struct Told {
     languages: String,
@@ -116,7 +116,7 @@ struct RuntimeLabel {
 }
 
 impl PluginMetrics {
-    /// Takes a runtime's newest sample of a plugin.
+    /// Stores a runtime's newest sample of a plugin.
     pub fn hear(&self, runtime: &str, plugin: &str, language: &'static str, sample: PluginSample) {
         let now = Instant::now();
         if plugin.is_empty() || plugin.len() > MAX_NAME || !plugin.bytes().all(|byte| byte.is_ascii_graphic())
@@ -124,7 +124,7 @@ impl PluginMetrics {
             return;
         }
         let mut heard = self.0.lock();
-        // One that is no more was heard of a moment ago.
+        // A sample of a runtime that was just removed is dropped.
         let Some(told) = heard.runtimes.get_mut(runtime) else { return };
         told.plugins.retain(|_, known| now.saturating_duration_since(known.at) < STALE);
         if told.plugins.len() < MAX_PLUGINS || told.plugins.contains_key(plugin) {
@@ -132,20 +132,20 @@ impl PluginMetrics {
         }
     }
 
-    /// There is such a runtime from now on.
+    /// Adds a runtime.
     pub fn added(&self, runtime: &str, languages: &[String]) {
         let told = Told { languages: languages.join("+"), ..Told::default() };
         self.0.lock().runtimes.insert(runtime.to_owned(), told);
     }
 
-    /// Notes whether a runtime is heard.
+    /// Records whether a runtime is reporting.
     pub fn listening(&self, runtime: &str, is_heard: bool) {
         if let Some(told) = self.0.lock().runtimes.get_mut(runtime) {
             told.is_heard = is_heard;
         }
     }
 
-    /// There is no such runtime any more.
+    /// Removes a runtime.
     pub fn gone(&self, runtime: &str) {
         self.0.lock().runtimes.remove(runtime);
     }
@@ -259,7 +259,7 @@ fn durations(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded 
     Ok(())
 }
 
-/// Upper bounds in seconds with the calls of each bucket alone; `None` for what is no histogram.
+/// Returns upper bounds in seconds with the calls of each bucket alone; `None` if the sample is not a valid histogram.
 fn buckets(latency: &LatencySample) -> Option<Vec<(f64, u64)>> {
     let LatencySample { bounds_ms, counts, .. } = latency;
     let rising = bounds_ms.iter().zip(bounds_ms.iter().skip(1)).all(|(low, high)| low < high);
@@ -267,7 +267,7 @@ fn buckets(latency: &LatencySample) -> Option<Vec<(f64, u64)>> {
         return None;
     }
     let bounds = bounds_ms.iter().map(|bound| *bound as f64 / 1000.0).chain([f64::INFINITY]);
-    // No sum of believable counts overflows.
+    // Capped, so that sums of plausible counts cannot overflow.
     Some(bounds.zip(counts.iter().map(|count| (*count).min(u64::from(u32::MAX) << 16))).collect())
 }
 

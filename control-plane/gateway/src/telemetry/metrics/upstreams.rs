@@ -1,4 +1,4 @@
-//! How what upstream MCP servers list stands to what was accepted of them.
+//! Metrics of the drift between the lists of upstream MCP servers and their accepted schemas.
 
 use std::sync::atomic::AtomicI64;
 
@@ -27,7 +27,7 @@ impl UpstreamMetrics {
         );
     }
 
-    /// How many accepted items are listed otherwise, refuse what they took, and are listed no more.
+    /// Records the numbers of accepted items that have changed, have become incompatible, or are no longer listed.
     pub fn drifted(&self, changed: i64, incompatible: i64, removed: i64) {
         for (standing, count) in [("changed", changed), ("incompatible", incompatible), ("removed", removed)]
         {

@@ -1,10 +1,10 @@
-//! What one call took of its worker, as the runtime says.
+//! Resources that one call used at its worker, as reported by the runtime.
 
-/// What a call cost its worker.
+/// Usage of a worker by one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stats {
     pub cpu_ms: f64,
-    /// Bytes.
+    /// Largest resident memory, in bytes.
     pub rss_max: f64,
     pub bytes_in: f64,
     pub bytes_out: f64,
