@@ -44,7 +44,7 @@ pub enum Told {
     Answered { call: CallId, question: String, answer: Answer },
     /// The caller cancelled the call.
     Cancelled { call: CallId },
-    /// Nobody follows the call any more at the sending gateway.
+    /// The sending gateway has no client that follows the call any more.
     Left { call: CallId },
 }
 

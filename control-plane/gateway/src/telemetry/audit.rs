@@ -287,7 +287,7 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
 pub struct Delegated {
     /// `id@version` of the delegate.
     pub delegate: String,
-    /// client, model, primitive or nobody
+    /// `client`, `model`, `primitive` or `nobody`
     pub way: &'static str,
     /// `ok`, or the reason why there is no answer.
     pub outcome: &'static str,

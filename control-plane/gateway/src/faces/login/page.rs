@@ -20,8 +20,8 @@ const STYLE: &str = "body{font:16px/1.5 sans-serif;margin:4em auto;max-width:34e
     code{background:#eee;padding:.1em .3em;overflow-wrap:anywhere}\
     button{font:inherit;padding:.5em 1.5em;margin-right:1em}";
 
-/// There is no `form-action`: browsers apply it to every redirect after a form, and this form's redirects lead to the
-/// issuer and anywhere it redirects its users.
+/// Content security policy of the pages. It has no `form-action`, because browsers apply that to every redirect after a
+/// form, and this form's redirects lead to the issuer and anywhere it redirects its users.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Returns the consent form.

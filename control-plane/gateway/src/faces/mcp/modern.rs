@@ -294,7 +294,7 @@ enum Caching {
     Public,
     /// Depends on the caller.
     Private,
-    /// Not a cacheable result.
+    /// A result that must not be cached.
     None,
 }
 
@@ -384,7 +384,7 @@ impl Era for Modern {
         true
     }
 
-    /// In this era, closing the last response cancels the call.
+    /// Closing the last response cancels the call in this era.
     fn abandoned(&self, call: &Arc<Call>) {
         call.abandon();
     }

@@ -24,7 +24,7 @@ use crate::faces::FaceRequest;
 use crate::pipeline::lookup::FoundCall;
 use crate::pipeline::promise::{Keeper, PromiseFault};
 
-/// What is put.
+/// The content of a `PUT`.
 struct Asked {
     entry: Arc<ListedPrimitive>,
     name: String,

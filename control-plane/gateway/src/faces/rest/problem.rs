@@ -33,7 +33,7 @@ impl Problem {
         Problem { status, reason, detail: detail.into(), members, headers, begun: false }
     }
 
-    /// Something that does not exist or is hidden from the caller (I-10).
+    /// A resource that does not exist or is hidden from the caller (I-10).
     pub(super) fn not_found(detail: &str) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, Reason::UnknownPrimitive, detail)
     }

@@ -13,7 +13,7 @@ const SECONDS: [f64; 9] = [0.05, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct OutcomeLabels {
-    /// client, model, primitive or nobody
+    /// `client`, `model`, `primitive` or `nobody`
     by: &'static str,
     /// `ok`, or the reason why there is no answer.
     outcome: &'static str,
@@ -26,7 +26,7 @@ struct By {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Direction {
-    /// in or out
+    /// `in` or `out`
     direction: &'static str,
 }
 
