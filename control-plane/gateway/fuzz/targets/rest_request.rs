@@ -16,17 +16,17 @@ mod path;
 #[path = "../../src/faces/rest/openapi/references.rs"]
 mod references;
 
-use path::{Part, Resource};
+use path::{CallPart, Resource};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(Resource::Call { tool, id, part }) = path::parse(text) {
         assert!((1..=path::MAX_ID).contains(&id.len()) && !tool.is_empty());
         let end = match part {
-            Part::Whole => "",
-            Part::Advance => "/advance",
-            Part::Cancel => "/cancel",
-            Part::Events => "/events",
+            CallPart::Whole => "",
+            CallPart::Advance => "/advance",
+            CallPart::Cancel => "/cancel",
+            CallPart::Events => "/events",
         };
         assert!(text.ends_with(&format!("/rest/tools/{tool}/calls/{id}{end}")), "{text}");
     }

@@ -99,7 +99,7 @@ impl<'a> Front<'a> {
 }
 
 /// One request to an endpoint.
-struct Asked<'a> {
+struct LoginRequest<'a> {
     gateway: &'a Gateway,
     front: Front<'a>,
     parts: &'a Parts,
@@ -118,7 +118,7 @@ pub(crate) async fn serve(
     let (server, endpoint) = place(path)?;
     let server = snapshot.server(server)?;
     let front = Front::of(&gateway.config.public_url, snapshot, server)?;
-    let asked = Asked { gateway, front, parts, body, peer };
+    let asked = LoginRequest { gateway, front, parts, body, peer };
     let logins = &gateway.issuers.logins;
     let charged = match endpoint {
         "metadata" => logins.charge_document(peer),
@@ -193,7 +193,7 @@ fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String
 }
 
 /// Returns the parameters of the form in a request's body; `None` if the body is not a form.
-fn form(asked: &Asked<'_>) -> Option<std::collections::HashMap<String, String>> {
+fn form(asked: &LoginRequest<'_>) -> Option<std::collections::HashMap<String, String>> {
     let kind = asked.parts.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let is_form = kind.split(';').next()?.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded");
     if is_form { parameters(asked.body) } else { None }

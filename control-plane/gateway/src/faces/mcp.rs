@@ -31,7 +31,7 @@ mod stream;
 mod subscriptions;
 mod tasks;
 
-use codec::{Failure, RpcResponse};
+use codec::{RpcFailure, RpcResponse};
 
 /// Answers one request.
 pub async fn serve(request: FaceRequest) -> Response {
@@ -46,10 +46,10 @@ pub async fn serve(request: FaceRequest) -> Response {
 
 async fn post(mut request: FaceRequest) -> Response {
     let Some(envelope) = request.admitted.envelope.clone() else {
-        return Failure::of(Reason::InvalidRequest).respond(None, request.admitted.trace);
+        return RpcFailure::of(Reason::InvalidRequest).respond(None, request.admitted.trace);
     };
-    if let Err(unheld) = request.hold() {
-        let failure = Failure::with(unheld.reason(), &unheld.message());
+    if let Err(fault) = request.hold() {
+        let failure = RpcFailure::with(fault.reason(), &fault.message());
         return failure.respond(envelope.id.as_deref(), request.admitted.trace);
     }
     if is_modern(&request, envelope.meta_version.as_deref()) {

@@ -20,34 +20,34 @@ fn estimate(body: &[u8]) -> usize {
 }
 
 /// The reason why memory for a request could not be reserved.
-pub(crate) enum Unheld {
+pub(crate) enum MemoryFault {
     /// The request needs more than its org's limit.
     TooMuch { bytes: usize, most: usize },
     /// Other requests hold the memory.
     Taken(Refusal),
 }
 
-impl Unheld {
+impl MemoryFault {
     pub(crate) fn reason(&self) -> Reason {
         match self {
-            Unheld::TooMuch { .. } => Reason::BodyTooLarge,
-            Unheld::Taken(_) => Reason::RateLimited,
+            MemoryFault::TooMuch { .. } => Reason::BodyTooLarge,
+            MemoryFault::Taken(_) => Reason::RateLimited,
         }
     }
 
     pub(crate) fn message(&self) -> String {
         match self {
-            Unheld::TooMuch { bytes, most } => format!(
+            MemoryFault::TooMuch { bytes, most } => format!(
                 "the body holds too many JSON values: they would take {bytes} bytes of memory, and {most} are the bound; send fewer values, or as one text"
             ),
-            Unheld::Taken(refusal) => refusal.public_message(),
+            MemoryFault::Taken(refusal) => refusal.public_message(),
         }
     }
 }
 
 impl FaceRequest {
     /// Reserves the memory of the whole request.
-    pub(super) fn hold(&mut self) -> Result<(), Unheld> {
+    pub(super) fn hold(&mut self) -> Result<(), MemoryFault> {
         let bytes = estimate(&self.body);
         if bytes <= LITTLE {
             return Ok(());
@@ -55,11 +55,11 @@ impl FaceRequest {
         let memory = &self.gateway.memory.of_callers;
         let most = memory.most_of_org();
         if bytes > most {
-            return Err(Unheld::TooMuch { bytes, most });
+            return Err(MemoryFault::TooMuch { bytes, most });
         }
         // The reservation made while the body arrived is included in the new one.
         self.memory = None;
-        self.memory = Some(Arc::new(memory.take(&self.caller.org, bytes).map_err(Unheld::Taken)?));
+        self.memory = Some(Arc::new(memory.take(&self.caller.org, bytes).map_err(MemoryFault::Taken)?));
         Ok(())
     }
 }

@@ -59,15 +59,15 @@ struct Query {
     updated_since: Option<i128>,
 }
 
-type Refused = (StatusCode, String);
+type RegistryError = (StatusCode, String);
 
-fn invalid(error: String) -> Refused {
+fn invalid(error: String) -> RegistryError {
     (StatusCode::BAD_REQUEST, error)
 }
 
 impl Query {
     /// Reads the query. Unknown parameters are ignored; if one is repeated, the last one counts.
-    fn read(uri: &Uri) -> Result<Query, Refused> {
+    fn read(uri: &Uri) -> Result<Query, RegistryError> {
         let mut query = Query::default();
         // Only the query of this URL is read.
         let url = Url::parse(&format!("http://registry/?{}", uri.query().unwrap_or_default()));
@@ -101,7 +101,7 @@ struct Registry<'a> {
 }
 
 impl Registry<'_> {
-    fn answer(&self, path: &str, uri: &Uri) -> Result<Value, Refused> {
+    fn answer(&self, path: &str, uri: &Uri) -> Result<Value, RegistryError> {
         if path == "servers" {
             return Ok(self.list(&Query::read(uri)?));
         }

@@ -32,14 +32,14 @@ mod resource;
 mod waiting;
 
 use conditions::{Preferences, Tags};
-use path::{Part, Resource};
+use path::{CallPart, Resource};
 use problem::Problem;
 
 /// Answers one request.
 pub async fn serve(mut request: FaceRequest) -> Response {
     let trace = request.admitted.trace;
-    if let Err(unheld) = request.hold() {
-        return Problem::of_unheld(&unheld).respond(trace);
+    if let Err(fault) = request.hold() {
+        return Problem::of_memory_fault(&fault).respond(trace);
     }
     answer(&request).await.unwrap_or_else(|problem| problem.respond(trace))
 }
@@ -68,14 +68,14 @@ async fn answer(request: &FaceRequest) -> Result<Response, Problem> {
             _ => Err(Problem::no_method("GET, HEAD")),
         },
         Resource::Call { tool, id, part } => match (part, method) {
-            (Part::Whole, &Method::PUT) => begin::put(request, tool, id).await,
-            (Part::Whole, &Method::GET) => calls::get(request, tool, id).await,
-            (Part::Advance, &Method::POST) => calls::advance(request, tool, id).await,
-            (Part::Cancel, &Method::POST) => calls::cancel(request, tool, id).await,
-            (Part::Events, &Method::GET) => events::follow(request, tool, id).await,
-            (Part::Whole, _) => Err(Problem::no_method("GET, HEAD, PUT")),
-            (Part::Events, _) => Err(Problem::no_method("GET, HEAD")),
-            (Part::Advance | Part::Cancel, _) => Err(Problem::no_method("POST")),
+            (CallPart::Whole, &Method::PUT) => begin::put(request, tool, id).await,
+            (CallPart::Whole, &Method::GET) => calls::get(request, tool, id).await,
+            (CallPart::Advance, &Method::POST) => calls::advance(request, tool, id).await,
+            (CallPart::Cancel, &Method::POST) => calls::cancel(request, tool, id).await,
+            (CallPart::Events, &Method::GET) => events::follow(request, tool, id).await,
+            (CallPart::Whole, _) => Err(Problem::no_method("GET, HEAD, PUT")),
+            (CallPart::Events, _) => Err(Problem::no_method("GET, HEAD")),
+            (CallPart::Advance | CallPart::Cancel, _) => Err(Problem::no_method("POST")),
         },
     }
 }

@@ -9,13 +9,13 @@ use http::{Extensions, HeaderName};
 pub const HEADER: HeaderName = HeaderName::from_static("x-asp-unserved");
 
 #[derive(Clone, Copy)]
-struct Unserved;
+struct UnservedMark;
 
 /// Marks the response as `upstream_unavailable` and retryable.
 pub(super) fn mark(extensions: &mut Extensions) {
-    extensions.insert(Unserved);
+    extensions.insert(UnservedMark);
 }
 
 pub fn is_marked(extensions: &Extensions) -> bool {
-    extensions.get::<Unserved>().is_some()
+    extensions.get::<UnservedMark>().is_some()
 }

@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode, header};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, client, code, form, page, parameters, redirect};
+use super::{LoginRequest, client, code, form, page, parameters, redirect};
 use crate::clock::unix_seconds;
 use crate::gateway::Gateway;
 use crate::seal::Purpose;
@@ -48,13 +48,13 @@ pub(super) struct Ticket {
 }
 
 impl Ticket {
-    fn seal(&self, asked: &Asked<'_>) -> Option<String> {
+    fn seal(&self, asked: &LoginRequest<'_>) -> Option<String> {
         let plain = serde_json::to_vec(self).ok()?;
         asked.gateway.sealer.seal(Purpose::Login, asked.front.name().as_bytes(), &plain).ok()
     }
 
     /// Opens a ticket that has not expired, in the browser that began it.
-    pub(super) fn open(asked: &Asked<'_>, sealed: &str) -> Option<Ticket> {
+    pub(super) fn open(asked: &LoginRequest<'_>, sealed: &str) -> Option<Ticket> {
         let gateway: &Gateway = asked.gateway;
         let plain = gateway.sealer.open(Purpose::Login, asked.front.name().as_bytes(), sealed)?;
         let ticket: Ticket = serde_json::from_slice(&plain).ok()?;
@@ -63,7 +63,7 @@ impl Ticket {
     }
 
     /// Redirects to the client with these parameters, its state and this issuer (RFC 9207).
-    pub(super) fn back(&self, asked: &Asked<'_>, answer: &[(&str, &str)]) -> Response {
+    pub(super) fn back(&self, asked: &LoginRequest<'_>, answer: &[(&str, &str)]) -> Response {
         let Ok(mut url) = Url::parse(&self.redirect) else {
             return page::refusal("The client's address is not valid.");
         };
@@ -85,17 +85,17 @@ impl Ticket {
 const BROWSER: usize = 16;
 
 /// Returns the cookie's name. With TLS, its prefix keeps other hosts from setting it (RFC 6265bis section 4.1.3.2).
-fn cookie_name(asked: &Asked<'_>) -> String {
+fn cookie_name(asked: &LoginRequest<'_>) -> String {
     let prefix = if is_secure(asked) { "__Host-" } else { "" };
     format!("{prefix}asp-login-{}", asked.front.name())
 }
 
-fn is_secure(asked: &Asked<'_>) -> bool {
+fn is_secure(asked: &LoginRequest<'_>) -> bool {
     asked.front.public_url.starts_with("https:")
 }
 
 /// Returns the cookie set here; `None` if there are two, as either may be forged.
-fn cookie<'a>(asked: &'a Asked<'_>) -> Option<&'a str> {
+fn cookie<'a>(asked: &'a LoginRequest<'_>) -> Option<&'a str> {
     let wanted = cookie_name(asked);
     let values = asked.parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
@@ -118,7 +118,7 @@ pub(super) fn go_to(url: &str) -> Response {
 }
 
 /// Asks the user to let the client in.
-pub(super) fn ask(asked: &Asked<'_>) -> Response {
+pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
     let query = asked.parts.uri.query().unwrap_or_default();
     let Some(given) = parameters(query.as_bytes()) else {
         return page::refusal("A parameter is given twice.");
@@ -170,7 +170,7 @@ pub(super) fn ask(asked: &Asked<'_>) -> Response {
 }
 
 /// Returns the client's scopes and those of every login, without duplicates.
-fn scope(asked: &Asked<'_>, wanted: &str) -> String {
+fn scope(asked: &LoginRequest<'_>, wanted: &str) -> String {
     let mut scopes: Vec<&str> = wanted.split_ascii_whitespace().collect();
     scopes.extend(asked.front.login.scopes.iter().map(String::as_str));
     let mut seen = std::collections::HashSet::new();
@@ -198,7 +198,7 @@ fn fault(given: &HashMap<String, String>, ticket: &Ticket) -> Option<(&'static s
 }
 
 /// Handles the user's decision.
-pub(super) fn decided(asked: &Asked<'_>) -> Response {
+pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
     // Another site's page cannot decide for the user: its Origin differs, and it does not know the ticket.
     let origin = asked.parts.headers.get(header::ORIGIN);
     if origin.is_some_and(|origin| origin.as_bytes() != asked.front.public_url.as_bytes()) {

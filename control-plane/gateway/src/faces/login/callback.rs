@@ -3,12 +3,12 @@
 use axum::response::Response;
 
 use super::authorize::Ticket;
-use super::{Asked, code, page, parameters};
+use super::{LoginRequest, code, page, parameters};
 
 /// Longest code, in bytes.
 const MAX_CODE: usize = 4_096;
 
-pub(super) fn returned(asked: &Asked<'_>) -> Response {
+pub(super) fn returned(asked: &LoginRequest<'_>) -> Response {
     let given = parameters(asked.parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
     let ticket = given.get("state").and_then(|sealed| Ticket::open(asked, sealed));
     let Some(ticket) = ticket.filter(|ticket| ticket.agreed) else {

@@ -5,7 +5,7 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Asked, answer, error, redirect};
+use super::{LoginRequest, answer, error, redirect};
 use crate::clock::unix_seconds;
 use crate::gateway::Gateway;
 use crate::seal::Purpose;
@@ -19,7 +19,7 @@ const MAX_ID: usize = 4_096;
 
 /// Metadata that a client registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Client {
+pub(super) struct RegisteredClient {
     #[serde(rename = "n")]
     pub(super) name: String,
     #[serde(rename = "r")]
@@ -37,7 +37,7 @@ struct Request {
 }
 
 /// Answers a registration.
-pub(super) fn register(asked: &Asked<'_>) -> Response {
+pub(super) fn register(asked: &LoginRequest<'_>) -> Response {
     let refuse = |code, description| error(StatusCode::BAD_REQUEST, code, description);
     let Ok(request) = serde_json::from_slice::<Request>(asked.body) else {
         return refuse("invalid_client_metadata", "the body is no JSON object of a client's metadata");
@@ -62,7 +62,7 @@ pub(super) fn register(asked: &Asked<'_>) -> Response {
         return refuse("invalid_redirect_uri", "no redirect is one that the operator allows");
     }
     let name: String = request.client_name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
-    let client = Client { name, redirects };
+    let client = RegisteredClient { name, redirects };
     let sealed = serde_json::to_vec(&client).ok().and_then(|plain| {
         asked.gateway.sealer.seal(Purpose::Client, asked.front.name().as_bytes(), &plain).ok()
     });
@@ -82,7 +82,7 @@ pub(super) fn register(asked: &Asked<'_>) -> Response {
 }
 
 /// Opens a client id at the server where it was issued.
-pub(super) fn open(gateway: &Gateway, server: &str, id: &str) -> Option<Client> {
+pub(super) fn open(gateway: &Gateway, server: &str, id: &str) -> Option<RegisteredClient> {
     let plain = gateway.sealer.open(Purpose::Client, server.as_bytes(), id)?;
     serde_json::from_slice(&plain).ok()
 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Asked;
+use super::LoginRequest;
 use crate::clock::unix_seconds;
 use crate::seal::Purpose;
 
@@ -46,7 +46,7 @@ pub(super) fn hash(text: &str) -> String {
 
 /// Seals the issuer's code; `None` if it is too long. `client` is the hash of the client's id.
 pub(super) fn seal(
-    asked: &Asked<'_>,
+    asked: &LoginRequest<'_>,
     of_issuer: &str,
     (client, challenge, redirect): (&str, &str, &str),
 ) -> Option<String> {
@@ -62,7 +62,7 @@ pub(super) fn seal(
 }
 
 /// Opens the issuer's code; the error is the description of an `invalid_grant`.
-pub(super) fn redeem(asked: &Asked<'_>, shown: &Redemption<'_>) -> Result<String, &'static str> {
+pub(super) fn redeem(asked: &LoginRequest<'_>, shown: &Redemption<'_>) -> Result<String, &'static str> {
     let plain = asked.gateway.sealer.open(Purpose::Code, asked.front.name().as_bytes(), shown.code);
     let code: Option<Code> = plain.and_then(|plain| serde_json::from_slice(&plain).ok());
     let code = code.filter(|code| code.expires > unix_seconds());

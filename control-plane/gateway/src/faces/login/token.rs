@@ -11,7 +11,7 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::code::{self, Redemption};
-use super::{Asked, answer, client, error, form, redirect, too_many};
+use super::{LoginRequest, answer, client, error, form, redirect, too_many};
 
 /// Timeout of the issuer's answer.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ type Parameters<'a> = Vec<(&'static str, Cow<'a, str>)>;
 /// Longest code, verifier or refresh token, in bytes.
 const MAX_VALUE: usize = 8 * 1024;
 
-pub(super) async fn exchange(asked: &Asked<'_>) -> Response {
+pub(super) async fn exchange(asked: &LoginRequest<'_>) -> Response {
     let Some(given) = form(asked) else {
         return refuse("invalid_request", "a form is needed, with each parameter once");
     };
@@ -76,7 +76,7 @@ fn refuse(code: &str, description: &str) -> Response {
 
 /// Builds the issuer's request from the client's.
 fn request<'a>(
-    asked: &'a Asked<'_>,
+    asked: &'a LoginRequest<'_>,
     given: &'a HashMap<String, String>,
     callback: &'a str,
 ) -> Result<Parameters<'a>, Box<Response>> {
@@ -124,7 +124,10 @@ fn request<'a>(
     Ok(sent)
 }
 
-async fn ask(asked: &Asked<'_>, sent: &Parameters<'_>) -> Result<(StatusCode, Map<String, Value>), String> {
+async fn ask(
+    asked: &LoginRequest<'_>,
+    sent: &Parameters<'_>,
+) -> Result<(StatusCode, Map<String, Value>), String> {
     let issuers = &asked.gateway.issuers;
     let url = &asked.front.login.token_endpoint;
     let destination =

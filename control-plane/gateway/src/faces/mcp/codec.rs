@@ -95,7 +95,7 @@ impl Message {
 
 /// A JSON-RPC error for the client.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
+pub struct RpcFailure {
     pub code: i32,
     pub message: String,
     pub data: Map<String, Value>,
@@ -106,19 +106,19 @@ pub struct Failure {
     pub challenge: Option<String>,
 }
 
-impl Failure {
+impl RpcFailure {
     /// Returns the failure for `reason`, with the status of the legacy era.
-    pub fn of(reason: Reason) -> Failure {
-        Failure::with(reason, reason.message())
+    pub fn of(reason: Reason) -> RpcFailure {
+        RpcFailure::with(reason, reason.message())
     }
 
     /// Returns the same with its own message.
-    pub fn with(reason: Reason, message: &str) -> Failure {
+    pub fn with(reason: Reason, message: &str) -> RpcFailure {
         let mut data = Map::new();
         data.insert("reason".into(), reason.as_str().into());
         data.insert("code".into(), reason.taxonomy().into());
         data.insert("recovery_hint".into(), reason.recovery_hint().into());
-        Failure {
+        RpcFailure {
             code: reason.jsonrpc_code(),
             message: message.into(),
             data,
@@ -129,26 +129,26 @@ impl Failure {
     }
 
     /// Returns the failure for an answer or a cancel for a call at another gateway that was not stored.
-    pub(super) fn of_input_fault(fault: InputFault) -> Failure {
+    pub(super) fn of_input_fault(fault: InputFault) -> RpcFailure {
         let reason = match fault {
             InputFault::Unavailable | InputFault::Full => Reason::UpstreamUnavailable,
             InputFault::TooLarge => Reason::InvalidParams,
         };
-        Failure::with(reason, &fault.to_string())
+        RpcFailure::with(reason, &fault.to_string())
     }
 
     /// Sets the status to 200, for legacy errors within a call: 404 would mean a dead session.
-    pub fn in_call(mut self) -> Failure {
+    pub fn in_call(mut self) -> RpcFailure {
         self.status = StatusCode::OK;
         self
     }
 
-    pub fn status(mut self, status: StatusCode) -> Failure {
+    pub fn status(mut self, status: StatusCode) -> RpcFailure {
         self.status = status;
         self
     }
 
-    pub fn data(mut self, name: &str, value: Value) -> Failure {
+    pub fn data(mut self, name: &str, value: Value) -> RpcFailure {
         self.data.insert(name.into(), value);
         self
     }
@@ -181,16 +181,18 @@ impl RpcResponse {
         match (written, String::from_utf8(bytes)) {
             (Ok(()), Ok(text)) => RpcResponse { text },
             // Never happens, as every result is valid JSON.
-            (Err(_), _) | (_, Err(_)) => RpcResponse::error(Some(id), &Failure::of(Reason::Internal), None),
+            (Err(_), _) | (_, Err(_)) => {
+                RpcResponse::error(Some(id), &RpcFailure::of(Reason::Internal), None)
+            }
         }
     }
 
     /// Encodes a failure; the member `id` is left out, not null, if none could be read.
-    pub fn failure(id: Option<&str>, failure: &Failure, trace: Trace) -> RpcResponse {
+    pub fn failure(id: Option<&str>, failure: &RpcFailure, trace: Trace) -> RpcResponse {
         RpcResponse::error(id, failure, Some(trace))
     }
 
-    fn error(id: Option<&str>, failure: &Failure, trace: Option<Trace>) -> RpcResponse {
+    fn error(id: Option<&str>, failure: &RpcFailure, trace: Option<Trace>) -> RpcResponse {
         let error = error_object(failure, trace);
         let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
         RpcResponse { text: format!(r#"{{"jsonrpc":"2.0",{id}"error":{error}}}"#) }
@@ -205,7 +207,7 @@ impl RpcResponse {
 }
 
 /// Returns the `error` member of a response.
-pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Json {
+pub fn error_object(failure: &RpcFailure, trace: Option<Trace>) -> Json {
     let mut data: Members = failure.data.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     if let Some(upstream) = &failure.upstream {
         data.insert("upstream", upstream.clone());

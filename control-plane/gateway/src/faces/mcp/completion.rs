@@ -14,11 +14,11 @@ use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::codec::{Failure, Message};
-use super::context::{Answer, Context, trace_of};
+use super::codec::{Message, RpcFailure};
+use super::context::{Context, RequestAnswer, trace_of};
 use super::lacking::step_up;
 use super::lists;
-use super::results::Asked;
+use super::results::RequestKind;
 use crate::call::outcome::Refusal;
 use crate::call::{CallKind, ClientAbilities, Invocation};
 use crate::faces::FaceRequest;
@@ -34,7 +34,7 @@ pub(super) fn complete(
     request: &FaceRequest,
     message: &Message,
     context: &Context,
-) -> Result<Answer, Failure> {
+) -> Result<RequestAnswer, RpcFailure> {
     let (kind, name) = reference(message)?;
     let of_argument =
         |member: &str| message.param("argument").and_then(|argument| argument.get(member)?.as_str());
@@ -50,7 +50,7 @@ pub(super) fn complete(
     if listed.is_some_and(|completion| completion.by_runtime) {
         let invocation = invocation(request, message, context, entry, (argument, typed))?;
         return match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
-            Ok(call) => Ok(Answer::Call(call, Asked::Other)),
+            Ok(call) => Ok(RequestAnswer::Call(call, RequestKind::Other)),
             Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
             Err(_) => Err(unknown()),
         };
@@ -65,7 +65,7 @@ pub(super) fn complete(
             "hasMore": found.len() > MAX_VALUES,
         }),
     );
-    Ok(Answer::Completion(result))
+    Ok(RequestAnswer::Completion(result))
 }
 
 /// Returns the call of the plugin; it includes the other arguments that are already known (`params.context.arguments`).
@@ -75,7 +75,7 @@ fn invocation(
     context: &Context,
     entry: &Arc<ListedPrimitive>,
     (argument, typed): (&str, &str),
-) -> Result<Invocation, Failure> {
+) -> Result<Invocation, RpcFailure> {
     let known = message.param("context").and_then(|context| context.get("arguments"));
     let mut arguments = match known {
         None | Some(Value::Null) => Map::new(),
@@ -107,7 +107,7 @@ fn invocation(
 }
 
 /// Returns the primitive named by `params.ref`: a prompt by its name, a template by its text.
-fn reference(message: &Message) -> Result<(Kind, &str), Failure> {
+fn reference(message: &Message) -> Result<(Kind, &str), RpcFailure> {
     let member = |name: &str| message.param("ref").and_then(|reference| reference.get(name)?.as_str());
     let (kind, name) = match member("type") {
         Some("ref/prompt") => (Kind::Prompt, member("name")),
@@ -130,8 +130,8 @@ fn matching<'a>(values: &'a [String], typed: &str) -> Vec<&'a str> {
     found.into_iter().map(|(_, value)| value).collect()
 }
 
-fn invalid(what: &str) -> Failure {
-    Failure::with(Reason::InvalidParams, what).in_call()
+fn invalid(what: &str) -> RpcFailure {
+    RpcFailure::with(Reason::InvalidParams, what).in_call()
 }
 
 #[cfg(test)]

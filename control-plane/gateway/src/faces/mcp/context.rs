@@ -7,7 +7,7 @@ use asp_snapshot::mcp_revision::Revision;
 use serde_json::{Map, Value};
 
 use super::codec::Message;
-use super::results::Asked;
+use super::results::RequestKind;
 use crate::call::{Call, ClientAbilities};
 use crate::faces::FaceRequest;
 
@@ -22,11 +22,11 @@ pub(super) struct Context {
 }
 
 /// The answer to a request: an immediate result or a call.
-pub(super) enum Answer {
+pub(super) enum RequestAnswer {
     Page(Map<String, Value>),
     /// A result that must not be cached, unlike a list.
     Completion(Map<String, Value>),
-    Call(Arc<Call>, Asked),
+    Call(Arc<Call>, RequestKind),
 }
 
 /// Returns the trace of one message: the one in its `_meta` (SEP-414), otherwise the request's.

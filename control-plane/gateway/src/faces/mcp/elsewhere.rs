@@ -16,7 +16,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::codec::{Failure, Message};
+use super::codec::{Message, RpcFailure};
 use super::legacy;
 use crate::call::remote::InputFault;
 use crate::gateway::Gateway;
@@ -29,10 +29,14 @@ const TRY_EVERY: Duration = Duration::from_millis(300);
 
 /// Forwards a message that concerns nothing at this gateway. Failures are reported to the client, because a lost answer
 /// would leave its call waiting.
-pub(super) async fn pass_on(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
+pub(super) async fn pass_on(
+    gateway: &Gateway,
+    session: &Session,
+    message: &Message,
+) -> Result<(), RpcFailure> {
     let Some(forwarded) = forwarded(gateway, session, message) else { return Ok(()) };
     gateway.sessions.pass_on(session, forwarded).await.map_err(|Untold| {
-        Failure::with(
+        RpcFailure::with(
             Reason::UpstreamUnavailable,
             "what this is about is at another gateway, which cannot be told now: send it again",
         )

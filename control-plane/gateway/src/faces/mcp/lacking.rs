@@ -7,7 +7,7 @@ use asp_snapshot::mcp_revision::Revision;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::codec::Failure;
+use super::codec::RpcFailure;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::faces::FaceRequest;
@@ -20,8 +20,8 @@ pub(super) const TASKS: &str = "tasks";
 
 /// Returns a 403 challenge with every scope of the operation, so that the client can step up (MCP authorization, scope
 /// challenge handling).
-pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
-    let mut failure = Failure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
+pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> RpcFailure {
+    let mut failure = RpcFailure::of(Reason::InsufficientScope).status(StatusCode::FORBIDDEN);
     failure.challenge = Some(format!(
         r#"Bearer error="insufficient_scope", scope="{}", resource_metadata="{}/.well-known/oauth-protected-resource/{}/mcp""#,
         required.join(" "),
@@ -33,12 +33,12 @@ pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
 
 /// Checks that a returning caller has the scopes that the call requires; the pipeline checks whether the caller can see
 /// the call.
-pub(super) fn has_scopes(request: &FaceRequest, call: &Call) -> Result<(), Failure> {
+pub(super) fn has_scopes(request: &FaceRequest, call: &Call) -> Result<(), RpcFailure> {
     has_scopes_of(request, &call.entry)
 }
 
 /// Checks the same by the primitive of a call.
-pub(super) fn has_scopes_of(request: &FaceRequest, entry: &ListedPrimitive) -> Result<(), Failure> {
+pub(super) fn has_scopes_of(request: &FaceRequest, entry: &ListedPrimitive) -> Result<(), RpcFailure> {
     match entitle(&request.snapshot, &request.server, &request.caller, entry, Protocol::Mcp) {
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
         Ok(_) | Err(_) => Ok(()),
@@ -47,7 +47,7 @@ pub(super) fn has_scopes_of(request: &FaceRequest, entry: &ListedPrimitive) -> R
 
 /// Returns the error that lists the missing capabilities in the form a client declares them; revisions with a handshake
 /// have no error code for it.
-pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
+pub(super) fn incapable(required: &[String], revision: Revision) -> RpcFailure {
     let message = Refusal::MissingCapabilities { required: required.to_vec() }.public_message();
     let mut capabilities = Map::new();
     for name in required {
@@ -67,10 +67,10 @@ pub(super) fn incapable(required: &[String], revision: Revision) -> Failure {
             }
         }
     }
-    let failure = Failure::with(Reason::MissingCapability, &message)
+    let failure = RpcFailure::with(Reason::MissingCapability, &message)
         .data("requiredCapabilities", Value::Object(capabilities));
     if revision.is_modern() {
         return failure;
     }
-    Failure { code: Reason::InvalidRequest.jsonrpc_code(), ..failure }.in_call()
+    RpcFailure { code: Reason::InvalidRequest.jsonrpc_code(), ..failure }.in_call()
 }

@@ -15,8 +15,8 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use super::codec::{self, Failure, Message, RpcResponse, accepted, notification, server_request};
-use super::context::{Answer, Context, trace_of};
+use super::codec::{self, Message, RpcFailure, RpcResponse, accepted, notification, server_request};
+use super::context::{Context, RequestAnswer, trace_of};
 use super::elsewhere;
 use super::progress::progress_token;
 use super::questions;
@@ -24,7 +24,7 @@ use super::reconnection;
 use super::requests;
 use super::results::{self, CallResult};
 use super::resume::Resumable;
-use super::stream::{self, Era, View};
+use super::stream::{self, Era, StreamView};
 use super::subscriptions;
 use super::{json as json_response, listed, lists};
 use crate::call::authority::Attachment;
@@ -40,7 +40,8 @@ use crate::sessions::{Profile, Session, TooManyMessages};
 /// Answers a single message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     let Ok(message) = Message::read(&request.body) else {
-        return Failure::of(Reason::InvalidRequest).respond(envelope.id.as_deref(), request.admitted.trace);
+        return RpcFailure::of(Reason::InvalidRequest)
+            .respond(envelope.id.as_deref(), request.admitted.trace);
     };
     if envelope.kind == EnvelopeKind::Request && envelope.method == "initialize" {
         return initialize(&request, &message);
@@ -67,14 +68,14 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
     let session = match session(&request).await {
         Ok(session) if session.profile.revision == Revision::V2025_03_26 => session,
         Ok(_) => {
-            return Failure::with(Reason::InvalidRequest, "this protocol version has no batches")
+            return RpcFailure::with(Reason::InvalidRequest, "this protocol version has no batches")
                 .respond(None, trace);
         }
         Err(failure) => return failure.respond(None, trace),
     };
     let messages = match Message::read_all(&request.body) {
         Ok(messages) => messages,
-        Err(_) => return Failure::of(Reason::InvalidRequest).respond(None, trace),
+        Err(_) => return RpcFailure::of(Reason::InvalidRequest).respond(None, trace),
     };
     // Checked before any of it starts, so that the same batch can be sent again.
     if let Err(too_many) = admit(&request, &messages) {
@@ -96,14 +97,14 @@ async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Messag
         return None;
     };
     if message.method.as_deref() == Some("initialize") {
-        let failure = Failure::with(Reason::InvalidRequest, "initialize must not be part of a batch");
+        let failure = RpcFailure::with(Reason::InvalidRequest, "initialize must not be part of a batch");
         return Some(RpcResponse::failure(Some(id), &failure, trace));
     }
     // A batch's response carries only answers, so no questions can be asked.
     Some(match simple(request, session, message, ClientAbilities::default()).await {
-        Handled::Result(result) => RpcResponse::result(id, &result),
-        Handled::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
-        Handled::Call(call, asked) => {
+        HandlerOutcome::Result(result) => RpcResponse::result(id, &result),
+        HandlerOutcome::Failed(failure) => RpcResponse::failure(Some(id), &failure, trace),
+        HandlerOutcome::Call(call, asked) => {
             match results::of_outcome(&*call.finished().await, &call, asked, session.profile.revision) {
                 Ok(result) => RpcResponse::result(id, &result),
                 Err(failure) => RpcResponse::failure(Some(id), &failure, trace),
@@ -127,7 +128,7 @@ pub(super) async fn listen(request: &FaceRequest) -> Response {
         return codec::method_not_allowed(methods(request));
     }
     if !accepts_stream(request) {
-        return Failure::with(Reason::InvalidRequest, "a GET must accept text/event-stream")
+        return RpcFailure::with(Reason::InvalidRequest, "a GET must accept text/event-stream")
             .status(StatusCode::NOT_ACCEPTABLE)
             .respond(None, trace);
     }
@@ -137,14 +138,14 @@ pub(super) async fn listen(request: &FaceRequest) -> Response {
             // A DELETE processed in between did not end this stream.
             self::session(request).await.and(opened)
         }
-        Ok(_) => Err(Failure::of(Reason::SessionMissing)),
+        Ok(_) => Err(RpcFailure::of(Reason::SessionMissing)),
         Err(failure) => Err(failure),
     };
     opened.unwrap_or_else(|failure| failure.respond(None, trace))
 }
 
 /// Resumes the stream that the client names, or opens another one.
-async fn open(request: &FaceRequest, session: &Arc<Session>) -> Result<Response, Failure> {
+async fn open(request: &FaceRequest, session: &Arc<Session>) -> Result<Response, RpcFailure> {
     if let Some(last) = request.headers.get("last-event-id") {
         return reconnection::reconnect(request, session, last).await;
     }
@@ -159,7 +160,7 @@ pub(super) async fn delete(request: &FaceRequest) -> Response {
         return codec::method_not_allowed(methods(request));
     }
     let Some(id) = codec::header(&request.headers, "mcp-session-id") else {
-        return Failure::of(Reason::SessionMissing).respond(None, trace);
+        return RpcFailure::of(Reason::SessionMissing).respond(None, trace);
     };
     let session = match session(request).await {
         Ok(session) => session,
@@ -170,21 +171,23 @@ pub(super) async fn delete(request: &FaceRequest) -> Response {
             elsewhere::end(&request.gateway, &session);
             codec::status(StatusCode::OK)
         }
-        Err(reason @ Reason::RateLimited) => Failure::with(
+        Err(reason @ Reason::RateLimited) => RpcFailure::with(
             reason,
             "too many sessions were ended here within a day, by this user or in this org: the session \
              stays until it expires by itself",
         )
         .respond(None, trace),
-        Err(reason) => Failure::of(reason).respond(None, trace),
+        Err(reason) => RpcFailure::of(reason).respond(None, trace),
     }
 }
 
 fn initialize(request: &FaceRequest, message: &Message) -> Response {
     let trace = trace_of(request, message);
-    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
+    let Some(id) = message.id_text() else {
+        return RpcFailure::of(Reason::InvalidRequest).respond(None, trace);
+    };
     let Some(asked) = message.text_param("protocolVersion") else {
-        return Failure::with(Reason::InvalidParams, "params.protocolVersion must be a string")
+        return RpcFailure::with(Reason::InvalidParams, "params.protocolVersion must be a string")
             .respond(Some(id), trace);
     };
     let revision = match Revision::parse(asked) {
@@ -211,30 +214,30 @@ fn initialize(request: &FaceRequest, message: &Message) -> Response {
 }
 
 /// Mints the session and its affinity cookie (ADR 2).
-fn open_session(request: &FaceRequest, profile: Profile, response: &mut Response) -> Result<(), Failure> {
+fn open_session(request: &FaceRequest, profile: Profile, response: &mut Response) -> Result<(), RpcFailure> {
     let hint = codec::header(&request.headers, "x-asp-affinity");
     let minted = request
         .gateway
         .sessions
         .create(hint, &request.server.message.name, &request.caller, profile)
-        .map_err(|_| Failure::of(Reason::Internal))?;
+        .map_err(|_| RpcFailure::of(Reason::Internal))?;
     let secure = if request.gateway.config.public_url.starts_with("https:") { "; Secure" } else { "" };
     let cookie = format!("asp-affinity={}; HttpOnly; SameSite=Lax; Path=/{secure}", minted.affinity);
     for (name, value) in
         [(header::HeaderName::from_static("mcp-session-id"), minted.token), (header::SET_COOKIE, cookie)]
     {
-        let value = HeaderValue::try_from(value).map_err(|_| Failure::of(Reason::Internal))?;
+        let value = HeaderValue::try_from(value).map_err(|_| RpcFailure::of(Reason::Internal))?;
         response.headers_mut().insert(name, value);
     }
     Ok(())
 }
 
 /// Returns the session of a request; an ephemeral one if the server allows requests without a session.
-async fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
+async fn session(request: &FaceRequest) -> Result<Arc<Session>, RpcFailure> {
     let revision = match codec::header(&request.headers, "mcp-protocol-version") {
         None => None,
         Some(text) => {
-            let failure = || Failure::of(Reason::UnsupportedVersion);
+            let failure = || RpcFailure::of(Reason::UnsupportedVersion);
             Some(Revision::parse(text).filter(|revision| !revision.is_modern()).ok_or_else(failure)?)
         }
     };
@@ -242,7 +245,7 @@ async fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
         (Some(id), SessionMode::Stateful | SessionMode::Both | SessionMode::Unspecified) => {
             let found =
                 request.gateway.sessions.find(id, &request.server.message.name, &request.caller).await;
-            let session = found.map_err(Failure::of)?;
+            let session = found.map_err(RpcFailure::of)?;
             // The negotiated revision applies. A request without the header counts as one of 2025-03-26 (2025-06-18
             // transports), so a header with that revision is accepted as if it were absent; release 0.1 of the official
             // suite sends it.
@@ -250,7 +253,9 @@ async fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
             let says_nothing = |named: Revision| named == negotiated || named == Revision::V2025_03_26;
             if revision.is_none_or(says_nothing) { Ok(session) } else { Err(another(negotiated)) }
         }
-        (None, SessionMode::Stateful | SessionMode::Unspecified) => Err(Failure::of(Reason::SessionMissing)),
+        (None, SessionMode::Stateful | SessionMode::Unspecified) => {
+            Err(RpcFailure::of(Reason::SessionMissing))
+        }
         (_, SessionMode::Stateless) | (None, SessionMode::Both) => {
             // Without the header, assume 2025-03-26 (2025-06-18 transports, protocol version header).
             let profile = Profile {
@@ -262,27 +267,29 @@ async fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
     }
 }
 
-fn another(negotiated: Revision) -> Failure {
+fn another(negotiated: Revision) -> RpcFailure {
     let message =
         format!("header MCP-Protocol-Version must be what this session negotiated: {}", negotiated.as_str());
-    Failure::with(Reason::UnsupportedVersion, &message)
+    RpcFailure::with(Reason::UnsupportedVersion, &message)
 }
 
-enum Handled {
+enum HandlerOutcome {
     Result(Value),
-    Failed(Failure),
-    Call(Arc<Call>, results::Asked),
+    Failed(RpcFailure),
+    Call(Arc<Call>, results::RequestKind),
 }
 
 async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Response {
     let trace = trace_of(request, message);
-    let Some(id) = message.id_text() else { return Failure::of(Reason::InvalidRequest).respond(None, trace) };
+    let Some(id) = message.id_text() else {
+        return RpcFailure::of(Reason::InvalidRequest).respond(None, trace);
+    };
     let abilities = abilities(request, session);
     match simple(request, session, message, abilities).await {
-        Handled::Result(result) => json_response(RpcResponse::result(id, &result)),
-        Handled::Failed(failure) => failure.respond(Some(id), trace),
-        Handled::Call(call, asked) => {
-            stream::respond(View {
+        HandlerOutcome::Result(result) => json_response(RpcResponse::result(id, &result)),
+        HandlerOutcome::Failed(failure) => failure.respond(Some(id), trace),
+        HandlerOutcome::Call(call, asked) => {
+            stream::respond(StreamView {
                 attachment: Attachment::to(call, abilities),
                 asked,
                 revision: session.profile.revision,
@@ -291,7 +298,7 @@ async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message
                 log_level: Some(session.log_level()),
                 accepts_stream: accepts_stream(request),
                 from_event: 0,
-                era: Box::new(Legacy::of(request, session)),
+                era: Box::new(LegacyEra::of(request, session)),
             })
             .await
         }
@@ -303,28 +310,28 @@ async fn simple(
     session: &Arc<Session>,
     message: &Message,
     abilities: ClientAbilities,
-) -> Handled {
+) -> HandlerOutcome {
     let (revision, key) = (session.profile.revision, session.key());
     // Runs before the request's id is reserved, because a reservation must always be released.
     let listed = listed::of(request, message, revision, &key).await;
     let context = Context { revision, abilities, session: key, listed };
     match message.method.as_deref() {
-        Some("ping") => Handled::Result(json!({})),
+        Some("ping") => HandlerOutcome::Result(json!({})),
         Some("logging/setLevel") => match message.text_param("level").and_then(LogLevel::parse) {
             Some(level) => {
                 request.gateway.sessions.set_log_level(session, level).await;
-                Handled::Result(json!({}))
+                HandlerOutcome::Result(json!({}))
             }
-            None => Handled::Failed(
-                Failure::with(Reason::InvalidParams, "params.level is not a log level").in_call(),
+            None => HandlerOutcome::Failed(
+                RpcFailure::with(Reason::InvalidParams, "params.level is not a log level").in_call(),
             ),
         },
         Some(method @ ("resources/subscribe" | "resources/unsubscribe"))
             if session.is_kept() && lists::has_resources(&request.server) =>
         {
             match subscriptions::change(request, session, message, method == "resources/subscribe") {
-                Ok(()) => Handled::Result(json!({})),
-                Err(failure) => Handled::Failed(failure),
+                Ok(()) => HandlerOutcome::Result(json!({})),
+                Err(failure) => HandlerOutcome::Failed(failure),
             }
         }
         _ => dispatch(request, session, message, &context),
@@ -338,21 +345,28 @@ pub(super) fn abilities(request: &FaceRequest, session: &Session) -> ClientAbili
 }
 
 /// Handles a request that both eras share; refuses an id that is still running in the session.
-fn dispatch(request: &FaceRequest, session: &Session, message: &Message, context: &Context) -> Handled {
+fn dispatch(
+    request: &FaceRequest,
+    session: &Session,
+    message: &Message,
+    context: &Context,
+) -> HandlerOutcome {
     let id = message.id_text().unwrap_or_default();
     if !session.reserve(id) {
-        return Handled::Failed(
-            Failure::with(Reason::InvalidRequest, "a request with this id is still running").in_call(),
+        return HandlerOutcome::Failed(
+            RpcFailure::with(Reason::InvalidRequest, "a request with this id is still running").in_call(),
         );
     }
     let handled = match requests::dispatch(request, message, context) {
-        Some(Ok(Answer::Call(call, asked))) => {
+        Some(Ok(RequestAnswer::Call(call, asked))) => {
             session.track(id, &call);
-            return Handled::Call(call, asked);
+            return HandlerOutcome::Call(call, asked);
         }
-        Some(Ok(Answer::Page(result) | Answer::Completion(result))) => Handled::Result(Value::Object(result)),
-        Some(Err(failure)) => Handled::Failed(failure),
-        None => Handled::Failed(Failure::of(Reason::UnknownMethod)),
+        Some(Ok(RequestAnswer::Page(result) | RequestAnswer::Completion(result))) => {
+            HandlerOutcome::Result(Value::Object(result))
+        }
+        Some(Err(failure)) => HandlerOutcome::Failed(failure),
+        None => HandlerOutcome::Failed(RpcFailure::of(Reason::UnknownMethod)),
     };
     session.free(id);
     handled
@@ -372,7 +386,7 @@ fn admit(request: &FaceRequest, messages: &[Message]) -> Result<(), TooManyMessa
 /// error without an id (2025-03-26 transports, sending messages to the server).
 fn refused(request: &FaceRequest, too_many: &TooManyMessages) -> Response {
     request.gateway.metrics().refused(Reason::RateLimited.as_str());
-    let failure = Failure::with(
+    let failure = RpcFailure::with(
         Reason::RateLimited,
         "this user sends too many answers and cancels: nothing was done for this message; send it again later",
     );
@@ -394,8 +408,8 @@ fn is_counted(message: &Message) -> bool {
 }
 
 /// Handles a notification or an answer at the gateway that has the call or the session it concerns.
-async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
-    match told(gateway, session, message).await.map_err(Failure::of_input_fault)? {
+async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), RpcFailure> {
+    match told(gateway, session, message).await.map_err(RpcFailure::of_input_fault)? {
         true => Ok(()),
         false => elsewhere::pass_on(gateway, session, message).await,
     }
@@ -446,18 +460,18 @@ fn question_id(call: &Call, question: &str) -> String {
     format!("{}.{question}", call.id)
 }
 
-pub(super) struct Legacy {
+pub(super) struct LegacyEra {
     gateway: Arc<Gateway>,
     session: Arc<Session>,
 }
 
-impl Legacy {
-    pub(super) fn of(request: &FaceRequest, session: &Arc<Session>) -> Legacy {
-        Legacy { gateway: request.gateway.clone(), session: session.clone() }
+impl LegacyEra {
+    pub(super) fn of(request: &FaceRequest, session: &Arc<Session>) -> LegacyEra {
+        LegacyEra { gateway: request.gateway.clone(), session: session.clone() }
     }
 }
 
-impl Era for Legacy {
+impl Era for LegacyEra {
     fn complete(&self, _result: &mut CallResult<'_>) {}
 
     fn visited(&self, call: &Call, question: &str) -> Option<String> {

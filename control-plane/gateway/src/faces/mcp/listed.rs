@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::codec::Message;
 use super::context::trace_of;
-use super::lists::{self, List};
+use super::lists::{self, McpList};
 use crate::call::{CallKind, ClientAbilities, Invocation};
 use crate::faces::FaceRequest;
 
@@ -22,7 +22,7 @@ pub(super) async fn of(
     revision: Revision,
     session: &str,
 ) -> Vec<Value> {
-    if message.method.as_deref().and_then(List::of_method) != Some(List::Resources) {
+    if message.method.as_deref().and_then(McpList::of_method) != Some(McpList::Resources) {
         return Vec::new();
     }
     let listing = request.server.entries.iter().filter(|entry| entry.primitive.listed_by_runtime);

@@ -7,7 +7,7 @@ use asp_proto::snapshot::{Kind, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 use serde_json::{Map, Value, json};
 
-use super::codec::{Failure, Message};
+use super::codec::{Message, RpcFailure};
 use super::context::Context;
 use crate::faces::FaceRequest;
 use crate::pipeline::entitlement::ServerView;
@@ -18,40 +18,40 @@ const PAGE: usize = 500;
 
 /// One of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum McpList {
     Tools,
     Prompts,
     Resources,
     Templates,
 }
 
-impl List {
+impl McpList {
     /// Returns the list that a method requests.
-    pub(super) fn of_method(method: &str) -> Option<List> {
+    pub(super) fn of_method(method: &str) -> Option<McpList> {
         match method {
-            "tools/list" => Some(List::Tools),
-            "prompts/list" => Some(List::Prompts),
-            "resources/list" => Some(List::Resources),
-            "resources/templates/list" => Some(List::Templates),
+            "tools/list" => Some(McpList::Tools),
+            "prompts/list" => Some(McpList::Prompts),
+            "resources/list" => Some(McpList::Resources),
+            "resources/templates/list" => Some(McpList::Templates),
             _ => None,
         }
     }
 
     const fn member(self) -> &'static str {
         match self {
-            List::Tools => "tools",
-            List::Prompts => "prompts",
-            List::Resources => "resources",
-            List::Templates => "resourceTemplates",
+            McpList::Tools => "tools",
+            McpList::Prompts => "prompts",
+            McpList::Resources => "resources",
+            McpList::Templates => "resourceTemplates",
         }
     }
 
     fn holds(self, entry: &ListedPrimitive) -> bool {
         match self {
-            List::Tools => matches!(entry.primitive.kind(), Kind::Tool | Kind::Task),
-            List::Prompts => entry.primitive.kind() == Kind::Prompt,
-            List::Resources => entry.primitive.kind() == Kind::Resource,
-            List::Templates => entry.primitive.kind() == Kind::ResourceTemplate,
+            McpList::Tools => matches!(entry.primitive.kind(), Kind::Tool | Kind::Task),
+            McpList::Prompts => entry.primitive.kind() == Kind::Prompt,
+            McpList::Resources => entry.primitive.kind() == Kind::Resource,
+            McpList::Templates => entry.primitive.kind() == Kind::ResourceTemplate,
         }
     }
 }
@@ -59,10 +59,10 @@ impl List {
 /// Returns the page that `message` requests.
 pub(super) fn page(
     request: &FaceRequest,
-    list: List,
+    list: McpList,
     context: &Context,
     message: &Message,
-) -> Result<Map<String, Value>, Failure> {
+) -> Result<Map<String, Value>, RpcFailure> {
     let revision = context.revision;
     let sealed_for = cursor_context(request, list);
     let start = match message.param("cursor") {
@@ -72,7 +72,7 @@ pub(super) fn page(
             .and_then(|text| request.gateway.sealer.open(Purpose::Cursor, &sealed_for, text))
             .and_then(|plain| Some(u64::from_be_bytes(plain.try_into().ok()?)))
             .and_then(|start| usize::try_from(start).ok())
-            .ok_or_else(|| Failure::with(Reason::InvalidParams, "the cursor is not valid"))?,
+            .ok_or_else(|| RpcFailure::with(Reason::InvalidParams, "the cursor is not valid"))?,
     };
     let mut view = view(request);
     let visible: Vec<_> = request
@@ -98,7 +98,7 @@ pub(super) fn page(
             .gateway
             .sealer
             .seal(Purpose::Cursor, &sealed_for, &next)
-            .map_err(|_| Failure::of(Reason::Internal))?;
+            .map_err(|_| RpcFailure::of(Reason::Internal))?;
         result.insert("nextCursor".into(), cursor.into());
     }
     Ok(result)
@@ -114,7 +114,7 @@ fn view(request: &FaceRequest) -> ServerView<'_> {
 }
 
 /// Returns the context that binds a cursor to one list of one server, for one org and user.
-fn cursor_context(request: &FaceRequest, list: List) -> Vec<u8> {
+fn cursor_context(request: &FaceRequest, list: McpList) -> Vec<u8> {
     let caller = &request.caller;
     [list.member(), &request.server.message.name, &caller.issuer, &caller.org, &caller.user]
         .join("\u{0}")

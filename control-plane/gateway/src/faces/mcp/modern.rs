@@ -15,16 +15,16 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::codec::{self, Failure, Message, RpcResponse, accepted};
-use super::context::{Answer, Context, trace_of};
+use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
+use super::context::{Context, RequestAnswer, trace_of};
 use super::lacking::{TASKS_EXTENSION, has_scopes};
 use super::listed;
-use super::lists::List;
+use super::lists::McpList;
 use super::progress::progress_token;
 use super::questions;
 use super::requests;
-use super::results::{Asked, CallResult, server_info, set_meta};
-use super::stream::{self, Era, View};
+use super::results::{CallResult, RequestKind, server_info, set_meta};
+use super::stream::{self, Era, StreamView};
 use super::subscriptions;
 use super::tasks;
 use super::{json as json_response, lists};
@@ -54,7 +54,7 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
         EnvelopeKind::Request => {}
         EnvelopeKind::Notification => return accepted(),
         EnvelopeKind::Response | EnvelopeKind::Batch(_) => {
-            return Failure::with(
+            return RpcFailure::with(
                 Reason::InvalidRequest,
                 "this protocol version has requests and notifications only",
             )
@@ -63,7 +63,7 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     }
     let message = match Message::read(&request.body) {
         Ok(message) => Arc::new(message),
-        Err(_) => return Failure::of(Reason::InvalidRequest).respond(id, trace),
+        Err(_) => return RpcFailure::of(Reason::InvalidRequest).respond(id, trace),
     };
     match answer(&request, &message, envelope.meta_version.as_deref()).await {
         Ok(response) => response,
@@ -82,13 +82,13 @@ async fn answer(
     request: &FaceRequest,
     message: &Arc<Message>,
     version: Option<&str>,
-) -> Result<Response, Failure> {
+) -> Result<Response, RpcFailure> {
     check_version(request, version)?;
     let abilities = abilities(message)?;
     check_mirrors(request, message)?;
-    let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
+    let id = message.id_text().ok_or_else(|| RpcFailure::of(Reason::InvalidRequest))?;
     let finished = |result, caching| {
-        let result = Modern::of(request, message).finish(result, caching);
+        let result = ModernEra::of(request, message).finish(result, caching);
         json_response(RpcResponse::result(id, &result.raw()))
     };
     if message.method.as_deref() == Some("server/discover") {
@@ -106,19 +106,21 @@ async fn answer(
     let again = resumed.is_some();
     let from_event = resumed.as_ref().map_or(0, |resumed| resumed.from_event);
     let answer = match &resumed {
-        Some(resumed) => Some(Ok(Answer::Call(resumed.returning.0.call().clone(), asked(message)))),
+        Some(resumed) => Some(Ok(RequestAnswer::Call(resumed.returning.0.call().clone(), asked(message)))),
         None => requests::dispatch(request, message, &context),
     };
     match answer {
-        None => Err(Failure::of(Reason::UnknownMethod).status(StatusCode::NOT_FOUND)),
+        None => Err(RpcFailure::of(Reason::UnknownMethod).status(StatusCode::NOT_FOUND)),
         Some(Err(failure)) => Err(failure),
-        Some(Ok(Answer::Page(page))) => Ok(finished(Members::from_iter(page), Caching::Private)),
-        Some(Ok(Answer::Completion(result))) => Ok(finished(Members::from_iter(result), Caching::None)),
-        Some(Ok(Answer::Call(call, asked))) => {
+        Some(Ok(RequestAnswer::Page(page))) => Ok(finished(Members::from_iter(page), Caching::Private)),
+        Some(Ok(RequestAnswer::Completion(result))) => {
+            Ok(finished(Members::from_iter(result), Caching::None))
+        }
+        Some(Ok(RequestAnswer::Call(call, asked))) => {
             let attachment = match tasks::is_due(&call, abilities, again) {
                 true => match tasks::create(request, &call, abilities).await {
                     Ok(task) => {
-                        let result = Modern::of(request, message).begun(task);
+                        let result = ModernEra::of(request, message).begun(task);
                         return Ok(json_response(RpcResponse::result(id, &result.raw())));
                     }
                     Err(attachment) => attachment,
@@ -127,7 +129,7 @@ async fn answer(
             };
             // The client is attached now.
             drop(resumed);
-            Ok(stream::respond(View {
+            Ok(stream::respond(StreamView {
                 attachment,
                 asked,
                 revision: REVISION,
@@ -136,7 +138,7 @@ async fn answer(
                 log_level: message.meta(LOG_LEVEL).and_then(Value::as_str).and_then(LogLevel::parse),
                 accepts_stream: true,
                 from_event,
-                era: Box::new(Modern::of(request, message)),
+                era: Box::new(ModernEra::of(request, message)),
             })
             .await)
         }
@@ -144,7 +146,7 @@ async fn answer(
 }
 
 /// Returns the abilities that the client declares in this request.
-fn abilities(message: &Message) -> Result<ClientAbilities, Failure> {
+fn abilities(message: &Message) -> Result<ClientAbilities, RpcFailure> {
     let capabilities = message
         .meta(CAPABILITIES)
         .filter(|capabilities| capabilities.is_object())
@@ -154,7 +156,7 @@ fn abilities(message: &Message) -> Result<ClientAbilities, Failure> {
 }
 
 /// Checks that header and body name the same, supported revision.
-fn check_version(request: &FaceRequest, in_body: Option<&str>) -> Result<(), Failure> {
+fn check_version(request: &FaceRequest, in_body: Option<&str>) -> Result<(), RpcFailure> {
     let in_header = codec::header(&request.headers, "mcp-protocol-version");
     let version = match (in_header, in_body) {
         (Some(header), Some(body)) if header == body => body,
@@ -165,13 +167,13 @@ fn check_version(request: &FaceRequest, in_body: Option<&str>) -> Result<(), Fai
         return Ok(());
     }
     let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
-    Err(Failure::of(Reason::UnsupportedVersion)
+    Err(RpcFailure::of(Reason::UnsupportedVersion)
         .data("supported", json!(supported))
         .data("requested", version.into()))
 }
 
 /// Checks that `Mcp-Method` and `Mcp-Name` mirror the body (SEP-2243).
-fn check_mirrors(request: &FaceRequest, message: &Message) -> Result<(), Failure> {
+fn check_mirrors(request: &FaceRequest, message: &Message) -> Result<(), RpcFailure> {
     let method = message.method.as_deref().unwrap_or_default();
     if codec::header(&request.headers, "mcp-method") != Some(method) {
         return Err(mismatch("Mcp-Method"));
@@ -183,18 +185,21 @@ fn check_mirrors(request: &FaceRequest, message: &Message) -> Result<(), Failure
         _ => return Ok(()),
     };
     let Some(name) = name else {
-        return Err(Failure::of(Reason::InvalidParams).status(StatusCode::BAD_REQUEST));
+        return Err(RpcFailure::of(Reason::InvalidParams).status(StatusCode::BAD_REQUEST));
     };
     let sent = codec::header(&request.headers, "mcp-name").and_then(decode);
     if sent.as_deref() == Some(name) { Ok(()) } else { Err(mismatch("Mcp-Name")) }
 }
 
-fn mismatch(header: &str) -> Failure {
-    Failure::with(Reason::HeaderMismatch, &format!("header {header} is missing or does not match the body"))
+fn mismatch(header: &str) -> RpcFailure {
+    RpcFailure::with(
+        Reason::HeaderMismatch,
+        &format!("header {header} is missing or does not match the body"),
+    )
 }
 
-fn missing_meta(name: &str) -> Failure {
-    Failure::with(Reason::InvalidParams, &format!("params._meta[\"{name}\"] is required"))
+fn missing_meta(name: &str) -> RpcFailure {
+    RpcFailure::with(Reason::InvalidParams, &format!("params._meta[\"{name}\"] is required"))
         .status(StatusCode::BAD_REQUEST)
 }
 
@@ -215,10 +220,10 @@ fn discover(request: &FaceRequest) -> Map<String, Value> {
     result
 }
 
-fn asked(message: &Message) -> Asked {
+fn asked(message: &Message) -> RequestKind {
     match message.method.as_deref() {
-        Some("tools/call") => Asked::Tool,
-        _ => Asked::Other,
+        Some("tools/call") => RequestKind::Tool,
+        _ => RequestKind::Other,
     }
 }
 
@@ -234,19 +239,19 @@ impl Drop for ReturningClient {
 }
 
 /// A suspended call that a retry continues.
-struct Resumed {
+struct ResumedCall {
     returning: ReturningClient,
     /// Number of the first event that the client has not received.
     from_event: u64,
 }
 
 /// Returns the suspended call that a retry continues, after passing on the retry's answers.
-async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resumed>, Failure> {
+async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<ResumedCall>, RpcFailure> {
     let Some(state) = message.param("requestState") else { return Ok(None) };
     let invalid =
-        || Failure::with(Reason::InvalidParams, "requestState is not valid or has expired").in_call();
+        || RpcFailure::with(Reason::InvalidParams, "requestState is not valid or has expired").in_call();
     let method = message.method.as_deref().unwrap_or_default();
-    if List::of_method(method).is_some() {
+    if McpList::of_method(method).is_some() {
         return Ok(None);
     }
     let state = state.as_str().ok_or_else(invalid)?;
@@ -257,7 +262,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
     let opened = opened.ok_or_else(invalid)?;
     let attached = gateway.pipeline.attach(opened.call, &request.caller, server).await;
     // The client keeps its answers and sends them again.
-    let later = |why: &str| Failure::with(Reason::UpstreamUnavailable, why);
+    let later = |why: &str| RpcFailure::with(Reason::UpstreamUnavailable, why);
     let call = match attached.map_err(|_| later("the store of calls does not answer: send this again"))? {
         AttachResult::Here(call) => call,
         AttachResult::Elsewhere => {
@@ -282,10 +287,10 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
         if let Err(fault) = gateway.pipeline.answer_each(&call, answers).await {
             // The client keeps its answers and sends them again, so this must not cancel the call.
             returning.0.close();
-            return Err(Failure::of_input_fault(fault));
+            return Err(RpcFailure::of_input_fault(fault));
         }
     }
-    Ok(Some(Resumed { returning, from_event }))
+    Ok(Some(ResumedCall { returning, from_event }))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -298,7 +303,7 @@ enum Caching {
     None,
 }
 
-struct Modern {
+struct ModernEra {
     gateway: Arc<crate::gateway::Gateway>,
     server: Arc<asp_snapshot::VirtualServer>,
     message: Arc<Message>,
@@ -306,9 +311,9 @@ struct Modern {
     _memory: Option<HeldMemory>,
 }
 
-impl Modern {
-    fn of(request: &FaceRequest, message: &Arc<Message>) -> Modern {
-        Modern {
+impl ModernEra {
+    fn of(request: &FaceRequest, message: &Arc<Message>) -> ModernEra {
+        ModernEra {
             gateway: request.gateway.clone(),
             server: request.server.clone(),
             message: message.clone(),
@@ -341,7 +346,7 @@ fn completing(caching: Caching) -> Vec<(&'static str, Value)> {
     members
 }
 
-impl Era for Modern {
+impl Era for ModernEra {
     fn complete(&self, result: &mut CallResult<'_>) {
         let cacheable = self.message.method.as_deref() == Some("resources/read");
         for (name, value) in completing(if cacheable { Caching::Private } else { Caching::None }) {

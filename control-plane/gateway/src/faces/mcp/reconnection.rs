@@ -13,11 +13,11 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use uuid::Uuid;
 
-use super::codec::{self, Failure};
+use super::codec::{self, RpcFailure};
 use super::lacking::has_scopes;
-use super::legacy::{Legacy, abilities};
-use super::results::Asked;
-use super::stream::{self, View};
+use super::legacy::{LegacyEra, abilities};
+use super::results::RequestKind;
+use super::stream::{self, StreamView};
 use super::subscriptions;
 use crate::call::authority::{Arrival, Attachment};
 use crate::event_id::{self, CallPosition, IdHolder, Position};
@@ -30,7 +30,7 @@ pub(super) async fn reconnect(
     request: &FaceRequest,
     session: &Arc<Session>,
     last: &HeaderValue,
-) -> Result<Response, Failure> {
+) -> Result<Response, RpcFailure> {
     let holder = IdHolder::of(&request.caller, &request.server.message.name, session.sid());
     let position =
         last.to_str().ok().and_then(|id| event_id::open(&request.gateway.sealer, &holder, id.trim()));
@@ -47,7 +47,7 @@ async fn call(
     request: &FaceRequest,
     session: &Arc<Session>,
     position: CallPosition,
-) -> Result<Response, Failure> {
+) -> Result<Response, RpcFailure> {
     let Some(next_event) = position.next_event else {
         // The client already has its answer.
         return Ok(codec::status(StatusCode::NO_CONTENT));
@@ -55,7 +55,7 @@ async fn call(
     let gateway = &request.gateway;
     let id = Uuid::from_bytes(position.call);
     let attached = gateway.pipeline.attach(id, &request.caller, &request.server.message.name).await;
-    let later = |why: &str| Failure::with(Reason::UpstreamUnavailable, why);
+    let later = |why: &str| RpcFailure::with(Reason::UpstreamUnavailable, why);
     let call = match attached.map_err(|_| later("the store of calls does not answer: come back again"))? {
         AttachResult::Here(call) => call,
         AttachResult::Elsewhere => {
@@ -68,8 +68,8 @@ async fn call(
     gateway.pipeline.attend(&arrival, &request.caller).await;
     let is_same_log = call.events.counts(position.log);
     let token = position.progress_token.as_deref().map(Json::part);
-    let view = View {
-        asked: Asked::of(&call),
+    let view = StreamView {
+        asked: RequestKind::of(&call),
         revision: session.profile.revision,
         id: call.protocol_request_id.clone(),
         progress_token: token,
@@ -78,13 +78,13 @@ async fn call(
         // A call that moved to another gateway numbers its events from the start; the client gets all of them.
         from_event: if is_same_log { next_event } else { 0 },
         attachment: Attachment::to(call, abilities(request, session)),
-        era: Box::new(Legacy::of(request, session)),
+        era: Box::new(LegacyEra::of(request, session)),
     };
     Ok(stream::resume(view, position.progress))
 }
 
-fn unknown() -> Failure {
-    Failure::with(
+fn unknown() -> RpcFailure {
+    RpcFailure::with(
         Reason::InvalidRequest,
         "Last-Event-ID names no event of this session whose stream is still kept: send the request again if it may be \
          repeated, or listen without the header",

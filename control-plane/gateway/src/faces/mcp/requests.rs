@@ -8,12 +8,12 @@ use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value};
 
-use super::codec::{Failure, Message};
+use super::codec::{Message, RpcFailure};
 use super::completion;
-use super::context::{Answer, Context, trace_of};
+use super::context::{Context, RequestAnswer, trace_of};
 use super::lacking::{incapable, step_up};
-use super::lists::{self, List};
-use super::results::{self, Asked};
+use super::lists::{self, McpList};
+use super::results::{self, RequestKind};
 use crate::call::outcome::Refusal;
 use crate::call::terms::{self, TermFault};
 use crate::call::{CallKind, IdempotencyKey, Invocation};
@@ -28,10 +28,10 @@ pub(super) fn dispatch(
     request: &FaceRequest,
     message: &Message,
     context: &Context,
-) -> Option<Result<Answer, Failure>> {
+) -> Option<Result<RequestAnswer, RpcFailure>> {
     let method = message.method.as_deref()?;
-    if let Some(list) = List::of_method(method) {
-        return Some(lists::page(request, list, context, message).map(Answer::Page));
+    if let Some(list) = McpList::of_method(method) {
+        return Some(lists::page(request, list, context, message).map(RequestAnswer::Page));
     }
     let (what, name) = match method {
         "completion/complete" if lists::has_completions(&request.server) => {
@@ -44,7 +44,7 @@ pub(super) fn dispatch(
     };
     Some(match message.text_param(name) {
         None => {
-            Err(Failure::with(Reason::InvalidParams, &format!("params.{name} must be a string")).in_call())
+            Err(RpcFailure::with(Reason::InvalidParams, &format!("params.{name} must be a string")).in_call())
         }
         Some(name) => begin(request, message, context, what, name),
     })
@@ -56,15 +56,15 @@ fn begin(
     context: &Context,
     what: &str,
     name: &str,
-) -> Result<Answer, Failure> {
+) -> Result<RequestAnswer, RpcFailure> {
     let (target, asked) = match what {
-        "tool" => (CallTarget::Tool(name), Asked::Tool),
-        "prompt" => (CallTarget::Prompt(name), Asked::Other),
-        _ => (CallTarget::Resource(name), Asked::Other),
+        "tool" => (CallTarget::Tool(name), RequestKind::Tool),
+        "prompt" => (CallTarget::Prompt(name), RequestKind::Other),
+        _ => (CallTarget::Resource(name), RequestKind::Other),
     };
     let unknown = || results::unknown(what, name, context.revision);
     let (entry, variables) = resolve(&request.server, target).map_err(|_| unknown())?;
-    let named = Named { what, name, entry: &entry, variables };
+    let named = NamedPrimitive { what, name, entry: &entry, variables };
     let invocation = match invocation(request, message, context, named) {
         Ok(invocation) => invocation,
         // Errors in a request reveal nothing about a primitive that its caller cannot see (I-10).
@@ -72,7 +72,7 @@ fn begin(
         Err(failure) => return Err(failure),
     };
     match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
-        Ok(call) => Ok(Answer::Call(call, asked)),
+        Ok(call) => Ok(RequestAnswer::Call(call, asked)),
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
         Err(Refusal::MissingCapabilities { required }) => Err(incapable(&required, context.revision)),
         Err(_) => Err(unknown()),
@@ -80,7 +80,7 @@ fn begin(
 }
 
 /// The primitive that a request names, in the terms of its method.
-struct Named<'a> {
+struct NamedPrimitive<'a> {
     what: &'a str,
     name: &'a str,
     entry: &'a Arc<ListedPrimitive>,
@@ -93,15 +93,17 @@ fn invocation(
     request: &FaceRequest,
     message: &Message,
     context: &Context,
-    named: Named<'_>,
-) -> Result<Invocation, Failure> {
-    let Named { what, name, entry, variables } = named;
+    named: NamedPrimitive<'_>,
+) -> Result<Invocation, RpcFailure> {
+    let NamedPrimitive { what, name, entry, variables } = named;
     let mut arguments = match message.sent_param("arguments") {
         None => Json::from(Value::Object(Map::new())),
         Some(arguments) if arguments.is_null() => Json::from(Value::Object(Map::new())),
         Some(arguments) if arguments.is_object() => arguments,
         Some(_) => {
-            return Err(Failure::with(Reason::InvalidParams, "params.arguments must be an object").in_call());
+            return Err(
+                RpcFailure::with(Reason::InvalidParams, "params.arguments must be an object").in_call()
+            );
         }
     };
     if what == "resource" {
@@ -153,9 +155,9 @@ pub(super) fn check_param_headers(
     request: &FaceRequest,
     entry: &ListedPrimitive,
     arguments: &Value,
-) -> Result<(), Failure> {
+) -> Result<(), RpcFailure> {
     entry.param_headers.check(&request.headers, arguments).map_err(|header| {
-        Failure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
+        RpcFailure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
     })
 }
 
@@ -177,6 +179,6 @@ fn idempotency_key(
     })
 }
 
-fn malformed(fault: TermFault) -> Failure {
-    Failure::with(Reason::InvalidParams, &fault.to_string()).in_call()
+fn malformed(fault: TermFault) -> RpcFailure {
+    RpcFailure::with(Reason::InvalidParams, &fault.to_string()).in_call()
 }

@@ -11,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::codec::Failure;
+use super::codec::RpcFailure;
 use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
 use crate::call::page::Visit;
@@ -24,17 +24,17 @@ const URL_ELICITATION_REQUIRED: i32 = -32042;
 
 /// The kind of request that the outcome answers: only the result of a tool call can carry an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RequestKind {
     Tool,
     Other,
 }
 
-impl Asked {
+impl RequestKind {
     /// Returns the kind of the request that began a call.
-    pub(super) fn of(call: &Call) -> Asked {
+    pub(super) fn of(call: &Call) -> RequestKind {
         match call.entry.primitive.kind() {
-            Kind::Tool | Kind::Task => Asked::Tool,
-            _ => Asked::Other,
+            Kind::Tool | Kind::Task => RequestKind::Tool,
+            _ => RequestKind::Other,
         }
     }
 }
@@ -120,9 +120,9 @@ impl Serialize for Meta<'_> {
 pub(super) fn of_outcome<'a>(
     outcome: &'a Outcome,
     call: &Call,
-    asked: Asked,
+    asked: RequestKind,
     revision: Revision,
-) -> Result<CallResult<'a>, Failure> {
+) -> Result<CallResult<'a>, RpcFailure> {
     match outcome {
         Outcome::Done { output, replayed } => {
             let mut result = of_output(output, revision);
@@ -219,9 +219,13 @@ fn known_blocks(content: &[Json], revision: Revision) -> Member<'_> {
 }
 
 /// Returns a refusal within a tool call as a tool error if the model can act on it, otherwise as a JSON-RPC error.
-fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<CallResult<'static>, Failure> {
+fn of_refusal(
+    refusal: &Refusal,
+    asked: RequestKind,
+    revision: Revision,
+) -> Result<CallResult<'static>, RpcFailure> {
     let message = refusal.public_message();
-    if asked == Asked::Tool {
+    if asked == RequestKind::Tool {
         match refusal {
             Refusal::Limited { limit, retry_after_ms } => {
                 let mut result = tool_error(&format!("{message}; retry after {retry_after_ms} ms"), refusal);
@@ -249,7 +253,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
             _ => {}
         }
     }
-    let mut failure = Failure::with(refusal.reason(), &message).in_call();
+    let mut failure = RpcFailure::with(refusal.reason(), &message).in_call();
     match refusal {
         Refusal::Relayed { code, data, .. } => failure = relayed(failure, *code, data.as_ref()),
         Refusal::PagesFirst { pages } if revision == Revision::V2025_11_25 => {
@@ -270,7 +274,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
 
 /// Adds the upstream's own error to the platform's. Codes that MCP itself defines are not passed on, and no retry is
 /// recommended, as the upstream may refuse for good.
-fn relayed(mut failure: Failure, code: i64, data: Option<&Json>) -> Failure {
+fn relayed(mut failure: RpcFailure, code: i64, data: Option<&Json>) -> RpcFailure {
     failure.code = match (code, i32::try_from(code)) {
         (-32768..-32603 | -32600..=-32000, _) | (_, Err(_)) => Reason::Internal.jsonrpc_code(),
         (_, Ok(code)) => code,
@@ -311,12 +315,12 @@ pub(super) fn set_meta(result: &mut Members, name: &str, value: Value) {
 
 /// Returns the error for an unknown name, the same whether it is hidden or does not exist (I-10). A resource error
 /// includes the URI (SEP-2164).
-pub(super) fn unknown(what: &str, name: &str, revision: Revision) -> Failure {
-    let failure = Failure::with(Reason::UnknownPrimitive, &format!("unknown {what}: {name}")).in_call();
+pub(super) fn unknown(what: &str, name: &str, revision: Revision) -> RpcFailure {
+    let failure = RpcFailure::with(Reason::UnknownPrimitive, &format!("unknown {what}: {name}")).in_call();
     if what == "resource" { no_resource(failure, name, revision) } else { failure }
 }
 
-fn no_resource(failure: Failure, uri: &str, revision: Revision) -> Failure {
+fn no_resource(failure: RpcFailure, uri: &str, revision: Revision) -> RpcFailure {
     let mut failure = failure.data("uri", uri.into());
     if !revision.is_modern() {
         failure.code = RESOURCE_NOT_FOUND;

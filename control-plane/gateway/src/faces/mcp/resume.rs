@@ -24,7 +24,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// A client's position in a call.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct StreamPosition {
     pub next_event: u64,
     /// The last progress that was sent.
     pub progress: Option<f64>,
@@ -65,7 +65,7 @@ impl Resumable {
     }
 
     /// Returns the id of an event after which the client resumes at `place`; `None` stands for the end.
-    pub(super) fn id(&self, place: Option<Place>) -> Option<String> {
+    pub(super) fn id(&self, place: Option<StreamPosition>) -> Option<String> {
         let position = Position::Call(CallPosition {
             call: self.call.id.into_bytes(),
             log: self.call.events.stream(),
@@ -77,7 +77,7 @@ impl Resumable {
     }
 
     /// Returns the first event of a stream. Clients of earlier revisions treat an event without a message as broken.
-    pub(super) fn primer(&self, place: Place) -> Option<String> {
+    pub(super) fn primer(&self, place: StreamPosition) -> Option<String> {
         let knows = self.revision >= Revision::V2025_11_25;
         self.id(Some(place)).filter(|_| knows).map(|id| events::primer(&id))
     }

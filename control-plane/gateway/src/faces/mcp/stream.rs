@@ -19,11 +19,11 @@ use http::StatusCode;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::codec::{Failure, RpcResponse, accepted, notification, status};
+use super::codec::{RpcFailure, RpcResponse, accepted, notification, status};
 use super::events;
 use super::progress::next_phase;
-use super::results::{self, Asked, CallResult};
-use super::resume::{Place, Resumable};
+use super::results::{self, CallResult, RequestKind};
+use super::resume::{Resumable, StreamPosition};
 use crate::call::Call;
 use crate::call::authority::Attachment;
 use crate::call::event::{Amount, Event, LogLevel};
@@ -46,9 +46,9 @@ const GAUGES: &str = "asp/gauges";
 const PHASE: &str = "asp/phase";
 
 /// Parameters of a response, by which one era presents a call.
-pub(super) struct View {
+pub(super) struct StreamView {
     pub attachment: Attachment,
-    pub asked: Asked,
+    pub asked: RequestKind,
     pub revision: Revision,
     /// Id of the request as JSON text.
     pub id: String,
@@ -62,7 +62,7 @@ pub(super) struct View {
     pub era: Box<dyn Era>,
 }
 
-impl View {
+impl StreamView {
     /// Returns the final result if the call waits for an answer that this client can give and the era ends the response
     /// for it.
     fn suspend(&mut self, next_event: u64) -> Option<Json> {
@@ -108,7 +108,7 @@ pub(super) trait Era: Send + Sync {
 }
 
 /// Answers with the call's outcome, and streams the events before it.
-pub(super) async fn respond(mut view: View) -> Response {
+pub(super) async fn respond(mut view: StreamView) -> Response {
     if view.from_event > 0
         && let Some(result) = view.suspend(view.from_event)
     {
@@ -117,7 +117,7 @@ pub(super) async fn respond(mut view: View) -> Response {
     }
     // Progress continues from the value that the client received before the question.
     let last_progress = view.attachment.call().events.progress_before(view.from_event);
-    let mut following = Following::of(view, last_progress);
+    let mut following = CallStream::of(view, last_progress);
     let first = tokio::select! {
         biased;
         frame = following.next_frame() => frame,
@@ -151,8 +151,8 @@ pub(super) async fn respond(mut view: View) -> Response {
 
 /// Resumes a broken stream whose client last received `last_progress`. If nothing is left to send, answers 204, which
 /// stops its reconnecting (WHATWG HTML, server-sent events).
-pub(super) fn resume(view: View, last_progress: Option<f64>) -> Response {
-    let mut following = Following::of(view, last_progress.map(Amount::from));
+pub(super) fn resume(view: StreamView, last_progress: Option<f64>) -> Response {
+    let mut following = CallStream::of(view, last_progress.map(Amount::from));
     match following.next_frame().now_or_never() {
         Some(None) => {
             following.ended = true;
@@ -164,7 +164,7 @@ pub(super) fn resume(view: View, last_progress: Option<f64>) -> Response {
 }
 
 /// Waits for the outcome and skips events, for a client that accepts no stream.
-async fn only_final(mut following: Following) -> Response {
+async fn only_final(mut following: CallStream) -> Response {
     while let Some(frame) = following.next_frame().await {
         if let Frame::Final(response, status) = frame {
             following.ended = true;
@@ -177,7 +177,7 @@ async fn only_final(mut following: Following) -> Response {
 
 /// Returns a response of server-sent events that begins with `first`; `has_id`: the client already has the id of an
 /// earlier event.
-fn event_stream(following: Following, first: Option<Frame>, has_id: bool) -> Response {
+fn event_stream(following: CallStream, first: Option<Frame>, has_id: bool) -> Response {
     let view = &following.view;
     let resumable = view.era.resumable(view.attachment.call(), view.progress_token.as_ref());
     let primer = resumable.as_ref().and_then(|stream| stream.primer(following.began));
@@ -192,7 +192,7 @@ fn event_stream(following: Following, first: Option<Frame>, has_id: bool) -> Res
 
 /// The events of a call's stream, as text.
 struct Events {
-    following: Following,
+    following: CallStream,
     /// The resumable stream, if the client can resume it.
     resumable: Option<Resumable>,
     /// The event to send before any message.
@@ -283,12 +283,12 @@ enum Frame {
     Final(RpcResponse, StatusCode),
 }
 
-struct Following {
+struct CallStream {
     follower: Follower,
-    view: View,
+    view: StreamView,
     last_progress: Option<Amount>,
     /// Position of the first event.
-    began: Place,
+    began: StreamPosition,
     /// End of the time that a question which ends the response waits for others.
     asked: Option<Instant>,
     /// Event to show after another frame has been sent.
@@ -296,7 +296,7 @@ struct Following {
     ended: bool,
 }
 
-impl Drop for Following {
+impl Drop for CallStream {
     fn drop(&mut self) {
         let is_last = self.view.attachment.close();
         if !self.ended && is_last {
@@ -305,12 +305,12 @@ impl Drop for Following {
     }
 }
 
-impl Following {
-    fn of(view: View, last_progress: Option<Amount>) -> Following {
+impl CallStream {
+    fn of(view: StreamView, last_progress: Option<Amount>) -> CallStream {
         let follower = Follower::from(view.attachment.call().clone(), view.from_event);
         let progress = last_progress.as_ref().map(Amount::value);
-        let began = Place { next_event: view.from_event, progress };
-        Following { follower, view, last_progress, began, asked: None, held: None, ended: false }
+        let began = StreamPosition { next_event: view.from_event, progress };
+        CallStream { follower, view, last_progress, began, asked: None, held: None, ended: false }
     }
 
     /// Whether another gateway continues the call, so that its end here is not its outcome.
@@ -336,12 +336,12 @@ impl Following {
     }
 
     /// Returns the position after the last sent event: the next event, and the progress so far.
-    fn place(&self) -> Place {
+    fn place(&self) -> StreamPosition {
         let next_event = match &self.held {
             Some(FollowerItem::Event(logged)) => logged.number,
             Some(FollowerItem::Asked(_) | FollowerItem::Ended(_)) | None => self.follower.next_unshown(),
         };
-        Place { next_event, progress: self.last_progress.as_ref().map(Amount::value) }
+        StreamPosition { next_event, progress: self.last_progress.as_ref().map(Amount::value) }
     }
 
     /// Returns the next frame; `None` ends the response without a result.
@@ -483,7 +483,7 @@ impl Following {
         let id = &self.view.id;
         let call = self.view.attachment.call();
         if self.is_continued_elsewhere() && self.view.era.may_be_sent_again() {
-            let failure = Failure::with(Reason::UpstreamUnavailable, CONTINUED);
+            let failure = RpcFailure::with(Reason::UpstreamUnavailable, CONTINUED);
             return Some(Frame::Final(RpcResponse::failure(Some(id), &failure, call.trace), failure.status));
         }
         Some(match results::of_outcome(outcome, call, self.view.asked, self.view.revision) {

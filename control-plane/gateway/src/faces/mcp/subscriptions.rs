@@ -21,7 +21,7 @@ use futures::stream::{self, SelectAll, StreamExt};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::codec::{Failure, Message, RpcResponse, notification, server_request};
+use super::codec::{Message, RpcFailure, RpcResponse, notification, server_request};
 use super::events;
 use super::lacking::{TASKS, incapable, step_up};
 use super::lists;
@@ -55,10 +55,10 @@ pub(super) fn change(
     session: &Session,
     message: &Message,
     subscribes: bool,
-) -> Result<(), Failure> {
+) -> Result<(), RpcFailure> {
     let uri = message
         .text_param("uri")
-        .ok_or_else(|| Failure::with(Reason::InvalidParams, "params.uri must be a string").in_call())?;
+        .ok_or_else(|| RpcFailure::with(Reason::InvalidParams, "params.uri must be a string").in_call())?;
     if !subscribes {
         if let Some(subscriber) = request.gateway.subscriptions.find(&session.sid()) {
             request.gateway.subscriptions.unwatch(&subscriber, uri);
@@ -66,7 +66,7 @@ pub(super) fn change(
         return Ok(());
     }
     let digest = readable(request, session.profile.revision, uri)?;
-    let subscriber = of(request, session).map_err(Failure::in_call)?;
+    let subscriber = of(request, session).map_err(RpcFailure::in_call)?;
     request.gateway.subscriptions.watch(&subscriber, uri, digest).map_err(|_| too_many())?;
     request.gateway.subscriptions.catch_up(&subscriber, Some(&request.snapshot));
     Ok(())
@@ -77,7 +77,7 @@ pub(super) fn open(
     request: &FaceRequest,
     session: &Session,
     from: Option<ChangesPosition>,
-) -> Result<Listening, Failure> {
+) -> Result<Listening, RpcFailure> {
     let subscriber = of(request, session)?;
     let hub = request.gateway.subscriptions.clone();
     let resumed = from.map(|from| Resumed { from, lists: listed(&lists::capabilities(request, true)) });
@@ -89,7 +89,7 @@ pub(super) fn of_session(request: &FaceRequest, session: &Session, listening: Li
     let resumable = ResumableChanges::of(request, session);
     // The first comment shows intermediaries that the response has started.
     let first = resumable.primer(listening.position()).unwrap_or_else(|| COMMENT.to_owned());
-    respond(Telling {
+    respond(NoticeStream {
         listening,
         tasks: SelectAll::new(),
         first: Some(first),
@@ -112,8 +112,8 @@ pub(super) fn listen(
     message: &Message,
     id: &str,
     abilities: ClientAbilities,
-) -> Result<Response, Failure> {
-    let asked = Asked::of(message)?;
+) -> Result<Response, RpcFailure> {
+    let asked = SubscriptionFilter::of(message)?;
     let revision = Revision::V2026_07_28;
     if !asked.tasks.is_empty() && !abilities.tasks {
         return Err(incapable(&[TASKS.to_owned()], revision));
@@ -151,12 +151,12 @@ pub(super) fn listen(
     if !followed.is_empty() {
         honoured.insert("taskIds".into(), followed.into());
     }
-    let tag: Value = serde_json::from_str(id).map_err(|_| Failure::of(Reason::InvalidRequest))?;
+    let tag: Value = serde_json::from_str(id).map_err(|_| RpcFailure::of(Reason::InvalidRequest))?;
     let acknowledged = json!({"notifications": honoured, "_meta": {SUBSCRIPTION_ID: tag}});
     let first = notification("notifications/subscriptions/acknowledged", acknowledged);
     let info = results::server_info(&request.server, revision);
     let last = json!({"resultType": "complete", "_meta": {SUBSCRIPTION_ID: tag, SERVER_INFO: info}});
-    Ok(respond(Telling {
+    Ok(respond(NoticeStream {
         listening,
         tasks: changes,
         first: Some(events::message(&first, None)),
@@ -174,7 +174,7 @@ fn follow(
     request: &FaceRequest,
     ids: &[&str],
     abilities: ClientAbilities,
-    changes: &mut SelectAll<tasks::Changes>,
+    changes: &mut SelectAll<tasks::TaskChanges>,
 ) -> Vec<Value> {
     let mut followed = Vec::new();
     for id in ids.iter().copied().map(Value::from) {
@@ -188,16 +188,16 @@ fn follow(
 }
 
 /// The filter of a `subscriptions/listen`.
-struct Asked<'a> {
+struct SubscriptionFilter<'a> {
     /// Flags in the order of [`LISTS`].
     lists: [bool; 3],
     resources: Vec<&'a str>,
     tasks: Vec<&'a str>,
 }
 
-impl Asked<'_> {
-    fn of(message: &Message) -> Result<Asked<'_>, Failure> {
-        let wrong = |what: &str| Failure::with(Reason::InvalidParams, what).in_call();
+impl SubscriptionFilter<'_> {
+    fn of(message: &Message) -> Result<SubscriptionFilter<'_>, RpcFailure> {
+        let wrong = |what: &str| RpcFailure::with(Reason::InvalidParams, what).in_call();
         let filter = message.param("notifications").and_then(Value::as_object);
         let filter = filter.ok_or_else(|| wrong("params.notifications must be an object"))?;
         let mut lists = [false; 3];
@@ -222,14 +222,14 @@ impl Asked<'_> {
         };
         let resources = texts("resourceSubscriptions", MAX_RESOURCES)?;
         let tasks = texts("taskIds", tasks::MAX_WATCHED)?;
-        Ok(Asked { lists, resources, tasks })
+        Ok(SubscriptionFilter { lists, resources, tasks })
     }
 }
 
 /// A stream of notices, and the messages it carries besides them.
-struct Telling {
+struct NoticeStream {
     listening: Listening,
-    tasks: SelectAll<tasks::Changes>,
+    tasks: SelectAll<tasks::TaskChanges>,
     /// The first event.
     first: Option<String>,
     /// The resumable stream, if the client can resume it.
@@ -243,7 +243,7 @@ struct Telling {
     ended: bool,
 }
 
-impl Telling {
+impl NoticeStream {
     /// Returns the next event; `None` after the last.
     async fn next(&mut self) -> Option<String> {
         if self.ended {
@@ -276,7 +276,7 @@ impl Telling {
     }
 }
 
-fn respond(telling: Telling) -> Response {
+fn respond(telling: NoticeStream) -> Response {
     let texts = stream::unfold(telling, |mut telling| async move {
         let text = telling.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
@@ -285,7 +285,7 @@ fn respond(telling: Telling) -> Response {
 }
 
 /// Returns the session's subscriber, created when the session first listens or subscribes.
-fn of(request: &FaceRequest, session: &Session) -> Result<Arc<Subscriber>, Failure> {
+fn of(request: &FaceRequest, session: &Session) -> Result<Arc<Subscriber>, RpcFailure> {
     let profile = Profile {
         server: request.server.message.name.clone(),
         revision: session.profile.revision,
@@ -297,27 +297,27 @@ fn of(request: &FaceRequest, session: &Session) -> Result<Arc<Subscriber>, Failu
     subscriber.map_err(|_| full())
 }
 
-fn full() -> Failure {
-    Failure::with(
+fn full() -> RpcFailure {
+    RpcFailure::with(
         Reason::RateLimited,
         "too many clients of this user, of this org or of this gateway wait to be told of changes: close some, or try again",
     )
 }
 
-fn too_many() -> Failure {
+fn too_many() -> RpcFailure {
     let most = format!(
         "a client subscribes to at most {MAX_RESOURCES} resources with {MAX_TEXT} bytes of URIs, and a user, an org and the gateway \
          hold a bounded number too: leave some"
     );
-    Failure::with(Reason::RateLimited, &most).in_call()
+    RpcFailure::with(Reason::RateLimited, &most).in_call()
 }
 
 /// Returns the digest of the primitive behind a resource that the caller may read.
-fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64, Failure> {
+fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64, RpcFailure> {
     let unknown = || results::unknown("resource", uri, revision);
     if uri.starts_with(artifact::SCHEME) {
         let never = "an artifact never changes: nobody subscribes to one";
-        return Err(Failure::with(Reason::InvalidParams, never).in_call());
+        return Err(RpcFailure::with(Reason::InvalidParams, never).in_call());
     }
     let (entry, _) = resolve(&request.server, CallTarget::Resource(uri)).map_err(|_| unknown())?;
     if !request.gateway.pipeline.offers(&request.server, &entry) {

@@ -16,10 +16,10 @@ use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::codec::{Failure, Message, error_object};
+use super::codec::{Message, RpcFailure, error_object};
 use super::lacking::{TASKS, TASKS_EXTENSION, has_scopes, has_scopes_of, incapable};
 use super::questions;
-use super::results::{self, Asked};
+use super::results::{self, RequestKind};
 use crate::call::authority::Attachment;
 use crate::call::bounds::kept_for;
 use crate::call::event::Event;
@@ -62,9 +62,9 @@ pub(super) fn is_due(call: &Call, abilities: ClientAbilities, again: bool) -> bo
 }
 
 /// A client whose task has not been reported yet. If it disconnects before, the call is cancelled, like any other call.
-struct Announcing(Attachment);
+struct WaitingClient(Attachment);
 
-impl Drop for Announcing {
+impl Drop for WaitingClient {
     fn drop(&mut self) {
         if self.0.close() {
             self.0.call().abandon();
@@ -78,7 +78,7 @@ pub(super) async fn create(
     call: &Arc<Call>,
     abilities: ClientAbilities,
 ) -> Result<Members, Attachment> {
-    let _announcing = Announcing(Attachment::to(call.clone(), abilities));
+    let _announcing = WaitingClient(Attachment::to(call.clone(), abilities));
     match request.gateway.pipeline.promise_task(call).await {
         true => Ok(described(call, "working")),
         false => Err(Attachment::to(call.clone(), abilities)),
@@ -86,21 +86,21 @@ pub(super) async fn create(
 }
 
 /// Stream of a task's state, at first and after every change, up to its end.
-pub(super) type Changes = BoxStream<'static, Members>;
+pub(super) type TaskChanges = BoxStream<'static, Members>;
 
 /// Returns the changes of the caller's task with this id at this gateway; `None` for any other task.
-pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilities) -> Option<Changes> {
+pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilities) -> Option<TaskChanges> {
     let id = Uuid::parse_str(id).ok().filter(|_| abilities.tasks)?;
     let call = request.gateway.pipeline.here(id, &request.caller, &request.server.message.name)?;
     has_scopes(request, &call).ok()?;
     let events = call.events.reader_from(call.events.next_number());
     let (gateway, caller) = (request.gateway.clone(), request.caller.clone());
-    let following = Following { gateway, caller, call, abilities, events, told: None, over: false };
+    let following = TaskFollower { gateway, caller, call, abilities, events, told: None, over: false };
     let is_task = following.call.entry.primitive.kind() == Kind::Task;
-    is_task.then(|| stream::unfold(following, Following::next).boxed())
+    is_task.then(|| stream::unfold(following, TaskFollower::next).boxed())
 }
 
-struct Following {
+struct TaskFollower {
     gateway: Arc<Gateway>,
     caller: Arc<Caller>,
     call: Arc<Call>,
@@ -112,8 +112,8 @@ struct Following {
     over: bool,
 }
 
-impl Following {
-    async fn next(mut self) -> Option<(Members, Following)> {
+impl TaskFollower {
+    async fn next(mut self) -> Option<(Members, TaskFollower)> {
         loop {
             let task = detailed(&self.call, self.abilities);
             if self.call.ownership.is_continued_elsewhere() {
@@ -137,7 +137,7 @@ impl Following {
 
     /// Continues at this gateway if it took the call over; `None` if the call cannot be followed here and the client
     /// has to poll.
-    async fn continued(mut self) -> Option<Following> {
+    async fn continued(mut self) -> Option<TaskFollower> {
         let server = self.call.server.message.name.as_str();
         let found = self.gateway.pipeline.find(self.call.id, &self.caller, server).await;
         let Ok(Some(FoundCall::Here(call))) = found else { return None };
@@ -152,7 +152,7 @@ pub(super) async fn answer(
     request: &FaceRequest,
     message: &Message,
     abilities: ClientAbilities,
-) -> Option<Result<Members, Failure>> {
+) -> Option<Result<Members, RpcFailure>> {
     match message.method.as_deref()? {
         method @ ("tasks/get" | "tasks/update" | "tasks/cancel") => {
             Some(of_task(request, message, abilities, method).await)
@@ -166,15 +166,16 @@ async fn of_task(
     message: &Message,
     abilities: ClientAbilities,
     method: &str,
-) -> Result<Members, Failure> {
+) -> Result<Members, RpcFailure> {
     if !abilities.tasks {
         return Err(incapable(&[TASKS.to_owned()], REVISION));
     }
-    let unknown = || Failure::with(Reason::InvalidParams, "unknown task").in_call();
+    let unknown = || RpcFailure::with(Reason::InvalidParams, "unknown task").in_call();
     let id = message.text_param("taskId").and_then(|id| Uuid::parse_str(id).ok()).ok_or_else(unknown)?;
     let pipeline = &request.gateway.pipeline;
     let unsaid = |_| {
-        Failure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: try again").in_call()
+        RpcFailure::with(Reason::UpstreamUnavailable, "the store of calls does not answer: try again")
+            .in_call()
     };
     let found = pipeline.find(id, &request.caller, &request.server.message.name).await;
     let found = found.map_err(unsaid)?.ok_or_else(unknown)?;
@@ -195,10 +196,10 @@ async fn of_task(
 }
 
 /// Passes on the answers in the request.
-async fn update(request: &FaceRequest, message: &Message, call: &Arc<Call>) -> Result<(), Failure> {
+async fn update(request: &FaceRequest, message: &Message, call: &Arc<Call>) -> Result<(), RpcFailure> {
     let results = message.sent_param("inputResponses").filter(|results| results.is_object());
     let results = results.ok_or_else(|| {
-        Failure::with(Reason::InvalidParams, "params.inputResponses must be an object").in_call()
+        RpcFailure::with(Reason::InvalidParams, "params.inputResponses must be an object").in_call()
     })?;
     let pipeline = &request.gateway.pipeline;
     pipeline.renew_authority(call, &request.caller);
@@ -206,8 +207,8 @@ async fn update(request: &FaceRequest, message: &Message, call: &Arc<Call>) -> R
     pipeline.answer_each(call, answers).await.map_err(input_fault)
 }
 
-fn input_fault(fault: InputFault) -> Failure {
-    Failure::of_input_fault(fault).in_call()
+fn input_fault(fault: InputFault) -> RpcFailure {
+    RpcFailure::of_input_fault(fault).in_call()
 }
 
 /// Returns a task as its caller sees it.
@@ -229,7 +230,7 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Members {
         return described(call, "cancelled");
     }
     // A tool that failed has completed; only a protocol error fails a task.
-    match results::of_outcome(&outcome, call, Asked::Tool, REVISION) {
+    match results::of_outcome(&outcome, call, RequestKind::Tool, REVISION) {
         Ok(mut result) => {
             result.put("resultType", "complete".into());
             let mut task = described(call, "completed");

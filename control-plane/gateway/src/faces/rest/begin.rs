@@ -25,7 +25,7 @@ use crate::pipeline::lookup::FoundCall;
 use crate::pipeline::promise::{Keeper, PromiseFault};
 
 /// The content of a `PUT`.
-struct Asked {
+struct PutRequest {
     entry: Arc<ListedPrimitive>,
     name: String,
     key: String,
@@ -62,7 +62,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
     Ok(response)
 }
 
-fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem> {
+fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<PutRequest, Problem> {
     let entry = request.tool(tool)?;
     let arguments = request.object()?;
     let deadline = terms::deadline(&request.headers).map_err(malformed)?;
@@ -71,14 +71,14 @@ fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem
     let key = terms::idempotency_key(None, &request.headers, &entry.primitive, &arguments);
     // One id is one call, for its executor as well.
     let key = key.map_err(malformed)?.unwrap_or_else(|| chosen.id().to_string());
-    Ok(Asked { entry, name: name.into(), key, arguments, chosen, deadline })
+    Ok(PutRequest { entry, name: name.into(), key, arguments, chosen, deadline })
 }
 
 fn malformed(fault: TermFault) -> Problem {
     Problem::invalid(StatusCode::BAD_REQUEST, &fault.to_string())
 }
 
-fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
+fn invocation(request: &FaceRequest, asked: &PutRequest) -> Invocation {
     let sampling = request.preferences().sampling;
     Invocation {
         caller: request.caller.clone(),
@@ -126,7 +126,7 @@ fn unpromised(fault: PromiseFault) -> Problem {
 }
 
 /// Returns the answer if a call with the id exists.
-async fn joined(request: &FaceRequest, asked: &Asked, known: FoundCall) -> Result<Response, Problem> {
+async fn joined(request: &FaceRequest, asked: &PutRequest, known: FoundCall) -> Result<Response, Problem> {
     let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is of another call: choose another one");
     let put = known.put().ok_or_else(taken)?;
     if !put.is_of(&asked.entry.primitive) {

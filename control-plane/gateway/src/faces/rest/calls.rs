@@ -25,7 +25,7 @@ pub(super) async fn get(request: &FaceRequest, tool: &str, name: &str) -> Result
     let Some(known) = request.tags(&header::IF_NONE_MATCH)? else {
         return told(request, found, StatusCode::OK).await;
     };
-    let changed = |view: &resource::View| !known.match_weakly(&view.etag);
+    let changed = |view: &resource::CallView| !known.match_weakly(&view.etag);
     let view = request.view_once(found, changed).await?;
     if changed(&view) {
         return Ok(respond(request, view, StatusCode::OK));
@@ -115,11 +115,11 @@ pub(super) async fn told(
     found: FoundCall,
     status: StatusCode,
 ) -> Result<Response, Problem> {
-    let view = request.view_once(found, resource::View::waits_or_has_ended).await?;
+    let view = request.view_once(found, resource::CallView::waits_or_has_ended).await?;
     Ok(respond(request, view, status))
 }
 
-fn respond(request: &FaceRequest, view: resource::View, status: StatusCode) -> Response {
+fn respond(request: &FaceRequest, view: resource::CallView, status: StatusCode) -> Response {
     let path =
         request.uri.path().strip_suffix("/advance").or_else(|| request.uri.path().strip_suffix("/cancel"));
     let etag = format!("\"{}\"", view.etag);

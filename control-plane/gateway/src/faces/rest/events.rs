@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::calls::here;
-use super::event_id::{END, Reached, reached};
+use super::event_id::{END, EventPosition, reached};
 use super::problem::Problem;
 use super::resource;
 use crate::call::Call;
@@ -39,19 +39,19 @@ pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Res
         })?),
     };
     let (first, missed) = match last {
-        Some(Reached::End) => {
+        Some(EventPosition::End) => {
             // A client that reconnects after the end gets 204, which stops its reconnecting (WHATWG HTML, section
             // 9.2.3).
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             return Ok(response);
         }
-        Some(Reached::Event(stream, number)) if call.events.counts(stream) => (number, false),
+        Some(EventPosition::Event(stream, number)) if call.events.counts(stream) => (number, false),
         // The call moved to another gateway, which numbers its events from the start.
-        Some(Reached::Event(..)) => (0, true),
+        Some(EventPosition::Event(..)) => (0, true),
         None => (call.events.oldest(), false),
     };
-    let telling = Telling {
+    let telling = EventStream {
         gateway: request.gateway.clone(),
         caller: request.caller.clone(),
         until: ends_at(&request.caller),
@@ -75,7 +75,7 @@ pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Res
 }
 
 /// One stream.
-struct Telling {
+struct EventStream {
     gateway: Arc<Gateway>,
     caller: Arc<asp_edge::Caller>,
     /// Expiry of the token.
@@ -94,7 +94,7 @@ struct Telling {
     _place: AdmissionPermit,
 }
 
-impl Telling {
+impl EventStream {
     /// Returns the next text to send; `None` at the end.
     async fn next(&mut self) -> Option<String> {
         if self.ended || self.is_over() {
@@ -174,7 +174,7 @@ impl Telling {
 
     /// Returns the id from which a client resumes after this event.
     fn place(&self) -> String {
-        Reached::Event(self.call.events.stream(), self.position).to_string()
+        EventPosition::Event(self.call.events.stream(), self.position).to_string()
     }
 }
 

@@ -16,12 +16,12 @@ pub enum Resource<'a> {
     /// `tools/{tool}/calls`
     Calls { tool: &'a str },
     /// `tools/{tool}/calls/{id}` and the paths below it.
-    Call { tool: &'a str, id: &'a str, part: Part },
+    Call { tool: &'a str, id: &'a str, part: CallPart },
 }
 
 /// A part of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum CallPart {
     Whole,
     /// `advance`
     Advance,
@@ -48,10 +48,10 @@ pub fn parse(path: &str) -> Option<Resource<'_>> {
     }
     let Some(id) = segments.next() else { return Some(Resource::Calls { tool }) };
     let part = match segments.next() {
-        None => Part::Whole,
-        Some("advance") => Part::Advance,
-        Some("cancel") => Part::Cancel,
-        Some("events") => Part::Events,
+        None => CallPart::Whole,
+        Some("advance") => CallPart::Advance,
+        Some("cancel") => CallPart::Cancel,
+        Some("events") => CallPart::Events,
         Some(_) => return None,
     };
     (is_id(id) && segments.next().is_none()).then_some(Resource::Call { tool, id, part })
@@ -81,10 +81,10 @@ mod tests {
         assert_eq!(parse("/demo/rest/openapi.json"), Some(Resource::OpenApi));
         assert_eq!(parse("/demo/rest/tools/a.b/calls"), Some(Resource::Calls { tool: "a.b" }));
         for (path, part) in [
-            ("", Part::Whole),
-            ("/advance", Part::Advance),
-            ("/cancel", Part::Cancel),
-            ("/events", Part::Events),
+            ("", CallPart::Whole),
+            ("/advance", CallPart::Advance),
+            ("/cancel", CallPart::Cancel),
+            ("/events", CallPart::Events),
         ] {
             assert_eq!(parse(&format!("/demo/rest/tools/a.b/calls/x~1{path}")), call(part));
         }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
 use crate::call::remote::InputFault;
-use crate::faces::memory::Unheld;
+use crate::faces::memory::MemoryFault;
 use crate::faces::unserved;
 use crate::pipeline::lookup::StoreFault;
 
@@ -63,16 +63,16 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
     }
 
-    pub(super) fn of_unheld(unheld: &Unheld) -> Problem {
-        let reason = unheld.reason();
-        let status = match unheld {
-            Unheld::TooMuch { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Unheld::Taken(refusal) => status(refusal),
+    pub(super) fn of_memory_fault(fault: &MemoryFault) -> Problem {
+        let reason = fault.reason();
+        let status = match fault {
+            MemoryFault::TooMuch { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            MemoryFault::Taken(refusal) => status(refusal),
         };
-        let problem = Problem::new(status, reason, &unheld.message());
-        match unheld {
-            Unheld::TooMuch { .. } => problem,
-            Unheld::Taken(refusal) => problem.until_later(refusal),
+        let problem = Problem::new(status, reason, &fault.message());
+        match fault {
+            MemoryFault::TooMuch { .. } => problem,
+            MemoryFault::Taken(refusal) => problem.until_later(refusal),
         }
     }
 

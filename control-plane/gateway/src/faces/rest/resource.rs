@@ -26,14 +26,14 @@ const ASKS_ELSEWHERE: &str =
     "the call waits for an answer at another gateway, which alone knows what it asks: ask again";
 
 /// One state of a call.
-pub(super) struct View {
+pub(super) struct CallView {
     /// Entity tag without its quotes.
     pub etag: String,
     pub status: &'static str,
     pub members: Members,
 }
 
-impl View {
+impl CallView {
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.status, "success" | "failed" | "canceled")
     }
@@ -51,7 +51,7 @@ impl View {
 }
 
 /// Returns the client's view of a call at any gateway.
-pub(super) fn of_found(found: &FoundCall) -> View {
+pub(super) fn of_found(found: &FoundCall) -> CallView {
     match found {
         FoundCall::Here(call) => of(call),
         FoundCall::Elsewhere(call) => elsewhere(call),
@@ -59,7 +59,7 @@ pub(super) fn of_found(found: &FoundCall) -> View {
 }
 
 /// Returns the client's view of a call at this gateway.
-pub(super) fn of(call: &Call) -> View {
+pub(super) fn of(call: &Call) -> CallView {
     let CallSnapshot { state, shown, questions, history, outcome, next_event } = CallSnapshot::of(call);
     let asked = match &outcome {
         Some(_) => None,
@@ -77,7 +77,7 @@ pub(super) fn of(call: &Call) -> View {
         Some(_) => "the end".to_owned(),
         None => format!("{:08x} {next_event} {}", call.events.stream(), open.join(" ")),
     };
-    let mut view = View::new(call.id.as_bytes(), &call.protocol_request_id, status, &at);
+    let mut view = CallView::new(call.id.as_bytes(), &call.protocol_request_id, status, &at);
     view.times(call.began_ms(), call.changed_ms());
     match outcome {
         Some(outcome) => view.end(call, &outcome),
@@ -98,11 +98,11 @@ pub(super) fn of(call: &Call) -> View {
 }
 
 /// Returns the view of a call at another gateway: its state, without its questions.
-fn elsewhere(call: &RemoteCall) -> View {
+fn elsewhere(call: &RemoteCall) -> CallView {
     let status = if call.state == State::Submitted { "submitted" } else { "running" };
     let at = format!("{} {}", call.state.as_str(), call.updated_ms);
     let name = call.put.as_ref().map(|put| put.name.as_str()).unwrap_or_default();
-    let mut view = View::new(call.id.as_bytes(), name, status, &at);
+    let mut view = CallView::new(call.id.as_bytes(), name, status, &at);
     view.times(call.created_ms, call.updated_ms);
     if call.state == State::InputRequired {
         view.put("progress", json!({"progress": 0, "message": ASKS_ELSEWHERE}));
@@ -128,7 +128,7 @@ const fn ended(state: State) -> &'static str {
 }
 
 /// A question, in the terms of the call resource.
-pub(super) struct Asked {
+pub(super) struct ShownQuestion {
     pub status: &'static str,
     pub member: &'static str,
     /// The whole MCP request.
@@ -136,22 +136,22 @@ pub(super) struct Asked {
 }
 
 /// Returns the question in the terms of the call resource; `None` if REST cannot express it.
-pub(super) fn asked(question: &Question) -> Option<Asked> {
+pub(super) fn asked(question: &Question) -> Option<ShownQuestion> {
     let (method, params) = questions::request(question, None);
     let (status, member) = match method {
         "elicitation/create" => ("awaitingElicitationResult", "elicitationRequest"),
         "sampling/createMessage" => ("awaitingSamplingResult", "samplingRequest"),
         _ => return None,
     };
-    Some(Asked { status, member, request: questions::whole((method, params)) })
+    Some(ShownQuestion { status, member, request: questions::whole((method, params)) })
 }
 
-impl View {
-    fn new(id: &[u8], name: &str, status: &'static str, at: &str) -> View {
+impl CallView {
+    fn new(id: &[u8], name: &str, status: &'static str, at: &str) -> CallView {
         let id = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let tag = digest::shortened(&[&id, status, at]);
         let etag: String = tag.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let mut view = View { etag: etag.clone(), status, members: Members::default() };
+        let mut view = CallView { etag: etag.clone(), status, members: Members::default() };
         view.put("id", name);
         view.put("etag", etag);
         view.put("status", status);
@@ -195,7 +195,7 @@ impl View {
 
 /// Returns a question and its answer; `None` for a question that REST cannot express.
 fn turn(turn: &Turn) -> Option<Json> {
-    let Asked { member, request, .. } = asked(&turn.question)?;
+    let ShownQuestion { member, request, .. } = asked(&turn.question)?;
     let mut said = Members::default();
     said.insert("answeredAt", rfc3339(turn.at_ms));
     said.insert("serverData", turn.question.id.as_str());

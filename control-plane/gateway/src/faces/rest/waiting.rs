@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::problem::Problem;
-use super::resource::{self, View};
+use super::resource::{self, CallView};
 use crate::faces::FaceRequest;
 use crate::pipeline::admission::AdmissionPermit;
 use crate::pipeline::lookup::FoundCall;
@@ -34,8 +34,8 @@ impl FaceRequest {
     pub(super) async fn view_once(
         &self,
         mut found: FoundCall,
-        is_enough: impl Fn(&View) -> bool,
-    ) -> Result<View, Problem> {
+        is_enough: impl Fn(&CallView) -> bool,
+    ) -> Result<CallView, Problem> {
         let id = found.id();
         let until = Instant::now() + self.preferences().wait.unwrap_or_default();
         let mut waits = None;
