@@ -18,6 +18,7 @@ pub mod elsewhere;
 mod events;
 mod lacking;
 mod legacy;
+mod legacy_era;
 mod listed;
 mod lists;
 mod modern;

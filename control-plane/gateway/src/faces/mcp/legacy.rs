@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
-use asp_json::Json;
 use asp_proto::snapshot::Sessions as SessionMode;
 use asp_snapshot::mcp_revision::Revision;
 use axum::response::Response;
@@ -15,21 +14,20 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
-use super::codec::{self, Message, RpcFailure, RpcResponse, accepted, notification, server_request};
+use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
 use super::context::{Context, RequestAnswer, trace_of};
 use super::elsewhere;
+use super::legacy_era::LegacyEra;
 use super::progress::progress_token;
 use super::questions;
 use super::reconnection;
 use super::requests;
-use super::results::{self, CallResult};
-use super::resume::Resumable;
-use super::stream::{self, Era, StreamView};
+use super::results;
+use super::stream::{self, StreamView};
 use super::subscriptions;
 use super::{json as json_response, listed, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
-use crate::call::question::Question;
 use crate::call::remote::InputFault;
 use crate::call::{Call, ClientAbilities};
 use crate::faces::FaceRequest;
@@ -453,59 +451,4 @@ async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Re
     // Only after success: if the answer fails or its connection is lost, the client sends it again.
     session.forget_question(&id);
     Ok(true)
-}
-
-/// Returns the id of a question, unique among all calls; also the `elicitationId` of a page.
-fn question_id(call: &Call, question: &str) -> String {
-    format!("{}.{question}", call.id)
-}
-
-pub(super) struct LegacyEra {
-    gateway: Arc<Gateway>,
-    session: Arc<Session>,
-}
-
-impl LegacyEra {
-    pub(super) fn of(request: &FaceRequest, session: &Arc<Session>) -> LegacyEra {
-        LegacyEra { gateway: request.gateway.clone(), session: session.clone() }
-    }
-}
-
-impl Era for LegacyEra {
-    fn complete(&self, _result: &mut CallResult<'_>) {}
-
-    fn visited(&self, call: &Call, question: &str) -> Option<String> {
-        let params = json!({"elicitationId": question_id(call, question)});
-        Some(notification("notifications/elicitation/complete", params))
-    }
-
-    fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String> {
-        let name = question_id(call, &question.id);
-        let id = self.gateway.sessions.request_id(&self.session, &name);
-        self.session.put_question(&id, call, &question.id);
-        Some(server_request(&id, questions::request(question, Some(&name))))
-    }
-
-    /// A server cancels its own requests as a client does (2025-11-25 utilities, cancellation).
-    fn taken_back(&self, call: &Arc<Call>) -> Option<String> {
-        let id = self.session.take_stale_question(call)?;
-        let reason = "nobody waits for the answer any more";
-        Some(notification("notifications/cancelled", json!({"requestId": id, "reason": reason})))
-    }
-
-    fn suspend(&self, _call: &Arc<Call>, _questions: Vec<Question>, _next_event: u64) -> Option<Json> {
-        None
-    }
-
-    fn resumable(&self, call: &Arc<Call>, progress_token: Option<&Json>) -> Option<Resumable> {
-        Resumable::of(&self.gateway, &self.session, call, progress_token)
-    }
-
-    /// A client that cancels does not want an answer.
-    fn answers_cancelled(&self) -> bool {
-        false
-    }
-
-    /// A lost connection does not cancel (2025-11-25 transports, disconnection).
-    fn abandoned(&self, _call: &Arc<Call>) {}
 }

@@ -15,7 +15,8 @@ use uuid::Uuid;
 
 use super::codec::{self, RpcFailure};
 use super::lacking::has_scopes;
-use super::legacy::{LegacyEra, abilities};
+use super::legacy::abilities;
+use super::legacy_era::LegacyEra;
 use super::results::RequestKind;
 use super::stream::{self, StreamView};
 use super::subscriptions;
