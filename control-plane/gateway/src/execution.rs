@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::started::Started;
 use crate::call::{Call, Invocation};
-use crate::telemetry::audit::Delegated;
+use crate::telemetry::audit::DelegationRecord;
 
 /// One execution of a call.
 pub struct Execution {
@@ -160,5 +160,5 @@ pub trait Platform: Send + Sync {
     fn offers_changed(&self);
 
     /// Records one metric and one audit line of a delegation that ended.
-    async fn record_delegation(&self, call: &Call, delegated: &Delegated);
+    async fn record_delegation(&self, call: &Call, delegated: &DelegationRecord);
 }

@@ -108,7 +108,7 @@ pub struct Config {
     /// Limits of the memory that requests hold, in bytes.
     pub memory: AdmissionBounds,
     /// Limits of subscribers to changes.
-    pub subscriptions: subscriptions::Bounds,
+    pub subscriptions: subscriptions::SubscriptionBounds,
     /// Inspectors of arguments and outputs.
     pub inspections: Inspections,
     /// Additional listener to the logs of plugin calls.

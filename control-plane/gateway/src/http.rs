@@ -22,7 +22,7 @@ use crate::digest::PeerKey;
 use crate::faces::{FaceRequest, login, mcp, registry, rest, unserved, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
-use body::{Fault, Received};
+use body::{BodyFault, ReceivedBody};
 use client_certificate::ClientCertificate;
 
 mod body;
@@ -99,7 +99,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             return reply(refusal);
         }
     };
-    let offered = Offered { headers: &headers, certificate: shown, peer };
+    let offered = RequestCredentials { headers: &headers, certificate: shown, peer };
     match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
@@ -113,7 +113,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
             }
             reply(refusal)
         }
-        Ok(Evaluated { snapshot, admitted, body }) => {
+        Ok(AdmittedRequest { snapshot, admitted, body }) => {
             let origin = admitted.origin.clone();
             let mut response = serve(gateway.clone(), snapshot, (parts, peer), admitted, body).await;
             // Other gateways may reach the store that this one does not.
@@ -164,14 +164,14 @@ fn header_bytes(parts: &Parts) -> usize {
 }
 
 /// The credentials of a request.
-struct Offered<'a> {
+struct RequestCredentials<'a> {
     headers: &'a [(&'a str, &'a [u8])],
     /// Certificate that the client presented to an Envoy of the platform.
     certificate: Option<ClientCertificate>,
     peer: PeerKey,
 }
 
-impl Offered<'_> {
+impl RequestCredentials<'_> {
     /// Returns the reason if the credentials identify no caller.
     fn fault(&self) -> Reason {
         match self.certificate.is_none() && proof::authorization(self.headers).is_none() {
@@ -182,10 +182,10 @@ impl Offered<'_> {
 }
 
 /// An admitted request, and the snapshot by which it was evaluated.
-struct Evaluated {
+struct AdmittedRequest {
     snapshot: Arc<Snapshot>,
     admitted: Admitted,
-    body: Received,
+    body: ReceivedBody,
 }
 
 /// Size from which a body takes long to check, in bytes. Its task yields first, because other requests of the
@@ -195,10 +195,10 @@ const MUCH: usize = 16 * 1024;
 /// Evaluates the headers, then the body if it is needed. A body that the edge does not require is not read here.
 async fn evaluate(
     gateway: &Gateway,
-    offered: &Offered<'_>,
+    offered: &RequestCredentials<'_>,
     body: Body,
     trace: Trace,
-) -> Result<Evaluated, Reply> {
+) -> Result<AdmittedRequest, Reply> {
     let headers = offered.headers;
     let mut snapshot = in_force(gateway, trace)?;
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
@@ -222,7 +222,7 @@ async fn evaluate(
     };
     let pending = match step {
         Step::Decided(verdict) => {
-            let decided = evaluated(snapshot, verdict, Received::default())?;
+            let decided = evaluated(snapshot, verdict, ReceivedBody::default())?;
             let takes_body = matches!(decided.admitted.face, Face::Rest | Face::Public) && !end_of_stream;
             let decided = match takes_body {
                 true => with_body(gateway, offered, decided, caller.as_deref(), body).await?,
@@ -255,14 +255,14 @@ async fn evaluate(
 /// Completes a request that the edge left unauthenticated with the caller found here; refuses it if there is none.
 fn proved(
     gateway: &Gateway,
-    request: Evaluated,
+    request: AdmittedRequest,
     caller: Option<Arc<Caller>>,
-    offered: &Offered<'_>,
-) -> Result<Evaluated, Reply> {
+    offered: &RequestCredentials<'_>,
+) -> Result<AdmittedRequest, Reply> {
     if !request.admitted.unverified {
         return Ok(request);
     }
-    let Evaluated { snapshot, admitted, body } = request;
+    let AdmittedRequest { snapshot, admitted, body } = request;
     let env = env(admitted.trace);
     // A key or certificate may have been removed while the body arrived.
     let caller = caller.filter(|caller| caller.issuer != MACHINE_ISSUER || snapshot.machines.has(caller));
@@ -270,18 +270,18 @@ fn proved(
         Some(caller) => gateway.edge().found(&snapshot.edge, admitted, caller, &env)?,
         None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, offered.fault(), &env)),
     };
-    Ok(Evaluated { snapshot, admitted, body })
+    Ok(AdmittedRequest { snapshot, admitted, body })
 }
 
 /// Reads the body of a request whose protocol does not need it for the edge's evaluation.
 async fn with_body(
     gateway: &Gateway,
-    offered: &Offered<'_>,
-    decided: Evaluated,
+    offered: &RequestCredentials<'_>,
+    decided: AdmittedRequest,
     caller: Option<&Caller>,
     body: Body,
-) -> Result<Evaluated, Reply> {
-    let Evaluated { snapshot, admitted, .. } = decided;
+) -> Result<AdmittedRequest, Reply> {
+    let AdmittedRequest { snapshot, admitted, .. } = decided;
     let trace = admitted.trace;
     let refuse = |reason| {
         let mut refusal = asp_edge::refuse_problem(reason, Era::Legacy, Some(trace));
@@ -299,7 +299,7 @@ async fn with_body(
     // Changes in force since then apply here as well.
     let since = in_force(gateway, trace)?;
     if Arc::ptr_eq(&snapshot, &since) && !has_expired(&admitted) {
-        return Ok(Evaluated { snapshot, admitted, body });
+        return Ok(AdmittedRequest { snapshot, admitted, body });
     }
     match gateway.edge().on_headers(&since.edge, offered.headers, false, &env(trace)) {
         Step::Decided(verdict) => evaluated(since, verdict, body),
@@ -324,10 +324,14 @@ fn env(trace: Trace) -> asp_edge::Env {
     asp_edge::Env { now_ms: unix_ms(), random: [0; 8], trace }
 }
 
-fn evaluated(snapshot: Arc<Snapshot>, verdict: Verdict, body: Received) -> Result<Evaluated, Reply> {
+fn evaluated(
+    snapshot: Arc<Snapshot>,
+    verdict: Verdict,
+    body: ReceivedBody,
+) -> Result<AdmittedRequest, Reply> {
     match verdict {
         Verdict::Reply(reply) => Err(reply),
-        Verdict::Forward(forward) => Ok(Evaluated { snapshot, admitted: forward.admitted, body }),
+        Verdict::Forward(forward) => Ok(AdmittedRequest { snapshot, admitted: forward.admitted, body }),
     }
 }
 
@@ -336,7 +340,7 @@ async fn read_body(
     pending: &PendingBody,
     caller: Option<&Caller>,
     body: Body,
-) -> Result<Received, Reply> {
+) -> Result<ReceivedBody, Reply> {
     let Admitted { era, trace, .. } = pending.admitted;
     let org = org(&pending.admitted, caller);
     let refuse = |reason| match reason {
@@ -362,12 +366,12 @@ fn org<'a>(admitted: &'a Admitted, found: Option<&'a Caller>) -> &'a str {
 }
 
 /// Returns the refusal of a request whose body was not received.
-fn unreceived(fault: &Fault, refuse: impl Fn(Reason) -> Reply) -> Reply {
+fn unreceived(fault: &BodyFault, refuse: impl Fn(Reason) -> Reply) -> Reply {
     match fault {
-        Fault::TooLarge => refuse(Reason::BodyTooLarge),
-        Fault::Broken => refuse(Reason::ParseError),
-        Fault::Slow => Reply { status: StatusCode::REQUEST_TIMEOUT.as_u16(), ..refuse(Reason::Deadline) },
-        Fault::Taken(why) => {
+        BodyFault::TooLarge => refuse(Reason::BodyTooLarge),
+        BodyFault::Broken => refuse(Reason::ParseError),
+        BodyFault::Slow => Reply { status: StatusCode::REQUEST_TIMEOUT.as_u16(), ..refuse(Reason::Deadline) },
+        BodyFault::Taken(why) => {
             let mut refusal = refuse(why.reason());
             let after = why.retry_after_seconds();
             refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));
@@ -381,7 +385,7 @@ async fn serve(
     snapshot: Arc<Snapshot>,
     (parts, peer): (Parts, PeerKey),
     admitted: Admitted,
-    Received { bytes: body, held }: Received,
+    ReceivedBody { bytes: body, held }: ReceivedBody,
 ) -> Response {
     let trace = Some(admitted.trace);
     let memory = held.map(|held| Arc::new(held) as HeldMemory);

@@ -73,21 +73,21 @@ pub struct Minter {
 
 /// The subject of a plugin's token: one execution of a call on a plugin.
 #[derive(Clone, Copy)]
-pub(crate) struct Execution<'a> {
+pub(crate) struct PluginExecution<'a> {
     pub call: &'a Call,
     /// `id@version` of the plugin.
     pub plugin: &'a str,
 }
 
 #[derive(Serialize)]
-struct Header<'a> {
+struct JwsHeader<'a> {
     alg: &'static str,
     typ: &'static str,
     kid: &'a str,
 }
 
 #[derive(Serialize)]
-struct Claims<'a> {
+struct MintedClaims<'a> {
     iss: &'a str,
     sub: &'a str,
     aud: Vec<String>,
@@ -130,7 +130,7 @@ impl Minter {
 
     /// Returns the plugin's token for its service; `None` if the operator opens no audience or several to it, or the
     /// caller is not authenticated.
-    pub(crate) fn access(&self, execution: Execution<'_>) -> Option<SecretString> {
+    pub(crate) fn access(&self, execution: PluginExecution<'_>) -> Option<SecretString> {
         let mut claims = self.claims(execution)?;
         claims.scope = scopes(execution.call);
         self.sign(ACCESS, &claims)
@@ -161,7 +161,7 @@ impl Minter {
     /// Returns the proof for the same service that execution number `attempt` has replaced number `replaces`.
     pub(crate) fn succession(
         &self,
-        execution: Execution<'_>,
+        execution: PluginExecution<'_>,
         attempt: u32,
         replaces: u32,
     ) -> Option<SecretString> {
@@ -170,8 +170,8 @@ impl Minter {
         self.sign(RESUME, &claims)
     }
 
-    fn claims<'a>(&'a self, execution: Execution<'a>) -> Option<Claims<'a>> {
-        let Execution { call, plugin } = execution;
+    fn claims<'a>(&'a self, execution: PluginExecution<'a>) -> Option<MintedClaims<'a>> {
+        let PluginExecution { call, plugin } = execution;
         match self.audiences.of_plugin(call) {
             Ok(audience) => self.claims_of(call, format!("plugin:{plugin}"), vec![audience]),
             Err(why) => {
@@ -213,13 +213,13 @@ impl Minter {
         }
     }
 
-    fn claims_of<'a>(&'a self, call: &'a Call, actor: String, aud: Vec<String>) -> Option<Claims<'a>> {
+    fn claims_of<'a>(&'a self, call: &'a Call, actor: String, aud: Vec<String>) -> Option<MintedClaims<'a>> {
         if call.caller.org.is_empty() {
             return None;
         }
         let iat = unix_seconds();
         let left = call.deadline().saturating_duration_since(Instant::now()).min(MAX_LIFE);
-        Some(Claims {
+        Some(MintedClaims {
             iss: &self.issuer,
             sub: &call.caller.user,
             aud,
@@ -237,14 +237,14 @@ impl Minter {
     }
 
     /// Returns a compact JWS (RFC 7515 section 7.1).
-    fn sign(&self, typ: &'static str, claims: &Claims<'_>) -> Option<SecretString> {
+    fn sign(&self, typ: &'static str, claims: &MintedClaims<'_>) -> Option<SecretString> {
         let Some(key) = self.keys.signer() else {
             tracing::error!(
                 "a call goes without its token, because the key that signs it could not be published: services would not know it; check the store"
             );
             return None;
         };
-        let header = Header { alg: "ES256", typ, kid: key.public().kid() };
+        let header = JwsHeader { alg: "ES256", typ, kid: key.public().kid() };
         let token = serde_json::to_vec(&header)
             .and_then(|header| Ok((header, serde_json::to_vec(claims)?)))
             .map_err(|error| error.to_string())

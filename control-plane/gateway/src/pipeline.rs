@@ -60,7 +60,7 @@ use crate::pipeline::listings::Listings;
 use crate::pipeline::running::{RunningCalls, ends_with_its_token};
 use crate::sessions::Replicas;
 use crate::telemetry::audit;
-use crate::telemetry::audit::{Audit, Unrecorded};
+use crate::telemetry::audit::{Audit, RecordingError};
 use crate::telemetry::metrics::{Metrics, Stage};
 
 /// The stages and their shared state.
@@ -284,8 +284,10 @@ impl CallTask {
         let has_effects = self.call.entry.primitive.mutation() != Mutation::ReadOnly;
         match recorded {
             // A call that may have effects must not run unrecorded; for one that continues, the loss is counted.
-            Err(Unrecorded) if !self.pipeline.audit.may_miss(has_effects) => self.refuse_unrecorded().await,
-            Ok(()) | Err(Unrecorded) => {
+            Err(RecordingError) if !self.pipeline.audit.may_miss(has_effects) => {
+                self.refuse_unrecorded().await
+            }
+            Ok(()) | Err(RecordingError) => {
                 let result = self.stages(&snapshot, entitled, arguments, key).await;
                 self.conclude(result).await;
             }

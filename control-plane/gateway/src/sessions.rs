@@ -34,8 +34,8 @@ pub mod session;
 pub use asp_store::bus::BusEvent;
 use message_limit::MessageLimit;
 pub use message_limit::TooManyMessages;
-pub use replicas::{Replicas, Told, Untold};
-pub use session::{Made, Profile, Session};
+pub use replicas::{DeliveryError, ReplicaMessage, Replicas};
+pub use session::{LegacySession, Profile, SessionOrigin};
 
 /// Limits of the sessions one replica keeps and of the deleted ids it remembers: in all, of one org, and of one user
 /// over all clients.
@@ -47,7 +47,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// A new session, as its client receives it.
-pub struct Minted {
+pub struct MintedSession {
     /// The `Mcp-Session-Id`.
     pub token: String,
     /// K, the key that Envoy hashes, 16 hex digits.
@@ -57,28 +57,28 @@ pub struct Minted {
 /// The sessions of one replica.
 pub struct Sessions {
     sealer: Arc<Sealer>,
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
     messages: MessageLimit,
     /// The other gateways, unless this one is alone.
     replicas: Option<Arc<Replicas>>,
 }
 
-struct Table {
-    kept: QuotaTable<Arc<Session>>,
+struct SessionTable {
+    kept: QuotaTable<Arc<LegacySession>>,
     /// Ids of deleted sessions, remembered for the longest lifetime of a session.
     deleted: QuotaTable<()>,
 }
 
 /// The plaintext of a session id.
-struct Sealed {
+struct SealedSession {
     sid: [u8; 16],
-    made: Made,
+    made: SessionOrigin,
     profile: Profile,
 }
 
 impl Sessions {
     pub fn new(sealer: Arc<Sealer>, replicas: Option<Arc<Replicas>>) -> Sessions {
-        let table = Table { kept: QuotaTable::new(BOUNDS), deleted: QuotaTable::new(BOUNDS) };
+        let table = SessionTable { kept: QuotaTable::new(BOUNDS), deleted: QuotaTable::new(BOUNDS) };
         Sessions { sealer, table: Mutex::new(table), messages: MessageLimit::default(), replicas }
     }
 
@@ -94,23 +94,29 @@ impl Sessions {
         server: &str,
         caller: &Caller,
         profile: Profile,
-    ) -> Result<Minted, SealError> {
+    ) -> Result<MintedSession, SealError> {
         let affinity = match hint.filter(|hint| is_affinity_key(hint)) {
             Some(hint) => hint.to_owned(),
             None => format!("{:016x}", rand::random::<u64>()),
         };
         let sid: [u8; 16] = rand::random();
-        let made = Made { at: unix_seconds(), by: self.replicas.as_ref().map(|replicas| replicas.this) };
-        let sealed = Sealed { sid, made, profile };
+        let made =
+            SessionOrigin { at: unix_seconds(), by: self.replicas.as_ref().map(|replicas| replicas.this) };
+        let sealed = SealedSession { sid, made, profile };
         let context = context(&affinity, server, caller);
         let token =
             format!("v1.{affinity}.{}", self.sealer.seal(Purpose::Session, &context, &sealed.encode())?);
         self.table.lock().kept.replace(sid, owner(caller), Arc::new(sealed.session()));
-        Ok(Minted { token, affinity })
+        Ok(MintedSession { token, affinity })
     }
 
     /// Returns the session of a request; unknown, deleted, expired and foreign ones get the same error.
-    pub async fn find(&self, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
+    pub async fn find(
+        &self,
+        token: &str,
+        server: &str,
+        caller: &Caller,
+    ) -> Result<Arc<LegacySession>, Reason> {
         let sealed = self.open(token, server, caller).ok_or(Reason::SessionUnknown)?;
         if let Some(session) = self.known(&sealed.sid)? {
             return Ok(session);
@@ -145,7 +151,7 @@ impl Sessions {
     }
 
     /// Returns a session kept here, without a check of its owner; an error if it has ended.
-    fn known(&self, sid: &[u8; 16]) -> Result<Option<Arc<Session>>, Reason> {
+    fn known(&self, sid: &[u8; 16]) -> Result<Option<Arc<LegacySession>>, Reason> {
         let mut table = self.table.lock();
         if table.deleted.contains(sid) {
             return Err(Reason::SessionUnknown);
@@ -154,12 +160,12 @@ impl Sessions {
     }
 
     /// Returns a session that another gateway refers to, after that gateway has checked its owner.
-    pub(crate) fn told_of(&self, sid: &[u8; 16]) -> Option<Arc<Session>> {
+    pub(crate) fn told_of(&self, sid: &[u8; 16]) -> Option<Arc<LegacySession>> {
         self.known(sid).ok().flatten()
     }
 
     /// Sets a session's level of log messages at every gateway.
-    pub async fn set_log_level(&self, session: &Session, level: LogLevel) {
+    pub async fn set_log_level(&self, session: &LegacySession, level: LogLevel) {
         session.set_log_level(level);
         if let (Some(replicas), true) = (&self.replicas, session.is_kept()) {
             replicas.set_log_level(session.sid(), level, left(session.made())).await;
@@ -191,18 +197,22 @@ impl Sessions {
     }
 
     /// Returns the id of a request to the session's client, by which any gateway recognizes the answer as requested.
-    pub(crate) fn request_id(&self, session: &Session, question: &str) -> String {
+    pub(crate) fn request_id(&self, session: &LegacySession, question: &str) -> String {
         format!("{question}.{}", self.sealer.tag(&session.sid(), question))
     }
 
     /// Whether a gateway created this id for a request to the session's client.
-    pub(crate) fn has_asked(&self, session: &Session, request_id: &str) -> bool {
+    pub(crate) fn has_asked(&self, session: &LegacySession, request_id: &str) -> bool {
         let Some((question, tag)) = request_id.rsplit_once('.') else { return false };
         self.sealer.has_tag(&session.sid(), question, tag)
     }
 
     /// Forwards a client's message that concerns nothing here to the other gateways that have its session.
-    pub async fn pass_on(&self, session: &Session, message: Box<RawValue>) -> Result<(), Untold> {
+    pub async fn pass_on(
+        &self,
+        session: &LegacySession,
+        message: Box<RawValue>,
+    ) -> Result<(), DeliveryError> {
         match &self.replicas {
             Some(replicas) if session.is_kept() => {
                 replicas.pass_on(session, left(session.made()), message).await
@@ -212,7 +222,7 @@ impl Sessions {
     }
 
     /// Ends a session here that its client ended at another gateway, and cancels its calls. `None` if it is not here.
-    pub(crate) fn ended_elsewhere(&self, sid: &[u8; 16]) -> Option<Arc<Session>> {
+    pub(crate) fn ended_elsewhere(&self, sid: &[u8; 16]) -> Option<Arc<LegacySession>> {
         let session = self.table.lock().kept.remove(sid)?;
         session.cancel_all();
         Some(session)
@@ -236,20 +246,20 @@ impl Sessions {
         self.messages.sweep();
     }
 
-    fn open(&self, token: &str, server: &str, caller: &Caller) -> Option<Sealed> {
+    fn open(&self, token: &str, server: &str, caller: &Caller) -> Option<SealedSession> {
         let (affinity, sealed) = token.strip_prefix("v1.")?.split_once('.')?;
         if !is_affinity_key(affinity) {
             return None;
         }
         let plain = self.sealer.open(Purpose::Session, &context(affinity, server, caller), sealed)?;
-        let sealed = Sealed::decode(&plain)?;
+        let sealed = SealedSession::decode(&plain)?;
         (unix_seconds() < sealed.made.at.saturating_add(MAX_LIFE.as_secs())).then_some(sealed)
     }
 }
 
-impl Sealed {
-    fn session(&self) -> Session {
-        Session::kept(self.sid, self.profile, self.made)
+impl SealedSession {
+    fn session(&self) -> LegacySession {
+        LegacySession::kept(self.sid, self.profile, self.made)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -263,7 +273,7 @@ impl Sealed {
         plain
     }
 
-    fn decode(plain: &[u8]) -> Option<Sealed> {
+    fn decode(plain: &[u8]) -> Option<SealedSession> {
         let (sid, rest) = plain.split_at_checked(16)?;
         let (issued_at, rest) = rest.split_at_checked(8)?;
         let [revision, abilities, gateway @ ..] = rest else { return None };
@@ -272,9 +282,9 @@ impl Sealed {
             [] => None,
             gateway => Some(OwnerId(gateway.try_into().ok()?)),
         };
-        Some(Sealed {
+        Some(SealedSession {
             sid: sid.try_into().ok()?,
-            made: Made { at: u64::from_be_bytes(issued_at.try_into().ok()?), by },
+            made: SessionOrigin { at: u64::from_be_bytes(issued_at.try_into().ok()?), by },
             profile: Profile {
                 revision: *Revision::ALL.get(usize::from(*revision))?,
                 abilities: ClientAbilities::of_flags(std::array::from_fn(|bit| abilities >> bit & 1 != 0)),
@@ -284,7 +294,7 @@ impl Sealed {
 }
 
 /// Returns the remaining lifetime of a session's id.
-fn left(made: Made) -> Duration {
+fn left(made: SessionOrigin) -> Duration {
     MAX_LIFE.saturating_sub(Duration::from_secs(unix_seconds().saturating_sub(made.at)))
 }
 

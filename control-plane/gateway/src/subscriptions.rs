@@ -35,10 +35,10 @@ pub mod subscriber;
 mod table;
 mod views;
 
-pub use stream::Listening;
-use subscriber::{MAX_TEXT, Profile, Stamp, Subscriber, TooMany};
-pub use table::{Bounds, Full, Most};
-use table::{Table, owner};
+pub use stream::ChangeStream;
+use subscriber::{MAX_TEXT, Profile, Stamp, Subscriber, TooManyResources};
+pub use table::{CapacityError, OwnerLimits, SubscriptionBounds};
+use table::{SubscriberTable, owner};
 use views::Views;
 
 /// Maximum number of resources reported as changed by plugins and upstreams between two deliveries: of all servers, and
@@ -61,13 +61,13 @@ pub struct Subscriptions {
     /// Weak reference for its own tasks.
     own: Weak<Subscriptions>,
     /// Resources that plugins and upstreams reported as changed since the last delivery.
-    changed: Mutex<Changed>,
+    changed: Mutex<PendingChanges>,
     pipeline: Arc<Pipeline>,
-    table: Mutex<Table>,
+    table: Mutex<SubscriberTable>,
     /// The snapshot in force; set before the subscribers are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
     /// The state of the last evaluation; locked during an evaluation.
-    evaluated: tokio::sync::Mutex<Option<Evaluated>>,
+    evaluated: tokio::sync::Mutex<Option<LastEvaluation>>,
     /// Passes that end the streams of dead tokens.
     revocations: Passes,
     /// Whether the replica is leaving and accepts no more subscribers.
@@ -78,7 +78,7 @@ pub struct Subscriptions {
 type Resources = HashMap<(String, Option<String>), HashSet<String>>;
 
 #[derive(Default)]
-struct Changed {
+struct PendingChanges {
     resources: Resources,
     count: usize,
     /// Number of resources by server.
@@ -89,19 +89,19 @@ struct Changed {
     is_over: bool,
 }
 
-struct Evaluated {
+struct LastEvaluation {
     snapshot: Arc<Snapshot>,
     /// See [`crate::execution::Executor::offers_changed`].
     offers: u64,
 }
 
 impl Subscriptions {
-    pub fn new(pipeline: Arc<Pipeline>, bounds: Bounds) -> Arc<Subscriptions> {
+    pub fn new(pipeline: Arc<Pipeline>, bounds: SubscriptionBounds) -> Arc<Subscriptions> {
         Arc::new_cyclic(|own| Subscriptions {
             own: own.clone(),
             changed: Mutex::default(),
             pipeline,
-            table: Mutex::new(Table::new(bounds)),
+            table: Mutex::new(SubscriberTable::new(bounds)),
             snapshot: ArcSwapOption::empty(),
             evaluated: tokio::sync::Mutex::default(),
             revocations: Passes::default(),
@@ -117,7 +117,7 @@ impl Subscriptions {
         profile: Profile,
         snapshot: &Arc<Snapshot>,
         caller: &Arc<Caller>,
-    ) -> Result<Arc<Subscriber>, Full> {
+    ) -> Result<Arc<Subscriber>, CapacityError> {
         let known = self.table.lock().subscribers.touch(&id).cloned();
         if let Some(known) = known {
             if known.present(caller, snapshot.revision) {
@@ -138,7 +138,7 @@ impl Subscriptions {
         drop(table);
         if self.left.load(Ordering::Acquire) {
             self.end_this(&made);
-            return Err(Full);
+            return Err(CapacityError);
         }
         self.catch_up(&made, Some(snapshot));
         Ok(made)
@@ -162,7 +162,7 @@ impl Subscriptions {
     }
 
     /// Starts to watch a resource; `digest` is of the primitive behind it.
-    pub fn watch(&self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooMany> {
+    pub fn watch(&self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooManyResources> {
         self.table.lock().watch(subscriber, uri, digest)?;
         if let Some(snapshot) = self.snapshot.load_full() {
             self.follow(&snapshot, subscriber, uri);
@@ -302,7 +302,8 @@ impl Subscriptions {
             let Some(snapshot) = hub.snapshot.load_full() else { return };
             let mut views = Views::of(&hub.pipeline, &snapshot);
             let offers = views.offers;
-            let is_done = |last: &Evaluated| Arc::ptr_eq(&last.snapshot, &snapshot) && last.offers == offers;
+            let is_done =
+                |last: &LastEvaluation| Arc::ptr_eq(&last.snapshot, &snapshot) && last.offers == offers;
             if evaluated.as_ref().is_some_and(is_done) {
                 return;
             }
@@ -315,7 +316,7 @@ impl Subscriptions {
                 }
             }
             drop(views);
-            *evaluated = Some(Evaluated { snapshot, offers });
+            *evaluated = Some(LastEvaluation { snapshot, offers });
         });
     }
 
@@ -357,7 +358,7 @@ fn end_revoked_streams(subscriber: &Subscriber, snapshot: &Snapshot) {
     }
 }
 
-impl Changed {
+impl PendingChanges {
     /// Adds a changed resource; false if a limit is reached.
     fn add(&mut self, server: &str, org: Option<&str>, uri: &str) -> bool {
         let own = self.by_server.get(server).copied().unwrap_or_default();
@@ -434,7 +435,7 @@ mod tests {
     /// Invariant I-4.
     #[test]
     fn what_one_server_says_of_resources_leaves_room_to_others() {
-        let mut changed = Changed::default();
+        let mut changed = PendingChanges::default();
         let noted =
             (0..MAX_CHANGED).filter(|n| changed.add("loud", Some("acme"), &format!("r://{n}"))).count();
         assert_eq!(noted, MAX_CHANGED_OF_SERVER);

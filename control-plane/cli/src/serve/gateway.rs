@@ -89,7 +89,7 @@ pub(super) async fn start(
         told: settings.gateway.told,
         bounds: settings.calls.bounds,
         memory: settings.calls.memory,
-        subscriptions: asp_gateway::subscriptions::Bounds::default(),
+        subscriptions: asp_gateway::subscriptions::SubscriptionBounds::default(),
         inspections: Inspections::default(),
         listener: process.plugin_logs.clone(),
     })

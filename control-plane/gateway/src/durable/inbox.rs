@@ -24,7 +24,7 @@ use crate::call::event::log::LoggedEvent;
 use crate::call::question::Answer;
 use crate::call::remote::InputFault;
 use crate::digest;
-use crate::said_once::SaidOnce;
+use crate::outage_log::OutageLog;
 use crate::seal::{Purpose, Sealer};
 
 /// Lifetime of an inbox beyond its call's time.
@@ -41,7 +41,7 @@ const AT_ONCE: usize = 8;
 pub struct Inboxes {
     inbox: Arc<dyn Inbox>,
     sealer: Arc<Sealer>,
-    outage: SaidOnce,
+    outage: OutageLog,
     turns: Semaphore,
 }
 
@@ -115,7 +115,7 @@ impl InboxEntry {
 
 impl Inboxes {
     pub fn new(inbox: Arc<dyn Inbox>, sealer: Arc<Sealer>) -> Inboxes {
-        Inboxes { inbox, sealer, outage: SaidOnce::default(), turns: Semaphore::new(AT_ONCE) }
+        Inboxes { inbox, sealer, outage: OutageLog::default(), turns: Semaphore::new(AT_ONCE) }
     }
 
     /// Stores an input for the call of an org; `left` is the remaining time of the call. False if there is another

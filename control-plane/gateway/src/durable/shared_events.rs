@@ -26,7 +26,7 @@ use crate::call::event::log::{EventReader, LoggedEvent};
 use crate::call::publication::Publication;
 use crate::call::question::Question;
 use crate::durable::event_share::EventShares;
-use crate::said_once::SaidOnce;
+use crate::outage_log::OutageLog;
 use crate::seal::{Purpose, Sealer};
 
 /// Maximum number of events written at once.
@@ -51,7 +51,7 @@ pub struct SharedEvents {
     outbox: Arc<dyn Outbox>,
     sealer: Arc<Sealer>,
     owner: OwnerId,
-    outage: SaidOnce,
+    outage: OutageLog,
     shares: EventShares,
     turns: Semaphore,
 }
@@ -176,7 +176,7 @@ impl SharedEvents {
             outbox,
             sealer,
             owner,
-            outage: SaidOnce::default(),
+            outage: OutageLog::default(),
             shares: EventShares::within(KEEP, bytes_of_all, counters),
             turns: Semaphore::new(AT_ONCE),
         }

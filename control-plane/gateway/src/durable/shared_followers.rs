@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::call::Call;
 use crate::call::authority::Authority;
-use crate::said_once::SaidOnce;
+use crate::outage_log::OutageLog;
 
 /// Lifetime of an entry: several renewals may fail.
 const KEEP: Duration = Duration::from_secs(20);
@@ -29,12 +29,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(6);
 pub struct SharedFollowers {
     followers: Arc<dyn Followers>,
     this: OwnerId,
-    outage: SaidOnce,
+    outage: OutageLog,
 }
 
 impl SharedFollowers {
     pub fn new(followers: Arc<dyn Followers>, this: OwnerId) -> SharedFollowers {
-        SharedFollowers { followers, this, outage: SaidOnce::default() }
+        SharedFollowers { followers, this, outage: OutageLog::default() }
     }
 
     /// Notes that clients of this gateway follow a call that runs at another one; false if that could not be stored.

@@ -38,7 +38,7 @@ pub struct Shared {
     pub answers: Arc<dyn Answers>,
 }
 
-pub(super) type InCommon = (Option<Arc<Replicas>>, Option<SharedCalls>, Option<Arc<dyn Answers>>);
+pub(super) type SharedParts = (Option<Arc<Replicas>>, Option<SharedCalls>, Option<Arc<dyn Answers>>);
 
 /// Returns the parts shared with other gateways; none if this gateway is alone.
 pub(super) fn in_common(
@@ -46,7 +46,7 @@ pub(super) fn in_common(
     counters: &Arc<dyn Counters>,
     sealer: &Arc<Sealer>,
     this: OwnerId,
-) -> InCommon {
+) -> SharedParts {
     let Some(Shared { directory, bus, inbox, followers, outbox, event_bytes, answers }) = shared else {
         return (None, None, None);
     };

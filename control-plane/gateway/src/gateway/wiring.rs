@@ -51,7 +51,10 @@ pub(super) fn active_table(
 }
 
 /// Returns the subscriptions, registered as the pipeline's listener for changes of resources.
-pub(super) fn listening(pipeline: &Arc<Pipeline>, bounds: subscriptions::Bounds) -> Arc<Subscriptions> {
+pub(super) fn listening(
+    pipeline: &Arc<Pipeline>,
+    bounds: subscriptions::SubscriptionBounds,
+) -> Arc<Subscriptions> {
     let subscriptions = Subscriptions::new(pipeline.clone(), bounds);
     let listener = Arc::downgrade(&subscriptions);
     pipeline.listen(listener);

@@ -20,14 +20,14 @@ const LITTLE: usize = 4 << 10;
 
 /// A whole body.
 #[derive(Default)]
-pub(super) struct Received {
+pub(super) struct ReceivedBody {
     pub(super) bytes: Bytes,
     /// Memory reserved for the body, until the protocol reserves the memory of the whole request.
     pub(super) held: Option<AdmissionPermit>,
 }
 
 /// The reason why the body was not received.
-pub(super) enum Fault {
+pub(super) enum BodyFault {
     TooLarge,
     Broken,
     Slow,
@@ -41,22 +41,27 @@ pub(super) async fn receive(
     org: &str,
     most: usize,
     body: Body,
-) -> Result<Received, Fault> {
+) -> Result<ReceivedBody, BodyFault> {
     let whole = whole(memory, org, most, body);
-    tokio::time::timeout(TIMEOUT, whole).await.unwrap_or(Err(Fault::Slow))
+    tokio::time::timeout(TIMEOUT, whole).await.unwrap_or(Err(BodyFault::Slow))
 }
 
-async fn whole(memory: &Arc<Admission>, org: &str, most: usize, mut body: Body) -> Result<Received, Fault> {
+async fn whole(
+    memory: &Arc<Admission>,
+    org: &str,
+    most: usize,
+    mut body: Body,
+) -> Result<ReceivedBody, BodyFault> {
     let mut only = Bytes::new();
     let mut received = Vec::new();
     let mut room = 0;
     let mut held = None;
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.map_err(|_| Fault::Broken)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| BodyFault::Broken)?.into_data() else { continue };
         let before = only.len() + received.len();
         let length = before + data.len();
         if length > most {
-            return Err(Fault::TooLarge);
+            return Err(BodyFault::TooLarge);
         }
         if before == 0 && length <= LITTLE {
             only = data;
@@ -66,7 +71,7 @@ async fn whole(memory: &Arc<Admission>, org: &str, most: usize, mut body: Body) 
             room = length.next_power_of_two().max(LITTLE);
             if room > LITTLE {
                 // The previous reservation is released only after this one: during the copy, both buffers exist.
-                held = Some(memory.take(org, room).map_err(Fault::Taken)?);
+                held = Some(memory.take(org, room).map_err(BodyFault::Taken)?);
             }
             received.reserve_exact(room - received.len());
         }
@@ -76,5 +81,5 @@ async fn whole(memory: &Arc<Admission>, org: &str, most: usize, mut body: Body) 
     // Spare capacity must not be held until the call ends.
     received.shrink_to_fit();
     let bytes = if received.is_empty() { only } else { received.into() };
-    Ok(Received { bytes, held })
+    Ok(ReceivedBody { bytes, held })
 }

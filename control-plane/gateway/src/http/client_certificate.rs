@@ -29,7 +29,7 @@ pub(crate) struct ClientCertificate {
 
 /// The fault in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Malformed {
+pub(crate) enum HeaderFault {
     #[error("it is longer than {MAX_BYTES} bytes, or holds others than visible ASCII and spaces")]
     Bytes,
     #[error("it has more than {MAX_PAIRS} pairs")]
@@ -51,10 +51,10 @@ const REPEATED: [&str; 3] = ["By", "URI", "DNS"];
 /// The keys whose values are quoted.
 const QUOTED: [&str; 3] = ["Cert", "Chain", "Subject"];
 
-pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
+pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, HeaderFault> {
     let is_text = value.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
     let text = std::str::from_utf8(value).ok().filter(|_| is_text && value.len() <= MAX_BYTES);
-    let mut rest = text.ok_or(Malformed::Bytes)?;
+    let mut rest = text.ok_or(HeaderFault::Bytes)?;
     let mut place = 0;
     let mut hash = None;
     let mut uris = Vec::new();
@@ -64,7 +64,7 @@ pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
         place = self::place(key, last, place)?;
         last = key;
         match key {
-            "Hash" => hash = Some(fingerprint(value).ok_or(Malformed::Hash)?),
+            "Hash" => hash = Some(fingerprint(value).ok_or(HeaderFault::Hash)?),
             "URI" => uris.push(value),
             _ => {}
         }
@@ -75,35 +75,35 @@ pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
                 _ => None,
             };
             let all_uris = uris.into_iter().map(str::to_owned).collect();
-            return Ok(ClientCertificate { fingerprint: hash.ok_or(Malformed::Hash)?, uri, all_uris });
+            return Ok(ClientCertificate { fingerprint: hash.ok_or(HeaderFault::Hash)?, uri, all_uris });
         };
         rest = after;
     }
-    Err(Malformed::Pairs)
+    Err(HeaderFault::Pairs)
 }
 
 /// Returns the index of this key in [`KEYS`], if it may follow `last`.
-fn place(key: &str, last: &str, before: usize) -> Result<usize, Malformed> {
-    let found = KEYS.iter().position(|known| *known == key).ok_or(Malformed::Key)?;
+fn place(key: &str, last: &str, before: usize) -> Result<usize, HeaderFault> {
+    let found = KEYS.iter().position(|known| *known == key).ok_or(HeaderFault::Key)?;
     let is_next = last.is_empty() || found > before || (found == before && REPEATED.contains(&key));
-    is_next.then_some(found).ok_or(Malformed::Key)
+    is_next.then_some(found).ok_or(HeaderFault::Key)
 }
 
 /// Returns the first pair and the text after its semicolon.
-fn pair(text: &str) -> Result<(&str, &str, Option<&str>), Malformed> {
-    let (key, rest) = text.split_once('=').ok_or(Malformed::Key)?;
+fn pair(text: &str) -> Result<(&str, &str, Option<&str>), HeaderFault> {
+    let (key, rest) = text.split_once('=').ok_or(HeaderFault::Key)?;
     let (value, after) = match QUOTED.contains(&key) {
         true => {
-            let quoted = rest.strip_prefix('"').ok_or(Malformed::Quotes)?;
-            let end = closing_quote(quoted).ok_or(Malformed::Quotes)?;
-            let (value, after) = quoted.split_at_checked(end).ok_or(Malformed::Quotes)?;
-            (value, after.strip_prefix('"').ok_or(Malformed::Quotes)?)
+            let quoted = rest.strip_prefix('"').ok_or(HeaderFault::Quotes)?;
+            let end = closing_quote(quoted).ok_or(HeaderFault::Quotes)?;
+            let (value, after) = quoted.split_at_checked(end).ok_or(HeaderFault::Quotes)?;
+            (value, after.strip_prefix('"').ok_or(HeaderFault::Quotes)?)
         }
         false => {
             let end = rest.find([';', ',']).unwrap_or(rest.len());
             let (value, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
             if value.contains('"') {
-                return Err(Malformed::Quotes);
+                return Err(HeaderFault::Quotes);
             }
             (value, after)
         }
@@ -111,8 +111,8 @@ fn pair(text: &str) -> Result<(&str, &str, Option<&str>), Malformed> {
     match after.chars().next() {
         None => Ok((key, value, None)),
         Some(';') => Ok((key, value, after.strip_prefix(';'))),
-        Some(',') => Err(Malformed::Elements),
-        Some(_) => Err(Malformed::Quotes),
+        Some(',') => Err(HeaderFault::Elements),
+        Some(_) => Err(HeaderFault::Quotes),
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
     const HASH: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
     const URI: &str = "spiffe://example.org/press-7";
 
-    fn read(text: &str) -> Result<Option<String>, Malformed> {
+    fn read(text: &str) -> Result<Option<String>, HeaderFault> {
         let certificate = parse(text.as_bytes())?;
         assert_eq!((certificate.fingerprint[0], certificate.fingerprint[31]), (0x0a, 0xf9));
         Ok(certificate.uri)
@@ -190,51 +190,51 @@ mod tests {
         let long = format!("Hash={HASH};Subject=\"{}\"", "a".repeat(MAX_BYTES));
         let many = format!("{}Hash={HASH}", "By=a;".repeat(MAX_PAIRS));
         for (text, fault) in [
-            ("", Malformed::Key),
-            (" ", Malformed::Key),
-            ("Hash", Malformed::Key),
-            ("=", Malformed::Key),
-            (&format!("URI={URI}"), Malformed::Hash),
-            ("Hash=", Malformed::Hash),
-            (&format!("Hash={}", &HASH[1..]), Malformed::Hash),
-            (&format!("Hash={HASH}0"), Malformed::Hash),
-            (&format!("Hash={}g", &HASH[1..]), Malformed::Hash),
-            (&format!("Hash=+{}", &HASH[1..]), Malformed::Hash),
-            (&format!("hash={HASH}"), Malformed::Key),
-            (&format!(" Hash={HASH}"), Malformed::Key),
-            (&format!("Hash ={HASH}"), Malformed::Key),
-            (&format!("Hash={HASH} "), Malformed::Hash),
-            (&format!("{good};"), Malformed::Key),
-            (&format!(";{good}"), Malformed::Key),
-            (&format!("Hash={HASH};;URI={URI}"), Malformed::Key),
-            (&format!("Hash={HASH};Hash={HASH}"), Malformed::Key),
-            (&format!("{good};Hash={HASH}"), Malformed::Key),
-            (&format!("URI={URI};Hash={HASH}"), Malformed::Key),
-            (&format!("Hash={HASH};By=a"), Malformed::Key),
-            (&format!("Hash={HASH};Subject=\"a\";Subject=\"b\""), Malformed::Key),
-            (&format!("Hash={HASH};Email=a"), Malformed::Key),
-            (&format!("{good},{good}"), Malformed::Elements),
-            (&format!("{good},"), Malformed::Elements),
-            (&format!(",{good}"), Malformed::Key),
-            (&format!("Hash={HASH};Subject=\"a\",Hash={HASH}"), Malformed::Elements),
-            (&format!("Hash={HASH};Subject=\"a"), Malformed::Quotes),
-            (&format!("Hash={HASH};Subject=\"a\\\""), Malformed::Quotes),
-            (&format!("Hash={HASH};Subject=\"a\"b"), Malformed::Quotes),
-            (&format!("Hash={HASH};Subject=a\"b"), Malformed::Quotes),
-            (&format!("Hash={HASH};URI=\"{URI}"), Malformed::Quotes),
-            (&format!("Hash={HASH};URI=\"{URI}\""), Malformed::Quotes),
-            (&format!("Hash=\"{HASH}\""), Malformed::Quotes),
-            (&format!("Hash={HASH};Subject=CN=a"), Malformed::Quotes),
-            (&format!("Hash={HASH};Subject="), Malformed::Quotes),
-            (&format!("Hash={HASH};URI={URI}\""), Malformed::Quotes),
-            (&format!("Hash={HASH};URI={URI}\t"), Malformed::Bytes),
-            (&format!("Hash={HASH};URI={URI}\u{e9}"), Malformed::Bytes),
-            (&format!("Hash={HASH};URI={URI}\0"), Malformed::Bytes),
-            (&long, Malformed::Bytes),
-            (&many, Malformed::Pairs),
+            ("", HeaderFault::Key),
+            (" ", HeaderFault::Key),
+            ("Hash", HeaderFault::Key),
+            ("=", HeaderFault::Key),
+            (&format!("URI={URI}"), HeaderFault::Hash),
+            ("Hash=", HeaderFault::Hash),
+            (&format!("Hash={}", &HASH[1..]), HeaderFault::Hash),
+            (&format!("Hash={HASH}0"), HeaderFault::Hash),
+            (&format!("Hash={}g", &HASH[1..]), HeaderFault::Hash),
+            (&format!("Hash=+{}", &HASH[1..]), HeaderFault::Hash),
+            (&format!("hash={HASH}"), HeaderFault::Key),
+            (&format!(" Hash={HASH}"), HeaderFault::Key),
+            (&format!("Hash ={HASH}"), HeaderFault::Key),
+            (&format!("Hash={HASH} "), HeaderFault::Hash),
+            (&format!("{good};"), HeaderFault::Key),
+            (&format!(";{good}"), HeaderFault::Key),
+            (&format!("Hash={HASH};;URI={URI}"), HeaderFault::Key),
+            (&format!("Hash={HASH};Hash={HASH}"), HeaderFault::Key),
+            (&format!("{good};Hash={HASH}"), HeaderFault::Key),
+            (&format!("URI={URI};Hash={HASH}"), HeaderFault::Key),
+            (&format!("Hash={HASH};By=a"), HeaderFault::Key),
+            (&format!("Hash={HASH};Subject=\"a\";Subject=\"b\""), HeaderFault::Key),
+            (&format!("Hash={HASH};Email=a"), HeaderFault::Key),
+            (&format!("{good},{good}"), HeaderFault::Elements),
+            (&format!("{good},"), HeaderFault::Elements),
+            (&format!(",{good}"), HeaderFault::Key),
+            (&format!("Hash={HASH};Subject=\"a\",Hash={HASH}"), HeaderFault::Elements),
+            (&format!("Hash={HASH};Subject=\"a"), HeaderFault::Quotes),
+            (&format!("Hash={HASH};Subject=\"a\\\""), HeaderFault::Quotes),
+            (&format!("Hash={HASH};Subject=\"a\"b"), HeaderFault::Quotes),
+            (&format!("Hash={HASH};Subject=a\"b"), HeaderFault::Quotes),
+            (&format!("Hash={HASH};URI=\"{URI}"), HeaderFault::Quotes),
+            (&format!("Hash={HASH};URI=\"{URI}\""), HeaderFault::Quotes),
+            (&format!("Hash=\"{HASH}\""), HeaderFault::Quotes),
+            (&format!("Hash={HASH};Subject=CN=a"), HeaderFault::Quotes),
+            (&format!("Hash={HASH};Subject="), HeaderFault::Quotes),
+            (&format!("Hash={HASH};URI={URI}\""), HeaderFault::Quotes),
+            (&format!("Hash={HASH};URI={URI}\t"), HeaderFault::Bytes),
+            (&format!("Hash={HASH};URI={URI}\u{e9}"), HeaderFault::Bytes),
+            (&format!("Hash={HASH};URI={URI}\0"), HeaderFault::Bytes),
+            (&long, HeaderFault::Bytes),
+            (&many, HeaderFault::Pairs),
         ] {
             assert_eq!(parse(text.as_bytes()), Err(fault), "{text:.120}");
         }
-        assert_eq!(parse(b"Hash=\xff"), Err(Malformed::Bytes));
+        assert_eq!(parse(b"Hash=\xff"), Err(HeaderFault::Bytes));
     }
 }

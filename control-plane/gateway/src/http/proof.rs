@@ -13,7 +13,7 @@ use asp_proto::snapshot::AuthScheme;
 use asp_snapshot::Snapshot;
 use http::request::Parts;
 
-use super::Offered;
+use super::RequestCredentials;
 use super::client_certificate::{self, ClientCertificate};
 use crate::gateway::Gateway;
 use crate::issuers::introspection::NoCaller;
@@ -89,7 +89,7 @@ pub(super) async fn with_newest_keys(
 pub(super) async fn caller(
     gateway: &Gateway,
     snapshot: &Snapshot,
-    offered: &Offered<'_>,
+    offered: &RequestCredentials<'_>,
     admitted: &Admitted,
 ) -> Result<Option<Arc<Caller>>, Reply> {
     if admitted.unknown_key_of.is_some() {

@@ -15,7 +15,7 @@ use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
-use super::token_endpoint::{self, Granted, KeptToken, NoToken};
+use super::token_endpoint::{self, KeptToken, NoToken, TokenGrant};
 
 /// One credential.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Credential {
 }
 
 /// A credential lease: the header with which a plugin's proxy authenticates requests.
-pub(crate) struct Lent {
+pub(crate) struct CredentialLease {
     pub origin: String,
     pub header: HeaderName,
     pub value: HeaderValue,
@@ -81,11 +81,11 @@ pub type Named = HashMap<String, Credential>;
 
 /// The credentials of a gateway.
 pub struct Credentials {
-    named: HashMap<String, Held>,
+    named: HashMap<String, HeldCredential>,
     outbound: Arc<Outbound>,
 }
 
-struct Held {
+struct HeldCredential {
     credential: Credential,
     token: KeptToken,
 }
@@ -115,7 +115,7 @@ pub enum CredentialError {
 
 impl Credentials {
     pub fn new(named: Named, outbound: Arc<Outbound>) -> Credentials {
-        let held = |credential| Held { credential, token: KeptToken::default() };
+        let held = |credential| HeldCredential { credential, token: KeptToken::default() };
         Credentials { named: named.into_iter().map(|(name, one)| (name, held(one))).collect(), outbound }
     }
 
@@ -124,7 +124,7 @@ impl Credentials {
         self.held(name, user, url).map(drop)
     }
 
-    fn held(&self, name: &str, user: User<'_>, url: &Url) -> Result<&Held, CredentialError> {
+    fn held(&self, name: &str, user: User<'_>, url: &Url) -> Result<&HeldCredential, CredentialError> {
         let held = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
         let own = Url::parse(&held.credential.origin).map(|own| own.origin());
         if own.ok() != Some(url.origin()) {
@@ -145,7 +145,7 @@ impl Credentials {
         user: User<'_>,
         url: &Url,
     ) -> Result<(HeaderName, HeaderValue), CredentialError> {
-        let Held { credential, token } = self.held(name, user, url)?;
+        let HeldCredential { credential, token } = self.held(name, user, url)?;
         let (header, value) = match &credential.kind {
             Kind::Bearer(token) => (AUTHORIZATION, bearer(token)),
             Kind::Basic { user, password } => (AUTHORIZATION, basic(user, password.expose_secret())),
@@ -175,7 +175,7 @@ impl Credentials {
         name: &str,
         user: User<'_>,
         domains: &[String],
-    ) -> Result<Lent, CredentialError> {
+    ) -> Result<CredentialLease, CredentialError> {
         let held = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
         let other = |_| CredentialError::Origin(name.to_owned());
         let url = Url::parse(&held.credential.origin).map_err(other)?;
@@ -192,7 +192,7 @@ impl Credentials {
             Kind::Client(_) => held.token.until().await,
             Kind::Bearer(_) | Kind::Basic { .. } | Kind::Header { .. } => None,
         };
-        Ok(Lent { origin, header, value, until })
+        Ok(CredentialLease { origin, header, value, until })
     }
 
     /// Handles a service's rejection of [`Credentials::header`]; returns whether the next request gets another token.
@@ -221,7 +221,7 @@ impl Credentials {
         Ok((AUTHORIZATION, value))
     }
 
-    async fn client_token(&self, client: &OauthClient) -> Result<Granted, NoToken> {
+    async fn client_token(&self, client: &OauthClient) -> Result<TokenGrant, NoToken> {
         let OauthClient { token_url, id, secret, scopes, audience } = client;
         // The URL is the operator's own setting.
         let destination = self.outbound.trusted(token_url);

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use super::credentials::Credentials;
 use super::permits::{Permits, Turns};
-use super::token_endpoint::{self, Granted, KeptToken, NoToken};
+use super::token_endpoint::{self, KeptToken, NoToken, TokenGrant};
 use crate::call::principal::user;
 use crate::clock::unix_seconds;
 use crate::digest;
@@ -73,17 +73,17 @@ pub(crate) struct Subject<'a> {
     pub token: Option<&'a SecretString>,
 }
 
-struct Known {
+struct ExchangeCache {
     tokens: QuotaTable<Arc<KeptToken>>,
     permits: Permits,
     /// Permits by issuer and org.
     org_permits: Permits<[u8; 16]>,
 }
 
-impl Known {
-    fn new() -> Known {
+impl ExchangeCache {
+    fn new() -> ExchangeCache {
         let (permits, org_permits) = (Permits::new(AT_ONCE), Permits::new(OF_ORG));
-        Known { tokens: QuotaTable::new(BOUNDS), permits, org_permits }
+        ExchangeCache { tokens: QuotaTable::new(BOUNDS), permits, org_permits }
     }
 
     /// Returns the permits for a request to the issuer on behalf of the org.
@@ -98,7 +98,7 @@ pub(crate) struct Exchanges {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
     credentials: Arc<Credentials>,
-    known: Mutex<Known>,
+    known: Mutex<ExchangeCache>,
 }
 
 impl Exchanges {
@@ -107,7 +107,7 @@ impl Exchanges {
         origins: Vec<String>,
         credentials: Arc<Credentials>,
     ) -> Exchanges {
-        Exchanges { outbound, origins, credentials, known: Mutex::new(Known::new()) }
+        Exchanges { outbound, origins, credentials, known: Mutex::new(ExchangeCache::new()) }
     }
 
     /// Returns the caller's token for a service at each of the origins `to`.
@@ -180,7 +180,7 @@ impl Exchanges {
         at: &TokenExchange,
         token: &SecretString,
         wanted: &ExchangedToken,
-    ) -> Result<Granted, NoToken> {
+    ) -> Result<TokenGrant, NoToken> {
         let unavailable = |fault: String| NoToken::Unavailable(fault);
         let destination = self.outbound.of_origins(&at.url, &self.origins);
         let destination = destination.map_err(|error| unavailable(error.to_string()))?;
@@ -269,7 +269,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_org_leaves_permits_of_an_issuer_to_others() {
-        let mut known = Known::new();
+        let mut known = ExchangeCache::new();
         let of_one: Vec<Turns> = (0..AT_ONCE).map(|_| known.turns("login", "acme")).collect();
         let mut waiting: Vec<_> = of_one.iter().map(|turns| Box::pin(turns.acquire())).collect();
         let held: Vec<_> = waiting.iter_mut().filter_map(|acquiring| acquiring.now_or_never()).collect();

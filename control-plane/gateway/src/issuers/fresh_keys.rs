@@ -27,10 +27,10 @@ pub trait AskControl: Send + Sync {
 /// Queries to the control plane, shared among requests.
 pub struct FreshKeys {
     control: Option<Arc<dyn AskControl>>,
-    asked: Mutex<HashMap<String, Arc<Question>>>,
+    asked: Mutex<HashMap<String, Arc<KeyQuery>>>,
 }
 
-struct Question {
+struct KeyQuery {
     at: Instant,
     answer: OnceCell<Option<u64>>,
 }
@@ -48,17 +48,17 @@ impl FreshKeys {
     }
 
     /// Returns the open or recently answered query, otherwise a new one.
-    fn question(&self, issuer: &str) -> Arc<Question> {
+    fn question(&self, issuer: &str) -> Arc<KeyQuery> {
         let now = Instant::now();
         let mut asked = self.asked.lock();
-        let stands = |question: &&Arc<Question>| !question.answer.initialized() || question.at + AGAIN > now;
+        let stands = |question: &&Arc<KeyQuery>| !question.answer.initialized() || question.at + AGAIN > now;
         if let Some(question) = asked.get(issuer).filter(stands) {
             return question.clone();
         }
         if asked.len() >= MAX_ISSUERS {
             asked.retain(|_, question| stands(&&*question));
         }
-        let question = Arc::new(Question { at: now, answer: OnceCell::new() });
+        let question = Arc::new(KeyQuery { at: now, answer: OnceCell::new() });
         asked.insert(issuer.to_owned(), question.clone());
         question
     }

@@ -50,18 +50,18 @@ pub enum NoCaller {
 }
 
 /// Claims of a token; `None` if its issuer does not know it or it is no longer active.
-type Said = Option<Arc<Map<String, Value>>>;
+type IntrospectedClaims = Option<Arc<Map<String, Value>>>;
 
 /// Result of one request; the error is for the operator.
-type Answer = Result<Said, String>;
+type IntrospectionAnswer = Result<IntrospectedClaims, String>;
 
 /// Introspects tokens and caches the answers.
 pub struct Introspections {
-    asking: Arc<Asking>,
+    asking: Arc<Introspector>,
 }
 
 /// State shared with the tasks that send requests; it outlives the HTTP requests that wait.
-struct Asking {
+struct Introspector {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
     credentials: Arc<Credentials>,
@@ -77,7 +77,7 @@ impl Introspections {
         credentials: Arc<Credentials>,
     ) -> Introspections {
         let unknown = Budget::new(UNKNOWN_PER_SECOND, UNKNOWN_BURST);
-        let asking = Asking { outbound, origins, credentials, known: Arc::default(), unknown };
+        let asking = Introspector { outbound, origins, credentials, known: Arc::default(), unknown };
         Introspections { asking: Arc::new(asking) }
     }
 
@@ -135,7 +135,7 @@ impl Introspections {
         introspection: &Introspection,
         (token, digest): (&str, [u8; 32]),
         peer: &PeerKey,
-    ) -> Result<Answer, NoCaller> {
+    ) -> Result<IntrospectionAnswer, NoCaller> {
         let issuer = access.issuer.as_str();
         let id = known::id(&digest, issuer, &introspection.url);
         let next = self.asking.known.lock().next(id, (issuer, peer), Instant::now(), || {
@@ -147,7 +147,7 @@ impl Introspections {
             Next::Ask { answering, answer, turns } => {
                 let open = OpenQuestion::new(Arc::clone(&self.asking.known), answering);
                 let (at, token) = (introspection.clone(), token.to_owned());
-                let question = Question { at, token, peer: *peer, open };
+                let question = TokenQuestion { at, token, peer: *peer, open };
                 tokio::spawn(Arc::clone(&self.asking).run(question, turns));
                 answer
             }
@@ -158,24 +158,24 @@ impl Introspections {
 }
 
 /// One token to introspect, and the receivers of the answer.
-struct Question {
+struct TokenQuestion {
     at: Introspection,
     token: String,
     peer: PeerKey,
     open: OpenQuestion,
 }
 
-impl Asking {
+impl Introspector {
     /// Sends the request and reports the answer to everyone waiting. If this ends early, dropping the question closes
     /// it.
-    async fn run(self: Arc<Self>, question: Question, turns: Turns) {
+    async fn run(self: Arc<Self>, question: TokenQuestion, turns: Turns) {
         let late = || "it did not answer in time".to_owned();
         let asked = async {
             let _turns = turns.acquire().await.map_err(|_| late())?;
             self.ask(&question.at, &question.token).await.map(|said| said.map(Arc::new))
         };
         let answer = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(|_| Err(late()));
-        let Question { peer, open, .. } = question;
+        let TokenQuestion { peer, open, .. } = question;
         if open.is_unknown() && matches!(answer, Ok(Some(_))) {
             self.unknown.give_back(&peer);
         }

@@ -40,13 +40,13 @@ pub enum NoToken {
 }
 
 /// A token, and the time for which it may be used.
-pub(super) struct Granted {
+pub(super) struct TokenGrant {
     pub token: SecretString,
     pub serves: Duration,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<f64>,
@@ -54,12 +54,12 @@ struct Answer {
 
 /// Error response of RFC 6749 section 5.2.
 #[derive(Deserialize)]
-struct Refusal {
+struct ErrorResponse {
     error: String,
 }
 
 /// Sends `form` with `request`, which has the URL and the requester's credentials.
-pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Result<Granted, NoToken> {
+pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Result<TokenGrant, NoToken> {
     let unavailable = |why: &str| NoToken::Unavailable(why.to_owned());
     let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
     let request = request.header("content-type", "application/x-www-form-urlencoded");
@@ -86,8 +86,8 @@ pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Resul
     granted(&body).map_err(unavailable)
 }
 
-fn granted(body: &[u8]) -> Result<Granted, &'static str> {
-    let answer: Answer = serde_json::from_slice(body).map_err(|_| "its answer is no access token")?;
+fn granted(body: &[u8]) -> Result<TokenGrant, &'static str> {
+    let answer: TokenResponse = serde_json::from_slice(body).map_err(|_| "its answer is no access token")?;
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err("its token is no bearer token");
     }
@@ -103,12 +103,12 @@ fn granted(body: &[u8]) -> Result<Granted, &'static str> {
         }
         Some(_) => return Err("its token has ended before it was given"),
     };
-    Ok(Granted { serves: lives - (lives / 4).min(MARGIN), token: answer.access_token.into() })
+    Ok(TokenGrant { serves: lives - (lives / 4).min(MARGIN), token: answer.access_token.into() })
 }
 
 /// Returns the error code of a refusal, if it has the characters of RFC 6749 section 5.2 and is short enough for a log.
 fn code(body: &[u8]) -> Option<String> {
-    let refusal: Refusal = serde_json::from_slice(body).ok()?;
+    let refusal: ErrorResponse = serde_json::from_slice(body).ok()?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     let code = refusal.error;
     ((1..=64).contains(&code.len()) && code.bytes().all(plain)).then_some(code)
@@ -116,9 +116,9 @@ fn code(body: &[u8]) -> Option<String> {
 
 /// A cached token of one requester for one purpose.
 #[derive(Default)]
-pub(super) struct KeptToken(tokio::sync::Mutex<Option<Kept>>);
+pub(super) struct KeptToken(tokio::sync::Mutex<Option<CachedResult>>);
 
-struct Kept {
+struct CachedResult {
     said: Result<SecretString, NoToken>,
     since: Instant,
     until: Instant,
@@ -130,21 +130,21 @@ impl KeptToken {
     pub(super) async fn get(
         &self,
         end: Option<Instant>,
-        ask: impl Future<Output = Result<Granted, NoToken>>,
+        ask: impl Future<Output = Result<TokenGrant, NoToken>>,
     ) -> Result<SecretString, NoToken> {
         let mut kept = self.0.lock().await;
         if let Some(kept) = kept.as_ref().filter(|kept| kept.until > Instant::now()) {
             return kept.said.clone();
         }
         let (said, serves) = match ask.await {
-            Ok(Granted { token, serves }) => (Ok(token), serves),
+            Ok(TokenGrant { token, serves }) => (Ok(token), serves),
             Err(refused @ NoToken::Refused(_)) => (Err(refused), AFTER_REFUSAL),
             Err(failed) => (Err(failed), AFTER_FAILURE),
         };
         let since = Instant::now();
         let until = since + serves;
         let until = end.map_or(until, |end| until.min(end));
-        *kept = Some(Kept { said: said.clone(), since, until });
+        *kept = Some(CachedResult { said: said.clone(), since, until });
         said
     }
 
@@ -229,7 +229,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_endpoint_is_asked_once_and_not_at_once_again_after_a_failure() {
         let kept = KeptToken::default();
-        let grant = || async { Ok(Granted { token: "t".into(), serves: Duration::from_secs(10) }) };
+        let grant = || async { Ok(TokenGrant { token: "t".into(), serves: Duration::from_secs(10) }) };
         let fail = || async { Err(NoToken::Unavailable("x".into())) };
         let never = || async { panic!("asked again") };
         assert!(kept.get(None, fail()).await.is_err());

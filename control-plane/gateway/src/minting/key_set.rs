@@ -23,7 +23,7 @@ pub const FRESH: Duration = Duration::from_secs(1);
 pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The published keys, as last read from the store.
-pub(super) struct KeySet {
+pub(super) struct PublishedKeySet {
     store: Arc<dyn PublishedKeys>,
     clock: Clock,
     /// Keys by `kid`, with their expiry in Unix milliseconds.
@@ -33,11 +33,11 @@ pub(super) struct KeySet {
     is_failing: AtomicBool,
 }
 
-impl KeySet {
-    pub(super) fn new(store: Arc<dyn PublishedKeys>, clock: Clock) -> KeySet {
+impl PublishedKeySet {
+    pub(super) fn new(store: Arc<dyn PublishedKeys>, clock: Clock) -> PublishedKeySet {
         let (known, asked, is_failing) =
             (Mutex::default(), tokio::sync::Mutex::default(), AtomicBool::new(false));
-        KeySet { store, clock, known, asked, is_failing }
+        PublishedKeySet { store, clock, known, asked, is_failing }
     }
 
     /// Returns `own` and the published keys as a JWK set (RFC 7517 section 5).

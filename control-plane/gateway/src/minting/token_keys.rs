@@ -13,7 +13,7 @@ use asp_store::records::OwnerId;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::key_set::{FRESH, KeySet, milliseconds, within};
+use super::key_set::{FRESH, PublishedKeySet, milliseconds, within};
 use super::keys::{KeyError, PublicKey, SigningKey};
 use super::{Clock, MAX_LIFE};
 
@@ -54,7 +54,7 @@ pub struct TokenKeys {
     owner: OwnerId,
     clock: Clock,
     signing: Signing,
-    set: KeySet,
+    set: PublishedKeySet,
     is_failing: AtomicBool,
 }
 
@@ -140,7 +140,7 @@ impl TokenKeys {
     }
 
     fn of(store: Arc<dyn PublishedKeys>, clock: Clock, signing: Signing) -> TokenKeys {
-        let set = KeySet::new(store.clone(), clock.clone());
+        let set = PublishedKeySet::new(store.clone(), clock.clone());
         let owner = OwnerId(rand::random());
         TokenKeys { store, owner, clock, signing, set, is_failing: AtomicBool::new(false) }
     }

@@ -19,7 +19,7 @@ use crate::call::bounds::lifetime_bound;
 use crate::call::question::Answer;
 use crate::call::remote::InputFault;
 use crate::durable::inbox::CallerInput;
-use crate::sessions::Told;
+use crate::sessions::ReplicaMessage;
 
 impl Pipeline {
     /// Answers a question of a call that runs here, or at another gateway by now: then the answer is stored for that
@@ -108,11 +108,11 @@ impl Pipeline {
     }
 
     /// Applies a message of another gateway about a call that runs here.
-    pub(crate) fn heard(&self, told: Told) {
+    pub(crate) fn heard(&self, told: ReplicaMessage) {
         let (call, is_cancel) = match told {
-            Told::Answered { call, .. } | Told::Left { call } => (call, false),
-            Told::Cancelled { call } => (call, true),
-            Told::Ended { .. } | Told::Sent { .. } => return,
+            ReplicaMessage::Answered { call, .. } | ReplicaMessage::Left { call } => (call, false),
+            ReplicaMessage::Cancelled { call } => (call, true),
+            ReplicaMessage::Ended { .. } | ReplicaMessage::Sent { .. } => return,
         };
         // If the call no longer runs here, the gateway that takes it over reads the inbox.
         let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) else { return };

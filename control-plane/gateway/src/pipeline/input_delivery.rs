@@ -14,7 +14,7 @@ use crate::durable::active::ActiveFault;
 use crate::durable::active::call_status::BriefStatus;
 use crate::durable::inbox::CallerInput;
 use crate::pipeline::Pipeline;
-use crate::sessions::Told;
+use crate::sessions::ReplicaMessage;
 
 /// Time within which a gateway must accept an input: another one has taken the call over by then.
 const TOLD_WITHIN: Duration = Duration::from_secs(20);
@@ -54,10 +54,10 @@ impl InputDelivery {
         let call = self.id.into_bytes();
         let told = match &input {
             CallerInput::Answer { question, answer } => {
-                Told::Answered { call, question: question.clone(), answer: answer.clone() }
+                ReplicaMessage::Answered { call, question: question.clone(), answer: answer.clone() }
             }
-            CallerInput::Cancel => Told::Cancelled { call },
-            CallerInput::Left { .. } => Told::Left { call },
+            CallerInput::Cancel => ReplicaMessage::Cancelled { call },
+            CallerInput::Left { .. } => ReplicaMessage::Left { call },
         };
         loop {
             if !is_stored {
@@ -90,7 +90,7 @@ impl InputDelivery {
         }
     }
 
-    async fn reaches(&self, owner: OwnerId, told: &Told) -> bool {
+    async fn reaches(&self, owner: OwnerId, told: &ReplicaMessage) -> bool {
         let Some(replicas) = &self.pipeline.replicas else { return false };
         if owner == replicas.this {
             self.pipeline.heard(told.clone());

@@ -10,7 +10,7 @@ use super::entitlement::ServerView;
 use crate::call::outcome::Refusal;
 use crate::call::{Call, Invocation};
 use crate::execution::{DelegationGrant, Platform};
-use crate::telemetry::audit::{self, Delegated};
+use crate::telemetry::audit::{self, DelegationRecord};
 use crate::telemetry::metrics::delegations::Usage;
 
 #[async_trait]
@@ -53,7 +53,7 @@ impl Platform for Pipeline {
         }
     }
 
-    async fn record_delegation(&self, call: &Call, delegated: &Delegated) {
+    async fn record_delegation(&self, call: &Call, delegated: &DelegationRecord) {
         let usage = Usage { tokens_in: delegated.tokens_in, tokens_out: delegated.tokens_out };
         self.metrics.delegations.ended(delegated.way, delegated.outcome, delegated.took, usage);
         // It has happened; the audit itself counts a loss.

@@ -17,10 +17,10 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::Session;
+use super::LegacySession;
 use crate::call::event::LogLevel;
 use crate::call::question::Answer;
-use crate::said_once::SaidOnce;
+use crate::outage_log::OutageLog;
 use crate::seal::{Purpose, Sealer};
 
 /// The shared directory and bus, and this gateway's id.
@@ -29,13 +29,13 @@ pub struct Replicas {
     directory: Arc<dyn SessionDirectory>,
     bus: Arc<dyn Bus>,
     pub(crate) this: OwnerId,
-    outage: SaidOnce,
+    outage: OutageLog,
 }
 
 /// Message between gateways about a session that both have or about a call that the receiver runs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Told {
+pub enum ReplicaMessage {
     /// The client ended the session.
     Ended { session: SessionId },
     /// The client sent a message that concerns nothing at the sending gateway.
@@ -48,16 +48,16 @@ pub enum Told {
     Left { call: CallId },
 }
 
-impl Told {
+impl ReplicaMessage {
     /// Whether it only reports that the call's inbox has a new entry.
     pub(crate) fn is_in_inbox(&self) -> bool {
-        matches!(self, Told::Left { .. })
+        matches!(self, ReplicaMessage::Left { .. })
     }
 }
 
 /// Error: other gateways cannot be reached.
 #[derive(Debug)]
-pub struct Untold;
+pub struct DeliveryError;
 
 impl Replicas {
     pub fn new(
@@ -66,7 +66,7 @@ impl Replicas {
         bus: Arc<dyn Bus>,
         this: OwnerId,
     ) -> Replicas {
-        Replicas { sealer, directory, bus, this, outage: SaidOnce::default() }
+        Replicas { sealer, directory, bus, this, outage: OutageLog::default() }
     }
 
     /// Registers the session at this gateway; `None` if the directory does not answer.
@@ -80,9 +80,9 @@ impl Replicas {
     }
 
     /// Ends the session everywhere.
-    pub(super) async fn end(&self, session: &Session, left: Duration) {
+    pub(super) async fn end(&self, session: &LegacySession, left: Duration) {
         let were_at = self.noted(self.directory.end(session.sid(), left).await).unwrap_or_default();
-        let told = Told::Ended { session: session.sid() };
+        let told = ReplicaMessage::Ended { session: session.sid() };
         if let Err(error) = self.tell(self.others(session, were_at), &told).await {
             tracing::warn!(%error, "what runs at other gateways in a session that its client ended runs to its end there");
         }
@@ -91,29 +91,29 @@ impl Replicas {
     /// Forwards a client's message to the other gateways that have its session. Ok if there are none.
     pub(super) async fn pass_on(
         &self,
-        session: &Session,
+        session: &LegacySession,
         left: Duration,
         message: Box<RawValue>,
-    ) -> Result<(), Untold> {
-        let entry = self.enter(session.sid(), left).await.ok_or(Untold)?;
+    ) -> Result<(), DeliveryError> {
+        let entry = self.enter(session.sid(), left).await.ok_or(DeliveryError)?;
         let SessionEntry::Open(known) = entry else { return Ok(()) };
-        let told = Told::Sent { session: session.sid(), message };
+        let told = ReplicaMessage::Sent { session: session.sid(), message };
         let told = self.tell(self.others(session, known.gateways), &told).await;
         told.map_err(|error| {
             tracing::warn!(%error, "what a client said of a call at another gateway does not get there: it is told so");
-            Untold
+            DeliveryError
         })
     }
 
     /// Returns the gateways of a session, including its creator, without this one.
-    fn others(&self, session: &Session, were_at: Vec<OwnerId>) -> Vec<OwnerId> {
+    fn others(&self, session: &LegacySession, were_at: Vec<OwnerId>) -> Vec<OwnerId> {
         let mut others = were_at;
         others.extend(session.made().by.filter(|maker| !others.contains(maker)));
         others.retain(|gateway| *gateway != self.this);
         others
     }
 
-    pub(crate) async fn tell(&self, gateways: Vec<OwnerId>, told: &Told) -> Result<(), BusError> {
+    pub(crate) async fn tell(&self, gateways: Vec<OwnerId>, told: &ReplicaMessage) -> Result<(), BusError> {
         let message = serde_json::to_vec(told).map_err(|error| BusError::Unavailable(error.to_string()))?;
         for gateway in gateways {
             let sealed = self.sealer.seal_bytes(Purpose::Bus, &gateway.0, &message);
@@ -124,7 +124,7 @@ impl Replicas {
     }
 
     /// Returns the messages of other gateways to this one.
-    pub fn listen(&self) -> BoxStream<'static, BusEvent<Told>> {
+    pub fn listen(&self) -> BoxStream<'static, BusEvent<ReplicaMessage>> {
         let sealer = self.sealer.clone();
         let this = self.this;
         let open = move |heard: BusEvent<Bytes>| {

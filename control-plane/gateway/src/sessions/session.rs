@@ -29,7 +29,7 @@ pub struct Profile {
 
 /// Time and place of a session's creation.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Made {
+pub struct SessionOrigin {
     /// Creation time in Unix seconds.
     pub at: u64,
     /// The creating gateway, if there are several.
@@ -37,9 +37,9 @@ pub struct Made {
 }
 
 /// A session at a gateway.
-pub struct Session {
+pub struct LegacySession {
     sid: Option<[u8; 16]>,
-    made: Made,
+    made: SessionOrigin,
     pub profile: Profile,
     state: Mutex<State>,
 }
@@ -63,21 +63,21 @@ struct Stream {
 }
 
 /// The stream of a call, until this is dropped.
-pub struct Following {
-    session: Arc<Session>,
+pub struct OpenStream {
+    session: Arc<LegacySession>,
     call: Uuid,
     number: u64,
     taken_over: CancellationToken,
 }
 
-impl Following {
+impl OpenStream {
     /// Resolves when another stream of the call has opened.
     pub async fn taken_over(&self) {
         self.taken_over.cancelled().await;
     }
 }
 
-impl Drop for Following {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         let mut state = self.session.state.lock();
         if state.streams.get(&self.call).is_some_and(|stream| stream.number == self.number) {
@@ -86,15 +86,15 @@ impl Drop for Following {
     }
 }
 
-impl Session {
+impl LegacySession {
     /// Creates a session that lasts beyond its request.
-    pub fn kept(sid: [u8; 16], profile: Profile, made: Made) -> Session {
-        Session { sid: Some(sid), made, profile, state: Mutex::default() }
+    pub fn kept(sid: [u8; 16], profile: Profile, made: SessionOrigin) -> LegacySession {
+        LegacySession { sid: Some(sid), made, profile, state: Mutex::default() }
     }
 
     /// Creates the session of a request without one.
-    pub fn ephemeral(profile: Profile) -> Session {
-        Session { sid: None, made: Made::default(), profile, state: Mutex::default() }
+    pub fn ephemeral(profile: Profile) -> LegacySession {
+        LegacySession { sid: None, made: SessionOrigin::default(), profile, state: Mutex::default() }
     }
 
     pub fn is_kept(&self) -> bool {
@@ -106,7 +106,7 @@ impl Session {
         self.sid.unwrap_or_default()
     }
 
-    pub(super) fn made(&self) -> Made {
+    pub(super) fn made(&self) -> SessionOrigin {
         self.made
     }
 
@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Reserves a request id; false while an earlier request with it is still running (ADR 7). Completed by
-    /// [`Session::track`] or released by [`Session::free`].
+    /// [`LegacySession::track`] or released by [`LegacySession::free`].
     pub fn reserve(&self, id: &str) -> bool {
         let mut state = self.state.lock();
         if state.calls.get(id).is_some_and(|call| is_running(call.as_ref())) {
@@ -192,7 +192,7 @@ impl Session {
 
     /// Opens a stream of a call and ends the previous one (2025-11-25 transports, multiple connections: a message goes
     /// to one stream). Beyond the limit streams are not remembered, and both stay open.
-    pub fn follow(self: &Arc<Self>, call: Uuid) -> Following {
+    pub fn follow(self: &Arc<Self>, call: Uuid) -> OpenStream {
         let taken_over = CancellationToken::new();
         let mut state = self.state.lock();
         state.opened += 1;
@@ -204,7 +204,7 @@ impl Session {
             }
         }
         drop(state);
-        Following { session: self.clone(), call, number, taken_over }
+        OpenStream { session: self.clone(), call, number, taken_over }
     }
 
     pub(super) fn cancel_all(&self) {

@@ -11,7 +11,12 @@ fn sessions() -> Sessions {
 }
 
 /// Finds a session at a gateway that is alone, where nothing is awaited.
-fn find(sessions: &Sessions, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
+fn find(
+    sessions: &Sessions,
+    token: &str,
+    server: &str,
+    caller: &Caller,
+) -> Result<Arc<LegacySession>, Reason> {
     sessions.find(token, server, caller).now_or_never().unwrap()
 }
 
@@ -200,7 +205,9 @@ async fn whoever_has_a_session_is_told_of_its_end() {
         let mut told = hears.replicas().unwrap().listen();
         assert_eq!(ends.delete(&token, "demo", &alice).await, Ok(()));
         let message = told.next().now_or_never().flatten().unwrap();
-        let BusEvent::Message(Told::Ended { session: ended }) = message else { panic!("{message:?}") };
+        let BusEvent::Message(ReplicaMessage::Ended { session: ended }) = message else {
+            panic!("{message:?}")
+        };
         assert_eq!(ended, session.sid());
         assert!(hears.ended_elsewhere(&session.sid()).is_some());
         assert!(told.next().now_or_never().is_none(), "once");
@@ -255,13 +262,13 @@ async fn what_no_gateway_has_sealed_for_this_one_is_not_heard() {
     };
     let hears = of(7, 1, &bus);
     let mut told = hears.listen();
-    let end = |number: u8| Told::Ended { session: [number; 16] };
+    let end = |number: u8| ReplicaMessage::Ended { session: [number; 16] };
     let plain = serde_json::to_vec(&end(1)).unwrap();
     bus.tell(OwnerId([1; 16]), plain.into()).await.unwrap();
     bus.tell(OwnerId([1; 16]), Bytes::new()).await.unwrap();
     of(8, 2, &bus).tell(vec![OwnerId([1; 16])], &end(2)).await.unwrap();
     of(7, 2, &bus).tell(vec![OwnerId([1; 16])], &end(3)).await.unwrap();
     let heard = told.next().now_or_never().flatten().unwrap();
-    let BusEvent::Message(Told::Ended { session }) = heard else { panic!("{heard:?}") };
+    let BusEvent::Message(ReplicaMessage::Ended { session }) = heard else { panic!("{heard:?}") };
     assert_eq!(session, [3; 16]);
 }

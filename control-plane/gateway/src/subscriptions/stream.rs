@@ -11,9 +11,9 @@ use asp_edge::Caller;
 use asp_snapshot::Snapshot;
 use tokio::time::Instant;
 
-use super::subscriber::{Notice, Resumed, Subscriber, Taken};
+use super::subscriber::{NextNotice, Notice, ResumedStream, Subscriber};
 use super::table::owner;
-use super::{Full, Subscriptions};
+use super::{CapacityError, Subscriptions};
 use crate::call::authority::ends_at;
 use crate::event_id::ChangesPosition;
 
@@ -21,7 +21,7 @@ use crate::event_id::ChangesPosition;
 const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// A stream that is open until this is dropped.
-pub struct Listening {
+pub struct ChangeStream {
     hub: Arc<Subscriptions>,
     subscriber: Arc<Subscriber>,
     /// Id of the stream.
@@ -29,23 +29,23 @@ pub struct Listening {
     ends: Instant,
 }
 
-impl Listening {
+impl ChangeStream {
     /// Opens a stream for the request of `caller`, who was evaluated by `snapshot`, or resumes an earlier stream.
     pub fn open(
         hub: Arc<Subscriptions>,
         subscriber: Arc<Subscriber>,
         snapshot: &Arc<Snapshot>,
         caller: &Arc<Caller>,
-        resumed: Option<Resumed>,
-    ) -> Result<Listening, Full> {
+        resumed: Option<ResumedStream>,
+    ) -> Result<ChangeStream, CapacityError> {
         let longest = Instant::now() + MAX_LIFE;
         let ends = ends_at(caller).map_or(longest, |end| end.min(longest));
         // On an error, dropping it releases what it has reserved.
-        let stream = Listening { hub, subscriber, id: rand::random(), ends };
+        let stream = ChangeStream { hub, subscriber, id: rand::random(), ends };
         let place = stream.hub.table.lock().open(stream.id, owner(caller));
         place?;
         if !stream.subscriber.open(stream.id, caller, resumed) {
-            return Err(Full);
+            return Err(CapacityError);
         }
         // An evaluation between the request and here did not include this stream.
         stream.hub.catch_up(&stream.subscriber, Some(snapshot));
@@ -64,9 +64,9 @@ impl Listening {
             // From here on no change is missed.
             woken.as_mut().enable();
             match self.subscriber.take(&self.id) {
-                Taken::Notice(notice, position) => return Some((notice, position)),
-                Taken::Ended => return None,
-                Taken::Nothing => {}
+                NextNotice::Notice(notice, position) => return Some((notice, position)),
+                NextNotice::Ended => return None,
+                NextNotice::Nothing => {}
             }
             tokio::select! {
                 () = woken => {}
@@ -76,7 +76,7 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for ChangeStream {
     fn drop(&mut self) {
         self.hub.table.lock().close(&self.id);
         if self.subscriber.close(&self.id) {

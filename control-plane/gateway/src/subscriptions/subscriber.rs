@@ -31,24 +31,24 @@ const MAX_STREAMS: usize = 4;
 
 /// A list whose changes clients are notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub enum NotifiedList {
     Tools,
     Prompts,
     /// Resources, including templates.
     Resources,
 }
 
-impl List {
-    pub const ALL: [List; 3] = [List::Tools, List::Prompts, List::Resources];
+impl NotifiedList {
+    pub const ALL: [NotifiedList; 3] = [NotifiedList::Tools, NotifiedList::Prompts, NotifiedList::Resources];
 }
 
-/// A digest of each list, in the order of [`List::ALL`].
-pub type Lists = [u64; 3];
+/// A digest of each list, in the order of [`NotifiedList::ALL`].
+pub type ListDigests = [u64; 3];
 
 /// A notification of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    Changed(List),
+    Changed(NotifiedList),
     /// URI of a changed resource.
     Updated(String),
 }
@@ -58,7 +58,7 @@ pub enum Notice {
 pub struct Profile {
     pub server: String,
     pub revision: Revision,
-    /// Lists it is notified of, in the order of [`List::ALL`].
+    /// Lists it is notified of, in the order of [`NotifiedList::ALL`].
     pub wants: [bool; 3],
     /// Whether it outlives its stream, as a session does.
     pub lasts: bool,
@@ -75,9 +75,9 @@ pub(super) struct Stamp {
 
 /// A client's request to resume a stream.
 #[derive(Clone, Copy, Debug)]
-pub struct Resumed {
+pub struct ResumedStream {
     pub from: ChangesPosition,
-    /// Lists to report as changed if the stream is unknown here, in the order of [`List::ALL`].
+    /// Lists to report as changed if the stream is unknown here, in the order of [`NotifiedList::ALL`].
     pub lists: [bool; 3],
 }
 
@@ -95,14 +95,14 @@ struct State {
     /// The caller, with the latest token.
     caller: Arc<Caller>,
     stamp: Stamp,
-    lists: Lists,
+    lists: ListDigests,
     changed: [bool; 3],
     /// Last notice of each list.
-    lists_told: [Option<Told>; 3],
-    resources: BTreeMap<Arc<str>, Watched>,
+    lists_told: [Option<LastNotice>; 3],
+    resources: BTreeMap<Arc<str>, WatchedResource>,
     /// Bytes of their URIs.
     text: usize,
-    streams: VecDeque<Open>,
+    streams: VecDeque<SubscriberStream>,
     /// Number of streams opened so far, and of notices.
     opened: u64,
     told: u64,
@@ -113,30 +113,30 @@ struct State {
     used: Instant,
 }
 
-struct Watched {
+struct WatchedResource {
     /// Digest of the primitive behind it, when its caller last saw it.
     digest: u64,
     changed: bool,
-    told: Option<Told>,
+    told: Option<LastNotice>,
     /// Subscription to changes at the executor; held while the resource is watched.
     following: Option<SubscriptionGuard>,
 }
 
 /// The last notice of a list or resource.
 #[derive(Clone, Copy)]
-struct Told {
+struct LastNotice {
     number: u64,
     stream: u64,
 }
 
-impl Told {
+impl LastNotice {
     /// Whether a client that resumes at `from` may have missed it.
     fn is_after(self, from: ChangesPosition) -> bool {
         self.stream == from.stream && self.number > from.told
     }
 }
 
-struct Open {
+struct SubscriberStream {
     id: [u8; 16],
     /// Number of the stream; it stays the same when the client resumes.
     number: u64,
@@ -145,7 +145,7 @@ struct Open {
 }
 
 /// The next item of a stream.
-pub(super) enum Taken {
+pub(super) enum NextNotice {
     Notice(Notice, ChangesPosition),
     Nothing,
     /// The stream has ended.
@@ -154,14 +154,14 @@ pub(super) enum Taken {
 
 /// Error: the subscriber watches as many resources as allowed.
 #[derive(Debug)]
-pub struct TooMany;
+pub struct TooManyResources;
 
 impl Subscriber {
     pub(super) fn new(
         id: [u8; 16],
         profile: Profile,
         caller: Arc<Caller>,
-        seen: (Stamp, Lists),
+        seen: (Stamp, ListDigests),
     ) -> Subscriber {
         let (stamp, lists) = seen;
         let state = State {
@@ -184,16 +184,18 @@ impl Subscriber {
 
     /// Starts to watch a resource; `digest` is of the primitive behind it. Returns the memory of all resources, in
     /// bytes.
-    pub(super) fn watch(&self, uri: &str, digest: u64) -> Result<usize, TooMany> {
+    pub(super) fn watch(&self, uri: &str, digest: u64) -> Result<usize, TooManyResources> {
         let mut state = self.state.lock();
         if state.resources.contains_key(uri) {
             return Ok(state.bytes());
         }
         if state.resources.len() >= MAX_RESOURCES || state.text + uri.len() > MAX_TEXT {
-            return Err(TooMany);
+            return Err(TooManyResources);
         }
         state.text += uri.len();
-        state.resources.insert(uri.into(), Watched { digest, changed: false, told: None, following: None });
+        state
+            .resources
+            .insert(uri.into(), WatchedResource { digest, changed: false, told: None, following: None });
         Ok(state.bytes())
     }
 
@@ -247,7 +249,7 @@ impl Subscriber {
     }
 
     /// Opens or resumes a stream; false if the subscriber has ended.
-    pub(super) fn open(&self, id: [u8; 16], caller: &Arc<Caller>, resumed: Option<Resumed>) -> bool {
+    pub(super) fn open(&self, id: [u8; 16], caller: &Arc<Caller>, resumed: Option<ResumedStream>) -> bool {
         let mut state = self.state.lock();
         if state.ended {
             return false;
@@ -259,14 +261,14 @@ impl Subscriber {
         let before = state.streams.len();
         let number = match resumed {
             Some(resumed) if resumed.from.subscriber == self.own => state.resume(resumed.from),
-            Some(Resumed { lists, .. }) => {
+            Some(ResumedStream { lists, .. }) => {
                 let changed = state.changed.iter_mut().zip(lists).zip(self.profile.wants);
                 changed.for_each(|((changed, has), wants)| *changed |= has && wants);
                 state.number()
             }
             None => state.number(),
         };
-        state.streams.push_back(Open { id, number, caller: caller.clone() });
+        state.streams.push_back(SubscriberStream { id, number, caller: caller.clone() });
         if state.streams.len() > MAX_STREAMS {
             state.streams.pop_front();
         }
@@ -340,7 +342,7 @@ impl Subscriber {
     pub(super) fn show(
         &self,
         stamp: Stamp,
-        lists: Lists,
+        lists: ListDigests,
         digest: impl Fn(&str) -> Option<u64>,
     ) -> Vec<Arc<str>> {
         let mut state = self.state.lock();
@@ -380,8 +382,8 @@ impl Subscriber {
     /// Marks the list of resources as changed, because a plugin lists others than before.
     pub(super) fn resources_listed(&self) {
         let mut state = self.state.lock();
-        let lists = List::ALL.into_iter().zip(self.profile.wants).zip(&mut state.changed);
-        lists.for_each(|((list, wants), changed)| *changed |= wants && list == List::Resources);
+        let lists = NotifiedList::ALL.into_iter().zip(self.profile.wants).zip(&mut state.changed);
+        lists.for_each(|((list, wants), changed)| *changed |= wants && list == NotifiedList::Resources);
         self.tell(&mut state);
     }
 
@@ -395,33 +397,33 @@ impl Subscriber {
     }
 
     /// Takes the next notice of a stream.
-    pub(super) fn take(&self, id: &[u8; 16]) -> Taken {
+    pub(super) fn take(&self, id: &[u8; 16]) -> NextNotice {
         let mut state = self.state.lock();
         let state = &mut *state;
         let Some(stream) = state.streams.iter().find(|stream| stream.id == *id) else {
-            return Taken::Ended;
+            return NextNotice::Ended;
         };
-        let told = Told { number: state.told + 1, stream: stream.number };
+        let told = LastNotice { number: state.told + 1, stream: stream.number };
         let position = ChangesPosition { subscriber: self.own, stream: told.stream, told: told.number };
         // Restarts the clock for the remaining notices; the stream calls again after the last one.
         state.waits_since = Some(Instant::now());
-        let lists = List::ALL.into_iter().zip(&mut state.changed).zip(&mut state.lists_told);
+        let lists = NotifiedList::ALL.into_iter().zip(&mut state.changed).zip(&mut state.lists_told);
         for ((list, changed), last) in lists {
             if std::mem::take(changed) {
                 state.told = told.number;
                 *last = Some(told);
-                return Taken::Notice(Notice::Changed(list), position);
+                return NextNotice::Notice(Notice::Changed(list), position);
             }
         }
         for (uri, watched) in &mut state.resources {
             if std::mem::take(&mut watched.changed) {
                 state.told = told.number;
                 watched.told = Some(told);
-                return Taken::Notice(Notice::Updated(uri.to_string()), position);
+                return NextNotice::Notice(Notice::Updated(uri.to_string()), position);
             }
         }
         state.waits_since = None;
-        Taken::Nothing
+        NextNotice::Nothing
     }
 
     pub(super) fn woken(&self) -> tokio::sync::futures::Notified<'_> {

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use asp_edge::Caller;
 
-use super::subscriber::{Subscriber, TooMany};
+use super::subscriber::{Subscriber, TooManyResources};
 use crate::digest;
 use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 /// Limits: in all, of one org and of one user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Most {
+pub struct OwnerLimits {
     pub whole: usize,
     pub of_org: usize,
     pub of_user: usize,
@@ -22,51 +22,51 @@ pub struct Most {
 
 /// The limits of subscriptions on one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    pub subscribers: Most,
+pub struct SubscriptionBounds {
+    pub subscribers: OwnerLimits,
     /// Memory of the watched resources.
-    pub bytes: Most,
-    pub streams: Most,
+    pub bytes: OwnerLimits,
+    pub streams: OwnerLimits,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
-            subscribers: Most { whole: 50_000, of_org: 20_000, of_user: 8_000 },
-            bytes: Most { whole: 128 << 20, of_org: 32 << 20, of_user: 8 << 20 },
+impl Default for SubscriptionBounds {
+    fn default() -> SubscriptionBounds {
+        SubscriptionBounds {
+            subscribers: OwnerLimits { whole: 50_000, of_org: 20_000, of_user: 8_000 },
+            bytes: OwnerLimits { whole: 128 << 20, of_org: 32 << 20, of_user: 8 << 20 },
             // Envoy admits 50,000 requests to all replicas at a time, and calls need their part of these.
-            streams: Most { whole: 10_000, of_org: 5_000, of_user: 2_000 },
+            streams: OwnerLimits { whole: 10_000, of_org: 5_000, of_user: 2_000 },
         }
     }
 }
 
 /// Error: the user, the org or the replica is at its limit, or the replica is leaving.
 #[derive(Debug)]
-pub struct Full;
+pub struct CapacityError;
 
-pub(super) struct Table {
+pub(super) struct SubscriberTable {
     pub(super) subscribers: QuotaTable<Arc<Subscriber>>,
     streams: QuotaTable<()>,
 }
 
-impl Table {
-    pub(super) fn new(bounds: Bounds) -> Table {
-        let streams = Most { whole: usize::MAX, of_org: usize::MAX, of_user: usize::MAX };
-        Table {
+impl SubscriberTable {
+    pub(super) fn new(bounds: SubscriptionBounds) -> SubscriberTable {
+        let streams = OwnerLimits { whole: usize::MAX, of_org: usize::MAX, of_user: usize::MAX };
+        SubscriberTable {
             subscribers: QuotaTable::new(of(bounds.subscribers, bounds.bytes)),
             streams: QuotaTable::new(of(bounds.streams, streams)),
         }
     }
 
-    pub(super) fn add(&mut self, subscriber: &Arc<Subscriber>, owner: Owner) -> Result<(), Full> {
+    pub(super) fn add(&mut self, subscriber: &Arc<Subscriber>, owner: Owner) -> Result<(), CapacityError> {
         self.make_room(owner, 1, 0)?;
         self.subscribers.replace(subscriber.id, owner, subscriber.clone());
         Ok(())
     }
 
     /// Adds a stream.
-    pub(super) fn open(&mut self, stream: [u8; 16], owner: Owner) -> Result<(), Full> {
-        if self.streams.add(stream, owner, ()) { Ok(()) } else { Err(Full) }
+    pub(super) fn open(&mut self, stream: [u8; 16], owner: Owner) -> Result<(), CapacityError> {
+        if self.streams.add(stream, owner, ()) { Ok(()) } else { Err(CapacityError) }
     }
 
     /// Removes a stream, which may never have been added.
@@ -82,7 +82,12 @@ impl Table {
     }
 
     /// Adds a resource to a subscriber.
-    pub(super) fn watch(&mut self, subscriber: &Subscriber, uri: &str, digest: u64) -> Result<(), TooMany> {
+    pub(super) fn watch(
+        &mut self,
+        subscriber: &Subscriber,
+        uri: &str,
+        digest: u64,
+    ) -> Result<(), TooManyResources> {
         let before = subscriber.bytes();
         let bytes = subscriber.watch(uri, digest)?;
         if bytes == before || !self.has(subscriber) {
@@ -94,7 +99,7 @@ impl Table {
         // The subscriber may have been evicted itself: it has no stream and was the least recently used of its owner.
         if room.is_err() || !self.has(subscriber) {
             subscriber.unwatch(uri);
-            return Err(TooMany);
+            return Err(TooManyResources);
         }
         self.subscribers.resize(&subscriber.id, bytes);
         Ok(())
@@ -113,11 +118,11 @@ impl Table {
 
     /// Ends sessions without a stream until `owner` has room for so much more. One with a stream counts as used now, so
     /// that others are examined first; when it comes up again, every candidate has a stream.
-    fn make_room(&mut self, owner: Owner, entries: usize, bytes: usize) -> Result<(), Full> {
+    fn make_room(&mut self, owner: Owner, entries: usize, bytes: usize) -> Result<(), CapacityError> {
         let mut first = None;
         while let Some(oldest) = self.subscribers.in_the_way(owner, entries, bytes) {
             if first == Some(oldest) {
-                return Err(Full);
+                return Err(CapacityError);
             }
             let goes = self.subscribers.get(&oldest).is_none_or(|subscriber| subscriber.end_unheard());
             if goes {
@@ -140,7 +145,7 @@ pub(super) fn owner(caller: &Caller) -> Owner {
     }
 }
 
-fn of(entries: Most, bytes: Most) -> Quotas {
+fn of(entries: OwnerLimits, bytes: OwnerLimits) -> Quotas {
     Quotas {
         whole: Quota { entries: entries.whole, bytes: bytes.whole },
         of_org: Quota { entries: entries.of_org, bytes: bytes.of_org },

@@ -11,7 +11,7 @@ use asp_proto::snapshot::{Kind, Protocol};
 use asp_snapshot::mcp_revision::Revision;
 use asp_snapshot::{Snapshot, VirtualServer};
 
-use super::subscriber::{Lists, Profile};
+use super::subscriber::{ListDigests, Profile};
 use crate::digest;
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::ServerView;
@@ -27,17 +27,17 @@ pub(super) struct Views<'a> {
     pub(super) offers: u64,
     /// Class of each caller; `None` for callers that do not see the server.
     by_caller: HashMap<[u8; 16], Option<Class>>,
-    by_class: HashMap<Class, Seen>,
+    by_class: HashMap<Class, ClassView>,
 }
 
 /// The view of one class.
-pub(super) struct Seen {
-    pub(super) lists: Lists,
+pub(super) struct ClassView {
+    pub(super) lists: ListDigests,
     /// Digests of the primitives behind URIs; `None` if the class cannot see them.
     resources: HashMap<Arc<str>, Option<u64>>,
 }
 
-impl Seen {
+impl ClassView {
     /// Returns the digest of the primitive behind a resource that was looked up, if the class can see it.
     pub(super) fn resource(&self, uri: &str) -> Option<u64> {
         self.resources.get(uri).copied().flatten()
@@ -51,7 +51,12 @@ impl<'a> Views<'a> {
     }
 
     /// Returns the caller's view: the lists and `uris`; `None` if the caller does not see the server.
-    pub(super) fn seen(&mut self, profile: &Profile, caller: &Caller, uris: &[Arc<str>]) -> Option<&Seen> {
+    pub(super) fn seen(
+        &mut self,
+        profile: &Profile,
+        caller: &Caller,
+        uris: &[Arc<str>],
+    ) -> Option<&ClassView> {
         let server = self.snapshot.server(&profile.server)?;
         let of_caller = of_caller(profile, caller);
         let mut view = None;
@@ -62,7 +67,7 @@ impl<'a> Views<'a> {
         });
         let class = class.clone()?;
         let pipeline = self.pipeline;
-        let seen = self.by_class.entry(class).or_insert_with(|| Seen {
+        let seen = self.by_class.entry(class).or_insert_with(|| ClassView {
             lists: lists(pipeline, server, view.get_or_insert_with(&mut viewing), profile.revision),
             resources: HashMap::new(),
         });
@@ -91,8 +96,8 @@ fn lists(
     server: &VirtualServer,
     view: &mut ServerView<'_>,
     revision: Revision,
-) -> Lists {
-    let mut lists: Lists = [0; 3];
+) -> ListDigests {
+    let mut lists: ListDigests = [0; 3];
     for entry in server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()) {
         let list = match entry.primitive.kind() {
             Kind::Tool | Kind::Task => 0,

@@ -46,7 +46,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(5);
 
 /// The queue to the audit log.
 pub struct Audit {
-    queue: mpsc::Sender<Entry>,
+    queue: mpsc::Sender<QueueEntry>,
     log: Arc<dyn AuditLog>,
     health: Arc<Health>,
     /// Whether no call may run unrecorded.
@@ -55,9 +55,9 @@ pub struct Audit {
 
 /// Error: the event was not accepted in time.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Unrecorded;
+pub struct RecordingError;
 
-enum Entry {
+enum QueueEntry {
     Event(CallEvent),
     /// A request for an answer once everything before it is durable.
     Flush(oneshot::Sender<()>),
@@ -104,38 +104,38 @@ impl Audit {
 
     /// Queues an event of something that begins, if the log has capacity for its org; otherwise as
     /// [`Audit::record_end`].
-    pub async fn record(&self, event: CallEvent) -> Result<(), Unrecorded> {
+    pub async fn record(&self, event: CallEvent) -> Result<(), RecordingError> {
         if !self.has_room(&event.org) {
             self.count_missed(1);
-            return Err(Unrecorded);
+            return Err(RecordingError);
         }
         self.record_end(event).await
     }
 
     /// Queues an event, and waits a while if the queue is full. If no call may run unrecorded, the queue is only for
     /// bursts: events that the log rejects are not kept in memory, where a stop would lose them.
-    pub async fn record_end(&self, event: CallEvent) -> Result<(), Unrecorded> {
+    pub async fn record_end(&self, event: CallEvent) -> Result<(), RecordingError> {
         if self.required && self.health.refuses.load(Ordering::Acquire) {
             self.health.lose();
-            return Err(Unrecorded);
+            return Err(RecordingError);
         }
         let Some(event) = self.offer(event) else { return Ok(()) };
         let patience = if self.health.out.load(Ordering::Acquire) { Duration::ZERO } else { PATIENCE };
-        match timeout(patience, self.queue.send(Entry::Event(event))).await {
+        match timeout(patience, self.queue.send(QueueEntry::Event(event))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => {
                 self.health.lose();
-                Err(Unrecorded)
+                Err(RecordingError)
             }
         }
     }
 
     /// Queues an event if there is capacity, otherwise returns it.
     pub fn offer(&self, event: CallEvent) -> Option<CallEvent> {
-        match self.queue.try_send(Entry::Event(event)) {
-            Err(TrySendError::Full(Entry::Event(event)) | TrySendError::Closed(Entry::Event(event))) => {
-                Some(event)
-            }
+        match self.queue.try_send(QueueEntry::Event(event)) {
+            Err(
+                TrySendError::Full(QueueEntry::Event(event)) | TrySendError::Closed(QueueEntry::Event(event)),
+            ) => Some(event),
             Ok(()) | Err(_) => None,
         }
     }
@@ -151,7 +151,7 @@ impl Audit {
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         let flushing = async {
-            if self.queue.send(Entry::Flush(done)).await.is_ok() {
+            if self.queue.send(QueueEntry::Flush(done)).await.is_ok() {
                 // An error means that the writer has ended, which it does only after writing everything.
                 let _ = flushed.await;
             }
@@ -190,10 +190,10 @@ impl Health {
     }
 }
 
-async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>, health: Arc<Health>) {
+async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<QueueEntry>, health: Arc<Health>) {
     let mut held = Vec::with_capacity(BATCH);
     while entries.recv_many(&mut held, BATCH).await > 0 {
-        if held.len() < BATCH && held.iter().all(|entry| matches!(entry, Entry::Event(_))) {
+        if held.len() < BATCH && held.iter().all(|entry| matches!(entry, QueueEntry::Event(_))) {
             tokio::time::sleep(GATHER).await;
             while held.len() < BATCH
                 && let Ok(entry) = entries.try_recv()
@@ -205,8 +205,8 @@ async fn write(log: Arc<dyn AuditLog>, mut entries: mpsc::Receiver<Entry>, healt
         let mut flushes = Vec::new();
         for entry in held.drain(..) {
             match entry {
-                Entry::Event(event) => events.push(event),
-                Entry::Flush(done) => flushes.push(done),
+                QueueEntry::Event(event) => events.push(event),
+                QueueEntry::Flush(done) => flushes.push(done),
             }
         }
         if !events.is_empty() {
@@ -250,12 +250,12 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
 
 /// Returns the event of a call accepted for processing.
 pub fn started(call: &Call) -> CallEvent {
-    event(call, Began { event: "call.start" })
+    event(call, StartEvent { event: "call.start" })
 }
 
 /// Returns the event of a call taken over from another gateway.
 pub fn resumed(call: &Call) -> CallEvent {
-    event(call, Began { event: "call.resume" })
+    event(call, StartEvent { event: "call.resume" })
 }
 
 /// Returns the event of a call's outcome.
@@ -268,7 +268,7 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
     let ruled = call.ruling.get();
     event(
         call,
-        Finished {
+        FinishEvent {
             event: "call.finish",
             outcome: outcome.state().as_str(),
             reason,
@@ -278,13 +278,13 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
             bytes_out,
             latency_us: latency,
             rule: ruled.rule,
-            observed: ruled.observed.map(|(would, rule)| Observed { would, rule }),
+            observed: ruled.observed.map(|(would, rule)| ObservedEffect { would, rule }),
         },
     )
 }
 
 /// One delegation, without its texts.
-pub struct Delegated {
+pub struct DelegationRecord {
     /// `id@version` of the delegate.
     pub delegate: String,
     /// `client`, `model`, `primitive` or `nobody`
@@ -298,7 +298,7 @@ pub struct Delegated {
 }
 
 /// Returns the event of a plugin's request to a model or another primitive.
-pub fn delegated(call: &Call, delegated: &Delegated) -> CallEvent {
+pub fn delegated(call: &Call, delegated: &DelegationRecord) -> CallEvent {
     event(
         call,
         Delegation {
@@ -315,7 +315,7 @@ pub fn delegated(call: &Call, delegated: &Delegated) -> CallEvent {
 
 /// An event for serialization, which borrows from the call because it is written for every start and finish.
 #[derive(Serialize)]
-struct Written<'a, E> {
+struct EventRecord<'a, E> {
     #[serde(flatten)]
     own: E,
     call: fmt::Arguments<'a>,
@@ -333,13 +333,13 @@ struct Written<'a, E> {
 }
 
 #[derive(Serialize)]
-struct Began {
+struct StartEvent {
     event: &'static str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Finished {
+struct FinishEvent {
     event: &'static str,
     outcome: &'static str,
     reason: &'static str,
@@ -352,11 +352,11 @@ struct Finished {
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    observed: Option<Observed>,
+    observed: Option<ObservedEffect>,
 }
 
 #[derive(Serialize)]
-struct Observed {
+struct ObservedEffect {
     would: &'static str,
     rule: String,
 }
@@ -376,7 +376,7 @@ struct Delegation<'a> {
 fn event(call: &Call, own: impl Serialize) -> CallEvent {
     let at_ms = i64::try_from(unix_ms()).unwrap_or(i64::MAX);
     let primitive = &call.entry.primitive;
-    let written = serde_json::to_string(&Written {
+    let written = serde_json::to_string(&EventRecord {
         own,
         call: format_args!("{}", call.id),
         user: &call.caller.user,

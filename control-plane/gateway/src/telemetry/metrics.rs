@@ -104,7 +104,7 @@ pub struct Metrics {
     refusals: Family<ReasonLabel, Counter>,
     stages: Family<StageLabel, Histogram, fn() -> Histogram>,
     limits: Family<LimitLabels, Counter>,
-    usual: Usual,
+    usual: CachedMetrics,
     observed: Family<ObservedLabels, Counter>,
     workers: Workers,
     /// Metrics reported by the language runtimes.
@@ -122,7 +122,7 @@ pub struct Metrics {
 
 /// Cached metrics that nearly every call uses, because a lookup by labels costs more than counting.
 #[derive(Default)]
-struct Usual {
+struct CachedMetrics {
     /// Histograms by [`Stage`].
     stages: [OnceLock<Histogram>; STAGES],
     granted: OnceLock<Counter>,
@@ -163,7 +163,7 @@ impl Default for Metrics {
             refusals: Family::default(),
             stages: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             limits: Family::default(),
-            usual: Usual::default(),
+            usual: CachedMetrics::default(),
             observed: Family::default(),
             workers: Workers::default(),
             plugins: Arc::default(),

@@ -145,7 +145,7 @@ struct Parts {
     registry: bool,
     bounds: AdmissionBounds,
     memory: AdmissionBounds,
-    subscriptions: subscriptions::Bounds,
+    subscriptions: subscriptions::SubscriptionBounds,
     inspections: Inspections,
     issuers: IssuerDeps,
     told: Told,
@@ -176,7 +176,7 @@ impl Parts {
             registry: true,
             bounds: AdmissionBounds::default(),
             memory: MEMORY,
-            subscriptions: subscriptions::Bounds::default(),
+            subscriptions: subscriptions::SubscriptionBounds::default(),
             inspections: Inspections::default(),
             issuers: IssuerDeps::default(),
             told: Told::default(),
@@ -370,7 +370,7 @@ impl Fixture {
     }
 
     /// A gateway at which few wait to be told of changes.
-    pub(crate) fn listened_to_by(subscriptions: subscriptions::Bounds) -> Fixture {
+    pub(crate) fn listened_to_by(subscriptions: subscriptions::SubscriptionBounds) -> Fixture {
         Parts { subscriptions, ..Parts::new(snapshot()) }.start()
     }
 

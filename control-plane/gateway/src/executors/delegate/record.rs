@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::execution::Platform;
 use crate::executors::delegate::delegation::{Delegation, Fault, Way};
-use crate::telemetry::audit::Delegated;
+use crate::telemetry::audit::DelegationRecord;
 use crate::telemetry::metrics::delegations::Usage;
 
 /// Longest delegate id in the audit: a worker may name anything.
@@ -17,7 +17,7 @@ const MAX_ID: usize = 128;
 
 /// Records a delegation that nobody was asked.
 pub async fn unasked(platform: &dyn Platform, call: &Call, delegate: &str, fault: &Fault) {
-    let delegated = Delegated {
+    let delegated = DelegationRecord {
         delegate: delegate.chars().take(MAX_ID).collect(),
         way: "nobody",
         outcome: fault.word(),
@@ -40,7 +40,7 @@ pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>
         Ok(delegate) => delegate.entry.primitive.version.as_str(),
         Err(_) => "",
     };
-    let delegated = Delegated {
+    let delegated = DelegationRecord {
         delegate: format!("{}@{version}", delegation.id),
         way: way.as_str(),
         outcome,

@@ -18,7 +18,7 @@ use secrecy::SecretString;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::executors::outbound::upstream::requested_by;
-use crate::issuers::credentials::{CredentialError, Credentials, Lent, User, bearer};
+use crate::issuers::credentials::{CredentialError, CredentialLease, Credentials, User, bearer};
 use crate::issuers::exchange::{Exchanges, NoExchange, Subject};
 use crate::issuers::token_endpoint::NoToken;
 use crate::minting::{Minter, NoToken as NotMinted};
@@ -172,7 +172,7 @@ impl Authorizer {
     }
 
     /// By what the proxy of the call's plugin proves requests, where its spec names a credential.
-    pub(crate) async fn lent(&self, call: &Call) -> Result<Option<Lent>, Unproved> {
+    pub(crate) async fn lent(&self, call: &Call) -> Result<Option<CredentialLease>, Unproved> {
         let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
         let primitive = &call.entry.primitive;
         let user = User::Primitive(&call.server.message.name, &primitive.id);

@@ -196,7 +196,7 @@ impl Job<'_> {
             return String::new();
         }
         let plugin = self.plugin_name();
-        let minted = || self.minter.access(minting::Execution { call: self.call(), plugin: &plugin });
+        let minted = || self.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin });
         let token = self.exchanged.clone().or_else(minted);
         token.map_or_else(String::new, |token| token.expose_secret().to_owned())
     }
@@ -204,7 +204,7 @@ impl Job<'_> {
     /// The proof that the execution `resume` begins replaces the former one; empty where the plugin may call nobody.
     fn resume_token(&self, attempt: u32) -> String {
         let plugin = self.plugin_name();
-        let execution = minting::Execution { call: self.call(), plugin: &plugin };
+        let execution = minting::PluginExecution { call: self.call(), plugin: &plugin };
         let token = self.minter.succession(execution, attempt, attempt.saturating_sub(1));
         token.map_or_else(String::new, |token| token.expose_secret().to_owned())
     }

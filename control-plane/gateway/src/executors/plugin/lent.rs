@@ -100,7 +100,7 @@ async fn renew(
     }
 }
 
-fn message(lent: &credentials::Lent) -> Credential {
+fn message(lent: &credentials::CredentialLease) -> Credential {
     // Empty: never, since it was made of text.
     let value = lent.value.to_str().unwrap_or_default();
     Credential { origin: lent.origin.clone(), header: lent.header.to_string(), value: value.to_owned() }

@@ -20,7 +20,7 @@ use super::codec::{Message, RpcFailure};
 use super::legacy;
 use crate::call::remote::InputFault;
 use crate::gateway::Gateway;
-use crate::sessions::{BusEvent, Session, Told, Untold};
+use crate::sessions::{BusEvent, DeliveryError, LegacySession, ReplicaMessage};
 
 /// Time limit for retries of a message from another gateway.
 const TRIED_FOR: Duration = Duration::from_secs(20);
@@ -31,11 +31,11 @@ const TRY_EVERY: Duration = Duration::from_millis(300);
 /// would leave its call waiting.
 pub(super) async fn pass_on(
     gateway: &Gateway,
-    session: &Session,
+    session: &LegacySession,
     message: &Message,
 ) -> Result<(), RpcFailure> {
     let Some(forwarded) = forwarded(gateway, session, message) else { return Ok(()) };
-    gateway.sessions.pass_on(session, forwarded).await.map_err(|Untold| {
+    gateway.sessions.pass_on(session, forwarded).await.map_err(|DeliveryError| {
         RpcFailure::with(
             Reason::UpstreamUnavailable,
             "what this is about is at another gateway, which cannot be told now: send it again",
@@ -44,7 +44,7 @@ pub(super) async fn pass_on(
 }
 
 /// Returns the message in the form sent to other gateways; `None` if it cannot concern anything there either.
-fn forwarded(gateway: &Gateway, session: &Session, message: &Message) -> Option<Box<RawValue>> {
+fn forwarded(gateway: &Gateway, session: &LegacySession, message: &Message) -> Option<Box<RawValue>> {
     let Some(method) = &message.method else {
         let id: String = serde_json::from_str(message.id_text()?).ok()?;
         let is_asked = gateway.sessions.has_asked(session, &id);
@@ -74,14 +74,14 @@ pub async fn hear(gateway: Weak<Gateway>) {
     }
 }
 
-fn heard(gateway: &Arc<Gateway>, told: Told) {
+fn heard(gateway: &Arc<Gateway>, told: ReplicaMessage) {
     match told {
-        Told::Ended { session } => {
+        ReplicaMessage::Ended { session } => {
             if let Some(session) = gateway.sessions.ended_elsewhere(&session) {
                 end(gateway, &session);
             }
         }
-        Told::Sent { session, message } => {
+        ReplicaMessage::Sent { session, message } => {
             let session = gateway.sessions.told_of(&session);
             if let (Some(session), Ok(message)) = (session, Message::read(message.get().as_bytes())) {
                 let gateway = gateway.clone();
@@ -89,13 +89,15 @@ fn heard(gateway: &Arc<Gateway>, told: Told) {
                 tokio::spawn(async move { take(&gateway, &session, &message).await });
             }
         }
-        Told::Answered { .. } | Told::Cancelled { .. } | Told::Left { .. } => gateway.pipeline.heard(told),
+        ReplicaMessage::Answered { .. } | ReplicaMessage::Cancelled { .. } | ReplicaMessage::Left { .. } => {
+            gateway.pipeline.heard(told)
+        }
     }
 }
 
 /// Handles a client's message from another gateway, which has already confirmed it to the client; if it cannot be
 /// stored, it is retried.
-async fn take(gateway: &Gateway, session: &Session, message: &Message) {
+async fn take(gateway: &Gateway, session: &LegacySession, message: &Message) {
     let until = Instant::now() + TRIED_FOR;
     // A message that concerns nothing here either is dropped.
     while let Err(fault) = legacy::told(gateway, session, message).await {
@@ -108,7 +110,7 @@ async fn take(gateway: &Gateway, session: &Session, message: &Message) {
 }
 
 /// Ends a session's streams and its sessions at upstream servers.
-pub(super) fn end(gateway: &Gateway, session: &Session) {
+pub(super) fn end(gateway: &Gateway, session: &LegacySession) {
     gateway.subscriptions.end(&session.sid());
     gateway.pipeline.session_ended(&session.key());
 }

@@ -33,7 +33,7 @@ use crate::call::{Call, ClientAbilities};
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::media_type;
-use crate::sessions::{Profile, Session, TooManyMessages};
+use crate::sessions::{LegacySession, Profile, TooManyMessages};
 
 /// Answers a single message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
@@ -87,7 +87,11 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
     json_response(RpcResponse { text: format!("[{}]", texts.join(",")) })
 }
 
-async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
+async fn batched(
+    request: &FaceRequest,
+    session: &Arc<LegacySession>,
+    message: &Message,
+) -> Option<RpcResponse> {
     let trace = trace_of(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
         // A batch has no answer for a notification that cannot be forwarded; the failure is logged.
@@ -143,7 +147,7 @@ pub(super) async fn listen(request: &FaceRequest) -> Response {
 }
 
 /// Resumes the stream that the client names, or opens another one.
-async fn open(request: &FaceRequest, session: &Arc<Session>) -> Result<Response, RpcFailure> {
+async fn open(request: &FaceRequest, session: &Arc<LegacySession>) -> Result<Response, RpcFailure> {
     if let Some(last) = request.headers.get("last-event-id") {
         return reconnection::reconnect(request, session, last).await;
     }
@@ -231,7 +235,7 @@ fn open_session(request: &FaceRequest, profile: Profile, response: &mut Response
 }
 
 /// Returns the session of a request; an ephemeral one if the server allows requests without a session.
-async fn session(request: &FaceRequest) -> Result<Arc<Session>, RpcFailure> {
+async fn session(request: &FaceRequest) -> Result<Arc<LegacySession>, RpcFailure> {
     let revision = match codec::header(&request.headers, "mcp-protocol-version") {
         None => None,
         Some(text) => {
@@ -260,7 +264,7 @@ async fn session(request: &FaceRequest) -> Result<Arc<Session>, RpcFailure> {
                 revision: revision.unwrap_or(Revision::V2025_03_26),
                 abilities: ClientAbilities::default(),
             };
-            Ok(Arc::new(Session::ephemeral(profile)))
+            Ok(Arc::new(LegacySession::ephemeral(profile)))
         }
     }
 }
@@ -277,7 +281,7 @@ enum HandlerOutcome {
     Call(Arc<Call>, results::RequestKind),
 }
 
-async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Response {
+async fn handle(request: &FaceRequest, session: &Arc<LegacySession>, message: &Message) -> Response {
     let trace = trace_of(request, message);
     let Some(id) = message.id_text() else {
         return RpcFailure::of(Reason::InvalidRequest).respond(None, trace);
@@ -305,7 +309,7 @@ async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message
 
 async fn simple(
     request: &FaceRequest,
-    session: &Arc<Session>,
+    session: &Arc<LegacySession>,
     message: &Message,
     abilities: ClientAbilities,
 ) -> HandlerOutcome {
@@ -337,7 +341,7 @@ async fn simple(
 }
 
 /// Returns the client's abilities; questions need a stream to be sent on and a session for the answers.
-pub(super) fn abilities(request: &FaceRequest, session: &Session) -> ClientAbilities {
+pub(super) fn abilities(request: &FaceRequest, session: &LegacySession) -> ClientAbilities {
     let can_be_asked = session.is_kept() && accepts_stream(request);
     if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
 }
@@ -345,7 +349,7 @@ pub(super) fn abilities(request: &FaceRequest, session: &Session) -> ClientAbili
 /// Handles a request that both eras share; refuses an id that is still running in the session.
 fn dispatch(
     request: &FaceRequest,
-    session: &Session,
+    session: &LegacySession,
     message: &Message,
     context: &Context,
 ) -> HandlerOutcome {
@@ -406,7 +410,7 @@ fn is_counted(message: &Message) -> bool {
 }
 
 /// Handles a notification or an answer at the gateway that has the call or the session it concerns.
-async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), RpcFailure> {
+async fn said(gateway: &Gateway, session: &LegacySession, message: &Message) -> Result<(), RpcFailure> {
     match told(gateway, session, message).await.map_err(RpcFailure::of_input_fault)? {
         true => Ok(()),
         false => elsewhere::pass_on(gateway, session, message).await,
@@ -416,7 +420,7 @@ async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result
 /// Returns false if the message concerns a call that this gateway does not have.
 pub(super) async fn told(
     gateway: &Gateway,
-    session: &Session,
+    session: &LegacySession,
     message: &Message,
 ) -> Result<bool, InputFault> {
     Ok(match message.method.as_deref() {
@@ -436,7 +440,7 @@ pub(super) async fn told(
 }
 
 /// Handles a client's answer to a request of the server; false if this gateway did not send that request.
-async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Result<bool, InputFault> {
+async fn answered(gateway: &Gateway, session: &LegacySession, message: &Message) -> Result<bool, InputFault> {
     let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
         return Ok(true);
     };

@@ -17,16 +17,16 @@ use crate::call::Call;
 use crate::call::question::Question;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
-use crate::sessions::Session;
+use crate::sessions::LegacySession;
 
 /// The presentation of calls in a legacy session.
 pub(super) struct LegacyEra {
     gateway: Arc<Gateway>,
-    session: Arc<Session>,
+    session: Arc<LegacySession>,
 }
 
 impl LegacyEra {
-    pub(super) fn of(request: &FaceRequest, session: &Arc<Session>) -> LegacyEra {
+    pub(super) fn of(request: &FaceRequest, session: &Arc<LegacySession>) -> LegacyEra {
         LegacyEra { gateway: request.gateway.clone(), session: session.clone() }
     }
 }

@@ -24,12 +24,12 @@ use crate::call::authority::{Arrival, Attachment};
 use crate::event_id::{self, CallPosition, IdHolder, Position};
 use crate::faces::FaceRequest;
 use crate::pipeline::lookup::AttachResult;
-use crate::sessions::Session;
+use crate::sessions::LegacySession;
 
 /// Resumes the stream after the last event that the client received.
 pub(super) async fn reconnect(
     request: &FaceRequest,
-    session: &Arc<Session>,
+    session: &Arc<LegacySession>,
     last: &HeaderValue,
 ) -> Result<Response, RpcFailure> {
     let holder = IdHolder::of(&request.caller, &request.server.message.name, session.sid());
@@ -46,7 +46,7 @@ pub(super) async fn reconnect(
 
 async fn call(
     request: &FaceRequest,
-    session: &Arc<Session>,
+    session: &Arc<LegacySession>,
     position: CallPosition,
 ) -> Result<Response, RpcFailure> {
     let Some(next_event) = position.next_event else {

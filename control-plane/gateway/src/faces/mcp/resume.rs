@@ -16,8 +16,8 @@ use crate::call::Call;
 use crate::event_id::{self, CallPosition, ChangesPosition, IdHolder, MAX_TOKEN, Position};
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
-use crate::sessions::Session;
-use crate::sessions::session::Following;
+use crate::sessions::LegacySession;
+use crate::sessions::session::OpenStream;
 
 /// Quiet time after which a stream is closed if its client polls.
 const QUIET: Duration = Duration::from_secs(5);
@@ -37,7 +37,7 @@ pub(super) struct Resumable {
     holder: IdHolder,
     progress_token: Option<String>,
     revision: Revision,
-    following: Following,
+    following: OpenStream,
 }
 
 impl Resumable {
@@ -45,7 +45,7 @@ impl Resumable {
     /// an id.
     pub(super) fn of(
         gateway: &Arc<Gateway>,
-        session: &Arc<Session>,
+        session: &Arc<LegacySession>,
         call: &Arc<Call>,
         progress_token: Option<&Json>,
     ) -> Option<Resumable> {
@@ -108,7 +108,7 @@ pub(super) struct ResumableChanges {
 }
 
 impl ResumableChanges {
-    pub(super) fn of(request: &FaceRequest, session: &Session) -> ResumableChanges {
+    pub(super) fn of(request: &FaceRequest, session: &LegacySession) -> ResumableChanges {
         ResumableChanges {
             gateway: request.gateway.clone(),
             holder: IdHolder::of(&request.caller, &request.server.message.name, session.sid()),

@@ -37,22 +37,24 @@ use crate::faces::FaceRequest;
 use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
 use crate::pipeline::entitlement::entitle;
 use crate::pipeline::resolve::{CallTarget, resolve};
-use crate::sessions::Session;
-use crate::subscriptions::Listening;
-use crate::subscriptions::subscriber::{List, MAX_RESOURCES, MAX_TEXT, Notice, Profile, Resumed, Subscriber};
+use crate::sessions::LegacySession;
+use crate::subscriptions::ChangeStream;
+use crate::subscriptions::subscriber::{
+    MAX_RESOURCES, MAX_TEXT, Notice, NotifiedList, Profile, ResumedStream, Subscriber,
+};
 
 /// Delay before the first ping on a session's stream, and interval of later ones (2025-11-25 utilities, ping). An
 /// answer counts as use of the session, which otherwise expires after an hour.
 const FIRST_PING: Duration = Duration::from_secs(20);
 const PING_EVERY: Duration = Duration::from_secs(600);
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
-/// Members of a filter, in the order of [`List::ALL`].
+/// Members of a filter, in the order of [`NotifiedList::ALL`].
 const LISTS: [&str; 3] = ["toolsListChanged", "promptsListChanged", "resourcesListChanged"];
 
 /// Handles `resources/subscribe` (`subscribes`) and `resources/unsubscribe`.
 pub(super) fn change(
     request: &FaceRequest,
-    session: &Session,
+    session: &LegacySession,
     message: &Message,
     subscribes: bool,
 ) -> Result<(), RpcFailure> {
@@ -75,17 +77,21 @@ pub(super) fn change(
 /// Opens another stream of the session, or resumes one at `from`.
 pub(super) fn open(
     request: &FaceRequest,
-    session: &Session,
+    session: &LegacySession,
     from: Option<ChangesPosition>,
-) -> Result<Listening, RpcFailure> {
+) -> Result<ChangeStream, RpcFailure> {
     let subscriber = of(request, session)?;
     let hub = request.gateway.subscriptions.clone();
-    let resumed = from.map(|from| Resumed { from, lists: listed(&lists::capabilities(request, true)) });
-    Listening::open(hub, subscriber, &request.snapshot, &request.caller, resumed).map_err(|_| full())
+    let resumed = from.map(|from| ResumedStream { from, lists: listed(&lists::capabilities(request, true)) });
+    ChangeStream::open(hub, subscriber, &request.snapshot, &request.caller, resumed).map_err(|_| full())
 }
 
 /// Returns the session's stream as a response.
-pub(super) fn of_session(request: &FaceRequest, session: &Session, listening: Listening) -> Response {
+pub(super) fn of_session(
+    request: &FaceRequest,
+    session: &LegacySession,
+    listening: ChangeStream,
+) -> Response {
     let resumable = ResumableChanges::of(request, session);
     // The first comment shows intermediaries that the response has started.
     let first = resumable.primer(listening.position()).unwrap_or_else(|| COMMENT.to_owned());
@@ -101,7 +107,7 @@ pub(super) fn of_session(request: &FaceRequest, session: &Session, listening: Li
     })
 }
 
-/// Returns which lists a server with these capabilities has, in the order of [`List::ALL`].
+/// Returns which lists a server with these capabilities has, in the order of [`NotifiedList::ALL`].
 fn listed(capabilities: &Value) -> [bool; 3] {
     ["tools", "prompts", "resources"].map(|name| capabilities.get(name).is_some())
 }
@@ -127,8 +133,13 @@ pub(super) fn listen(
     let subscriber = subscriptions.subscriber(rand::random(), profile, &request.snapshot, &request.caller);
     let subscriber = subscriber.map_err(|_| full())?;
     // From here on, dropping the stream ends the subscriber.
-    let opened =
-        Listening::open(subscriptions.clone(), subscriber.clone(), &request.snapshot, &request.caller, None);
+    let opened = ChangeStream::open(
+        subscriptions.clone(),
+        subscriber.clone(),
+        &request.snapshot,
+        &request.caller,
+        None,
+    );
     let listening = opened.map_err(|_| full())?;
     let mut honoured = Map::new();
     for (name, _) in LISTS.into_iter().zip(wants).filter(|(_, wanted)| *wanted) {
@@ -228,7 +239,7 @@ impl SubscriptionFilter<'_> {
 
 /// A stream of notices, and the messages it carries besides them.
 struct NoticeStream {
-    listening: Listening,
+    listening: ChangeStream,
     tasks: SelectAll<tasks::TaskChanges>,
     /// The first event.
     first: Option<String>,
@@ -285,7 +296,7 @@ fn respond(telling: NoticeStream) -> Response {
 }
 
 /// Returns the session's subscriber, created when the session first listens or subscribes.
-fn of(request: &FaceRequest, session: &Session) -> Result<Arc<Subscriber>, RpcFailure> {
+fn of(request: &FaceRequest, session: &LegacySession) -> Result<Arc<Subscriber>, RpcFailure> {
     let profile = Profile {
         server: request.server.message.name.clone(),
         revision: session.profile.revision,
@@ -345,9 +356,9 @@ fn tagged(method: &str, mut params: Members, tag: Option<&Value>) -> String {
 
 fn message(notice: &Notice) -> (&'static str, Value) {
     match notice {
-        Notice::Changed(List::Tools) => ("notifications/tools/list_changed", json!({})),
-        Notice::Changed(List::Prompts) => ("notifications/prompts/list_changed", json!({})),
-        Notice::Changed(List::Resources) => ("notifications/resources/list_changed", json!({})),
+        Notice::Changed(NotifiedList::Tools) => ("notifications/tools/list_changed", json!({})),
+        Notice::Changed(NotifiedList::Prompts) => ("notifications/prompts/list_changed", json!({})),
+        Notice::Changed(NotifiedList::Resources) => ("notifications/resources/list_changed", json!({})),
         Notice::Updated(uri) => ("notifications/resources/updated", json!({"uri": uri})),
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::permits::{Permits, Turns};
-use super::{Answer, NoCaller, Said};
+use super::{IntrospectedClaims, IntrospectionAnswer, NoCaller};
 use crate::digest::{self, PeerKey};
 use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
@@ -47,26 +47,26 @@ pub(super) fn id(token: &[u8; 32], issuer: &str, url: &str) -> Id {
 /// A cached answer and its expiry. An expired answer about a valid token remains, as the mark of a recently valid one.
 pub(super) struct CachedAnswer {
     pub(super) until: Instant,
-    pub(super) said: Said,
+    pub(super) said: IntrospectedClaims,
 }
 
 /// The sending side of a question.
-pub(super) struct Answering {
+pub(super) struct QuestionSender {
     id: Id,
     issuer: String,
     is_unknown: bool,
-    sender: watch::Sender<Option<Answer>>,
+    sender: watch::Sender<Option<IntrospectionAnswer>>,
 }
 
 /// An open question. Dropping it closes the question: the next request asks again or finds the cached answer, and
 /// requests still waiting get an error.
 pub(super) struct OpenQuestion {
     cache: Arc<Mutex<AnswerCache>>,
-    answering: Answering,
+    answering: QuestionSender,
 }
 
 impl OpenQuestion {
-    pub(super) fn new(cache: Arc<Mutex<AnswerCache>>, answering: Answering) -> OpenQuestion {
+    pub(super) fn new(cache: Arc<Mutex<AnswerCache>>, answering: QuestionSender) -> OpenQuestion {
         OpenQuestion { cache, answering }
     }
 
@@ -79,7 +79,7 @@ impl OpenQuestion {
         self.cache.lock().keep(self.answering.id, &self.answering.issuer, peer, kept);
     }
 
-    pub(super) fn report(self, answer: Answer) {
+    pub(super) fn report(self, answer: IntrospectionAnswer) {
         self.answering.sender.send_replace(Some(answer));
     }
 }
@@ -92,15 +92,15 @@ impl Drop for OpenQuestion {
 
 /// The decision about a token.
 pub(super) enum Next {
-    Kept(Said),
-    Join(watch::Receiver<Option<Answer>>),
-    Ask { answering: Answering, answer: watch::Receiver<Option<Answer>>, turns: Turns },
+    Kept(IntrospectedClaims),
+    Join(watch::Receiver<Option<IntrospectionAnswer>>),
+    Ask { answering: QuestionSender, answer: watch::Receiver<Option<IntrospectionAnswer>>, turns: Turns },
 }
 
 pub(super) struct AnswerCache {
     good: QuotaTable<CachedAnswer>,
     bad: QuotaTable<CachedAnswer>,
-    open: HashMap<Id, watch::Receiver<Option<Answer>>>,
+    open: HashMap<Id, watch::Receiver<Option<IntrospectionAnswer>>>,
     /// Numbers of open questions about unknown tokens, by issuer; entries are never 0.
     unknown: HashMap<String, usize>,
     permits: Permits,
@@ -158,11 +158,11 @@ impl AnswerCache {
         if is_unknown {
             *self.unknown.entry(issuer.to_owned()).or_default() += 1;
         }
-        let answering = Answering { id, issuer: issuer.to_owned(), is_unknown, sender };
+        let answering = QuestionSender { id, issuer: issuer.to_owned(), is_unknown, sender };
         Ok(Next::Ask { answering, answer, turns })
     }
 
-    fn close(&mut self, answering: &Answering) {
+    fn close(&mut self, answering: &QuestionSender) {
         self.open.remove(&answering.id);
         if !answering.is_unknown {
             return;
@@ -210,14 +210,14 @@ mod tests {
 
     const PEER: (&str, &PeerKey) = ("kc", &[9; 16]);
 
-    fn ask(known: &mut AnswerCache, token: u8, now: Instant) -> (Answering, Turns) {
+    fn ask(known: &mut AnswerCache, token: u8, now: Instant) -> (QuestionSender, Turns) {
         match known.next([token; 16], PEER, now, || Ok(())) {
             Ok(Next::Ask { answering, turns, .. }) => (answering, turns),
             _ => panic!("the token {token} is not asked about"),
         }
     }
 
-    fn good() -> Said {
+    fn good() -> IntrospectedClaims {
         Some(Arc::new(serde_json::Map::new()))
     }
 

@@ -67,11 +67,11 @@ async fn a_log_that_hangs_delays_an_event_by_the_patience_and_counts_its_loss() 
     let log = Arc::new(Broken { hangs: true, ..Broken::default() });
     let (audit, lost) = full(&log).await;
     let before = Instant::now();
-    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    assert_eq!(audit.record(event()).await, Err(RecordingError));
     assert_eq!(before.elapsed(), PATIENCE);
     tokio::time::sleep(SLOW).await;
     let before = Instant::now();
-    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    assert_eq!(audit.record(event()).await, Err(RecordingError));
     assert_eq!(before.elapsed(), Duration::ZERO, "an outage is known: nobody waits for it");
     audit.record_now(event());
     assert_eq!(lost.get(), 3);
@@ -84,7 +84,7 @@ async fn a_log_that_hangs_delays_an_event_by_the_patience_and_counts_its_loss() 
 async fn a_log_that_recovers_gets_everything_that_was_queued() {
     let log = Arc::new(Broken::default());
     let (audit, lost) = full(&log).await;
-    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    assert_eq!(audit.record(event()).await, Err(RecordingError));
     log.repaired.store(true, Ordering::Release);
     tokio::time::sleep(RETRY_AFTER).await;
     audit.flush().await;
@@ -104,7 +104,7 @@ async fn an_org_without_room_begins_nothing_and_what_it_began_is_recorded() {
     });
     let lost = Counter::default();
     let audit = Audit::new(log.clone(), lost.clone());
-    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    assert_eq!(audit.record(event()).await, Err(RecordingError));
     assert_eq!(lost.get(), 1);
     assert_eq!(audit.record(CallEvent { org: "globex".into(), ..event() }).await, Ok(()));
     assert_eq!(audit.record_end(event()).await, Ok(()));
@@ -131,7 +131,7 @@ async fn what_a_required_log_refuses_is_not_kept_in_memory() {
         tokio::time::sleep(GATHER).await;
     }
     tokio::time::sleep(GATHER).await;
-    assert_eq!(audit.record(event()).await, Err(Unrecorded), "though the queue is all but empty");
+    assert_eq!(audit.record(event()).await, Err(RecordingError), "though the queue is all but empty");
     log.repaired.store(true, Ordering::Release);
     tokio::time::sleep(2 * RETRY_AFTER).await;
     assert_eq!(audit.record(event()).await, Ok(()));

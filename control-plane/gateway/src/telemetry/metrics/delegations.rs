@@ -20,7 +20,7 @@ struct OutcomeLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct By {
+struct AnswererLabel {
     by: &'static str,
 }
 
@@ -33,7 +33,7 @@ struct Direction {
 /// The metrics of delegations.
 pub struct Delegations {
     ended: Family<OutcomeLabels, Counter>,
-    seconds: Family<By, Histogram, fn() -> Histogram>,
+    seconds: Family<AnswererLabel, Histogram, fn() -> Histogram>,
     tokens: Family<Direction, Counter>,
 }
 
@@ -65,7 +65,7 @@ impl Delegations {
     /// Records the end of a delegation; `by` and `outcome` are from closed sets.
     pub fn ended(&self, by: &'static str, outcome: &'static str, took: Duration, usage: Usage) {
         self.ended.get_or_create(&OutcomeLabels { by, outcome }).inc();
-        self.seconds.get_or_create(&By { by }).observe(took.as_secs_f64());
+        self.seconds.get_or_create(&AnswererLabel { by }).observe(took.as_secs_f64());
         for (direction, tokens) in [("in", usage.tokens_in), ("out", usage.tokens_out)] {
             if tokens > 0 {
                 self.tokens.get_or_create(&Direction { direction }).inc_by(tokens);

@@ -63,24 +63,24 @@ pub struct LatencySample {
 
 /// The newest samples of all runtimes.
 #[derive(Debug, Default)]
-pub struct PluginMetrics(Mutex<Heard>);
+pub struct PluginMetrics(Mutex<RuntimeTable>);
 
 #[derive(Debug, Default)]
-struct Heard {
+struct RuntimeTable {
     /// Samples by runtime, bounded by the configured names and the addresses they resolve to.
-    runtimes: BTreeMap<String, Told>,
+    runtimes: BTreeMap<String, RuntimeSamples>,
 }
 
 /// The samples of one runtime.
 #[derive(Debug, Default)]
-struct Told {
+struct RuntimeSamples {
     languages: String,
     is_heard: bool,
-    plugins: BTreeMap<String, Known>,
+    plugins: BTreeMap<String, PluginEntry>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct PluginEntry {
     language: &'static str,
     sample: PluginSample,
     at: Instant,
@@ -128,13 +128,13 @@ impl PluginMetrics {
         let Some(told) = heard.runtimes.get_mut(runtime) else { return };
         told.plugins.retain(|_, known| now.saturating_duration_since(known.at) < STALE);
         if told.plugins.len() < MAX_PLUGINS || told.plugins.contains_key(plugin) {
-            told.plugins.insert(plugin.to_owned(), Known { language, sample, at: now });
+            told.plugins.insert(plugin.to_owned(), PluginEntry { language, sample, at: now });
         }
     }
 
     /// Adds a runtime.
     pub fn added(&self, runtime: &str, languages: &[String]) {
-        let told = Told { languages: languages.join("+"), ..Told::default() };
+        let told = RuntimeSamples { languages: languages.join("+"), ..RuntimeSamples::default() };
         self.0.lock().runtimes.insert(runtime.to_owned(), told);
     }
 
@@ -179,11 +179,11 @@ impl PluginMetrics {
 
 // === impl Collector ===
 
-type Encoded = Result<(), std::fmt::Error>;
+type EncodeResult = Result<(), std::fmt::Error>;
 type Samples = [(PluginLabels, PluginSample)];
 
 impl Collector for PluginMetrics {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let samples = self.fresh();
         let up = self.up().into_iter();
         gauge(&mut encoder, "asp_runtime_up", "Whether the language runtime tells its figures", up)?;
@@ -194,7 +194,7 @@ impl Collector for PluginMetrics {
     }
 }
 
-fn states(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
+fn states(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResult {
     let processes = samples.iter().flat_map(|(labels, sample)| {
         [("ready", sample.workers), ("starting", sample.starting)].map(|(state, count)| {
             let PluginLabels { plugin, language, runtime } = labels.clone();
@@ -216,7 +216,7 @@ fn states(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
     gauge(encoder, "asp_worker_quarantined", "Whether the plugin is quarantined", quarantined)
 }
 
-fn memory(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
+fn memory(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResult {
     let resident = each(samples, |sample| Some(sample.rss_bytes as f64));
     gauge(encoder, "asp_worker_resident_bytes", "Resident memory of the plugin's workers", resident)?;
     let used = each(samples, |sample| sample.heap_used_bytes.map(|bytes| bytes as f64));
@@ -225,7 +225,7 @@ fn memory(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
     gauge(encoder, "asp_worker_heap_limit_bytes", "Bound of the heap, where the language tells", limit)
 }
 
-fn totals(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
+fn totals(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResult {
     let of = |figure: fn(&PluginSample) -> f64| each(samples, move |sample| Some(figure(sample)));
     counter(encoder, "asp_worker_starts", "Workers that took calls", of(|sample| sample.starts as f64))?;
     let crashes = samples.iter().flat_map(|(labels, sample)| {
@@ -246,7 +246,7 @@ fn totals(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
     counter(encoder, "asp_worker_gc_runs", "Collections of garbage", of(|sample| sample.gc_count as f64))
 }
 
-fn durations(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
+fn durations(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResult {
     let name = "asp_worker_call_duration_seconds";
     let help = "Time from having a worker to the call's end, as the runtime sees it";
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
@@ -283,7 +283,7 @@ fn gauge<L: EncodeLabelSet>(
     name: &str,
     help: &str,
     values: impl Iterator<Item = (L, f64)>,
-) -> Encoded {
+) -> EncodeResult {
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, value) in values {
         ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
@@ -296,7 +296,7 @@ fn counter<L: EncodeLabelSet>(
     name: &str,
     help: &str,
     values: impl Iterator<Item = (L, f64)>,
-) -> Encoded {
+) -> EncodeResult {
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (labels, value) in values {
         ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;

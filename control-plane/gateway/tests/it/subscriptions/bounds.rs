@@ -1,13 +1,13 @@
 //! How much those who wait to be told of changes may take of a gateway (I-4).
 
-use asp_gateway::subscriptions::{Bounds, Most};
+use asp_gateway::subscriptions::{OwnerLimits, SubscriptionBounds};
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{PROMPTS, Stream, TOOLS, UPDATED, at, deny, get, rewrite, subscribe};
 use crate::support::{Fixture, Legacy, Modern, token};
 
-const FEW: Most = Most { whole: 4, of_org: 3, of_user: 2 };
+const FEW: OwnerLimits = OwnerLimits { whole: 4, of_org: 3, of_user: 2 };
 
 fn listen(server: &str, user: &str) -> Modern {
     let filter = json!({"notifications": {"toolsListChanged": true}});
@@ -20,7 +20,8 @@ async fn session(fixture: &Fixture, user: &str) -> Legacy {
 
 #[tokio::test]
 async fn a_user_and_an_org_have_a_bounded_number_of_streams_of_both_eras() {
-    let fixture = Fixture::listened_to_by(Bounds { streams: FEW, ..Bounds::default() });
+    let fixture =
+        Fixture::listened_to_by(SubscriptionBounds { streams: FEW, ..SubscriptionBounds::default() });
     let alice = session(&fixture, "alice").await;
     let first = get(&alice).await;
     let second = listen("demo", "alice").open(&fixture).await;
@@ -41,7 +42,8 @@ async fn a_user_and_an_org_have_a_bounded_number_of_streams_of_both_eras() {
 
 #[tokio::test]
 async fn a_session_without_a_stream_makes_room_and_one_with_a_stream_does_not() {
-    let fixture = Fixture::listened_to_by(Bounds { subscribers: FEW, ..Bounds::default() });
+    let fixture =
+        Fixture::listened_to_by(SubscriptionBounds { subscribers: FEW, ..SubscriptionBounds::default() });
     let listening = session(&fixture, "alice").await;
     let mut stream = Stream::open(&listening).await;
     for _ in 0..3 {
@@ -60,8 +62,8 @@ async fn a_session_without_a_stream_makes_room_and_one_with_a_stream_does_not() 
 #[tokio::test]
 async fn what_all_sessions_of_a_user_watch_takes_a_bounded_number_of_bytes() {
     // Two resources with short URIs.
-    let bytes = Most { whole: 10_000, of_org: 10_000, of_user: 600 };
-    let fixture = Fixture::listened_to_by(Bounds { bytes, ..Bounds::default() });
+    let bytes = OwnerLimits { whole: 10_000, of_org: 10_000, of_user: 600 };
+    let fixture = Fixture::listened_to_by(SubscriptionBounds { bytes, ..SubscriptionBounds::default() });
     let mut streams = Vec::new();
     let mut sessions = Vec::new();
     for _ in 0..3 {

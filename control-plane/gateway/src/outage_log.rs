@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether the current outage has been logged.
 #[derive(Default)]
-pub(crate) struct SaidOnce(AtomicBool);
+pub(crate) struct OutageLog(AtomicBool);
 
-impl SaidOnce {
+impl OutageLog {
     /// Returns the value of a success; calls `say` with the first error of an outage.
     pub(crate) fn noted<T, E>(&self, answer: Result<T, E>, say: impl FnOnce(E)) -> Option<T> {
         match answer {
