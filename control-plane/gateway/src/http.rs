@@ -222,7 +222,7 @@ async fn evaluate(
     };
     let pending = match step {
         Step::Decided(verdict) => {
-            let decided = evaluated(snapshot, verdict, ReceivedBody::default())?;
+            let decided = admit(snapshot, verdict, ReceivedBody::default())?;
             let takes_body = matches!(decided.admitted.face, Face::Rest | Face::Public) && !end_of_stream;
             let decided = match takes_body {
                 true => with_body(gateway, offered, decided, caller.as_deref(), body).await?,
@@ -249,7 +249,7 @@ async fn evaluate(
             }
         },
     };
-    proved(gateway, evaluated(since, verdict, body)?, caller, offered)
+    proved(gateway, admit(since, verdict, body)?, caller, offered)
 }
 
 /// Completes a request that the edge left unauthenticated with the caller found here; refuses it if there is none.
@@ -302,10 +302,10 @@ async fn with_body(
         return Ok(AdmittedRequest { snapshot, admitted, body });
     }
     match gateway.edge().on_headers(&since.edge, offered.headers, false, &env(trace)) {
-        Step::Decided(verdict) => evaluated(since, verdict, body),
+        Step::Decided(verdict) => admit(since, verdict, body),
         Step::NeedBody(pending) => {
             let verdict = gateway.edge().on_body(&since.edge, *pending, &body.bytes, &env(trace));
-            evaluated(since, verdict, body)
+            admit(since, verdict, body)
         }
     }
 }
@@ -324,11 +324,7 @@ fn env(trace: Trace) -> asp_edge::Env {
     asp_edge::Env { now_ms: unix_ms(), random: [0; 8], trace }
 }
 
-fn evaluated(
-    snapshot: Arc<Snapshot>,
-    verdict: Verdict,
-    body: ReceivedBody,
-) -> Result<AdmittedRequest, Reply> {
+fn admit(snapshot: Arc<Snapshot>, verdict: Verdict, body: ReceivedBody) -> Result<AdmittedRequest, Reply> {
     match verdict {
         Verdict::Reply(reply) => Err(reply),
         Verdict::Forward(forward) => Ok(AdmittedRequest { snapshot, admitted: forward.admitted, body }),
