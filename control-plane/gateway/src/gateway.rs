@@ -326,7 +326,7 @@ impl Gateway {
             gateway.subscriptions.sweep();
             gateway.pipeline.sweep();
             if let Err(error) = gateway.artifacts.sweep().await {
-                tracing::warn!(error = %error, "artifacts past their time were not deleted, and are tried again in a minute: they take room until then; check the artifact store");
+                tracing::warn!(error = %error, "expired artifacts could not be deleted and use storage until a retry in a minute succeeds: check the artifact store");
             }
         }
     }
@@ -342,9 +342,9 @@ impl Gateway {
             let renewed = gateway.pipeline.renew_lease().await;
             match &renewed {
                 Err(error) if !is_failing => {
-                    tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without, others take over its calls: check the store");
+                    tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without a renewal, other gateways take over its calls: check the store");
                 }
-                Ok(()) if is_failing => tracing::info!("this gateway's lease in the store is renewed again"),
+                Ok(()) if is_failing => tracing::info!("this gateway renewed its lease in the store again"),
                 Ok(()) | Err(_) => {}
             }
             is_failing = renewed.is_err();
@@ -376,7 +376,7 @@ impl Gateway {
             let Some(gateway) = gateway.upgrade() else { return };
             let Some(snapshot) = gateway.snapshot() else { continue };
             if let Err(error) = gateway.pipeline.take_over(&snapshot).await {
-                tracing::warn!(%error, "the store does not say which calls of gateways that are gone wait to be taken over; they wait until it does");
+                tracing::warn!(%error, "calls of dead gateways could not be taken over; they wait until a retry in seconds succeeds: check the store");
             }
         }
     }
@@ -424,7 +424,7 @@ fn warn_of_faults(known: &PartFaults, faults: &PartFaults) {
     for (part, fault) in new.iter().take(MAX_WARNED) {
         tracing::warn!(
             part = %part, reason = %fault.reason, in_force = fault.in_force,
-            "part of the snapshot could not be applied; update this gateway, or mend the part"
+            "part of the snapshot could not be applied; update this gateway or fix the part"
         );
     }
     if new.len() > MAX_WARNED {

@@ -104,8 +104,8 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
                 tracing::warn!(
-                    path = parts.uri.path(), %trace,
-                    "a token that a trusted issuer signed is refused, and its caller gets a 401: {cause}"
+                    path = parts.uri.path(), %trace, %cause,
+                    "token signed by a trusted issuer was refused with 401"
                 );
             }
             if let Some(reason) = refusal.reason {

@@ -205,10 +205,11 @@ impl Minter {
         if is_news {
             tracing::warn!(
                 primitive,
+                list = audiences::LIST,
+                entries,
                 line = self.audiences.completed(why, allowed_domains, by),
-                "a plugin gets no token: {entries} of {} serve it. Where its service wants one, set `line`, or name the \
-                 audience in `runtime.auth.token` of its spec",
-                audiences::LIST
+                "plugin gets no token because not exactly one entry of the list serves it; if its service needs one, \
+                 set `line`, or name the audience in `runtime.auth.token` of its spec"
             );
         }
     }
@@ -240,7 +241,7 @@ impl Minter {
     fn sign(&self, typ: &'static str, claims: &MintedClaims<'_>) -> Option<SecretString> {
         let Some(key) = self.keys.signer() else {
             tracing::error!(
-                "a call goes without its token, because the key that signs it could not be published: services would not know it; check the store"
+                "call continues without its token because no signing key is published: check the store"
             );
             return None;
         };
@@ -252,7 +253,7 @@ impl Minter {
         match token {
             Ok(token) => Some(token.into()),
             Err(error) => {
-                tracing::error!(%error, "a call goes without its token, because it could not be signed: services will refuse it; check the key that signs the platform's tokens");
+                tracing::error!(%error, "call continues without its token because signing failed, and services will refuse it: check the signing key of the platform's tokens");
                 None
             }
         }

@@ -415,7 +415,7 @@ impl Subscriptions {
                 tracing::warn!(
                     server,
                     org,
-                    "plugins or upstreams of a server said of too many resources at a time that they changed, or of one with too long a URI: clients are not told of it; say it of fewer"
+                    "plugins or upstreams of a server reported too many changed resources at once, or one with too long a URI; clients are not notified of the excess: report fewer"
                 );
             }
             return;

@@ -38,7 +38,8 @@ pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate>
         [value] if is_envoy => value,
         [_, _, ..] if is_envoy => {
             tracing::warn!(
-                "a client certificate is not believed: the header {FORWARDED} is there twice; Envoy must say SANITIZE_SET"
+                header = FORWARDED,
+                "client certificate ignored because its header is repeated; configure Envoy with SANITIZE_SET"
             );
             return None;
         }
@@ -47,7 +48,10 @@ pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate>
     match client_certificate::parse(value.as_bytes()) {
         Ok(certificate) => Some(certificate),
         Err(fault) => {
-            tracing::warn!(%fault, "a client certificate is not believed: {FORWARDED} is not as Envoy writes it with SANITIZE_SET (docs/certificates.md)");
+            tracing::warn!(
+                header = FORWARDED, %fault,
+                "client certificate ignored because its header is not in Envoy's form; configure Envoy with SANITIZE_SET (docs/certificates.md)"
+            );
             None
         }
     }

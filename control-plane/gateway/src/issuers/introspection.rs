@@ -115,15 +115,15 @@ impl Introspections {
                 );
                 read.map(Arc::new).map_err(|cause| {
                     tracing::warn!(
-                        issuer = %access.issuer,
-                        "a token that its issuer says is active is refused, and its caller gets a 401: {cause}"
+                        issuer = %access.issuer, %cause,
+                        "token reported as active by its issuer was refused with 401"
                     );
                     NoCaller::Invalid
                 })
             }
             Ok(None) => Err(NoCaller::Invalid),
             Err(fault) => {
-                tracing::warn!(issuer = %access.issuer, %fault, "an issuer could not be asked about a token");
+                tracing::warn!(issuer = %access.issuer, %fault, "token introspection failed");
                 Err(NoCaller::Unavailable)
             }
         }

@@ -65,7 +65,7 @@ impl PublishedKeySet {
             }
             // Logged once, because anyone may send requests.
             Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%error, "the store does not say which keys other gateways sign with; those that are known go on being published until their time is over, and new ones are missing: check the store");
+                tracing::warn!(%error, "signing keys of other gateways could not be read; known keys are served until they expire, and new ones are missing: check the store");
             }
             Err(_) => {}
         }
@@ -83,7 +83,7 @@ impl PublishedKeySet {
         for one in published {
             let read = serde_json::from_str(&one.key.jwk).ok().and_then(|jwk| PublicKey::from_jwk(&jwk).ok());
             let Some(key) = read else {
-                tracing::warn!(kid = %one.key.kid, "the store has a published key that is none on P-256: a gateway of another version may have written it; it is left out of the key set");
+                tracing::warn!(kid = %one.key.kid, "published key is not a P-256 key and was left out of the key set; a gateway of another version may have written it");
                 continue;
             };
             let until_ms = now.saturating_add(milliseconds(one.left));

@@ -99,7 +99,7 @@ impl TokenKeys {
         match keys.publish(first.key.public()).await {
             Ok(until_ms) => first.published_until_ms = until_ms,
             Err(error) => {
-                tracing::warn!(%error, "this gateway starts without a key for the platform's token: calls that need one are refused until its key is published, which is tried again every few seconds");
+                tracing::warn!(%error, "this gateway starts without a signing key; calls that need the platform's token are refused until its key is published, which is retried every few seconds");
                 // Keeps `keep` from logging the outage again.
                 keys.is_failing.store(true, Ordering::Relaxed);
                 if let Signing::Made(made) = &keys.signing {
@@ -180,7 +180,7 @@ impl TokenKeys {
             Ok(()) => self.is_failing.store(false, Ordering::Relaxed),
             // Logged once, as it is retried soon.
             Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
-                tracing::warn!(%error, "the keys of this gateway's tokens cannot be published; the present one signs on for at most 100 minutes, and then calls go without the platform's token: check the store");
+                tracing::warn!(%error, "signing keys of this gateway could not be published; the current one signs for at most 100 minutes, and then calls continue without the platform's token: check the store");
             }
             Err(_) => {}
         }
@@ -257,7 +257,7 @@ impl TokenKeys {
     /// Shortens the publication of this gateway's keys, because it signs nothing more.
     pub async fn withdraw(&self) {
         if let Err(error) = within(self.store.withdraw(self.owner, REST)).await {
-            tracing::debug!(%error, "the keys of this gateway end by themselves");
+            tracing::debug!(%error, "publication of this gateway's keys could not be shortened and expires by itself");
         }
     }
 

@@ -84,7 +84,7 @@ impl Replicas {
         let were_at = self.noted(self.directory.end(session.sid(), left).await).unwrap_or_default();
         let told = ReplicaMessage::Ended { session: session.sid() };
         if let Err(error) = self.tell(self.others(session, were_at), &told).await {
-            tracing::warn!(%error, "what runs at other gateways in a session that its client ended runs to its end there");
+            tracing::warn!(%error, "other gateways did not receive the end of a session; its calls there run to completion");
         }
     }
 
@@ -100,7 +100,7 @@ impl Replicas {
         let told = ReplicaMessage::Sent { session: session.sid(), message };
         let told = self.tell(self.others(session, known.gateways), &told).await;
         told.map_err(|error| {
-            tracing::warn!(%error, "what a client said of a call at another gateway does not get there: it is told so");
+            tracing::warn!(%error, "client's message for a call at another gateway could not be delivered; the client gets an error");
             DeliveryError
         })
     }
@@ -133,7 +133,7 @@ impl Replicas {
             let told = opened.and_then(|plain| serde_json::from_slice(&plain).ok());
             if told.is_none() {
                 tracing::warn!(
-                    "another gateway told something that this one cannot read: it has another ASP_SEAL_KEY, or is of another version, or it was no gateway"
+                    "message from another gateway could not be read; its ASP_SEAL_KEY or version differs, or the sender is not a gateway"
                 );
             }
             std::future::ready(told.map(BusEvent::Message))
@@ -144,7 +144,7 @@ impl Replicas {
     /// Returns the directory's answer; an outage is logged once.
     fn noted<T>(&self, answer: Result<T, DirectoryError>) -> Option<T> {
         self.outage.noted(answer, |error| {
-            tracing::warn!(%error, "until it answers, a session that its client ended at one gateway may be used at another, what was set in it is not known there, and what its client says there of a call elsewhere is refused");
+            tracing::warn!(%error, "session directory does not answer; until it does, a session ended at one gateway may be used at another, its settings are unknown there, and client messages for calls at other gateways are refused");
         })
     }
 }

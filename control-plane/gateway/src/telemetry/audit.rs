@@ -157,7 +157,7 @@ impl Audit {
             }
         };
         if timeout(LAST_EVENTS, flushing).await.is_err() {
-            tracing::error!("the audit log did not take the last events of calls in time; they may be lost");
+            tracing::error!("audit log did not accept the last events of calls in time; they may be lost");
         }
     }
 }
@@ -167,8 +167,8 @@ impl Health {
         self.lost.inc();
         if !self.losing.swap(true, Ordering::AcqRel) {
             tracing::error!(
-                "the audit log does not take events in time: events of calls are lost, and calls that may have \
-                 effects are refused until it does; look at the disk of the state directory"
+                "audit log does not accept events in time; events of calls are lost, and calls that may have \
+                 effects are refused until it does: check the disk of the state directory"
             );
         }
     }
@@ -179,7 +179,7 @@ impl Health {
         if self.losing.swap(false, Ordering::AcqRel) {
             tracing::warn!(
                 lost_so_far = self.lost.get(),
-                "the audit log takes events again: what was lost until now stays lost, and calls with effects are no longer refused"
+                "audit log accepts events again; lost events stay lost, and calls with effects are no longer refused"
             );
         }
     }
@@ -229,7 +229,7 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
                 if health.goes_out() {
                     tracing::warn!(
                         waiting = events.len(),
-                        "the audit log takes very long to take events: calls with effects are refused when its queue is full; check the disk of the state directory"
+                        "audit log is very slow; calls with effects are refused when its queue is full: check the disk of the state directory"
                     );
                 }
                 appending.await
@@ -240,7 +240,7 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
             Err(error) => {
                 health.refuses.store(true, Ordering::Release);
                 if health.goes_out() {
-                    tracing::error!(%error, waiting = events.len(), "the audit log does not take events and is tried again: they wait in memory, and calls with effects are refused when the queue is full; check the disk of the state directory");
+                    tracing::error!(%error, waiting = events.len(), "audit log rejected events and is retried; they wait in memory, and calls with effects are refused when the queue is full: check the disk of the state directory");
                 }
                 tokio::time::sleep(RETRY_AFTER).await;
             }

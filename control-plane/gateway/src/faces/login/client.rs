@@ -44,7 +44,7 @@ pub(super) fn register(asked: &LoginRequest<'_>) -> Response {
     };
     if request.token_endpoint_auth_method.is_some_and(|method| method != "none") {
         // RFC 7591 section 3.2.1: the server may register other values than those requested.
-        tracing::debug!("a client that wants a secret is registered without one");
+        tracing::debug!("client asked for a secret and is registered without one");
     }
     let mut redirects = request.redirect_uris;
     if redirects.is_empty() || redirects.len() > MAX_REDIRECTS {
@@ -57,7 +57,7 @@ pub(super) fn register(asked: &LoginRequest<'_>) -> Response {
         let bad = first;
         tracing::warn!(
             server = asked.front.name(), redirect = %bad.chars().take(200).collect::<String>(),
-            "a client may not register: none of its redirects is among `login.redirects` of the issuer; add it there if it is good"
+            "client registration refused: none of its redirects is listed in `login.redirects` of the issuer; add it there if it is legitimate"
         );
         return refuse("invalid_redirect_uri", "no redirect is one that the operator allows");
     }

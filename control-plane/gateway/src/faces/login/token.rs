@@ -59,7 +59,7 @@ pub(super) async fn exchange(asked: &LoginRequest<'_>) -> Response {
         Err(fault) => {
             tracing::warn!(
                 server = asked.front.name(), %issuer, %fault,
-                "a client gets no token: its issuer's token endpoint could not be asked"
+                "client gets no token: the issuer's token endpoint failed"
             );
             error(
                 StatusCode::BAD_GATEWAY,

@@ -102,7 +102,7 @@ async fn take(gateway: &Gateway, session: &LegacySession, message: &Message) {
     // A message that concerns nothing here either is dropped.
     while let Err(fault) = legacy::told(gateway, session, message).await {
         if fault == InputFault::TooLarge || Instant::now() >= until {
-            tracing::warn!(%fault, "an answer or a cancel that a client sent to another gateway is lost: its call goes on without it, and an answer is waited for until the call's time is over");
+            tracing::warn!(%fault, "client's answer or cancel for a call at another gateway was lost; the call continues without it, and an unanswered question expires");
             return;
         }
         tokio::time::sleep(TRY_EVERY).await;
