@@ -141,14 +141,14 @@ struct Workers {
 
 impl Workers {
     fn register(&self, registry: &mut Registry) {
-        registry.register("asp_worker_calls", "Plugin calls whose worker was given back", self.calls.clone());
+        registry.register("asp_worker_calls", "Plugin calls whose worker was released", self.calls.clone());
         registry.register("asp_worker_lost", "Workers lost with a plugin call", self.lost.clone());
         registry.register("asp_worker_cpu_seconds", "CPU time of plugin calls", self.cpu_seconds.clone());
         registry.register("asp_worker_received_bytes", "Bytes sent to workers", self.bytes_in.clone());
         registry.register("asp_worker_sent_bytes", "Bytes received from workers", self.bytes_out.clone());
         registry.register(
             "asp_worker_call_rss_bytes",
-            "Largest resident memory of the worker of the call that ended last",
+            "Peak resident memory of the worker of the call that ended last",
             self.rss_max.clone(),
         );
     }
@@ -203,12 +203,12 @@ impl Default for Metrics {
         );
         registry.register(
             "asp_policy_observed",
-            "Calls that a binding under observation would have decided: what it would have done, and what was done",
+            "Calls that an observed binding would have decided, by its effect and by the actual one",
             metrics.observed.clone(),
         );
         registry.register(
             "asp_audit_events_lost",
-            "Events of calls that the audit log did not take in time",
+            "Events of calls that the audit log did not accept in time",
             metrics.audit_lost.clone(),
         );
         metrics.register_gauges();
@@ -223,7 +223,7 @@ impl Metrics {
         registry.register("asp_snapshot_revision", "Revision of the applied snapshot", self.revision.clone());
         registry.register(
             "asp_snapshot_age_seconds",
-            "Seconds since the control plane that is followed last said that it was no more than 3 s behind its store",
+            "Seconds since the followed control plane last reported that it was at most 3 s behind its store",
             self.snapshot_age.clone(),
         );
     }

@@ -49,7 +49,7 @@ impl Default for Delegations {
 
 impl Delegations {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("asp_delegations", "Delegations by who answered and how", self.ended.clone());
+        registry.register("asp_delegations", "Delegations by answerer and outcome", self.ended.clone());
         registry.register(
             "asp_delegation_duration_seconds",
             "Time from a plugin's question to its answer",
@@ -57,7 +57,7 @@ impl Delegations {
         );
         registry.register(
             "asp_delegation_tokens",
-            "Tokens that endpoints of the platform's models counted",
+            "Tokens counted by the endpoints of the platform's models",
             self.tokens.clone(),
         );
     }

@@ -186,7 +186,7 @@ impl Collector for PluginMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> EncodeResult {
         let samples = self.fresh();
         let up = self.up().into_iter();
-        gauge(&mut encoder, "asp_runtime_up", "Whether the language runtime tells its figures", up)?;
+        gauge(&mut encoder, "asp_runtime_up", "Whether the language runtime reports its metrics", up)?;
         states(&mut encoder, &samples)?;
         memory(&mut encoder, &samples)?;
         totals(&mut encoder, &samples)?;
@@ -203,7 +203,7 @@ fn states(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResul
     });
     gauge(encoder, "asp_worker_processes", "Workers by state", processes)?;
     let of = |figure: fn(&PluginSample) -> f64| each(samples, move |sample| Some(figure(sample)));
-    gauge(encoder, "asp_worker_active_calls", "Calls that workers have", of(|sample| sample.active as f64))?;
+    gauge(encoder, "asp_worker_active_calls", "Calls running on workers", of(|sample| sample.active as f64))?;
     gauge(
         encoder,
         "asp_worker_queue_depth",
@@ -220,9 +220,9 @@ fn memory(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResul
     let resident = each(samples, |sample| Some(sample.rss_bytes as f64));
     gauge(encoder, "asp_worker_resident_bytes", "Resident memory of the plugin's workers", resident)?;
     let used = each(samples, |sample| sample.heap_used_bytes.map(|bytes| bytes as f64));
-    gauge(encoder, "asp_worker_heap_used_bytes", "Heap in use, where the language tells", used)?;
+    gauge(encoder, "asp_worker_heap_used_bytes", "Heap in use, for languages that report it", used)?;
     let limit = each(samples, |sample| sample.heap_limit_bytes.map(|bytes| bytes as f64));
-    gauge(encoder, "asp_worker_heap_limit_bytes", "Bound of the heap, where the language tells", limit)
+    gauge(encoder, "asp_worker_heap_limit_bytes", "Heap limit, for languages that report it", limit)
 }
 
 fn totals(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResult {
@@ -237,18 +237,18 @@ fn totals(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResul
     });
     counter(encoder, "asp_worker_crashes", "Workers that failed, by cause", crashes)?;
     let host = of(|sample| sample.host_failures as f64);
-    let help = "Workers that did not start for what their machine lacked: no crash of the plugin";
+    let help = "Workers that did not start because their machine lacked resources; not crashes of the plugin";
     counter(encoder, "asp_worker_host_failures", help, host)?;
     let cpu = of(|sample| sample.cpu_ms as f64 / 1000.0);
     counter(encoder, "asp_worker_process_cpu_seconds", "CPU time of the plugin's workers", cpu)?;
     let time = of(|sample| sample.gc_ms / 1000.0);
     counter(encoder, "asp_worker_gc_seconds", "Time spent collecting garbage", time)?;
-    counter(encoder, "asp_worker_gc_runs", "Collections of garbage", of(|sample| sample.gc_count as f64))
+    counter(encoder, "asp_worker_gc_runs", "Garbage collections", of(|sample| sample.gc_count as f64))
 }
 
 fn durations(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> EncodeResult {
     let name = "asp_worker_call_duration_seconds";
-    let help = "Time from having a worker to the call's end, as the runtime sees it";
+    let help = "Time from getting a worker to the call's end, as measured by the runtime";
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     for (labels, sample) in samples {
         let Some(buckets) = buckets(&sample.latency) else { continue };

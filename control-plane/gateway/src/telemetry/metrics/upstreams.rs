@@ -22,7 +22,7 @@ impl UpstreamMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "asp_upstream_drift",
-            "Imported items that their upstream lists otherwise than they were accepted",
+            "Imported items whose upstream lists them differently than accepted",
             self.drift.clone(),
         );
     }
