@@ -1,5 +1,5 @@
 //! What the platform advertises works: every name, URL and permission that it shows to an org is asked for, what it has
-//! no face for is shown nowhere, and a plugin that it calls off is in no list.
+//! no protocol for is shown nowhere, and a plugin that it calls off is in no list.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::message::modern;
 use crate::trial::Shared;
 
-/// Protocols that specs may name and that no face serves.
+/// Protocols that specs may name and that are not served.
 const UNSERVED: [&str; 1] = ["a2a"];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {

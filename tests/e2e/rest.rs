@@ -1,4 +1,4 @@
-//! The REST face through Envoy and the filter: a call by hand, and what its OpenAPI document promises, tried by
+//! REST through Envoy and the filter: a call by hand, and what its OpenAPI document promises, tried by
 //! Schemathesis.
 
 use std::fs;

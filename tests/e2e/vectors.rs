@@ -123,7 +123,7 @@ impl Bench {
         // Of two gateways at one address Envoy takes one.
         let lists = Recorder::start().await?;
         xds.push_pools(&[("pool-heavy", recorder.address), ("pool-lists", lists.address)]);
-        // The gateway knows the servers, so that what it lets through reaches a face.
+        // The gateway knows the servers, so that what it lets through reaches a protocol.
         let server = |server: &EdgeServer| Server { name: server.name.clone(), ..Default::default() };
         let servers = edge.servers.iter().map(server).collect();
         let whole = GatewaySnapshot {
@@ -378,7 +378,7 @@ fn is_recorded(answer: &Response) -> bool {
 }
 
 /// Whether the gateway refused by the edge's rules what they let through. Two refusals are its own: a path
-/// of a face it does not serve, and a credential that no one at the edge can judge.
+/// of a protocol it does not serve, and a credential that no one at the edge can judge.
 fn refused_by_the_edge(case: &Case, answer: &Response) -> bool {
     const EDGE: [&str; 6] =
         ["origin_denied", "host_denied", "token_expired", "token_revoked", "parse_error", "body_too_large"];

@@ -1,4 +1,4 @@
-//! Requests of either era of MCP, of the REST face and of the admin API, written by hand.
+//! Requests of either era of MCP, of REST and of the admin API, written by hand.
 
 use std::net::SocketAddr;
 
@@ -55,7 +55,7 @@ pub fn modern_of(
     request
 }
 
-/// A request of the REST face or the admin API; without a body where it is null.
+/// A request of REST or the admin API; without a body where it is null.
 pub fn rest(method: &str, path: &str, token: &str, body: &Value) -> Request {
     let mut request = Request {
         method: method.into(),

@@ -95,7 +95,7 @@ pub struct Invocation {
     pub parent: Option<Parent>,
 }
 
-/// Share of a gateway's memory (`faces/memory.rs`), given back when the last clone is dropped.
+/// Share of a gateway's memory (`protocols/memory.rs`), given back when the last clone is dropped.
 pub type HeldMemory = Arc<dyn Any + Send + Sync>;
 
 /// The call on whose behalf another one runs.

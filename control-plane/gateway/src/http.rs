@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use asp_edge::{
-    Admitted, Caller, Era, Face, MACHINE_ISSUER, PendingBody, Reason, Reply, Step, Trace, Verdict, reply,
+    Admitted, Caller, Era, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, Step, Trace, Verdict, reply,
 };
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
@@ -19,9 +19,9 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use crate::call::HeldMemory;
 use crate::clock::unix_ms;
 use crate::digest::PeerKey;
-use crate::faces::{FaceRequest, login, mcp, registry, rest, unserved, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
+use crate::protocols::{ProtocolRequest, login, mcp, registry, rest, unserved, wellknown};
 use body::{BodyFault, ReceivedBody};
 use client_certificate::ClientCertificate;
 
@@ -140,7 +140,7 @@ fn refused_as_http(parts: &Parts, size: usize, trace: Trace) -> Option<Reply> {
     } else {
         return None;
     };
-    let mut refusal = refuse_in_face(parts, Reason::InvalidRequest, trace);
+    let mut refusal = refuse_in_protocol(parts, Reason::InvalidRequest, trace);
     // A problem document repeats the status.
     let text = String::from_utf8_lossy(&refusal.body)
         .replace("\"status\":400", &format!("\"status\":{}", status.as_u16()))
@@ -151,7 +151,7 @@ fn refused_as_http(parts: &Parts, size: usize, trace: Trace) -> Option<Reply> {
 }
 
 /// Returns JSON-RPC on the paths of its protocols, a problem document elsewhere.
-fn refuse_in_face(parts: &Parts, reason: Reason, trace: Trace) -> Reply {
+fn refuse_in_protocol(parts: &Parts, reason: Reason, trace: Trace) -> Reply {
     match parts.uri.path().split('/').nth(2) {
         Some("mcp" | "a2a") => asp_edge::refuse(reason, Era::Legacy, None, Some(trace)),
         _ => asp_edge::refuse_problem(reason, Era::Legacy, Some(trace)),
@@ -223,7 +223,8 @@ async fn evaluate(
     let pending = match step {
         Step::Decided(verdict) => {
             let decided = admit(snapshot, verdict, ReceivedBody::default())?;
-            let takes_body = matches!(decided.admitted.face, Face::Rest | Face::Public) && !end_of_stream;
+            let takes_body =
+                matches!(decided.admitted.path_kind, PathKind::Rest | PathKind::Public) && !end_of_stream;
             let decided = match takes_body {
                 true => with_body(gateway, offered, decided, caller.as_deref(), body).await?,
                 false => decided,
@@ -288,8 +289,8 @@ async fn with_body(
         refusal.headers.extend(cors(&admitted));
         refusal
     };
-    let received = match admitted.face {
-        Face::Public => {
+    let received = match admitted.path_kind {
+        PathKind::Public => {
             let network = peer::network(&offered.peer);
             body::receive(&gateway.memory.of_nobody, &network, admitted.max_body, body).await
         }
@@ -386,17 +387,17 @@ async fn serve(
     let trace = Some(admitted.trace);
     let memory = held.map(|held| Arc::new(held) as HeldMemory);
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
-    match admitted.face {
-        Face::Health => Response::new(Body::from("ok\n")),
-        Face::Public => public(&gateway, &snapshot, (&parts, &body, &peer), admitted.trace).await,
-        Face::Mcp => {
+    match admitted.path_kind {
+        PathKind::Health => Response::new(Body::from("ok\n")),
+        PathKind::Public => public(&gateway, &snapshot, (&parts, &body, &peer), admitted.trace).await,
+        PathKind::Mcp => {
             let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
             let caller = match identity::identify(&admitted, &server) {
                 Ok(caller) => caller,
                 Err(reason) => return reply(asp_edge::refuse(reason, admitted.era, None, trace)),
             };
             let Parts { method, headers, uri, .. } = parts;
-            mcp::serve(FaceRequest {
+            mcp::serve(ProtocolRequest {
                 gateway,
                 snapshot,
                 server,
@@ -410,7 +411,7 @@ async fn serve(
             })
             .await
         }
-        Face::Rest => {
+        PathKind::Rest => {
             let trace = admitted.trace;
             let Some(server) = snapshot.server(&admitted.server).cloned() else {
                 return rest::refuse(Reason::UnknownServer, trace);
@@ -420,7 +421,7 @@ async fn serve(
                 Err(reason) => return rest::refuse(reason, trace),
             };
             let Parts { method, headers, uri, .. } = parts;
-            rest::serve(FaceRequest {
+            rest::serve(ProtocolRequest {
                 gateway,
                 snapshot,
                 server,
@@ -435,7 +436,7 @@ async fn serve(
             .await
         }
         // These paths have no protocol yet and do not exist.
-        Face::A2a => not_found(),
+        PathKind::A2a => not_found(),
     }
 }
 

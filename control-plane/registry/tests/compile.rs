@@ -60,7 +60,7 @@ fn a_primitive_appears_under_its_id_where_nothing_else_is_said() {
     assert_eq!(
         (listing.mcp_name, listing.a2a_skill, listing.rest_name),
         ("x".into(), String::new(), "x".into()),
-        "a name over a protocol without a face would end in 404"
+        "a name over an unserved protocol would end in 404"
     );
 }
 
@@ -93,7 +93,7 @@ fn exposure_renames_and_hides_by_protocol() {
 }
 
 #[test]
-fn nothing_of_a_protocol_without_a_face_reaches_the_snapshot() {
+fn nothing_of_an_unserved_protocol_reaches_the_snapshot() {
     let server = compiled(&tool(BUILTIN));
     assert_eq!(server.edge.protocols().collect::<Vec<_>>(), [Protocol::Mcp, Protocol::Rest]);
     assert_eq!(server.server.a2a_card, "");

@@ -15,7 +15,7 @@ use crate::headers::Headers;
 use crate::machine;
 use crate::modern;
 use crate::origin::Hosts;
-use crate::path::{self, Face, RequestTarget};
+use crate::path::{self, PathKind, RequestTarget};
 use crate::reason::{Era, Reason};
 use crate::region::{self, OrgHome};
 use crate::reply::{ErrorFormat, Reply, challenge};
@@ -51,21 +51,21 @@ impl Evaluation<'_> {
         if target.server.is_empty() {
             return root(&target, &self.snapshot.root_hosts(), headers, errors);
         }
-        let server = self.snapshot.server(target.server).filter(|server| server.has(target.face));
+        let server = self.snapshot.server(target.server).filter(|server| server.has(target.path_kind));
         let server = server.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
         check_caller_headers(&target, server, headers, &mut errors)?;
-        let max_body = match target.face {
-            Face::Public => server.max_body.min(PUBLIC_MAX_BODY_BYTES),
+        let max_body = match target.path_kind {
+            PathKind::Public => server.max_body.min(PUBLIC_MAX_BODY_BYTES),
             _ => server.max_body,
         };
         let mut admitted = admitted(&target, &errors, max_body);
-        if target.face != Face::Public {
+        if target.path_kind != PathKind::Public {
             self.identify(server, headers, &errors, &mut admitted)?;
             if let Some(cluster) = self.passed_on(headers, &errors, &admitted)? {
                 return Ok(Step::Decided(pass_on(headers, admitted, cluster)));
             }
             if !admitted.unverified {
-                self.check_access(server, admitted.face, admitted.caller.as_deref(), &errors)?;
+                self.check_access(server, admitted.path_kind, admitted.caller.as_deref(), &errors)?;
             }
         }
         self.charge(&admitted, Stage::Every, None, &errors)?;
@@ -101,7 +101,7 @@ impl Evaluation<'_> {
             return Err(errors.refuse(Reason::BodyTooLarge));
         }
         let envelope = envelope::scan(body, batches).map_err(|reason| errors.refuse(reason))?;
-        if admitted.face == Face::Mcp && envelope.meta_version.is_some() {
+        if admitted.path_kind == PathKind::Mcp && envelope.meta_version.is_some() {
             admitted.era = Era::Modern;
         }
         // The first message was charged with the headers; the other messages of a batch are charged here.
@@ -192,13 +192,13 @@ impl Evaluation<'_> {
     fn check_access(
         &self,
         server: &Server,
-        face: Face,
+        path_kind: PathKind,
         caller: Option<&Caller>,
         errors: &ErrorFormat,
     ) -> Result<(), Reply> {
         let org = caller.map(|caller| caller.org.as_str()).unwrap_or_default();
-        let exposed =
-            server::protocol(face).is_none_or(|protocol| self.snapshot.exposed(&server.name, org, protocol));
+        let exposed = server::protocol(path_kind)
+            .is_none_or(|protocol| self.snapshot.exposed(&server.name, org, protocol));
         if !exposed {
             return Err(errors.refuse(Reason::UnknownServer));
         }
@@ -235,7 +235,7 @@ impl Evaluation<'_> {
         if let Some(home) = self.elsewhere(Some(&caller)) {
             return Err(not_here(home, &errors));
         }
-        self.check_access(server, admitted.face, Some(&caller), &errors)?;
+        self.check_access(server, admitted.path_kind, Some(&caller), &errors)?;
         Ok(Admitted { caller: Some(caller), unverified: false, unknown_key_of: None, ..admitted })
     }
 
@@ -256,7 +256,7 @@ impl Evaluation<'_> {
         primitive: Option<&str>,
         errors: &ErrorFormat,
     ) -> Result<(), Reply> {
-        if self.role == Role::Gateway || admitted.face == Face::Public {
+        if self.role == Role::Gateway || admitted.path_kind == PathKind::Public {
             return Ok(());
         }
         let caller = admitted.caller.as_deref();
@@ -279,11 +279,11 @@ impl Evaluation<'_> {
         caller: Option<&Caller>,
     ) -> HeaderChanges {
         let mut changes = HeaderChanges { remove: headers.internal.clone(), set: Vec::new() };
-        if self.role == Role::Filter && target.face == Face::Mcp {
+        if self.role == Role::Filter && target.path_kind == PathKind::Mcp {
             let key = affinity::key(headers.session_id, headers.affinity_cookie, self.env.random);
             changes.set.push((affinity::HEADER, key));
         }
-        if self.role == Role::Filter && target.face == Face::Rest {
+        if self.role == Role::Filter && target.path_kind == PathKind::Rest {
             let key = affinity::of_call(caller, headers.path);
             changes.set.extend(key.map(|key| (affinity::HEADER, key)));
         }
@@ -291,7 +291,7 @@ impl Evaluation<'_> {
     }
 
     fn route(&self, admitted: &Admitted, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
-        let routed = self.role == Role::Filter && admitted.face != Face::Public;
+        let routed = self.role == Role::Filter && admitted.path_kind != PathKind::Public;
         routed.then(|| self.snapshot.routes().find(&admitted.server, method, primitive)).flatten()
     }
 }
@@ -338,13 +338,13 @@ fn not_here(home: &OrgHome, errors: &ErrorFormat) -> Reply {
 
 /// Returns the error format for this request.
 fn error_format(target: Option<&RequestTarget<'_>>, headers: &Headers<'_>, trace: Trace) -> ErrorFormat {
-    let face = target.map(|target| target.face);
-    let jsonrpc = match face {
-        Some(face) => matches!(face, Face::Mcp | Face::A2a),
+    let path_kind = target.map(|target| target.path_kind);
+    let jsonrpc = match path_kind {
+        Some(path_kind) => matches!(path_kind, PathKind::Mcp | PathKind::A2a),
         None => path::looks_like_jsonrpc(headers.path),
     };
-    let era = match face {
-        Some(Face::Mcp) => modern::era(headers.protocol_version),
+    let era = match path_kind {
+        Some(PathKind::Mcp) => modern::era(headers.protocol_version),
         _ => Era::Legacy,
     };
     ErrorFormat { jsonrpc, era, origin: None, trace }
@@ -353,7 +353,7 @@ fn error_format(target: Option<&RequestTarget<'_>>, headers: &Headers<'_>, trace
 /// Returns the error format for a request that was admitted earlier.
 fn admitted_format(admitted: &Admitted) -> ErrorFormat {
     ErrorFormat {
-        jsonrpc: matches!(admitted.face, Face::Mcp | Face::A2a),
+        jsonrpc: matches!(admitted.path_kind, PathKind::Mcp | PathKind::A2a),
         era: admitted.era,
         origin: admitted.origin.clone(),
         trace: admitted.trace,
@@ -375,7 +375,7 @@ fn check_caller_headers(
         return Err(errors.refuse(Reason::HostDenied));
     }
     // Every origin may read public documents.
-    let allowed = |origin: &[u8]| target.face == Face::Public || server.origins.allow(origin);
+    let allowed = |origin: &[u8]| target.path_kind == PathKind::Public || server.origins.allow(origin);
     if headers.origin.is_some_and(|origin| !allowed(origin)) {
         return Err(errors.refuse(Reason::OriginDenied));
     }
@@ -395,7 +395,7 @@ fn root(
         return Err(errors.refuse(Reason::InvalidRequest));
     }
     // Every browser sends a host.
-    if target.face != Face::Health && headers.host.is_some() && !hosts.allow(headers.host) {
+    if target.path_kind != PathKind::Health && headers.host.is_some() && !hosts.allow(headers.host) {
         return Err(errors.refuse(Reason::HostDenied));
     }
     errors.origin = headers.origin.and_then(text);
@@ -413,7 +413,7 @@ fn root(
 
 fn admitted(target: &RequestTarget<'_>, errors: &ErrorFormat, max_body: usize) -> Admitted {
     Admitted {
-        face: target.face,
+        path_kind: target.path_kind,
         server: target.server.to_owned(),
         caller: None,
         unverified: false,
@@ -438,7 +438,7 @@ fn preflight(headers: &Headers<'_>, origin: Option<&str>) -> Option<Reply> {
 }
 
 fn batches(target: &RequestTarget<'_>, headers: &Headers<'_>) -> Batches {
-    match target.face == Face::Mcp && modern::may_batch(headers.protocol_version) {
+    match target.path_kind == PathKind::Mcp && modern::may_batch(headers.protocol_version) {
         true => Batches::Accepted,
         false => Batches::Refused,
     }

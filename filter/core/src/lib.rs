@@ -45,7 +45,7 @@ pub use envelope::{Envelope, EnvelopeKind};
 pub use error::SnapshotError;
 pub use headers::PEER_HEADER;
 pub use machine::{KEY_PREFIX, MACHINE_ISSUER, covers_issuer};
-pub use path::Face;
+pub use path::PathKind;
 pub use reason::{Era, Reason};
 pub use reply::{Reply, refuse, refuse_problem};
 pub use revocation::RecentList;

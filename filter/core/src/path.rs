@@ -9,7 +9,7 @@ use crate::names;
 
 /// Part of the platform that a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Face {
+pub enum PathKind {
     Mcp,
     A2a,
     Rest,
@@ -23,7 +23,7 @@ pub enum Face {
 /// Parsed path that follows the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestTarget<'a> {
-    pub(crate) face: Face,
+    pub(crate) path_kind: PathKind,
     /// Empty for root paths.
     pub(crate) server: &'a str,
     /// Whether the path is exactly `/<server>/mcp` or `/<server>/a2a`, the JSON-RPC endpoints.
@@ -35,7 +35,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     let path = without_query(path);
     if let Some(path) = path.strip_prefix(b"/v0.1/") {
         return is_of_registry(path).then_some(RequestTarget {
-            face: Face::Public,
+            path_kind: PathKind::Public,
             server: "",
             jsonrpc: false,
         });
@@ -45,7 +45,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     }
     let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
     if path == "healthz" {
-        return Some(RequestTarget { face: Face::Health, server: "", jsonrpc: false });
+        return Some(RequestTarget { path_kind: PathKind::Health, server: "", jsonrpc: false });
     }
     let mut segments = path.split('/');
     if segments.clone().any(|segment| matches!(segment, "" | "." | "..")) {
@@ -55,20 +55,20 @@ pub(crate) fn parse(path: &[u8]) -> Option<RequestTarget<'_>> {
     let second = segments.next()?;
     let more = segments.next().is_some();
     if first == ".well-known" {
-        return Some(RequestTarget { face: Face::Public, server: "", jsonrpc: false });
+        return Some(RequestTarget { path_kind: PathKind::Public, server: "", jsonrpc: false });
     }
     if !names::is_label(first) {
         return None;
     }
-    let (face, jsonrpc) = match (second, more) {
-        ("mcp", false) => (Face::Mcp, true),
-        ("a2a", false) => (Face::A2a, true),
-        ("a2a", true) => (Face::A2a, false),
-        ("rest", true) => (Face::Rest, false),
-        (".well-known" | "oauth", true) => (Face::Public, false),
+    let (path_kind, jsonrpc) = match (second, more) {
+        ("mcp", false) => (PathKind::Mcp, true),
+        ("a2a", false) => (PathKind::A2a, true),
+        ("a2a", true) => (PathKind::A2a, false),
+        ("rest", true) => (PathKind::Rest, false),
+        (".well-known" | "oauth", true) => (PathKind::Public, false),
         _ => return None,
     };
-    Some(RequestTarget { face, server: first, jsonrpc })
+    Some(RequestTarget { path_kind, server: first, jsonrpc })
 }
 
 /// Whether a path that may break every rule still looks like a JSON-RPC endpoint, so that a mistyped server
@@ -106,33 +106,36 @@ fn is_plain(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn face(path: &str) -> Option<(Face, &str, bool)> {
-        parse(path.as_bytes()).map(|target| (target.face, target.server, target.jsonrpc))
+    fn path_kind(path: &str) -> Option<(PathKind, &str, bool)> {
+        parse(path.as_bytes()).map(|target| (target.path_kind, target.server, target.jsonrpc))
     }
 
     #[test]
-    fn every_face_has_its_path() {
-        assert_eq!(face("/demo/mcp"), Some((Face::Mcp, "demo", true)));
-        assert_eq!(face("/demo/mcp?x=%2e%2e/"), Some((Face::Mcp, "demo", true)));
-        assert_eq!(face("/d-3/a2a"), Some((Face::A2a, "d-3", true)));
-        assert_eq!(face("/demo/a2a/tasks/T1:cancel"), Some((Face::A2a, "demo", false)));
-        assert_eq!(face("/demo/rest/echo"), Some((Face::Rest, "demo", false)));
-        assert_eq!(face("/demo/.well-known/agent-card.json"), Some((Face::Public, "demo", false)));
-        assert_eq!(face("/demo/oauth/token"), Some((Face::Public, "demo", false)));
-        assert_eq!(face("/.well-known/oauth-protected-resource/demo/mcp"), Some((Face::Public, "", false)));
-        assert_eq!(face("/healthz"), Some((Face::Health, "", false)));
+    fn every_kind_has_its_path() {
+        assert_eq!(path_kind("/demo/mcp"), Some((PathKind::Mcp, "demo", true)));
+        assert_eq!(path_kind("/demo/mcp?x=%2e%2e/"), Some((PathKind::Mcp, "demo", true)));
+        assert_eq!(path_kind("/d-3/a2a"), Some((PathKind::A2a, "d-3", true)));
+        assert_eq!(path_kind("/demo/a2a/tasks/T1:cancel"), Some((PathKind::A2a, "demo", false)));
+        assert_eq!(path_kind("/demo/rest/echo"), Some((PathKind::Rest, "demo", false)));
+        assert_eq!(path_kind("/demo/.well-known/agent-card.json"), Some((PathKind::Public, "demo", false)));
+        assert_eq!(path_kind("/demo/oauth/token"), Some((PathKind::Public, "demo", false)));
+        assert_eq!(
+            path_kind("/.well-known/oauth-protected-resource/demo/mcp"),
+            Some((PathKind::Public, "", false))
+        );
+        assert_eq!(path_kind("/healthz"), Some((PathKind::Health, "", false)));
     }
 
     #[test]
     fn the_registry_has_the_escapes_of_its_names_and_no_others() {
-        let registry = Some((Face::Public, "", false));
+        let registry = Some((PathKind::Public, "", false));
         for path in [
             "/v0.1/servers",
             "/v0.1/servers?cursor=%00&search=../x",
             "/v0.1/servers/com.example%2Fdemo/versions/latest",
             "/v0.1/servers/com.example%2fdemo/versions/1.0.0%2Bbuild",
         ] {
-            assert_eq!(face(path), registry, "{path:?}");
+            assert_eq!(path_kind(path), registry, "{path:?}");
         }
         for path in [
             "/v0.1",
@@ -151,7 +154,7 @@ mod tests {
             "/v0.1/servers/\u{435}",
             "/v0.2/servers",
         ] {
-            assert_eq!(face(path), None, "{path:?}");
+            assert_eq!(path_kind(path), None, "{path:?}");
         }
     }
 
@@ -198,7 +201,7 @@ mod tests {
             long.as_str(),
         ];
         for path in bad {
-            assert_eq!(face(path), None, "{path:?}");
+            assert_eq!(path_kind(path), None, "{path:?}");
         }
         assert_eq!(parse(b"/demo/mcp\xff"), None);
     }

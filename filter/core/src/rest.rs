@@ -1,7 +1,7 @@
 //! Method and tool that the path of a REST request addresses (docs/rest.md).
 
 use crate::headers::Headers;
-use crate::path::{Face, RequestTarget};
+use crate::path::{PathKind, RequestTarget};
 
 /// JSON-RPC method that stands for creating, reading and answering a call.
 const CALL: &str = "tools/call";
@@ -12,8 +12,8 @@ pub(crate) fn named<'a>(
     target: &RequestTarget<'_>,
     headers: &Headers<'a>,
 ) -> (Option<&'static str>, Option<&'a str>) {
-    let tool = match target.face {
-        Face::Rest => tool(headers.path),
+    let tool = match target.path_kind {
+        PathKind::Rest => tool(headers.path),
         _ => None,
     };
     (tool.map(|_| CALL), tool)

@@ -9,7 +9,7 @@ use crate::error::SnapshotError;
 use crate::machine::MACHINE_ISSUER;
 use crate::names;
 use crate::origin::{Hosts, Origins};
-use crate::path::Face;
+use crate::path::PathKind;
 use crate::token::claims::canonical_audience;
 use crate::token::issuer::Issuers;
 
@@ -103,18 +103,18 @@ impl Server {
     }
 
     /// Whether the server is served over this protocol at all, for any caller.
-    pub(crate) fn has(&self, face: Face) -> bool {
-        protocol(face).is_none_or(|protocol| self.protocols.contains(&(protocol as i32)))
+    pub(crate) fn has(&self, path_kind: PathKind) -> bool {
+        protocol(path_kind).is_none_or(|protocol| self.protocols.contains(&(protocol as i32)))
     }
 }
 
-/// Returns the protocol whose exposure setting applies to a face; `None` for public documents.
-pub(crate) fn protocol(face: Face) -> Option<Protocol> {
-    match face {
-        Face::Mcp => Some(Protocol::Mcp),
-        Face::A2a => Some(Protocol::A2a),
-        Face::Rest => Some(Protocol::Rest),
-        Face::Public | Face::Health => None,
+/// Returns the protocol whose exposure setting applies to a kind of path; `None` for public documents.
+pub(crate) fn protocol(path_kind: PathKind) -> Option<Protocol> {
+    match path_kind {
+        PathKind::Mcp => Some(Protocol::Mcp),
+        PathKind::A2a => Some(Protocol::A2a),
+        PathKind::Rest => Some(Protocol::Rest),
+        PathKind::Public | PathKind::Health => None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::caller::Caller;
 use crate::envelope::{Batches, Envelope};
-use crate::path::Face;
+use crate::path::PathKind;
 use crate::reason::Era;
 use crate::reply::{ErrorFormat, Reply};
 use crate::trace::Trace;
@@ -68,7 +68,7 @@ pub struct Forward {
 /// Facts established about an admitted request.
 #[derive(Clone, Debug)]
 pub struct Admitted {
-    pub face: Face,
+    pub path_kind: PathKind,
     /// Name of the server; empty for root paths.
     pub server: String,
     /// Caller, if a token was verified here; `None` for schemes that the edge cannot verify and for `none`.
@@ -84,7 +84,7 @@ pub struct Admitted {
     pub envelope: Option<Envelope>,
     /// Origin of the request, if present and allowed: the response needs [`crate::reply::response_headers`].
     pub origin: Option<String>,
-    /// Maximum request body size in bytes, for faces whose body is not read here.
+    /// Maximum request body size in bytes, for protocols whose body is not read here.
     pub max_body: usize,
     pub trace: Trace,
 }

@@ -29,14 +29,14 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     for server in &servers {
         print::line(&format!("{} {}", server.server.name, server.content_hash));
         for listing in &server.server.listings {
-            let faces =
+            let names =
                 [("mcp", &listing.mcp_name), ("a2a", &listing.a2a_skill), ("rest", &listing.rest_name)];
-            let faces: Vec<String> = faces
+            let names: Vec<String> = names
                 .iter()
                 .filter(|(_, name)| !name.is_empty())
-                .map(|(face, name)| format!("{face}:{name}"))
+                .map(|(protocol, name)| format!("{protocol}:{name}"))
                 .collect();
-            print::line(&format!("  {}@{} {}", listing.id, listing.version, faces.join(" ")));
+            print::line(&format!("  {}@{} {}", listing.id, listing.version, names.join(" ")));
         }
     }
     Ok(())

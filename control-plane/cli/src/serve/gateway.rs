@@ -40,7 +40,7 @@ fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gatew
 
 /// Handles messages from other gateways until the process ends.
 fn hear(process: &Process, gateway: &Arc<Gateway>) {
-    let hearing = asp_gateway::faces::mcp::elsewhere::hear(Arc::downgrade(gateway));
+    let hearing = asp_gateway::protocols::mcp::elsewhere::hear(Arc::downgrade(gateway));
     let background = process.stop_background.clone();
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
 }

@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 mod abilities;
 #[path = "../../src/call/question/asked.rs"]
 mod asked;
-#[path = "task_request/faces.rs"]
-mod faces;
 #[allow(dead_code)]
 #[path = "../../src/call/form.rs"]
 mod form;
 #[allow(dead_code)]
 #[path = "../../../snapshot/src/mcp_revision.rs"]
 mod mcp_revision;
+#[path = "task_request/protocols.rs"]
+mod protocols;
 #[path = "../../src/call/sampling.rs"]
 mod sampling;
 
@@ -79,16 +79,16 @@ fuzz_target!(|bytes: &[u8]| {
     let Some(params) = message.get("params") else { return };
     let capabilities = params.get("capabilities");
     for revision in Revision::ALL {
-        let can = faces::abilities(capabilities, revision);
+        let can = protocols::abilities(capabilities, revision);
         assert_eq!(can.within(revision), can, "a revision that is applied twice changes nothing");
         assert!(can.sampling || !can.answers(&Ask::Sampling(json!({}).into())));
     }
     for question in asked() {
-        faces::no_answer(&question, message.get("error"));
+        protocols::no_answer(&question, message.get("error"));
     }
     let Some(results) = params.get("inputResponses").and_then(Value::as_object) else { return };
     let questions = Questions { asked: asked(), answered: Vec::new().into() };
-    faces::deliver(&questions, results);
+    protocols::deliver(&questions, results);
     let answered = questions.answered.borrow();
     assert!(answered.len() <= questions.asked.len(), "a question is answered once");
     for (id, answer) in answered.iter() {

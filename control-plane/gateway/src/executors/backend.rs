@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use crate::call::CallKind;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution, SubscriptionGuard, SessionNote, ResourceSubscription};
+use crate::execution::{Availability, Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 
 /// A backend of one gateway. All but [`Backend::run`] has a default: most backends prepare, watch and drain nothing.
 #[async_trait]

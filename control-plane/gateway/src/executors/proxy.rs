@@ -11,8 +11,8 @@ use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
-use crate::call::{CallKind, Call};
-use crate::execution::{Execution, SubscriptionGuard, SessionNote, ResourceSubscription};
+use crate::call::{Call, CallKind};
+use crate::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 use crate::executors::accepted::pinned::PinnedItems;
 use crate::executors::backend::{Backend, misplaced, mode};
 use crate::executors::outbound::auth::Authorizer;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use asp_edge::{Reply, Trace};
 use http::request::Parts;
 
-use super::{peer, refuse_in_face};
+use super::{peer, refuse_in_protocol};
 use crate::digest::PeerKey;
 use crate::pipeline::admission::{Admission, AdmissionPermit};
 
@@ -28,7 +28,7 @@ pub(super) fn hold(
         return Ok(None);
     }
     memory.take(&peer::network(peer), size).map(Some).map_err(|why| {
-        let mut refusal = refuse_in_face(parts, why.reason(), trace);
+        let mut refusal = refuse_in_protocol(parts, why.reason(), trace);
         let after = why.retry_after_seconds();
         refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));
         refusal

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Caller, Face, KEY_PREFIX, Reason, Reply, Step, Verdict};
+use asp_edge::{Admitted, Caller, KEY_PREFIX, PathKind, Reason, Reply, Step, Verdict};
 use asp_peer::{Identity, Role};
 use asp_proto::snapshot::AuthScheme;
 use asp_snapshot::Snapshot;
@@ -131,9 +131,9 @@ pub(super) async fn caller(
 fn refused(admitted: &Admitted, reason: Reason) -> Reply {
     let era = admitted.era;
     let trace = Some(admitted.trace);
-    match admitted.face {
-        Face::Mcp | Face::A2a => asp_edge::refuse(reason, era, None, trace),
-        Face::Rest | Face::Public | Face::Health => asp_edge::refuse_problem(reason, era, trace),
+    match admitted.path_kind {
+        PathKind::Mcp | PathKind::A2a => asp_edge::refuse(reason, era, None, trace),
+        PathKind::Rest | PathKind::Public | PathKind::Health => asp_edge::refuse_problem(reason, era, trace),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ledger through the MCP face (ADR 7).
+//! The ledger through MCP (ADR 7).
 
 use std::sync::Arc;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::{EVENT_BYTES, Shared};
+use asp_gateway::protocols::mcp::elsewhere;
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;

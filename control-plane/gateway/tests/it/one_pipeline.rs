@@ -1,11 +1,11 @@
-//! I-2: one pipeline, many faces. Protocols are codecs: what a call may, how often and with what is decided in the
-//! pipeline, which every face reaches by beginning a call.
+//! I-2: one pipeline, many protocols. Protocols are codecs: what a call may, how often and with what is decided in the
+//! pipeline, which every protocol reaches by beginning a call.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What only the pipeline may use. `entitlement` is missing, because lists ask it too (I-10), and `resolve`, because a
-/// face names what is called.
+/// protocol names what is called.
 const STAGES: [&str; 14] = [
     "pipeline::limits",
     "pipeline::input",
@@ -39,13 +39,13 @@ fn stages_named(text: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn no_face_has_policy_limits_validation_ledger_or_audit_of_its_own() {
-    let mut faces = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/faces"), &mut faces);
-    assert!(faces.len() > 5, "the faces are not where this test looks: {faces:?}");
-    for face in faces {
-        let named = stages_named(&fs::read_to_string(&face).unwrap());
-        assert!(named.is_empty(), "{} uses {named:?}", face.display());
+fn no_protocol_has_policy_limits_validation_ledger_or_audit_of_its_own() {
+    let mut protocols = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/protocols"), &mut protocols);
+    assert!(protocols.len() > 5, "the protocols are not where this test looks: {protocols:?}");
+    for file in protocols {
+        let named = stages_named(&fs::read_to_string(&file).unwrap());
+        assert!(named.is_empty(), "{} uses {named:?}", file.display());
     }
     assert_eq!(
         stages_named("use crate::pipeline::limits::admit;"),

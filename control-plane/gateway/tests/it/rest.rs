@@ -1,4 +1,4 @@
-//! The REST face: calls as resources, under ids that their clients choose.
+//! REST: calls as resources, under ids that their clients choose.
 
 use std::time::{Duration, Instant};
 

@@ -287,7 +287,7 @@ async fn what_is_hidden_while_a_call_of_it_begins_is_as_unknown_as_what_never_wa
         let fixture = Fixture::new();
         let old = Arc::new(Snapshot::build(snapshot()).unwrap());
         fixture.gateway.apply(next).unwrap();
-        // Every face says of this what it says of a name that never was.
+        // Every protocol says of this what it says of a name that never was.
         let refused = begin_counting(&fixture, &old).map(|call| call.withdrawal());
         assert_eq!(refused, Err(Refusal::Unknown));
     }

@@ -35,7 +35,7 @@ async fn refused(headers: &[(&str, &str)]) -> Vec<(&'static str, Answer)> {
         ("no such server", "/nope/mcp", authorized.clone(), "{}"),
         ("no such path", "/nope", authorized.clone(), "{}"),
         (
-            "a face that is not there",
+            "a protocol that is not there",
             "/demo/a2a",
             authorized.clone(),
             r#"{"jsonrpc":"2.0","id":1,"method":"x"}"#,

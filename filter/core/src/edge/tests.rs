@@ -5,7 +5,7 @@ use asp_proto::snapshot::{CoarseLimit, EdgeSnapshot};
 
 use super::*;
 use crate::Header;
-use crate::path::Face;
+use crate::path::PathKind;
 use crate::reason::Era;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 use crate::verdict::Forward;
@@ -141,7 +141,10 @@ fn what_was_established_is_handed_on() {
     let snapshot = bench.snapshot();
     let headers = bench.post("/demo/mcp", &[("origin", PUBLIC_URL)]);
     let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, LIST)).admitted;
-    assert_eq!((admitted.face, admitted.server.as_str(), admitted.era), (Face::Mcp, "demo", Era::Legacy));
+    assert_eq!(
+        (admitted.path_kind, admitted.server.as_str(), admitted.era),
+        (PathKind::Mcp, "demo", Era::Legacy)
+    );
     assert_eq!(admitted.caller.unwrap().org, "acme");
     assert_eq!(admitted.origin.as_deref(), Some(PUBLIC_URL));
     assert_eq!(admitted.envelope.unwrap().id.as_deref(), Some("1"));

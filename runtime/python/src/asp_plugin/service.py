@@ -1,4 +1,4 @@
-"""The gRPC face of a worker.
+"""The gRPC service of a worker.
 
 Owns the routing of the three services and the token check before any of them. Refuses every call without the
 worker's token, known method or not, and a second Session stream. Keeps true: a message is at most 4 MiB.

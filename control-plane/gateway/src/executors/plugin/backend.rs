@@ -15,7 +15,7 @@ use super::packages::{self, Package};
 use super::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::call::CallKind;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution, SubscriptionGuard, ResourceSubscription};
+use crate::execution::{Availability, Execution, ResourceSubscription, SubscriptionGuard};
 use crate::executors::accepted::pinned;
 use crate::executors::accepted::watching::Upstream;
 use crate::executors::backend::{Backend, misplaced, mode};

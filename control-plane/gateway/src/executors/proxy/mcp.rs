@@ -17,7 +17,7 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::call::started::Started;
-use crate::execution::{Execution, SubscriptionGuard, SessionNote, ResourceSubscription};
+use crate::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 use crate::executors::accepted::pinned::{self, PinnedItems};
 use crate::executors::accepted::watching::{Upstream, Watches};
 use crate::executors::conversation::downstream::{Clients, capabilities};

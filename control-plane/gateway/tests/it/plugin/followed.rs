@@ -10,7 +10,7 @@ use asp_gateway::call::outcome::Withdrawal;
 use asp_gateway::call::question::Answer;
 use asp_gateway::call::{Call, ClientAbilities};
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::faces::mcp::elsewhere;
+use asp_gateway::protocols::mcp::elsewhere;
 use asp_store::followers::{Followers, FollowersError, MemoryFollowers};
 use asp_store::outbox::MemoryOutbox;
 use asp_store::records::{CallId, OwnerId};

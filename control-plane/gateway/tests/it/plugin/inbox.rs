@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use asp_gateway::call::bounds::lifetime_bound;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::{EVENT_BYTES, Shared, Stores};
+use asp_gateway::protocols::mcp::elsewhere;
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;

@@ -166,7 +166,7 @@ async fn an_org_sees_its_primitives_with_exposure_and_policy() {
     assert_eq!(
         echo["exposure"],
         json!({ "mcp": "echo", "a2a": null, "rest": "echo" }),
-        "what no face serves is no exposure"
+        "a protocol that is not served is no exposure"
     );
 }
 
