@@ -1,9 +1,9 @@
-//! From stored sources and policy to the snapshot: the one place where store and registry meet.
+//! Turns stored sources and policy into snapshots: the only place where the store and the registry meet.
 //!
-//! Keeps true: a server is compiled once per content, not once per change of policy; a server that edges or
-//! gateways would refuse is never published, because one refused server refuses the whole snapshot: it is
-//! not taken in, and a stored one is left out and named while the others go on. The same holds for an org's
-//! policy ([`build`]).
+//! Keeps true: a server is compiled once per content, not once per policy change. One rejected server would make edges
+//! and gateways reject the whole snapshot, so a server that they would reject is never published: a new one is refused,
+//! a stored one is left out and reported as a fault while the others are published. The same holds for an org's policy
+//! ([`build`]).
 
 pub mod budget;
 pub mod build;
@@ -37,15 +37,15 @@ use fault::{Fault, LAST_FORM, NOT_SERVED};
 use outcome::{Outcome, Stale};
 use servers::server_fault;
 
-/// What a snapshot says besides what the store holds.
+/// Snapshot content that does not come from the store.
 #[derive(Clone)]
 pub struct StaticConfig {
     pub public_url: String,
     pub dev: bool,
     pub workers: u32,
-    /// Whose tokens are taken.
+    /// Issuers whose tokens are accepted.
     pub trust: Trust,
-    /// Hosts the proxy executor may reach although they are private (the sample server of `--stack`).
+    /// Private hosts that the proxy backend may reach (the sample server of `--stack`).
     pub upstreams: Vec<Upstream>,
 }
 
@@ -64,23 +64,23 @@ impl StaticConfig {
     }
 }
 
-/// Whether a server asks nobody who they are.
+/// Whether a server requires no authentication.
 fn is_open(server: &CompiledServer) -> bool {
     server.edge.schemes().any(|scheme| scheme == AuthScheme::None)
 }
 
-/// Compiles stored servers, remembering each by its revision. Holds what the store holds, no more.
+/// Compiles stored servers and caches the result by revision. Holds only servers that the store holds.
 #[derive(Clone)]
 pub struct Compiler {
     config: Arc<StaticConfig>,
     compiled: Arc<Mutex<HashMap<String, Outcome>>>,
-    /// Primitives of the servers of the last settlement.
+    /// Primitives of the servers in the last settlement.
     declared: Arc<Mutex<Declarations>>,
-    /// What was asked for last.
+    /// Last settlement: the next request is often for the same records.
     last: Arc<Mutex<Option<Last>>>,
 }
 
-/// What became of stored servers, of which a write and then what publishes it ask in turn.
+/// A cached settlement: a write and the build that publishes it both need it.
 struct Last {
     /// Result of [`crate::issuers::trust::InForce::names`].
     issuers: BTreeMap<String, String>,
@@ -98,7 +98,7 @@ impl Last {
     }
 }
 
-/// The stored servers that are published.
+/// The stored servers to publish, and the faults of the others.
 #[derive(Clone, Default)]
 pub struct Settled {
     pub servers: Vec<Arc<CompiledServer>>,
@@ -115,7 +115,7 @@ impl Compiler {
         }
     }
 
-    /// Whether edges and gateways take a snapshot with this server; else what is wrong with it.
+    /// Checks that edges and gateways accept a snapshot with this server; the error says what is wrong with it.
     pub fn accepts(&self, server: &CompiledServer) -> Result<(), String> {
         if !self.config.dev && is_open(server) {
             return Err("auth.schemes: `none` is for development".into());
@@ -127,7 +127,8 @@ impl Compiler {
         Snapshot::build(asp_registry::assemble(alone)).map(|_| ())
     }
 
-    /// An opaque token names no issuer: of several that are asked about it each would see those of the others.
+    /// Rejects opaque tokens with several introspecting issuers: an opaque token names no issuer, so each of them would
+    /// see the tokens of the others.
     fn opaque_fault(&self, server: &CompiledServer) -> Option<String> {
         if server.edge.schemes().all(|scheme| scheme != AuthScheme::Opaque) {
             return None;
@@ -146,8 +147,8 @@ impl Compiler {
         })
     }
 
-    /// Refuses audiences that an issuer does not list for the server: a team that receives users' tokens for another service
-    /// could otherwise act as those users here.
+    /// Rejects audiences that an issuer does not list for the server: a team that receives users' tokens for another
+    /// service could otherwise act as those users here.
     fn audience_fault(&self, server: &CompiledServer) -> Option<String> {
         let name = &server.server.name;
         let in_force = self.config.trust.in_force();
@@ -163,7 +164,7 @@ impl Compiler {
         })
     }
 
-    /// The `iss` of every issuer whose tokens are taken, of clients and of admins.
+    /// The `iss` of every trusted issuer, for clients and for admins.
     pub fn trusted(&self) -> Vec<String> {
         self.config.trust.in_force().all()
     }
@@ -172,18 +173,18 @@ impl Compiler {
         &self.config.trust
     }
 
-    /// The servers of the last settlement: what is stored, but for a write of this moment.
+    /// The servers of the last settlement: the stored ones, except for a write in progress.
     pub fn last_compiled(&self) -> Vec<Arc<CompiledServer>> {
         self.last.lock().as_ref().map(|last| last.settled.servers.clone()).unwrap_or_default()
     }
 
-    /// Every server that is published.
+    /// Returns every server that is published.
     pub fn compile_all(&self, records: &[ServerRecord]) -> Vec<Arc<CompiledServer>> {
         self.settle(records).servers
     }
 
-    /// Compiles what changed. A server that is faulty keeps its last published form, else is left out; of two that
-    /// conflict the older one stays; the largest are left out if they do not fit.
+    /// Compiles the servers that changed. A faulty server keeps its last published form or, without one, is left out.
+    /// Of two conflicting servers the older one stays. If the servers do not fit together, the largest are left out.
     pub fn settle(&self, records: &[ServerRecord]) -> Settled {
         let issuers = self.config.trust.in_force().names();
         let mut last = self.last.lock();
@@ -227,7 +228,7 @@ impl Compiler {
         Settled { servers, faults }
     }
 
-    /// A stored server by itself: as it is published where that is of this revision, else as it compiles.
+    /// Compiles one stored server; if this revision is published, returns the published form.
     pub fn compile_one(&self, record: &ServerRecord) -> Option<Arc<CompiledServer>> {
         let known = self.compiled.lock();
         let current = known.get(&record.name).filter(|compiled| compiled.revision == record.revision);
@@ -238,7 +239,7 @@ impl Compiler {
         compile(&record.name, &record.files).ok().map(Arc::new)
     }
 
-    /// [`servers::server_bytes`] of a server, which is known of one that was compiled here.
+    /// Returns [`servers::server_bytes`] of a server; cached for servers that were compiled here.
     pub fn server_bytes(&self, server: &CompiledServer) -> usize {
         let known = self.compiled.lock();
         let is_own = |known: &&Outcome| known.good.as_deref().is_some_and(|good| std::ptr::eq(good, server));
@@ -255,7 +256,7 @@ pub fn compile(name: &str, files: &[SourceFile]) -> Result<CompiledServer, Vec<a
     found.into_iter().find(|server| server.server.name == name).ok_or(report.faults)
 }
 
-/// The audiences that a server accepts beyond the public URL, its own URL and what is below that.
+/// Returns the audiences that a server accepts in addition to the public URL, its own URL and URLs below that.
 pub fn foreign_audiences<'a>(server: &'a CompiledServer, public_url: &str) -> Vec<&'a str> {
     let own = format!("{public_url}/{}", server.server.name);
     let is_own = |audience: &&str| {
@@ -265,7 +266,7 @@ pub fn foreign_audiences<'a>(server: &'a CompiledServer, public_url: &str) -> Ve
     server.edge.audiences.iter().map(String::as_str).filter(|audience| !is_own(audience)).collect()
 }
 
-/// The registry's view of stored files.
+/// Converts stored files for the registry.
 pub fn sources(files: &[SourceFile]) -> Vec<asp_registry::Source> {
     files
         .iter()
@@ -273,26 +274,27 @@ pub fn sources(files: &[SourceFile]) -> Vec<asp_registry::Source> {
         .collect()
 }
 
-/// One line for a person: where, what, and what to do.
+/// Formats a fault as one line: place, message and hint.
 pub fn describe(fault: &asp_registry::Fault) -> String {
     let hint = if fault.hint.is_empty() { String::new() } else { format!(" ({})", fault.hint) };
     let text = format!("{}:{}: {}: {}{hint}", fault.file, fault.line, fault.code.as_str(), fault.message);
     without_commands(&text)
 }
 
-/// Words of a spec without what a CI obeys in a job's output: a command at the beginning of a line (`::error::` of GitHub
-/// Actions, `##teamcity[`), or anywhere in it (`##[command]` of GitHub Actions, `##vso[command]` of Azure Pipelines).
+/// Escapes the text of a spec so that a CI does not obey it in a job's output: commands at the beginning of a line
+/// (`::error::` of GitHub Actions, `##teamcity[`) or anywhere in it (`##[command]` of GitHub Actions, `##vso[command]`
+/// of Azure Pipelines).
 pub fn without_commands(text: &str) -> String {
     let text = text.replace('\r', " ").replace('\n', "\n  | ");
-    // As in JSON, and as `asp` writes control characters.
+    // JSON's escape, which `asp` also uses for control characters.
     let text = text.replace("##", "#\\u0023");
     if text.trim_start().starts_with("::") { format!("| {text}") } else { text }
 }
 
-/// A directory of primitives, split into the servers that `asp apply` sends one by one.
+/// One server of a directory of primitives; `asp apply` sends them one by one.
 pub struct Bundle {
     pub server: CompiledServer,
-    /// The server's own files and those of other folders that it lists.
+    /// The server's own files, and files of other folders that it lists.
     pub files: Vec<SourceFile>,
 }
 

@@ -1,52 +1,52 @@
-//! How much of a snapshot each part may take, in encoded bytes: for one org, and for all of them together.
+//! Budgets for the parts of a snapshot, in encoded bytes: for one org, and for all orgs together.
 //!
-//! Owns the figures and the rule by which a write is refused: it may always shrink what is there; a part of the
-//! whole is kept for orgs that have little, and of that a part for the platform's own admins, so that full orgs
-//! take nothing away from the others. What is stored nevertheless is [`super::build`]'s to handle.
+//! Owns the limits and the rule for refusing a write. A write may always shrink what is stored. A reserve of the total
+//! is kept for small orgs, and part of that reserve for admins of the platform, so that full orgs take nothing away
+//! from the others. [`super::build`] handles stored data that exceeds a budget nevertheless.
 
 use prost::Message;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// The whole edge snapshot: every Envoy worker copies it (`snapshot.proto`).
+/// Limit of the whole edge snapshot, which every Envoy worker copies (`snapshot.proto`).
 pub const EDGE: usize = 4 * MIB;
-/// The whole gateway snapshot, the edge's among it.
+/// Limit of the whole gateway snapshot, including the edge's.
 pub const GATEWAY: usize = 144 * MIB;
 /// Compiled servers and their primitives.
 pub const SERVERS: Whole =
     Whole { what: "servers and their primitives", bytes: 36 * MIB, way_out: FEWER_SERVERS };
-/// The servers' part of the edge snapshot.
+/// Servers in the edge snapshot.
 pub const EDGE_SERVERS: Whole =
     Whole { what: "servers at the edge", bytes: 256 * KIB, way_out: FEWER_SERVERS };
 const FEWER_SERVERS: &str = "delete a server that is no longer needed, or shorten schemas and texts";
-/// Routes, those of the servers' own files among them.
+/// Routes, including those in the servers' own files.
 pub const ROUTES: Whole = Whole {
     what: "routes at the edge",
     bytes: 64 * KIB,
     way_out: "route whole servers or every primitive (`*`), or leave `pool` to the server",
 };
-/// Homes of orgs.
+/// Home regions of orgs.
 pub const HOMES: Whole = Whole {
     what: "homes of orgs",
     bytes: 128 * KIB,
     way_out: "name many orgs by one pattern (`prefix*`, `*`), or delete homes that say no other than the pattern",
 };
-/// The issuers with their keys.
+/// Issuers with their keys.
 pub const ISSUERS: usize = crate::issuers::faults::ISSUERS_BYTES;
-/// The keys and certificates of machines, which gateways have.
+/// Keys and certificates of machines, which only gateways receive.
 pub const MACHINE_KEYS: usize = asp_store::control::MAX_MACHINE_KEYS * KIB;
-/// Left free in a gateway snapshot: upstreams, digests, framing.
+/// Part of a gateway snapshot left free for upstreams, digests and framing.
 pub const SLACK: usize = MIB;
-/// Tag and length of an entry of a repeated field, at most.
+/// Maximum length of the tag and length prefix of an entry in a repeated field.
 pub const FRAMING: usize = 6;
 
-/// What the entries of a repeated field take.
+/// Encoded bytes of the entries of a repeated field.
 pub fn bytes(messages: &[impl Message]) -> usize {
     messages.iter().map(|message| message.encoded_len() + FRAMING).sum()
 }
 
-/// What is the platform's own.
+/// Budget of one kind of data that belongs to the platform, not to orgs.
 #[derive(Debug)]
 pub struct Whole {
     pub what: &'static str,
@@ -55,7 +55,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Whether a write that makes it `all` bytes is within the budget; one that adds nothing is.
+    /// Admits a write after which the data takes `all` bytes; a write that adds nothing is always admitted.
     pub fn admit(&self, grows: bool, all: usize) -> Result<(), Full> {
         if !grows || all <= self.bytes {
             return Ok(());
@@ -65,23 +65,23 @@ impl Whole {
     }
 }
 
-/// What all orgs have together of one kind.
+/// Budget of one kind of data that orgs share.
 #[derive(Debug)]
 pub struct Share {
     pub what: &'static str,
-    /// Of all orgs.
+    /// Limit for all orgs together.
     pub whole: usize,
-    /// Of one org.
+    /// Limit for one org.
     pub org: usize,
-    /// The last bytes of the whole, for orgs that have at most `small`; half of them for the platform alone.
+    /// Last bytes of the whole, for orgs with at most `small` bytes; half of them are for the platform alone.
     pub reserve: usize,
     pub small: usize,
 }
 
-/// Exposure exceptions at edges.
+/// Exposure exceptions in the edge snapshot.
 pub const EXPOSURE: Share =
     Share { what: "exposure exceptions", whole: MIB, org: 128 * KIB, reserve: 256 * KIB, small: 4 * KIB };
-/// What gateways have of orgs.
+/// Policies of orgs in the gateway snapshot.
 pub const POLICY: Share = Share {
     what: "bindings, rate limits and exposure exceptions",
     whole: 96 * MIB,
@@ -89,39 +89,39 @@ pub const POLICY: Share = Share {
     reserve: 4 * MIB,
     small: 64 * KIB,
 };
-/// Live revocations, which edges and gateways have.
+/// Live revocations, which both edges and gateways receive.
 pub const REVOCATIONS: Share =
     Share { what: "live revocations", whole: 2 * MIB, org: 160 * KIB, reserve: 768 * KIB, small: 4 * KIB };
 
-/// What an org has, and all of them, before and after a write.
+/// Bytes of an org before and after a write, and those of the other orgs.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
     pub before: usize,
     pub after: usize,
-    /// Of all other orgs.
+    /// Bytes of all other orgs.
     pub others: usize,
-    /// Whether an admin of the platform writes.
+    /// Whether the writer is an admin of the platform.
     pub platform: bool,
 }
 
-/// A budget does not hold the write.
+/// A write that exceeds a budget.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
     #[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the bound: {way_out}")]
     Beyond { what: &'static str, scope: &'static str, bytes: usize, bound: usize, way_out: &'static str },
-    /// What others have is not said: how much that is tells an org when another one writes what.
+    /// Does not report what the other orgs use: an org could see from it when another one writes.
     #[error("the room that all orgs share for {what} is used up: {way_out}")]
     Shared { what: &'static str, way_out: &'static str },
 }
 
 impl Share {
-    /// Whether a write is within the budget.
+    /// Admits a write that is within the budget.
     pub fn admit(&self, growth: Growth) -> Result<(), Full> {
         let Growth { before, after, others, platform } = growth;
         if after <= before {
             return Ok(());
         }
-        // What the platform revokes in an org must not fail for what the org has used up.
+        // The platform's revocations in an org must not fail because the org has used up its budget.
         if after > self.org && !platform {
             let way_out = "delete what is no longer needed, or say the same by fewer and wider entries";
             return Err(Full::Beyond {

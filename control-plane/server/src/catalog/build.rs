@@ -1,9 +1,10 @@
-//! Builds what is published of everything stored, whatever is stored, out of what changed.
+//! Builds the published snapshot from the changes in the store, whatever the store holds.
 //!
-//! Keeps true: what cannot be built keeps its last published form, which is the one in the store unless this process has
-//! published a later one, else is denied, and is named as a standing fault; the rest is published, revocations among it.
-//! Of orgs that do not fit together the largest are the ones that are not renewed. What did not change is neither compiled
-//! nor encoded again; what was not published, because the edges would refuse it, counts as changed until it is.
+//! Keeps true: a part that cannot be built keeps its last published form (the one in the store, unless this process has
+//! published a later one). Without a last form it is denied. Either way it is reported as a standing fault, and
+//! everything else is published, including revocations. If orgs do not fit together, the largest keep their last form.
+//! Unchanged parts are neither compiled nor encoded again. A change that was not published because edges would reject
+//! it counts as a change until it is published.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,73 +39,73 @@ mod faults;
 mod homes;
 mod last_forms;
 
-/// What is published of one revision, and what of the state it does not say as it is stored.
+/// The build of one revision: what is published, and which records could not be published as stored.
 #[derive(Debug, Default)]
 pub struct Built {
-    /// Where the store was.
+    /// Position of the store that was built.
     pub position: Position,
-    /// The same value as before where edges see no difference.
+    /// Edge snapshot; the same `Arc` as before if edges see no difference.
     pub edge: Arc<EdgeSnapshot>,
     pub recent: Arc<RecentRevocations>,
     pub gateway: Parts,
-    /// The parts that are not what they were in the one before.
+    /// Names of the parts that differ from the previous build.
     pub changed: BTreeSet<Arc<str>>,
     pub faults: Vec<Fault>,
-    /// Whether the store could not be asked for last published forms: it is to be built once more.
+    /// Whether the store could not be read for last published forms, so that the build must be repeated.
     pub lacks_forms: bool,
 }
 
 #[cfg(test)]
 impl Built {
-    /// All of it as one message.
+    /// Joins the build into one message.
     pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
         crate::xds::parts::whole(self.position.revision, &self.edge, &self.gateway)
     }
 }
 
-/// What one revision of the store has come to, kept for the next one.
+/// State of the last build, from which the next one starts.
 pub struct Builder {
     compiler: Compiler,
     held: Held,
-    /// Those that are published, by name, and what is wrong with the others.
+    /// Published servers, sorted by name; `server_faults` are the faults of the others.
     servers: Vec<Arc<CompiledServer>>,
     server_faults: Vec<Fault>,
-    /// Servers are evaluated beside them.
+    /// Issuers against which the servers were evaluated.
     issuers: BTreeMap<String, String>,
     base: BasePart,
-    /// In the order in which they count.
+    /// Routes in order of precedence.
     routes: Vec<Route>,
-    /// Whether the homes in `base`, and `routes`, were all that were stored once.
+    /// Whether the homes in `base` (or `routes`) were once published complete.
     has_all_homes: bool,
     has_all_routes: bool,
-    /// As they are published.
+    /// Orgs as published.
     orgs: Orgs,
-    /// Last published forms of orgs that are not published as they are stored.
+    /// Last published forms of orgs that are not published as stored.
     asked: BTreeMap<String, AskedOrg>,
-    /// Names of the parts whose form the store does not have yet, as far as is known.
+    /// Names of the parts whose published form the store may not have yet.
     unkept: BTreeSet<String>,
     gateway: Changing,
     edge: Arc<EdgeSnapshot>,
     edge_is_stale: bool,
     recent: Arc<RecentRevocations>,
-    /// Of the revocations that are published, `Lists::made`.
+    /// `Lists::made` of the published revocations.
     revoked_made: u64,
     /// Encoded bytes of `servers`.
     server_bytes: usize,
-    /// What orgs have together, at most.
+    /// Limits for all orgs together.
     most: Room,
 }
 
-/// By name.
+/// Forms of orgs by name.
 type Orgs = BTreeMap<String, Arc<OrgForm>>;
 
-/// What is to be published of orgs.
+/// Forms of orgs to publish.
 struct Fitted {
     orgs: Orgs,
     faults: Vec<Fault>,
 }
 
-/// What is left for the orgs' policies.
+/// Bytes left for the orgs' policies.
 #[derive(Clone, Copy)]
 struct Room {
     exposure: usize,
@@ -147,18 +148,18 @@ impl Builder {
         }
     }
 
-    /// Where the store was whose state it has; at revision 0 at first.
+    /// Position of the store that was taken last; revision 0 at first.
     pub fn position(&self) -> Position {
         Position { revision: self.held.revision, stamp: self.held.stamp.clone() }
     }
 
-    /// How many bytes each org takes.
+    /// Returns the bytes that each org takes.
     pub fn totals(&self) -> Totals {
         let policies = self.held.orgs.iter().map(|(org, form)| (org.as_str(), form.size));
         Totals::new(self.held.revision, policies, self.held.revocations.bytes())
     }
 
-    /// Takes what changed in the store, and builds what is to be published then. `raise`: all of it gets that revision.
+    /// Takes the changes of the store and builds the next snapshot. With `raise`, all parts get the new revision.
     pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<Built> {
         let has_new_servers = self.held.take(since);
         self.build_held(has_new_servers, raise)
@@ -166,7 +167,7 @@ impl Builder {
 
     fn build_held(&mut self, has_new_servers: bool, raise: bool) -> anyhow::Result<Built> {
         self.held.forget_ended(clock::now_ms());
-        // First: servers are evaluated beside the issuers.
+        // Must come first: servers are evaluated against the issuers.
         let out_of_force = self.take_trust();
         let mut placed = Vec::new();
         let is_other_base = self.take_base(&mut placed);
@@ -178,7 +179,7 @@ impl Builder {
         if self.edge_is_stale {
             let mut edge = self.edge_snapshot(&fitted.orgs);
             if edge_form::evaluate(&edge).is_err() {
-                // What every write was evaluated by refuses it all the same: find whose part it is.
+                // Edges would reject it although each write was checked: find the orgs that cause it.
                 fitted = self.fit(&self.refused());
                 edge = self.edge_snapshot(&fitted.orgs);
                 edge_form::evaluate(&edge).context("the edges would refuse the snapshot")?;
@@ -223,7 +224,7 @@ impl Builder {
         trust.take(&stored, trust.clock().now_ms())
     }
 
-    /// What concerns every server and org; says whether it is another one than before.
+    /// Updates the part that concerns every server and org; returns whether it changed.
     fn take_base(&mut self, faults: &mut Vec<Fault>) -> bool {
         let inputs = self.compiler.config.inputs();
         let mut base = BasePart {
@@ -248,7 +249,7 @@ impl Builder {
         true
     }
 
-    /// Instead of homes that are too many the ones before, where those were all; else as many as fit.
+    /// If homes exceed their budget, keeps the last complete set; if there is none, publishes as many as fit.
     fn fit_homes(&mut self, homes: &mut Vec<Region>) -> Option<Fault> {
         let bytes = budget::bytes(homes);
         if bytes <= budget::HOMES.bytes {
@@ -268,7 +269,8 @@ impl Builder {
         Some(misplaced("homes", bytes, &budget::HOMES, in_force))
     }
 
-    /// What edges are told of routes; of too many the ones before, where those were all, else what closes.
+    /// Updates the routes. If they exceed their budget, keeps the last complete set; if there is none, publishes only
+    /// the routes that close.
     fn take_routes(&mut self) -> Option<Fault> {
         let servers: Vec<&CompiledServer> = self.servers.iter().map(|server| &**server).collect();
         let stored = &self.held.placement.routes;
@@ -320,7 +322,7 @@ impl Builder {
         self.held.offer(&self.servers);
     }
 
-    /// Both lists of revocations; gives the ids of those that this version does not know.
+    /// Updates both lists of revocations; returns the ids of revocations of unknown types.
     fn revoke(&mut self) -> BTreeSet<String> {
         let now = clock::now_ms();
         let Lists { cut, older, made, recent } = self.held.revocations.lists(&self.compiler.trusted(), now);
@@ -345,7 +347,7 @@ impl Builder {
         unknown
     }
 
-    /// What has not changed gets the revision of now.
+    /// Gives unchanged parts the current revision.
     fn raise(&mut self) {
         let revision = self.held.revision;
         self.edge = Arc::new(asp_registry::at_revision((*self.edge).clone(), revision));
@@ -354,15 +356,15 @@ impl Builder {
         self.recent = Arc::new(recent);
     }
 
-    /// Chooses what is published of each org: all that fit, the small ones first. `refused` says what is wrong with
-    /// some.
+    /// Chooses the form of each org to publish: all that fit, smallest first. `refused` holds the faults of orgs whose
+    /// policy was refused.
     fn fit(&self, refused: &BTreeMap<String, String>) -> Fitted {
         let mut room = self.room();
         let mut forms: Vec<(usize, &String, &Arc<OrgForm>)> = Vec::with_capacity(self.held.orgs.len());
         let mut faults = Vec::new();
         for (org, form) in &self.held.orgs {
             faults.extend(form.faults.iter().cloned());
-            // Whatever comes, there is room to deny it.
+            // Reserve room to deny every org.
             room.policy = room.policy.saturating_sub(OrgPolicy::denied(org).size().policy());
             forms.push((form.size.exposure + form.size.policy(), org, form));
         }
@@ -410,7 +412,7 @@ impl Builder {
         self.orgs.keys().any(|org| !orgs.contains_key(org)) || !orgs.iter().all(is_same)
     }
 
-    /// What orgs have together, unless servers and revocations leave less.
+    /// Returns the limits for all orgs together, less if servers and revocations leave less.
     fn room(&self) -> Room {
         let revoked = [names::REVOKED, names::RECENT]
             .map(|name| self.gateway.parts.get(name).map_or(0, |part| part.bytes.len()));
@@ -423,7 +425,7 @@ impl Builder {
         Room { exposure, policy: policy.min(GATEWAY.saturating_sub(fixed)) }
     }
 
-    /// The orgs whose policy alone is refused, and why.
+    /// Returns the orgs whose policy is refused even alone, each with the reason.
     fn refused(&self) -> BTreeMap<String, String> {
         let refused = self.held.orgs.iter().filter_map(|(org, form)| {
             let fault = self.compiler.evaluate(&form.policy()).err()?;
@@ -474,7 +476,7 @@ fn part_of(server: &CompiledServer) -> Encoded {
 }
 
 impl Compiler {
-    /// Whether edges and gateways take a snapshot with this policy; else what is wrong with it.
+    /// Checks that edges and gateways accept a snapshot with this policy; the error says what is wrong with it.
     pub fn evaluate(&self, policy: &OrgPolicy) -> Result<(), String> {
         let OrgPolicy { exposure, bindings, observed: observed_bindings, limits } = policy.clone();
         let alone =

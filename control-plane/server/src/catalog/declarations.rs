@@ -1,8 +1,9 @@
-//! The primitives that the settled servers declare, kept from one settlement to the next.
+//! The primitives that published servers declare, kept from one settlement to the next.
 //!
-//! Owns: finding servers that declare a primitive differently. A write is evaluated beside the others before it is stored; this is
-//! for what older versions or another process stored nevertheless. Keeps true: of servers that conflict the one that was stored
-//! first stays; where none does, only servers that changed are looked at again.
+//! Owns: finding servers that declare a primitive differently. A write is checked against the other servers before it
+//! is stored; this check is for servers that an older version or another process stored. Keeps true: of conflicting
+//! servers the one that was stored first stays; as long as there is no conflict, only changed servers are checked
+//! again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,23 +14,23 @@ use asp_registry::CompiledServer;
 use super::fault::{Fault, NOT_SERVED};
 use super::servers::server_fault;
 
-/// The primitives of servers that can be published together. Holds what these hold, no more.
+/// The primitives of servers that can be published together, and nothing of other servers.
 #[derive(Default)]
 pub(super) struct Declarations {
     /// Servers by name.
     servers: HashMap<String, Arc<CompiledServer>>,
-    /// Servers that declare a primitive, by its id and version, with its place in their list. All declare it alike.
+    /// Servers that declare a primitive, by its id and version, with its index in their list. All declare it alike.
     primitives: HashMap<String, Vec<(Arc<CompiledServer>, usize)>>,
-    /// Whether a server was left out, so that the order of all of them decides.
+    /// Whether a server was left out, so that the order of all servers matters.
     has_conflicts: bool,
-    /// Servers whose primitives were looked at.
+    /// Number of servers whose primitives were checked.
     #[cfg(test)]
     looks: usize,
 }
 
 impl Declarations {
-    /// Returns the servers without conflicts, each with its revision before: if several declare a primitive differently, the one
-    /// that was stored first stays.
+    /// Returns the servers without conflicts, given each with its revision. If several declare a primitive differently,
+    /// the one that was stored first stays.
     pub(super) fn without_conflicts(
         &mut self,
         mut servers: Vec<(u64, Arc<CompiledServer>)>,
@@ -43,7 +44,7 @@ impl Declarations {
         }
     }
 
-    /// Takes the servers that changed, where none of them was in conflict with another; false if one is now.
+    /// Takes the servers that changed if there was no conflict so far; returns false if one appears.
     fn take_changes(&mut self, servers: &[Arc<CompiledServer>]) -> bool {
         let is_known = |server: &Arc<CompiledServer>| {
             self.servers.get(&server.server.name).is_some_and(|known| Arc::ptr_eq(known, server))
@@ -64,7 +65,7 @@ impl Declarations {
         true
     }
 
-    /// Takes all servers in their order, but for those in conflict with one before.
+    /// Takes all servers in order, except those in conflict with an earlier one.
     fn take_all(
         &mut self,
         mut servers: Vec<Arc<CompiledServer>>,

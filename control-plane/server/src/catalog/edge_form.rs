@@ -1,4 +1,4 @@
-//! The edge snapshot that is published, and whether what edges see of the state is still the same.
+//! Comparison of edge snapshots by what edges see.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use asp_proto::snapshot::{CoarseLimit, EdgeSnapshot, Listing, OrgExposure};
 use asp_registry::CompiledServer;
 
-/// Whether edges see the same of both: each server's own entry, under which names primitives are limited, and the gateway
-/// pools. A version is none of it.
+/// Whether edges see no difference between two lists of servers: the servers' own entries, the names under which
+/// primitives are limited, and the gateway pools. Edges do not see versions.
 pub(super) fn shows_the_same(before: &[Arc<CompiledServer>], servers: &[Arc<CompiledServer>]) -> bool {
     let is_same = |(one, other): (&Arc<CompiledServer>, &Arc<CompiledServer>)| {
         Arc::ptr_eq(one, other)
@@ -23,17 +23,18 @@ fn seen(listing: &Listing) -> [&str; 5] {
     [id, mcp_name, a2a_skill, rest_name, pool].map(String::as_str)
 }
 
-/// Whether edges take the snapshot; the error says why not.
+/// Checks that edges accept the snapshot.
 pub(super) fn evaluate(edge: &EdgeSnapshot) -> Result<(), asp_edge::SnapshotError> {
     asp_edge::Snapshot::from_message(edge.clone()).map(drop)
 }
 
-/// Whether two differ by their revision only.
+/// Whether two snapshots differ only in their revision.
 pub(super) fn says_the_same(one: &EdgeSnapshot, other: &EdgeSnapshot) -> bool {
     one.exposure == other.exposure && one.coarse_limits == other.coarse_limits && rest(one) == rest(other)
 }
 
-/// Everything but the revision, the digest, and the lists of which a change may wait. Nothing is copied: a snapshot has megabytes.
+/// Everything but the revision, the digest, and the lists whose changes may wait. Nothing is copied: a snapshot has
+/// megabytes.
 fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
     let EdgeSnapshot {
         revision: _,
@@ -59,17 +60,18 @@ fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
     (entries, revocations, (workers, public_url, dev, default_agent))
 }
 
-/// The difference between what edges have and what they are to have, by how long they may wait for it.
+/// The difference between the current and the next edge snapshot, by how long edges may wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeChange {
-    /// Nothing but the revision.
+    /// Changes only the revision.
     Nothing,
-    /// It only hides servers from orgs and adds coarse limits: gateways, which evaluate every request, refuse what edges still let
-    /// pass.
+    /// Only hides servers from orgs and adds coarse limits. It may wait: gateways evaluate every request and refuse
+    /// what edges still let pass.
     Closes,
-    /// It shows servers to orgs or loosens coarse limits, and may hide and add others: gateways do not see what edges still refuse.
+    /// Shows servers to orgs or loosens coarse limits, and may also hide and add others. Gateways do not see what edges
+    /// still refuse.
     Opens,
-    /// Something else has changed.
+    /// Any other change.
     Other,
 }
 
@@ -92,7 +94,7 @@ impl EdgeChange {
     }
 }
 
-/// Whether something that opens has come, or something that hides is gone.
+/// Whether an exception that opens was added, or one that hides was removed.
 fn opens(before: &[OrgExposure], after: &[OrgExposure]) -> bool {
     let (before, after) = (exceptions(before), exceptions(after));
     let opens = |code: u32| code & 1 == 1;
@@ -100,13 +102,13 @@ fn opens(before: &[OrgExposure], after: &[OrgExposure]) -> bool {
         || before.difference(&after).any(|(_, code)| !opens(*code))
 }
 
-/// Whether a list has all limits of another one, in their order.
+/// Whether `limits` has all limits of `of`, in the same order.
 fn has_all(limits: &[CoarseLimit], of: &[CoarseLimit]) -> bool {
     let mut limits = limits.iter();
     of.iter().all(|limit| limits.any(|other| other == limit))
 }
 
-/// Each with its org, as [`OrgExposure`] codes them.
+/// Returns each exception, in the code of [`OrgExposure`], with its org.
 fn exceptions(list: &[OrgExposure]) -> HashSet<(&str, u32)> {
     let of_org = |of: &OrgExposure| of.exceptions.len();
     let mut exceptions = HashSet::with_capacity(list.iter().map(of_org).sum());

@@ -1,13 +1,13 @@
-//! A standing fault: a part of the state that is not published as it is stored, what holds instead, and the way
-//! out. The rest is published.
+//! Standing faults: parts of the state that are not published as stored, what is in force instead, and the remedy.
+//! Everything else is published.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Faults that are listed; more of them are counted.
+/// Maximum number of faults that are listed; the others are only counted.
 pub const MAX_LISTED: usize = 100;
 
-/// What is not published as it is stored. The names are metric labels.
+/// Kind of the part that is not published as stored. The names are metric labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -44,23 +44,23 @@ pub struct Fault {
     pub part: Part,
     /// The server's, org's, revocation's or issuer's name; `routes` or `homes`.
     pub name: String,
-    /// What is wrong.
+    /// Description of the fault.
     pub fault: String,
-    /// What holds instead.
+    /// Consequence: what is in force instead.
     pub in_force: &'static str,
     pub way_out: &'static str,
 }
 
-/// The part stays as it was published last.
+/// The part keeps its last published form.
 pub const LAST_FORM: &str = "its last published form";
-/// Nothing of the server is served.
+/// The server is not served at all.
 pub const NOT_SERVED: &str = "it is not served";
 /// Every call of the org is refused.
 pub const ORG_DENIED: &str = "every call of the org is denied";
-/// None of its tokens is taken.
+/// All tokens of the issuer are refused.
 pub const NO_TOKENS: &str = "its tokens are refused";
-/// Of homes that do not fit.
+/// Consequence of homes that do not fit.
 pub const HOMES_CUT: &str =
     "the most specific homes that fit; every other org is refused (421, unknown_region)";
-/// Of routes that do not fit.
+/// Consequence of routes that do not fit.
 pub const ROUTES_CLOSED: &str = "all requests to a server of which a primitive is routed are refused (503)";

@@ -1,7 +1,7 @@
-//! The last published forms of servers and orgs, as the store keeps them.
+//! Encoding of the last published forms of servers and orgs in the store.
 //!
-//! Keeps true: a form counts only where this version knows all that it needs; no machine's key or certificate is in one, so that
-//! what was deleted opens nothing.
+//! Keeps true: a form counts only if this version knows everything that it needs. A form has no machine keys or
+//! certificates, so that a deleted one cannot grant access again.
 
 use asp_proto::snapshot::{OrgPart, ServerPart, SnapshotPart, StoredForm, snapshot_part::Part as Says};
 use asp_registry::CompiledServer;
@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use super::orgs::OrgPolicy;
 
-/// Encodes a server; `revision` is that of its record.
+/// Encodes a server; `revision` is the revision of its record.
 pub(super) fn of_server(server: &CompiledServer, revision: u64) -> PublishedForm {
     let CompiledServer { edge, server, primitives, offered_to, agent_card, content_hash, files } =
         server.clone();
@@ -21,7 +21,7 @@ pub(super) fn of_server(server: &CompiledServer, revision: u64) -> PublishedForm
     PublishedForm { part, revision, form: form.encode_to_vec() }
 }
 
-/// Encodes an org's policy; `revision` is that of the store when it was read.
+/// Encodes an org's policy; `revision` is the store's revision when the policy was read.
 pub(super) fn of_org(org: &str, policy: OrgPolicy, revision: u64) -> PublishedForm {
     let OrgPolicy { exposure, bindings, observed: observed_bindings, limits } = policy;
     let says =
@@ -34,7 +34,8 @@ fn whole(says: Says) -> SnapshotPart {
     SnapshotPart { part: Some(says), ..SnapshotPart::default() }
 }
 
-/// `None`: a newer version wrote it, and this one might apply it wider than it is meant.
+/// Decodes a stored form; `None` if a newer version wrote it, because this one might apply it more widely than
+/// intended.
 fn read(form: &PublishedForm) -> Option<StoredForm> {
     let stored = StoredForm::decode(form.form.as_slice()).ok()?;
     let is_known = stored.part.as_ref().is_some_and(|part| names::unknown_need(part).is_none());

@@ -1,7 +1,7 @@
-//! What the store holds, as it was read last: the sources of servers, and each org's policy as it is published.
+//! The state of the store as it was read last: the sources of servers, and each org's policy in its published form.
 //!
-//! Keeps true: an org is compiled when something of it changed and at no other time; of its records only what it has
-//! come to is kept.
+//! Keeps true: an org is compiled only when one of its records changed; only the compiled form is kept, not the
+//! records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,23 +28,23 @@ use crate::xds::parts::Part;
 
 pub(super) const ORG_WAY_OUT: &str =
     "delete or replace the org's entries (an admin of the org or of the platform)";
-/// Entries that are named in a fault.
+/// Maximum number of entries that a fault names.
 const SHOWN: usize = 5;
 
 /// One org, ready to be published.
 pub(super) struct OrgForm {
-    /// Revision of the store at which its policy was read; 0 of a denial that takes its place.
+    /// Revision of the store at which its policy was read; 0 for a denial that replaces it.
     pub(super) at: u64,
     pub(super) size: Size,
     pub(super) faults: Vec<Fault>,
-    /// What edges have of it.
+    /// Exposure exceptions that edges receive.
     pub(super) exposure: Vec<ExposureException>,
-    /// Its exposure as it was written, where that is more than it is offered.
+    /// Its exposure as written, if that includes servers that are not offered to it.
     wanted: Option<Vec<ExposureException>>,
     pub(super) limits: Vec<Limit>,
-    /// What gateways have of it; `None`: it has said nothing.
+    /// Part that gateways receive; `None` if it is empty.
     pub(super) part: Option<Part>,
-    /// When the first of its machines' keys and certificates ends, in Unix seconds.
+    /// Earliest expiry of its machines' keys and certificates, in Unix seconds.
     machines_until: Option<u64>,
     has_machines: bool,
 }
@@ -65,13 +65,13 @@ impl OrgForm {
         OrgForm { at, faults, ..OrgForm::from_policy(&state.org, policy, machines, offered) }
     }
 
-    /// The same org with other machines.
+    /// Returns the same org with other machines.
     fn with_machines(&self, org: &str, machines: Machines, offered: &OfferTable) -> OrgForm {
         let (at, faults) = (self.at, self.faults.clone());
         OrgForm { at, faults, ..OrgForm::from_policy(org, self.policy(), machines, offered) }
     }
 
-    /// The same org where other servers are offered to it; `None`: to it that makes no difference.
+    /// Returns the same org with other offers; `None` if they make no difference to it.
     fn offered(&self, org: &str, offered: &OfferTable) -> Option<OrgForm> {
         let wanted = self.wanted.as_ref().unwrap_or(&self.exposure);
         (offered.narrow(wanted) != self.exposure).then(|| self.with_machines(org, self.machines(), offered))
@@ -86,7 +86,8 @@ impl OrgForm {
         }
     }
 
-    /// The same org without what has ended by now, in Unix seconds; `None`: nothing has.
+    /// Returns the same org without the keys and certificates that have expired at `now` (Unix seconds); `None` if none
+    /// has.
     fn without_ended(&self, org: &str, now: u64, offered: &OfferTable) -> Option<OrgForm> {
         self.machines_until.filter(|until| *until <= now)?;
         let Machines { mut keys, mut certificates } = self.machines();
@@ -95,12 +96,13 @@ impl OrgForm {
         Some(self.with_machines(org, Machines { keys, certificates }, offered))
     }
 
-    /// The same org with another policy, of that revision.
+    /// Returns the same org with another policy, read at revision `at`.
     pub(super) fn instead(&self, org: &str, at: u64, policy: OrgPolicy, offered: &OfferTable) -> OrgForm {
         OrgForm { at, ..OrgForm::from_policy(org, policy, self.machines(), offered) }
     }
 
-    /// Its size is that of all that the org wrote: an offer makes nothing grow beyond what was admitted.
+    /// Its size includes switches of servers that are not offered: a later offer cannot grow it beyond what was
+    /// admitted.
     fn from_policy(org: &str, policy: OrgPolicy, machines: Machines, offered: &OfferTable) -> OrgForm {
         let size = policy.size();
         let exposure = offered.narrow(&policy.exposure);
@@ -132,7 +134,7 @@ impl OrgForm {
         }
     }
 
-    /// Its policy as it was written, switches of servers that it is not offered among it.
+    /// Returns its policy as written, including switches of servers that are not offered to it.
     pub(super) fn policy(&self) -> OrgPolicy {
         let mut policy = match self.part.as_ref().and_then(Part::read) {
             Some(snapshot_part::Part::Org(part)) => OrgPolicy::published(part),
@@ -144,13 +146,13 @@ impl OrgForm {
         policy
     }
 
-    /// Whether edges see no difference.
+    /// Whether edges see no difference between the two.
     pub(super) fn is_same_at_the_edge(&self, other: &OrgForm) -> bool {
         self.exposure == other.exposure && self.limits == other.limits
     }
 }
 
-/// An org's.
+/// Machine keys and certificates of an org.
 #[derive(Default)]
 struct Machines {
     keys: Vec<MachineKey>,
@@ -158,7 +160,8 @@ struct Machines {
 }
 
 impl Machines {
-    /// Those that have not ended, and the URIs of others. None is ever kept in a last form: what was deleted opens nothing.
+    /// Compiles the keys and certificates that have not expired, and the reserved URIs of the others. None is ever
+    /// stored in a last form, so that a deleted one cannot grant access again.
     fn of(state: &OrgState, faults: &mut Vec<Fault>) -> Machines {
         let now = clock::now_ms();
         let mut machines = Machines::default();
@@ -203,13 +206,13 @@ impl Machines {
     }
 }
 
-/// The certificate as it is from `now` on, in Unix seconds.
+/// Returns the certificate as it is in force at `now` (Unix seconds).
 fn in_force(certificate: MachineCertificate, now: u64) -> Option<MachineCertificate> {
     if certificate.expires_at > now { Some(certificate) } else { reservation(certificate) }
 }
 
-/// Keeps a URI whose registration opens nothing from being another org's by fingerprint; `None` for a fingerprint.
-/// Its id is another one, so that what runs with the registration ends.
+/// Reserves the URI of a registration that grants no access, so that no other org can claim it by fingerprint; `None`
+/// for a fingerprint. The reservation has a new id, so that calls that run with the registration end.
 fn reservation(certificate: MachineCertificate) -> Option<MachineCertificate> {
     if certificate.expires_at == RESERVED {
         return Some(certificate);
@@ -223,17 +226,17 @@ fn reservation(certificate: MachineCertificate) -> Option<MachineCertificate> {
     Some(MachineCertificate { id, uri, org, user, issued_at, expires_at, ..MachineCertificate::default() })
 }
 
-/// What the store holds.
+/// The state of the store.
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) revision: u64,
-    /// What tells it from that of another history.
+    /// Stamp that identifies the history of the store.
     pub(super) stamp: String,
-    /// By name.
+    /// Servers sorted by name.
     pub(super) servers: Vec<ServerRecord>,
     pub(super) orgs: BTreeMap<String, Arc<OrgForm>>,
     offers: Vec<OfferRecord>,
-    /// The offers of the servers that are published; the orgs' forms are narrowed by them.
+    /// Offers of the published servers; the orgs' forms are narrowed by them.
     pub(super) offered: OfferTable,
     pub(super) revocations: Revocations,
     pub(super) issuers: Vec<IssuerRecord>,
@@ -243,7 +246,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Brings it up to date. Returns whether servers, or offers of them, were read anew.
+    /// Applies what was read from the store. Returns whether servers or offers changed.
     pub(super) fn take(&mut self, since: Since) -> bool {
         self.stamp = since.position().stamp;
         match since {
@@ -280,7 +283,8 @@ impl Held {
         has_servers || has_offers
     }
 
-    /// Those of the orgs that were not taken whole: what has ended is another org's to have from now on.
+    /// Takes the machines of the orgs that were not read completely: another org may register an expired URI from now
+    /// on.
     fn take_machines(&mut self, machines: asp_store::control::Machines, taken: &BTreeSet<String>) {
         let mut by_org: BTreeMap<String, OrgState> = BTreeMap::new();
         for record in machines.keys {
@@ -305,7 +309,7 @@ impl Held {
         }
     }
 
-    /// Leaves out what has ended by now, in Unix milliseconds.
+    /// Leaves out the keys and certificates that have expired at `now` (Unix milliseconds).
     pub(super) fn forget_ended(&mut self, now: u64) {
         let ended = |(org, form): (&String, &Arc<OrgForm>)| {
             Some((org.clone(), form.without_ended(org, now / 1_000, &self.offered)?))
@@ -338,7 +342,7 @@ impl Held {
     }
 
     fn put(&mut self, org: String, form: OrgForm) {
-        // What is the same stays, so that it is not published again.
+        // An unchanged form stays, so that it is not published again.
         let is_same = |known: &Arc<OrgForm>| {
             known.part == form.part && known.faults == form.faults && known.wanted == form.wanted
         };
@@ -349,7 +353,7 @@ impl Held {
         }
     }
 
-    /// Takes the servers that are published from now on: what an org has switched on counts while it is offered.
+    /// Takes the servers that are published from now on and narrows the orgs' forms to what is offered.
     pub(super) fn offer(&mut self, servers: &[Arc<CompiledServer>]) {
         let offered = OfferTable::of(servers, &self.offers);
         if offered == self.offered {
@@ -362,7 +366,7 @@ impl Held {
     }
 }
 
-/// Takes them out: there may be a million records.
+/// Moves the records out of the state: there may be a million of them.
 fn by_org(state: &mut ControlState) -> BTreeMap<String, OrgState> {
     let mut orgs = BTreeMap::new();
     for record in std::mem::take(&mut state.exposure) {
@@ -403,7 +407,8 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
     )
 }
 
-/// Names limits that do not count for every call that they are about, in a list stored before such lists were refused.
+/// Returns a fault that names limits that do not apply to all of their calls, in a list stored before such lists were
+/// refused.
 fn limits_passed_over(org: &str, limits: &[&LimitRecord]) -> Fault {
     let named = |limit: &&LimitRecord| {
         let LimitRecord { server, primitive, user, machine, capacity, refill, .. } = limit;
@@ -441,7 +446,7 @@ fn unreadable_machine(row: &UnreadableMachine) -> Fault {
     )
 }
 
-/// Names the first group or scope of a machine that its org's bound does not have.
+/// Returns the first group or scope of a machine that exceeds its org's bound.
 fn beyond(bound: &MachineBound, groups: &[String], scopes: &[String]) -> Option<String> {
     bound.beyond(groups, scopes).map(|(kind, name)| format!("{kind} {name}"))
 }

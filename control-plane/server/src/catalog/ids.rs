@@ -1,7 +1,7 @@
-//! The ids of primitives that stored servers have, taken from their files.
+//! Claims on ids of primitives by stored servers, read from their files.
 //!
-//! Keeps true: a stored server has its ids whether or not it is published. An audience that its issuer does not list, an
-//! issuer that is gone or a rule that is stricter than it was takes no id away.
+//! Keeps true: a stored server keeps its ids whether or not it is published. It loses no id because an issuer stops
+//! listing its audience, an issuer is deleted, or a rule becomes stricter.
 
 use std::collections::BTreeSet;
 
@@ -12,20 +12,20 @@ use serde::Deserialize;
 use super::compile;
 use crate::clock;
 
-/// The part of a spec that is read.
+/// The part of a spec that is needed here.
 #[derive(Deserialize)]
 struct OnlyId {
     id: String,
 }
 
-/// The ids of a server's primitives, each once.
+/// Returns the ids of a server's primitives, each once.
 pub fn of(server: &CompiledServer) -> Vec<&str> {
     let ids: BTreeSet<&str> = server.primitives.iter().map(|primitive| primitive.id.as_str()).collect();
     ids.into_iter().collect()
 }
 
-/// Notes the ids of all stored servers, of those that were stored first before the others: versions before ids had
-/// servers noted none. Where everything is noted it writes nothing.
+/// Claims the ids of all stored servers, oldest server first: earlier versions recorded no claims. Writes nothing if
+/// all claims are recorded.
 pub async fn take_stored(store: &dyn ControlStore) -> Result<(), StoreError> {
     let mut records = store.servers().await?.value;
     records.sort_by(|a, b| (a.revision, &a.name).cmp(&(b.revision, &b.name)));
@@ -35,7 +35,8 @@ pub async fn take_stored(store: &dyn ControlStore) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The same of one server, before it is replaced or deleted: a process of an earlier version may have stored it meanwhile.
+/// Claims the ids of one server before it is replaced or deleted: a process of an earlier version may have stored it in
+/// the meantime.
 pub async fn take_stored_of(store: &dyn ControlStore, name: &str) -> Result<(), StoreError> {
     match store.server(name).await? {
         Some(record) => take(store, record).await,
@@ -61,7 +62,7 @@ async fn take(store: &dyn ControlStore, record: ServerRecord) -> Result<(), Stor
     Ok(())
 }
 
-/// Reads the ids of a server as it compiles; where it does not any more, those that its files say.
+/// Returns the ids of the compiled server; if it no longer compiles, the ids that its files name.
 fn of_files(record: &ServerRecord) -> Vec<String> {
     if let Ok(server) = compile(&record.name, &record.files) {
         return of(&server).into_iter().map(str::to_owned).collect();

@@ -1,7 +1,7 @@
-//! Offers of servers to orgs: those of a server's own file, and those that are stored beside it.
+//! Offers of servers to orgs: those in a server's own file, and those in the store.
 //!
-//! Keeps true: an org's exposure only narrows what it is offered. What it switched on and is not offered, because the
-//! offer was withdrawn or there never was one, is in no snapshot; it counts again when it is offered.
+//! Keeps true: an org's exposure only narrows what it is offered. A server that an org switched on without an offer (it
+//! was withdrawn, or never made) is in no snapshot; the switch takes effect once the server is offered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub enum Source {
     Everybody,
     /// `offeredTo` of its file.
     File,
-    /// An admin of the platform, or of the server.
+    /// Offer stored by an admin of the platform or of the server.
     Offer,
 }
 
-/// Finds why `org` is offered a server with this form; `stored` says whether an offer is stored.
+/// Returns why a server is offered to `org`; `stored` says whether an offer is stored.
 pub fn source(server: &CompiledServer, org: &str, stored: bool) -> Option<Source> {
     if server.edge.default_allow {
         return Some(Source::Everybody);
@@ -34,7 +34,7 @@ pub fn source(server: &CompiledServer, org: &str, stored: bool) -> Option<Source
     stored.then_some(Source::Offer)
 }
 
-/// All offers.
+/// All offers of servers to orgs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferTable {
     to_all: BTreeSet<String>,
@@ -43,7 +43,7 @@ pub struct OfferTable {
 }
 
 impl OfferTable {
-    /// Joins those of the published servers' files with those that are stored.
+    /// Joins the offers in the published servers' files with the stored ones.
     pub fn of(servers: &[Arc<CompiledServer>], stored: &[OfferRecord]) -> OfferTable {
         let mut offered = OfferTable::default();
         for server in servers {
@@ -65,7 +65,7 @@ impl OfferTable {
         self.to_all.contains(server) || self.to.get(server).is_some_and(|orgs| orgs.contains(org))
     }
 
-    /// Leaves out of an org's exposure what it is not offered.
+    /// Removes from an org's exposure what is not offered to it.
     pub fn narrow(&self, exposure: &[ExposureException]) -> Vec<ExposureException> {
         let counts = |exception: &&ExposureException| {
             !exception.enabled || self.includes(&exception.server, &exception.org)
@@ -74,22 +74,22 @@ impl OfferTable {
     }
 }
 
-/// Lists what orgs have switched on and are not offered: it opens nothing. After an upgrade from a version without offers
-/// these are the servers that orgs have lost.
+/// Returns the servers that orgs have switched on without an offer, which has no effect. After an upgrade from a
+/// version without offers these are the servers that orgs have lost.
 pub fn switched_on_in_vain(compiler: &Compiler, state: &ControlState) -> Vec<ExposureRecord> {
     let offered = OfferTable::of(&compiler.compile_all(&state.servers), &state.offers);
     let is_vain = |record: &&ExposureRecord| record.enabled && !offered.includes(&record.server, &record.org);
     state.exposure.iter().filter(is_vain).cloned().collect()
 }
 
-/// Servers that orgs have switched on in vain, each with these orgs.
+/// A server that orgs have switched on without an offer.
 pub struct Lost {
     pub server: String,
     pub orgs: BTreeSet<String>,
 }
 
 impl Lost {
-    /// The command that offers it to them again; of many orgs the first, and how many there are.
+    /// Returns the command that offers it to them again: the first orgs, then how many more there are.
     pub fn command(&self) -> String {
         let mut command = format!("asp servers offer {}", self.server);
         for org in self.orgs.iter().take(MOST_ORGS) {
@@ -103,10 +103,10 @@ impl Lost {
     }
 }
 
-/// Most orgs that one command names.
+/// Maximum number of orgs that one command names.
 const MOST_ORGS: usize = 100;
 
-/// Finds which of the stored servers orgs have switched on in vain. One that is gone can be offered to nobody.
+/// Returns the stored servers that orgs have switched on without an offer. A deleted server cannot be offered.
 pub fn lost(compiler: &Compiler, state: &ControlState) -> Vec<Lost> {
     let mut lost: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for ExposureRecord { server, org, .. } in switched_on_in_vain(compiler, state) {

@@ -1,7 +1,7 @@
-//! An org's policy: from its stored records to what a snapshot says.
+//! Compiles an org's stored records to its policy in a snapshot.
 //!
-//! Keeps true: a record that means nothing to this version never turns into an allow. An unreadable denial, or an
-//! unreadable limit, denies what it was about; an unreadable allow is left out, which allows nothing.
+//! Keeps true: a record that this version cannot read never becomes an allow. An unreadable denial or limit denies its
+//! primitive; an unreadable allow is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecor
 use super::budget::{FRAMING, bytes};
 use crate::policy;
 
-/// What an org has stored.
+/// Stored policy records of an org.
 #[derive(Clone, Default)]
 pub struct Records<'a> {
     pub exposure: Vec<&'a ExposureRecord>,
@@ -20,12 +20,12 @@ pub struct Records<'a> {
     pub limits: Vec<&'a LimitRecord>,
 }
 
-/// What a snapshot says of an org.
+/// Policy of an org in a snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OrgPolicy {
     pub exposure: Vec<ExposureException>,
     pub bindings: Vec<Binding>,
-    /// Not enforced.
+    /// Bindings that are evaluated but not enforced.
     pub observed: Vec<Binding>,
     pub limits: Vec<Limit>,
 }
@@ -33,25 +33,25 @@ pub struct OrgPolicy {
 /// Encoded bytes of an org's policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Of exposure exceptions, as edges have them.
+    /// Exposure exceptions in the edge snapshot.
     pub exposure: usize,
-    /// Of the same, as gateways have them.
+    /// Exposure exceptions in the gateway snapshot.
     pub named_exposure: usize,
     pub bindings: usize,
     pub limits: usize,
 }
 
-/// Most bytes of a number in `OrgExposure.exceptions`: there are at most 1,000 servers.
+/// Maximum bytes of a number in `OrgExposure.exceptions`: there are at most 1,000 servers.
 const EXCEPTION: usize = 3;
 
 impl Size {
-    /// What counts against [`super::budget::POLICY`].
+    /// Bytes that count against [`super::budget::POLICY`].
     pub fn policy(&self) -> usize {
         self.named_exposure + self.bindings + self.limits
     }
 }
 
-/// Every org of the state with its records.
+/// Groups the records of the state by org.
 pub fn of_state(state: &ControlState) -> BTreeMap<&str, Records<'_>> {
     let mut orgs: BTreeMap<&str, Records<'_>> = BTreeMap::new();
     for record in &state.exposure {
@@ -67,7 +67,7 @@ pub fn of_state(state: &ControlState) -> BTreeMap<&str, Records<'_>> {
 }
 
 impl<'a> Records<'a> {
-    /// Those of one org's state.
+    /// Borrows the records of one org's state.
     pub fn of(state: &'a OrgState) -> Records<'a> {
         Records {
             exposure: state.exposure.iter().collect(),
@@ -78,7 +78,7 @@ impl<'a> Records<'a> {
 }
 
 impl OrgPolicy {
-    /// Compiles the records; the texts say which of them mean nothing, and so deny instead.
+    /// Compiles the records; also returns a text for each record that this version cannot read.
     pub fn compile(org: &str, records: &Records<'_>) -> (OrgPolicy, Vec<String>) {
         let mut compiled = OrgPolicy::default();
         let mut unreadable = Vec::new();
@@ -120,12 +120,12 @@ impl OrgPolicy {
         (compiled, unreadable)
     }
 
-    /// Denies an org everything.
+    /// Returns a policy that denies the org everything.
     pub fn denied(org: &str) -> OrgPolicy {
         OrgPolicy { bindings: denials(org, "*").into(), ..OrgPolicy::default() }
     }
 
-    /// What a published part says of its org.
+    /// Reads the policy of a published part.
     pub fn published(part: OrgPart) -> OrgPolicy {
         let OrgPart { exposure, bindings, observed_bindings, limits, .. } = part;
         OrgPolicy { exposure, bindings, observed: observed_bindings, limits }
@@ -138,7 +138,7 @@ impl OrgPolicy {
             && self.limits.is_empty()
     }
 
-    /// Adds another org's.
+    /// Adds another org's policy.
     pub fn add(&mut self, other: OrgPolicy) {
         self.exposure.extend(other.exposure);
         self.bindings.extend(other.bindings);

@@ -1,6 +1,6 @@
-//! Stored servers as they compile, several at a time.
+//! Compiles stored servers in parallel and keeps the outcomes.
 //!
-//! Keeps true: a server is compiled again when its sources change, or an issuer that it, or a form of it that takes its place, names;
+//! Keeps true: a server is compiled again if its sources change, or an issuer that it or its replacement form names;
 //! other issuers do not concern it.
 
 use std::collections::BTreeMap;
@@ -15,36 +15,36 @@ use super::{Compiler, compile, describe, form, servers};
 /// Outcome of compiling a stored server at a revision of its sources.
 pub(super) struct Outcome {
     pub(super) revision: u64,
-    /// The issuers that it, and the forms that were to take its place, name, each with what it was evaluated by; `None`: there was no
-    /// such issuer.
+    /// Issuers that it and the forms considered as its replacement name, each with the value that was used; `None` if
+    /// there was no such issuer.
     beside: BTreeMap<String, Option<String>>,
-    /// The server as it is stored or, where that is faulty, as it was published last.
+    /// The server as stored or, if that is faulty, as published last.
     pub(super) good: Option<Arc<CompiledServer>>,
-    /// Revision of the record that `good` was compiled of; 0 of none.
+    /// Revision of the record that `good` was compiled from; 0 if there is none.
     pub(super) good_at: u64,
     pub(super) fault: Option<String>,
-    /// Whether the store was asked for the last published form, where there is a fault.
+    /// Whether the last published form was read from the store; only used if there is a fault.
     asked: bool,
-    /// Bytes of `good` by [`servers::server_bytes`]: a thousand servers are not counted again for each change of one.
+    /// [`servers::server_bytes`] of `good`, cached so that one change does not measure a thousand servers.
     pub(super) bytes: usize,
 }
 
 impl Outcome {
-    /// Whether the record would compile to the same beside these issuers.
+    /// Whether compiling the record with these issuers would give the same outcome.
     pub(super) fn is_of(&self, record: &ServerRecord, issuers: &BTreeMap<String, String>) -> bool {
         let is_same = |(name, said): (&String, &Option<String>)| issuers.get(name) == said.as_ref();
         self.revision == record.revision && self.beside.iter().all(is_same)
     }
 }
 
-/// A stored server that is to be compiled.
+/// A stored server that must be compiled.
 pub(super) struct Stale<'r> {
     pub(super) record: &'r ServerRecord,
-    /// Its last good form, with the revision of the record that it was compiled of.
+    /// Its last good form, with the revision of the record that it was compiled from.
     pub(super) before: Option<(u64, Arc<CompiledServer>)>,
 }
 
-/// Compiles them on half of the machine's cores: the others serve.
+/// Compiles servers on half of the machine's cores; the other half is left for serving.
 pub(super) fn anew<'r>(
     compiler: &Compiler,
     issuers: &BTreeMap<String, String>,
@@ -101,7 +101,7 @@ impl Compiler {
                 (revision, Some(Arc::new(server)), None)
             }
             Err(fault) => {
-                // What it was may name an issuer that is gone.
+                // The last form may name an issuer that no longer exists.
                 let before = before.filter(|(_, server)| self.accepts(server).is_ok());
                 let (good_at, good) = before.map_or((0, None), |(at, server)| (at, Some(server)));
                 (good_at, good, Some(fault))
@@ -111,17 +111,17 @@ impl Compiler {
         Outcome { revision, beside, good, good_at, fault, asked: false, bytes }
     }
 
-    /// Names of the servers that cannot be published as they are stored, and of whose last form the store was not asked.
+    /// Returns the servers that cannot be published as stored and whose last form was not read from the store yet.
     pub(super) fn unasked(&self) -> Vec<String> {
         let known = self.compiled.lock();
         let unasked = known.iter().filter(|(_, outcome)| outcome.fault.is_some() && !outcome.asked);
         unasked.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes what the store keeps as the last published form of a server with a fault. It counts, accepted or not, so that all
-    /// control planes have the same in force; a later one that this process published itself stays.
+    /// Takes the stored last form of a faulty server. The stored form counts whether or not it is accepted, so that all
+    /// control planes serve the same; only a later form published by this process takes precedence.
     pub(super) fn take_form(&self, name: &str, form: Option<&PublishedForm>) {
-        // Read before the form is evaluated: if one changes meanwhile, the server is compiled again.
+        // Read before the form is evaluated: if an issuer changes during the evaluation, the server is compiled again.
         let issuers = self.trust().in_force().names();
         let said = form.and_then(form::server);
         let is_accepted = said.as_ref().is_some_and(|server| self.accepts(server).is_ok());
@@ -130,7 +130,7 @@ impl Compiler {
         outcome.asked = true;
         if let Some(form) = form.filter(|form| form.revision >= outcome.good_at) {
             for issuer in said.iter().flat_map(|server| &server.edge.issuers) {
-                // One that the server itself names stays as it was when that was compiled.
+                // An issuer that the server itself names keeps the value that the compilation used.
                 let beside = outcome.beside.entry(issuer.clone());
                 beside.or_insert_with(|| issuers.get(issuer).cloned());
             }
@@ -140,7 +140,7 @@ impl Compiler {
             outcome.good = server.map(Arc::new);
         }
         drop(known);
-        // It is settled with another form.
+        // The cached settlement has the previous form.
         *self.last.lock() = None;
     }
 }

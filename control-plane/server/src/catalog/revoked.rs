@@ -1,9 +1,9 @@
-//! The live revocations, divided into those of some time ago and the recent ones.
+//! The live revocations, divided into an older list and a recent one.
 //!
-//! What was revoked some time ago is one long list that changes once an hour; what was revoked lately is a short one
-//! that changes with each revocation. Keeps true: where the one ends and the other begins follows from what is stored
-//! and from the hour alone, so that several control planes on one database say the same; the recent ones overlap the
-//! others, so that whoever has the last list of either kind, or the one before, misses none.
+//! The older list is long and changes once an hour; the recent one is short and changes with each revocation. Keeps
+//! true: the boundary follows from the stored revocations and the hour alone, so that several control planes on one
+//! database publish the same. The lists overlap, so that a receiver that has the current or the previous version of
+//! each misses no revocation.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,37 +14,37 @@ use super::usage::revocation_bytes;
 use crate::policy::{self, Revoked};
 
 const HOUR: u64 = 60 * 60 * 1_000;
-/// Most entries of the recent ones, unless more were revoked within one millisecond.
+/// Maximum number of recent entries, unless more were revoked within one millisecond.
 const MAX_RECENT: usize = 1_000;
-/// By how many entries the recent ones begin earlier than the others end.
+/// Number of entries that are in both lists.
 const OVERLAP: usize = 250;
-/// By how many entries the end of the others moves on.
+/// Number of entries by which the end of the older list advances.
 const STEP: usize = 250;
-/// Bytes of an entry of `EdgeSnapshot.revoked`.
+/// Bytes of an entry in `EdgeSnapshot.revoked`.
 const ENTRY: usize = 16;
 
-/// When what was revoked counts to which of the two, in Unix milliseconds.
+/// Boundaries of the two lists, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// The recent ones begin here.
+    /// Start of the recent list, inclusive.
     pub(super) since: u64,
-    /// The others end before.
+    /// End of the older list, exclusive.
     pub(super) through: u64,
 }
 
-/// One of the two lists as edges and gateways compare it.
+/// One of the two lists, in the form that edges and gateways search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct List {
-    /// As `EdgeSnapshot.revoked`.
+    /// Entries in the form of `EdgeSnapshot.revoked`.
     pub(super) revoked: Vec<u8>,
     pub(super) before: Vec<RevokedBefore>,
-    /// Records of a kind that this version does not know.
+    /// Ids of records whose kind this version does not know.
     pub(super) unknown: Vec<String>,
 }
 
 #[derive(Default)]
 pub(super) struct Revocations {
-    /// By the moment of each, and its id.
+    /// Records by time of revocation and id.
     records: BTreeMap<(u64, String), RevocationRecord>,
     moments: HashMap<String, u64>,
     /// Encoded bytes by org.
@@ -53,22 +53,22 @@ pub(super) struct Revocations {
     cut: Cut,
     older: List,
     older_is_stale: bool,
-    /// Counts what `older` was made.
+    /// Number of times that `older` was built.
     made: u64,
     hour: u64,
 }
 
-/// Both lists.
+/// Both lists of revocations.
 pub(super) struct Lists<'a> {
     pub(super) cut: Cut,
     pub(super) older: &'a List,
-    /// Another number where `older` may be another list.
+    /// Changes whenever `older` may have changed.
     pub(super) made: u64,
     pub(super) recent: List,
 }
 
 impl Revocations {
-    /// Takes what changed.
+    /// Applies the changes that were read from the store.
     pub(super) fn take(&mut self, changed: ChangedRevocations) {
         match changed {
             ChangedRevocations::All(all) => {
@@ -89,7 +89,7 @@ impl Revocations {
         }
     }
 
-    /// What is the same stays as it is, and with it the long list.
+    /// An unchanged record stays, so that the older list is not rebuilt.
     fn replace(&mut self, record: RevocationRecord) {
         let known = self.moments.get(&record.id).map(|moment| (*moment, record.id.clone()));
         if known.and_then(|key| self.records.get(&key)) == Some(&record) {
@@ -116,12 +116,12 @@ impl Revocations {
         }
     }
 
-    /// Bytes that each org's take of a snapshot.
+    /// Returns the snapshot bytes of each org's revocations.
     pub(super) fn bytes(&self) -> impl Iterator<Item = (&String, usize)> {
         self.bytes.iter().map(|(org, bytes)| (org, *bytes))
     }
 
-    /// Both lists at `now` (Unix milliseconds), where a token's id counts for each of `issuers`.
+    /// Returns both lists at `now` (Unix milliseconds); a token id without an issuer counts for each of `issuers`.
     pub(super) fn lists(&mut self, issuers: &[String], now: u64) -> Lists<'_> {
         let hour = now - now % HOUR;
         if self.issuers != issuers {
@@ -133,7 +133,7 @@ impl Revocations {
             }
         }
         let cut = self.cut_at(hour);
-        // What has ended goes with the hour, so that time alone changes nothing in between.
+        // Expired revocations are dropped on the hour, so that time alone changes nothing in between.
         if self.older_is_stale || cut != self.cut || hour != self.hour {
             let older = self.records.range(..(cut.through, String::new()));
             self.older = list(older.map(|(_, record)| record), issuers, hour);
@@ -148,7 +148,7 @@ impl Revocations {
     fn cut_at(&self, hour: u64) -> Cut {
         let since = hour.saturating_sub(HOUR);
         let window = self.records.range((since, String::new())..);
-        // One for each entry: a token's id may be of any issuer's.
+        // One for each entry: a token id without an issuer has an entry for each issuer.
         let entries = |record: &RevocationRecord| revocation_bytes(record, &self.issuers).div_ceil(ENTRY);
         let moments: Vec<u64> =
             window.flat_map(|((moment, _), record)| std::iter::repeat_n(*moment, entries(record))).collect();
@@ -156,14 +156,14 @@ impl Revocations {
         let at = |place: usize| moments.get(place).copied().unwrap_or(hour);
         match end {
             0 => Cut { since, through: hour },
-            // Who has the list before has all that was revoked before it.
+            // A receiver of the previous list has everything that was revoked before it.
             OVERLAP => Cut { since, through: at(end) },
             _ => Cut { since: at(end.saturating_sub(OVERLAP)), through: at(end) },
         }
     }
 }
 
-/// Recent revocations with more of them, at another revision and `until`; `None`: they say the same.
+/// Adds records to recent revocations, at another revision and `until`; `None` if nothing changes.
 pub fn with(
     recent: &RecentRevocations,
     records: &[RevocationRecord],

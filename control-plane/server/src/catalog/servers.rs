@@ -1,7 +1,7 @@
-//! The sizes of servers, and those that fit into a snapshot together.
+//! Sizes of servers, and the selection of those that fit into a snapshot together.
 //!
-//! A write is evaluated beside the others before it is stored; [`that_fit`] is for what older versions or another process
-//! stored nevertheless.
+//! A write is checked against the other servers before it is stored; [`that_fit`] is for servers that an older version
+//! or another process stored.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::budget::{self, FRAMING, Full, Whole};
 use super::fault::{Fault, NOT_SERVED, Part};
 use crate::placement;
 
-/// Encoded bytes of a server in a gateway snapshot, its part at the edge among them.
+/// Returns the encoded bytes of a server in a gateway snapshot, including its part of the edge snapshot.
 pub fn server_bytes(server: &CompiledServer) -> usize {
     let primitives = server.primitives.iter().map(|primitive| primitive.encoded_len() + FRAMING);
     server.server.encoded_len() + primitives.sum::<usize>() + edge_bytes(server) + FRAMING
@@ -23,7 +23,8 @@ fn edge_bytes(server: &CompiledServer) -> usize {
     server.edge.encoded_len() + FRAMING
 }
 
-/// Whether `new` fits beside the others (its own former form aside) and the admins' routes; `size` is [`server_bytes`].
+/// Admits `new` if it fits together with the other servers (without its own previous form) and the admins' routes;
+/// `size` is [`server_bytes`].
 pub fn admit(
     existing: &[Arc<CompiledServer>],
     new: &CompiledServer,
@@ -39,7 +40,7 @@ pub fn admit(
     };
     check(&budget::SERVERS, &size)?;
     check(&budget::EDGE_SERVERS, &edge_bytes)?;
-    // Without the admins' too, so that those can be deleted whatever servers say.
+    // Also without the admins' routes, so that these can always be deleted.
     admit_routes(existing, new, &[])?;
     admit_routes(existing, new, routes)
 }
@@ -58,7 +59,7 @@ fn admit_routes(
     budget::ROUTES.admit(after > bytes(&before), after)
 }
 
-/// The servers that fit into `bound` bytes, the small ones first; `size` is [`server_bytes`].
+/// Keeps the servers that fit into `bound` bytes, smallest first; `size` is [`server_bytes`].
 pub(crate) fn that_fit(
     mut servers: Vec<Arc<CompiledServer>>,
     bound: usize,

@@ -1,10 +1,10 @@
-//! How many bytes of a snapshot every org takes, as far as this process knows.
+//! Snapshot bytes of every org, as far as this process knows.
 //!
-//! Owns the totals that writes are evaluated by. They are those of the state that was built last, and what this process
-//! has written since. Keeps true: a write that is under way counts, so that two that fit alone do not pass together;
-//! nobody waits for anybody here. What another process writes to the same database counts from the next look at the
-//! store on ([`crate::publisher::POLL`]): two processes together may exceed a budget by what comes within that time.
-//! No budget is a bound of memory or of correctness: what does not fit is handled by [`super::build`].
+//! Owns the totals against which writes are checked: those of the last build, plus the writes of this process since.
+//! Keeps true: a write in progress counts, so that two writes that fit only individually do not both pass; no caller
+//! waits for another. Writes of other processes to the same database count from the next poll of the store
+//! ([`crate::publisher::POLL`]), so that two processes together may exceed a budget by what is written within that
+//! time. No budget guards memory or correctness: [`super::build`] handles what does not fit.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,13 +17,13 @@ use super::orgs::{self, OrgPolicy, Records, Size};
 use crate::clock;
 use crate::policy::{self, Revoked};
 
-/// What the least revocation counts: an entry of `EdgeSnapshot.revoked`.
+/// Minimum bytes of a revocation: one entry in `EdgeSnapshot.revoked`.
 const REVOCATION: usize = 16;
-/// Writes since the last look at the store that are kept one by one. Usually it is a moment ago; where it fails, older
-/// ones are added up.
+/// Maximum number of writes kept individually since the last read of the store. That read is usually a moment ago; if
+/// it keeps failing, the oldest writes are added to the totals.
 const MAX_WRITES: usize = 10_000;
 
-/// What is counted.
+/// Kind of data that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Exposure,
@@ -42,7 +42,7 @@ impl Part {
     }
 }
 
-/// Bytes of one org.
+/// Snapshot bytes of one org.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Bytes {
     exposure: usize,
@@ -68,14 +68,14 @@ impl Bytes {
     }
 }
 
-/// What every org has at one revision of the store.
+/// Bytes of every org at one revision of the store.
 pub struct Totals {
     revision: u64,
     orgs: HashMap<String, Bytes>,
 }
 
 impl Totals {
-    /// Of the policies and the revocations of each org.
+    /// Joins the sizes of the policies and of the revocations of each org.
     pub fn new<'a>(
         revision: u64,
         policies: impl Iterator<Item = (&'a str, Size)>,
@@ -91,7 +91,7 @@ impl Totals {
         Totals { revision, orgs }
     }
 
-    /// Those of `state`; it takes as long as compiling all policies.
+    /// Computes the totals of `state`; takes as long as compiling all policies.
     pub fn of(state: &ControlState, issuers: &[String]) -> Totals {
         let mut totals = Totals { revision: state.revision, orgs: HashMap::new() };
         for (org, records) in orgs::of_state(state) {
@@ -108,7 +108,7 @@ impl Totals {
     }
 }
 
-/// The totals of all orgs; bounded as the store is.
+/// Totals of all orgs; as many entries as the store has orgs.
 #[derive(Default)]
 pub struct Usage {
     known: Mutex<Known>,
@@ -116,31 +116,31 @@ pub struct Usage {
 
 #[derive(Default)]
 struct Known {
-    /// Of the last look at the store; `None` before the first.
+    /// Revision of the last read of the store; `None` before the first.
     revision: Option<u64>,
     orgs: HashMap<String, Bytes>,
-    /// In the order in which they were begun.
+    /// Writes in the order in which they began.
     writes: VecDeque<Write>,
     begun: u64,
 }
 
-/// A write of this process that the last look did not see.
+/// A write of this process that the last read of the store does not include.
 struct Write {
     id: u64,
     org: String,
     part: Part,
     grown: isize,
-    /// `None`: under way.
+    /// Revision of the write; `None` while it is in progress.
     revision: Option<u64>,
 }
 
 impl Usage {
-    /// Whether the store was looked at.
+    /// Whether the store has been read.
     pub fn is_known(&self) -> bool {
         self.known.lock().revision.is_some()
     }
 
-    /// Takes what a look at the store has found.
+    /// Takes the totals of a read of the store.
     pub fn take(&self, totals: Totals) {
         let mut known = self.known.lock();
         if known.revision.is_some_and(|revision| revision > totals.revision) {
@@ -151,14 +151,14 @@ impl Usage {
         known.writes.retain(|write| write.revision.is_none_or(|revision| revision > totals.revision));
     }
 
-    /// Lets a write begin by which the part of an org grows by so many bytes, or shrinks. `platform`: an admin of the
-    /// platform writes.
+    /// Begins a write that grows (or shrinks) one kind of data of an org by `grown` bytes. `platform`: the writer is an
+    /// admin of the platform.
     pub fn begin(&self, part: Part, org: &str, grown: isize, platform: bool) -> Result<UnderWay<'_>, Full> {
         let mut known = self.known.lock();
         let mut bytes: HashMap<&str, usize> =
             known.orgs.iter().map(|(org, bytes)| (org.as_str(), bytes.of(part))).collect();
         for write in known.writes.iter().filter(|write| write.part == part) {
-            // One that shrinks may still fail.
+            // A write that shrinks may still fail.
             let counts = write.revision.is_some() || write.grown > 0;
             let of_org = bytes.entry(&write.org).or_default();
             *of_org = of_org.saturating_add_signed(if counts { write.grown } else { 0 });
@@ -192,15 +192,15 @@ impl Usage {
     }
 }
 
-/// A write under way. Dropped, it did not happen; if it did nevertheless, because its caller was gone, the next look at
-/// the store finds it.
+/// A write in progress. Dropping it without `done` means that it did not happen; if it did (its caller was cancelled),
+/// the next read of the store includes it.
 pub struct UnderWay<'a> {
     usage: &'a Usage,
     id: u64,
 }
 
 impl UnderWay<'_> {
-    /// It happened.
+    /// Records that the write happened.
     pub fn done(self, written: Written) -> Written {
         self.usage.end(self.id, Some(written));
         written
@@ -209,31 +209,31 @@ impl UnderWay<'_> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        // After `done` only a write that stays is there, and it is under way no more.
+        // After `done` only a completed write is left, and that stays.
         let mut known = self.usage.known.lock();
         known.writes.retain(|write| write.id != self.id || write.revision.is_some());
     }
 }
 
-/// What of these is published, the small ones first. What is stored beyond the whole, by an older version or another
-/// process, must not stop the writes of the others.
+/// Sum of the parts that are published, smallest first. Data stored beyond the limit by an older version or another
+/// process must not block the writes of the other orgs.
 fn fitting(mut parts: Vec<usize>, whole: usize) -> usize {
     parts.sort_unstable();
     parts.into_iter().fold(0, |sum, part| if sum + part <= whole { sum + part } else { sum })
 }
 
-/// Bytes of an org's policy in a snapshot.
+/// Returns the bytes of an org's policy in a snapshot.
 pub fn size(org: &str, records: &Records<'_>) -> Size {
     OrgPolicy::compile(org, records).0.size()
 }
 
-/// What revocations take of a snapshot, encoded.
+/// Returns the encoded bytes of revocations in a snapshot.
 fn revoked_bytes(revoked: &Revoked) -> usize {
     let before = revoked.before.iter().map(|before| before.encoded_len() + FRAMING);
     revoked.tokens.len() * size_of::<[u8; 16]>() + before.sum::<usize>()
 }
 
-/// Bytes of a live revocation in an edge snapshot.
+/// Returns the bytes of a live revocation in an edge snapshot.
 pub fn revocation_bytes(record: &RevocationRecord, issuers: &[String]) -> usize {
     let bytes = match record.kind.as_str() {
         "token" if record.issuer.is_empty() => {

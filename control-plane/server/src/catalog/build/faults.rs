@@ -1,4 +1,4 @@
-//! What is said of the parts that are not published as they are stored.
+//! Faults of the parts that are not published as stored.
 
 use asp_proto::snapshot::EdgeSnapshot;
 use asp_store::control::UnreadableIssuer;

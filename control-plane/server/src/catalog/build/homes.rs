@@ -1,6 +1,6 @@
-//! Which homes are told where there is no room for all.
+//! Selection of the homes to publish if not all of them fit.
 //!
-//! Keeps true: nobody is served here whose home might be elsewhere.
+//! Keeps true: an org is not served in a region if its home might be another one.
 
 use std::cmp::Reverse;
 
@@ -8,13 +8,13 @@ use asp_proto::snapshot::Region;
 
 use crate::catalog::budget;
 
-/// Every org, and the end of a pattern.
+/// Pattern for every org, and the end of a prefix pattern.
 const ANY: &str = "*";
-/// The region of orgs whose home is not told: none has a dot in its name.
+/// Region of orgs whose home is left out. No real region has a dot in its name.
 const NOWHERE: &str = "not.told";
 
-/// Of homes that take more than `bytes` the most specific ones; of every other org it is said that it is at home nowhere,
-/// because it might be so by one that is left out.
+/// Keeps the most specific homes that fit into `bytes`. Every other org is given a region that does not exist, because
+/// its home might be one of those left out.
 pub(super) fn that_fit(mut homes: Vec<Region>, bytes: usize) -> Vec<Region> {
     let nowhere = Region { org: ANY.into(), region: NOWHERE.into(), ..Region::default() };
     let mut left = bytes.saturating_sub(budget::bytes(std::slice::from_ref(&nowhere)));

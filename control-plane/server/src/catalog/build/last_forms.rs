@@ -1,7 +1,8 @@
-//! Last published forms, between the builder and the store.
+//! Exchange of last published forms between the builder and the store.
 //!
-//! Keeps true: what the store has counts for every control plane, so that one that has just started publishes the same; only a
-//! form that this process published later stays in its place; what goes into the store was built of what is stored, and published.
+//! Keeps true: the stored form counts for every control plane, so that one that has just started publishes the same.
+//! Only a later form published by this process takes precedence. A form is stored only if it was built from stored
+//! records and published.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,42 +15,42 @@ use super::super::fault::{LAST_FORM, ORG_DENIED};
 use super::super::form;
 use super::{Builder, Built, OrgForm, OrgPolicy, Orgs, Room};
 
-/// Parts whose forms are kept at a time.
+/// Maximum number of forms in a batch.
 const BATCH: usize = 64;
-/// Bytes of forms from which on no more are added to a batch.
+/// Size in bytes at which a batch is complete.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
-/// The answer of the store to what an org's last published form is.
+/// Last published form of an org, as read from the store.
 pub(super) struct AskedOrg {
-    /// The org as it was stored then.
+    /// The org as stored at the time of the read.
     of: Arc<OrgForm>,
-    /// With the revision at which it was read.
+    /// Policy with its revision; `None` if the store has no form that this version reads.
     form: Option<(u64, OrgPolicy)>,
 }
 
-/// A part as it was published, or its end.
+/// The published form of a part, or its removal.
 enum Form {
-    /// A server as it is stored, with the revision of its record.
+    /// A server published as stored, with the revision of its record.
     Server(Arc<CompiledServer>, u64),
-    /// An org, with its name.
+    /// An org, by name.
     Org(String, Arc<OrgForm>),
-    /// It is published no more, which is known of that revision.
+    /// Removal of the part, known at that revision.
     Gone(u64),
 }
 
-/// Parts as they were published, whose forms the store does not have yet; of each the last one.
+/// Published forms that the store does not have yet; the last one of each part.
 #[derive(Default)]
 pub struct Unkept {
-    /// Name of each, with its form.
+    /// Forms by name of the part.
     parts: BTreeMap<String, Form>,
 }
 
-/// Some of them, encoded.
+/// A batch of them, encoded.
 #[derive(Default)]
 pub struct Batch {
     pub of: Unkept,
     pub forms: Vec<PublishedForm>,
-    /// The parts that are not published any more, with the revision of which that is known.
+    /// Parts that are no longer published, with the revision at which that is known.
     pub gone: Vec<(String, u64)>,
 }
 
@@ -58,19 +59,19 @@ impl Unkept {
         self.parts.is_empty()
     }
 
-    /// Adds what was published later.
+    /// Adds forms that were published later.
     pub fn add(&mut self, later: Unkept) {
         self.parts.extend(later.parts);
     }
 
-    /// Adds what was published before.
+    /// Adds forms that were published before.
     pub fn add_earlier(&mut self, earlier: Unkept) {
         for (part, form) in earlier.parts {
             self.parts.entry(part).or_insert(form);
         }
     }
 
-    /// Takes out some; nothing if it is empty.
+    /// Removes and returns the next batch; it is empty if there are no forms.
     pub fn batch(&mut self) -> Batch {
         let mut batch = Batch::default();
         let mut bytes = 0;
@@ -95,7 +96,8 @@ impl Unkept {
 }
 
 impl Builder {
-    /// Names of the parts that are not published as they are stored, and of whose last forms the store was not asked.
+    /// Returns the names of the parts that are not published as stored and whose last form was not read from the store
+    /// yet.
     pub fn unasked(&self) -> Vec<String> {
         let orgs = self.held.orgs.iter().filter(|(org, held)| {
             let is_instead = self.orgs.get(*org).is_some_and(|form| !Arc::ptr_eq(form, held));
@@ -105,7 +107,7 @@ impl Builder {
         servers.chain(orgs.map(|(org, _)| names::of_org(org))).collect()
     }
 
-    /// Takes what the store has of the parts that it was asked for.
+    /// Takes the forms that were read from the store for the parts `asked`.
     pub fn take_forms(&mut self, asked: &[String], forms: &[PublishedForm]) {
         let forms: BTreeMap<&str, &PublishedForm> =
             forms.iter().map(|form| (form.part.as_str(), form)).collect();
@@ -123,13 +125,13 @@ impl Builder {
         }
     }
 
-    /// Builds the same state once more, with the forms that were taken since.
+    /// Builds the same state again, with the forms that were taken since.
     pub fn build_again(&mut self, before: Built, raise: bool) -> anyhow::Result<Built> {
         self.gateway.changed.extend(before.changed);
         self.build_held(true, raise)
     }
 
-    /// Puts the orgs in the place of those before.
+    /// Replaces the published orgs.
     pub(super) fn publish_orgs(&mut self, orgs: Orgs) {
         for (org, form) in &orgs {
             if !self.orgs.get(org).is_some_and(|former| Arc::ptr_eq(former, form)) {
@@ -151,7 +153,7 @@ impl Builder {
         });
     }
 
-    /// The org's last published form where it still fits, else a denial. Its machines are those of now.
+    /// Returns the org's last published form if it still fits, else a denial, both with the current machines.
     pub(super) fn instead(&self, org: &str, form: &OrgForm, room: &mut Room) -> (Arc<OrgForm>, &'static str) {
         let (at, last) = self.last_form(org);
         let (at, policy, in_force) =
@@ -166,7 +168,7 @@ impl Builder {
         }
     }
 
-    /// The last published form of an org that is not published as it is stored; an empty policy of none.
+    /// Returns the last published form of an org that is not published as stored; an empty policy if there is none.
     fn last_form(&self, org: &str) -> (u64, OrgPolicy) {
         let own = self.orgs.get(org).filter(|own| own.at > 0);
         let own_at = own.map_or(0, |own| own.at);
@@ -176,8 +178,8 @@ impl Builder {
         }
     }
 
-    /// Notes that an org's form is to be kept, if it is published as it is stored. One from the store takes the place of what was
-    /// noted before.
+    /// Marks an org's form to be stored if the org is published as stored. A form that came from the store removes an
+    /// earlier mark.
     fn note_unkept(&mut self, org: &str, form: &Arc<OrgForm>) {
         let is_stored = self.held.orgs.get(org).is_some_and(|held| Arc::ptr_eq(held, form));
         let asked = self.asked.get(org).and_then(|asked| asked.form.as_ref());
@@ -188,7 +190,8 @@ impl Builder {
         }
     }
 
-    /// Takes out what is published now and the store does not have yet: servers as they are stored, and orgs that are not denied.
+    /// Removes and returns the published forms that the store does not have yet: of servers published as stored, and of
+    /// orgs that are not denied.
     pub fn unkept(&mut self) -> Unkept {
         let parts = std::mem::take(&mut self.unkept);
         if parts.is_empty() {
@@ -207,7 +210,7 @@ impl Builder {
                 }
                 Name::Org(org) => match self.orgs.get(org) {
                     Some(form) if form.at > 0 => Form::Org(org.to_owned(), Arc::clone(form)),
-                    // What a denial takes the place of was taken out when it was published.
+                    // The form that a denial replaces was taken when it was published.
                     Some(_) => return None,
                     None => Form::Gone(self.held.revision),
                 },
