@@ -1,9 +1,9 @@
-//! The xDS server: pushes snapshots and endpoints, and knows who has acknowledged what.
+//! The xDS server: pushes snapshots and endpoints, and tracks what each subscriber has acknowledged.
 //!
-//! Envoys are told the state of the world ([`stream`]) by three services: ADS for those that want one stream, ECDS for
-//! the edge filter and its revocations, EDS for the gateway clusters. Gateways are told what changed ([`delta`]), by ADS.
-//! Keeps true (invariant I-5): at most one outstanding push per subscriber and type, a rejected version is
-//! recorded with its reason and not sent again, and the last good one stays.
+//! Envoys use the state-of-the-world protocol ([`stream`]) with three services: ADS for those that want one stream,
+//! ECDS for the edge filter and its revocations, EDS for the gateway clusters. Gateways use the incremental protocol
+//! ([`delta`]) over ADS. Keeps true (invariant I-5): at most one outstanding push per subscriber and type; a rejected
+//! version is recorded with its reason and not sent again; the last good one stays.
 
 pub mod client;
 pub mod context;
@@ -33,29 +33,30 @@ use tokio::sync::watch;
 use endpoints::EndpointSet;
 use published::Published;
 
-/// The edge filter's resource and HTTP filter name.
+/// Name of the edge filter's resource and HTTP filter.
 pub const EDGE_FILTER: &str = "asp-edge";
-/// The resource, the HTTP filter and the root of what was revoked lately; it configures the same VM.
+/// Name of the resource, HTTP filter and root of the recent revocations; it configures the same VM.
 pub const EDGE_REVOKED: &str = "asp-revoked";
-/// Mark in the version of revocations that came ahead of the rest: the revision up to which all is said follows.
+/// Separator in the version of revocations that were published ahead of other changes; the revision up to which
+/// everything is published follows it.
 const OVERTAKEN: char = '~';
-/// What gateways subscribe to: every part.
+/// Subscription of gateways: every part.
 const EVERY_PART: &str = "*";
-/// The largest message a gateway accepts. Parts come in messages of less, unless one alone is larger.
+/// Largest message that a gateway accepts. Messages of parts are smaller, unless a single part is larger.
 pub const MAX_MESSAGE: usize = 65 * 1024 * 1024;
-/// In the metadata of a gateway's node: the version that it has in force.
+/// Metadata key of a gateway's node: version that it has in force.
 const IN_FORCE: &str = "version";
-/// `<ip>:<port>` at which Envoy reaches a gateway, in its node's metadata.
+/// Metadata key of a gateway's node: `<ip>:<port>` at which Envoy reaches it.
 const ADVERTISE: &str = "advertise";
-/// In the metadata of the last request of a gateway that ends in order.
+/// Metadata key in the last request of a gateway that shuts down.
 const LEAVING: &str = "leaving";
-/// How long a gateway tries to connect to its control plane.
+/// Timeout for the connection of a gateway to its control plane.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Reconnects are spread over this range, so that a restarted control plane is not stampeded.
+/// Range over which reconnects are spread, so that gateways do not stampede a restarted control plane.
 const BACKOFF_MS: std::ops::Range<u64> = 200..1_000;
-/// Envoy's cluster of the gateways of every pool; which of them a request goes to is in its metadata.
+/// Envoy's cluster of the gateways of all pools; the metadata of a request selects the pool.
 pub const ALL_POOLS: &str = "gateway-pools";
-/// The pool of gateways that name none, and Envoy's cluster of them.
+/// Pool of gateways that name none, and the name of its Envoy cluster.
 pub const DEFAULT_POOL: &str = "gateway";
 
 /// A kind of resource.
@@ -63,18 +64,18 @@ pub const DEFAULT_POOL: &str = "gateway";
 pub enum Kind {
     /// The edge filter with its snapshot.
     Edge,
-    /// What was revoked lately, for edges.
+    /// Recent revocations for edges.
     Revocations,
-    /// The gateways' addresses.
+    /// Addresses of gateways.
     Endpoints,
-    /// The gateways' snapshot, in parts.
+    /// Snapshot for gateways, in parts.
     Gateway,
 }
 
 impl Kind {
     pub const ALL: [Kind; 4] = [Kind::Edge, Kind::Revocations, Kind::Endpoints, Kind::Gateway];
 
-    /// The type url on the wire.
+    /// Returns the type URL on the wire.
     pub const fn type_url(self) -> &'static str {
         match self {
             Kind::Edge | Kind::Revocations => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
@@ -83,14 +84,14 @@ impl Kind {
         }
     }
 
-    /// Filters are told apart by their names.
+    /// Returns the kind of a request; the edge filter and its revocations share a type URL and differ in the names.
     pub fn of(type_url: &str, names: &[String]) -> Option<Kind> {
         let found = Kind::ALL.into_iter().find(|kind| kind.type_url() == type_url)?;
         let is_revoked = !names.is_empty() && names.iter().all(|name| name == EDGE_REVOKED);
         Some(if found == Kind::Edge && is_revoked { Kind::Revocations } else { found })
     }
 
-    /// The name in `/api/snapshot` and in metrics.
+    /// Returns the name in `/api/snapshot` and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Kind::Edge => "edge",
@@ -101,18 +102,18 @@ impl Kind {
     }
 }
 
-/// What subscribers are told; replaced whole.
+/// State that is pushed to subscribers; always replaced as a whole.
 #[derive(Clone, Default)]
 pub struct XdsState {
     pub snapshot: Option<Arc<Published>>,
-    /// The store's revision up to which all that is to be said is said.
+    /// Revision of the store up to which everything is published.
     pub covers: u64,
     pub endpoints: Arc<EndpointSet>,
 }
 
 impl XdsState {
-    /// Up to which revision of the store all is in force at a subscriber of `kind` that has acknowledged `acked`, at
-    /// `version`: of what came later nothing may have concerned it.
+    /// Returns the store revision up to which everything is in force at a subscriber of `kind` that acknowledged
+    /// `acked` at `version`. Later changes may not have concerned it.
     pub fn covered(&self, kind: &str, acked: u64, version: &str) -> u64 {
         let Some(published) = &self.snapshot else { return acked };
         let (edge, recent) = (&published.edge.version, &published.recent.version);
@@ -126,17 +127,17 @@ impl XdsState {
     }
 }
 
-/// The revision up to which all is in force with a version at most.
+/// Returns the revision up to which everything is in force with a version, as far as the version limits it.
 fn said_through(version: &str) -> u64 {
     version.rsplit_once(OVERTAKEN).and_then(|(_, covers)| covers.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Returns the revision of a version, and the one up to which all is in force with it: a lower one where revocations alone are of
-/// the first.
+/// Returns the revision of a version, and the revision up to which everything is in force with it. The second is lower
+/// if only revocations have the first.
 fn reach(version: &str) -> (u64, u64) {
     let revision = subscription::revision_in(version);
     (revision, revision.min(said_through(version)))
 }
 
-/// How everyone learns of a new [`XdsState`].
+/// Receiver of new [`XdsState`]s.
 pub type XdsStateReceiver = watch::Receiver<XdsState>;

@@ -1,10 +1,13 @@
-//! The gateway's own subscription: receives what changed over ADS, applies it, acknowledges or rejects.
+//! The gateway's subscription: receives changes over ADS, applies them, and acknowledges or rejects them.
 //!
-//! Keeps true: whatever happens to the control plane, the gateway keeps the snapshot it has and says so when it
-//! comes back, so that it is sent no more than what changed meanwhile; the messages of one revision are applied together;
-//! a snapshot that it refuses is answered with the reason, and one that it takes with the parts that it could not put in force
-//! as they were sent; one that ends says so; it leaves a control plane that is behind its store for one that is not, and for no
-//! other one; and it takes revocations from one more, so that none waits for that.
+//! Keeps true:
+//! - Whatever happens to the control plane, the gateway keeps its snapshot. When it reconnects it reports the version, so
+//!   that only the changes since are sent.
+//! - All messages of one revision are applied together.
+//! - A rejected snapshot is answered with the reason; an accepted one with the parts that could not be applied as sent.
+//! - A gateway that shuts down announces it.
+//! - A gateway leaves a control plane that is behind its store only for one that is not.
+//! - It also receives revocations from a second control plane, so that a stale first one does not delay them.
 
 mod controls;
 mod freshness;
@@ -37,40 +40,41 @@ use self::revocations::RevocationLists;
 use super::refused_parts;
 use super::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE, reach};
 
-/// How long an end waits for one control plane to have heard of it, and for any.
+/// Longest wait for one control plane to confirm the announcement of a shutdown, and for all of them together.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// Takes a revision, the one up to which all is said with it, and what changed; returns the parts that are not in force as they
-/// were sent, or says why it takes nothing. The second revision is lower where revocations alone are of the first.
+/// Applies changes: takes a revision, the revision up to which everything is published with it, and the changes. The
+/// second revision is lower if only revocations have the first. Returns the parts that are not in force as sent, or why
+/// nothing was applied.
 pub type Apply = Arc<dyn Fn(u64, u64, PartChanges) -> Result<Arc<PartFaults>, String> + Send + Sync>;
-/// Called whenever the control plane that is followed has published what its store has.
+/// Called whenever the followed control plane has published everything in its store.
 pub type NoteFresh = Arc<dyn Fn() + Send + Sync>;
-/// Most bytes of a revision that is on its way.
+/// Maximum bytes of a revision that is being received.
 const MAX_STAGED: usize = 512 * 1024 * 1024;
 
-/// Who subscribes, and where.
+/// Identity of the subscriber, and the control planes that it subscribes to.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The control planes, e.g. `http://127.0.0.1:18000`: all on one store, any of them will do. A name of several addresses
-    /// stands for all of them.
+    /// Control planes, e.g. `http://127.0.0.1:18000`. All use one store, so any of them will do. A name with several
+    /// addresses stands for all of them.
     pub uris: Vec<Uri>,
     pub node_id: String,
-    /// `<ip>:<port>` on which Envoy reaches this gateway.
+    /// `<ip>:<port>` at which Envoy reaches this gateway.
     pub advertise: String,
-    /// The Envoy cluster it belongs to.
+    /// Envoy cluster that the gateway belongs to.
     pub pool: String,
-    /// How both sides prove themselves; `None` on one machine or within a mesh.
+    /// Certificates for mutual TLS; `None` on one machine or within a mesh.
     pub peer: Option<Peer>,
-    /// The name in the control planes' certificates; the host of each by default.
+    /// Name in the control planes' certificates; the host of each by default.
     pub name: Option<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
-    // A connect that fails says why only in what caused it.
+    // Only the source of a connect error says why it failed.
     #[error("connect: {}", root_cause(.0))]
     Connect(#[from] tonic::transport::Error),
     #[error("stream: {0}")]
@@ -89,16 +93,16 @@ enum StreamError {
     Stopped,
 }
 
-/// Subscribes until `stop` is cancelled, reconnecting for ever.
+/// Subscribes until `stop` is cancelled, and reconnects forever.
 pub async fn run(target: Target, apply: Apply, note_fresh: NoteFresh, stop: CancellationToken) {
-    // The same fault is told once, not at every attempt.
+    // The same fault is logged once, not for every attempt.
     let mut told = String::new();
     let mut subscriber = Subscriber::new(target, apply, note_fresh);
     loop {
         let fault = match Box::pin(subscriber.follow(&stop)).await {
             StreamError::Stopped => return,
             StreamError::Stale => {
-                // Gateways notice it at different moments of a second, so that they do not stampede.
+                // No backoff: gateways notice it at different moments within a second and do not stampede.
                 let control = subscriber.control.to_string();
                 tracing::warn!(%control, "the control plane is behind its store or does not answer, another one is followed");
                 continue;
@@ -114,7 +118,7 @@ pub async fn run(target: Target, apply: Apply, note_fresh: NoteFresh, stop: Canc
         }
         let backoff = Duration::from_millis(rand::rng().random_range(BACKOFF_MS));
         if stop.run_until_cancelled(tokio::time::sleep(backoff)).await.is_none() {
-            // It may count as one that was lost, which stays an endpoint.
+            // Without the announcement it might count as lost and stay an endpoint.
             return subscriber.announce_leave(ready(Err(StreamError::Ended))).await;
         }
     }
@@ -127,25 +131,26 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 
 struct Subscriber {
     target: Arc<Target>,
-    /// The control plane that is followed, or was.
+    /// Control plane that is, or was last, followed.
     control: Uri,
-    /// Which of the target's is next.
+    /// Index of the next control plane to try.
     next: usize,
-    /// The one to follow now, because it is fresh.
+    /// Fresh control plane to follow next.
     found: Option<(Control, Channel)>,
     apply: Apply,
     note_fresh: NoteFresh,
-    /// The version in force here; empty before the first. The control plane is told it on every new stream: with
-    /// it this gateway takes part again, whatever becomes of the next push.
+    /// Version in force here; empty before the first. Reported on every new stream: this gateway becomes an endpoint
+    /// again with it, whatever happens to the next push.
     applied: String,
-    /// Of the parts in force here, by name; "" of one that is not in force as it was sent: a new stream brings it again.
+    /// Versions of the parts in force here, by name; "" for a part that is not in force as sent, so that a new stream
+    /// sends it again.
     versions: BTreeMap<String, String>,
     refused: Arc<PartFaults>,
     revocations: RevocationLists,
     staged: Staged,
 }
 
-/// The messages of a revision that is not complete.
+/// Messages of a revision that is not complete yet.
 #[derive(Default)]
 struct Staged {
     messages: Vec<DeltaDiscoveryResponse>,
@@ -158,7 +163,7 @@ impl Subscriber {
         Subscriber {
             target: Arc::new(target),
             control,
-            // Gateways are spread over the control planes.
+            // Spreads gateways over the control planes.
             next: usize::from(rand::random::<u8>()),
             found: None,
             apply,
@@ -171,8 +176,8 @@ impl Subscriber {
         }
     }
 
-    /// Follows one stream, of the control plane that was found or of the next, until it breaks, another one is fresher or this
-    /// process ends.
+    /// Follows one stream, to the fresh control plane that was found or else the next one, until it breaks, another
+    /// control plane is fresher, or this process shuts down.
     async fn follow(&mut self, stop: &CancellationToken) -> StreamError {
         let (control, channel) = match self.connected(stop).await {
             Ok(connected) => connected,
@@ -226,7 +231,7 @@ impl Subscriber {
         }
     }
 
-    /// The connection to the control plane that was found, or to the first that can be reached from the next one on.
+    /// Connects to the control plane that was found, or to the first reachable one starting from the next.
     async fn connected(&mut self, stop: &CancellationToken) -> Result<(Control, Channel), StreamError> {
         if let Some(found) = self.found.take() {
             return Ok(found);
@@ -234,7 +239,7 @@ impl Subscriber {
         if let Some(connected) = stop.run_until_cancelled(self.connect_next()).await {
             return connected;
         }
-        // It may count as one that was lost, which stays an endpoint.
+        // Without the announcement it might count as lost and stay an endpoint.
         self.announce_leave(ready(Err(StreamError::Ended))).await;
         Err(StreamError::Stopped)
     }
@@ -257,8 +262,8 @@ impl Subscriber {
         Err(fault)
     }
 
-    /// Opens a stream. The control plane may have its first request, with which this gateway takes part, before it answers:
-    /// one that ends meanwhile says so too.
+    /// Opens a stream. The control plane may have received the first request, which makes this gateway an endpoint,
+    /// before it answers. A shutdown during that time is therefore announced, too.
     async fn open(&self, channel: Channel, stop: &CancellationToken) -> Result<Stream, StreamError> {
         let mut opened = pin!(open(channel, self.node(), &self.versions));
         if let Some(opened) = stop.run_until_cancelled(opened.as_mut()).await {
@@ -268,9 +273,9 @@ impl Subscriber {
         Err(StreamError::Stopped)
     }
 
-    /// Tells a control plane that this gateway ends, so that Envoy sends it nothing new from now on: on the stream there
-    /// is, or where that is of no use on a new one to any of them. One that never had a snapshot is no endpoint and tells
-    /// nobody.
+    /// Announces to a control plane that this gateway shuts down, so that Envoy sends it no new requests. Uses the
+    /// current stream, or if that fails a new stream to any of them. A gateway that never had a snapshot is not an
+    /// endpoint and announces nothing.
     async fn announce_leave(&self, stream: impl Future<Output = Result<Stream, StreamError>>) {
         if self.applied.is_empty() {
             return;
@@ -294,7 +299,7 @@ impl Subscriber {
         tracing::warn!(%cause, "no control plane heard that this gateway ends; Envoy's health checks will");
     }
 
-    /// Says it on a stream, once that is open.
+    /// Sends the announcement on a stream once that is open.
     async fn leave(
         &self,
         stream: impl Future<Output = Result<Stream, StreamError>>,
@@ -305,8 +310,8 @@ impl Subscriber {
         ended(pushes).await
     }
 
-    /// Says it on a new stream, which is for that alone: with it this gateway does not take part again, and somebody who is
-    /// heard at its address by now is another one.
+    /// Sends the announcement on a new stream that serves only this purpose: it does not make this gateway an endpoint
+    /// again, and a process that is connected with its address by now is another one.
     async fn leave_anew(&self, control: &Uri) -> Result<(), StreamError> {
         let channel = connect(&self.target, control).await?;
         let mut client =
@@ -326,7 +331,7 @@ impl Subscriber {
         DeltaDiscoveryRequest { node: Some(node), ..request() }
     }
 
-    /// Puts in force what another control plane has revoked later.
+    /// Applies newer revocations of another control plane.
     async fn revoke(&mut self, list: RecentRevocations) {
         let revision = list.revision;
         let (in_force, covers) = reach(&self.applied);
@@ -345,14 +350,14 @@ impl Subscriber {
                 tracing::error!(revision, %reason, "revocations of another control plane were refused");
             }
             Err(error) => {
-                // What is in force by now is not known: it is all sent again to the next stream.
+                // What is in force is unknown now: the next stream sends everything again.
                 self.versions.clear();
                 tracing::error!(revision, %error, "revocations of another control plane could not be applied");
             }
         }
     }
 
-    /// Applies what is staged and makes the ACK or NACK.
+    /// Applies the staged messages and returns the ACK or NACK.
     async fn answer(&mut self) -> DeltaDiscoveryRequest {
         let apply = Arc::clone(&self.apply);
         let messages = std::mem::take(&mut self.staged).messages;
@@ -361,10 +366,10 @@ impl Subscriber {
         let version = last.map(|last| last.system_version_info.clone()).unwrap_or_default();
         let reach = reach(&version);
         let revocations = self.revocations.clone();
-        // Compiling schemas takes milliseconds: not on a thread that serves requests.
+        // Compiling schemas takes milliseconds, so not on a thread that serves requests.
         let applied = tokio::task::spawn_blocking(move || take(&messages, reach, &apply, revocations)).await;
         let outcome = applied.unwrap_or_else(|error| {
-            // What is in force by now is not known: it is all sent again to the next stream.
+            // What is in force is unknown now: the next stream sends everything again.
             self.versions.clear();
             Err(format!("apply failed: {error}"))
         });
@@ -385,7 +390,7 @@ impl Subscriber {
                 Some(rpc::Status { code: INVALID_ARGUMENT, message: reason })
             }
         };
-        // With an acknowledgement it says which parts are not in force as they were sent.
+        // An acknowledgement reports the parts that are not in force as sent.
         let node = error_detail.is_none().then(|| self.node());
         DeltaDiscoveryRequest { node, response_nonce: nonce, error_detail, ..request() }
     }
@@ -395,7 +400,7 @@ async fn in_time(leaves: impl Future<Output = Result<(), StreamError>>) -> Resul
     tokio::time::timeout(LEAVE_TIMEOUT, leaves).await.unwrap_or(Err(StreamError::Silent))
 }
 
-/// The control plane ends the stream when it has read all of it.
+/// Waits until the control plane ends the stream, which it does once it has read all of it.
 async fn ended(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<(), StreamError> {
     while pushes.message().await?.is_some() {}
     Ok(())
@@ -403,7 +408,7 @@ async fn ended(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<(), Stre
 
 type Stream = (mpsc::Sender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>);
 
-/// Connects to a control plane as whoever the target's peer is.
+/// Connects to a control plane with the target's certificate.
 pub(super) async fn connect(target: &Target, uri: &Uri) -> Result<Channel, tonic::transport::Error> {
     Control::new(target, uri.clone()).connect(target).await
 }
@@ -414,7 +419,7 @@ async fn open(
     versions: &BTreeMap<String, String>,
 ) -> Result<Stream, StreamError> {
     let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
-    // One request answers one push: no more than one ever waits.
+    // One request answers one push, so at most one waits.
     let (requests, receiver) = mpsc::channel(1);
     let first = DeltaDiscoveryRequest {
         node: Some(node),
@@ -429,7 +434,7 @@ async fn open(
     Ok((requests, pushes))
 }
 
-/// What every request says.
+/// Returns the common part of all requests.
 fn request() -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest { type_url: Kind::Gateway.type_url().into(), ..DeltaDiscoveryRequest::default() }
 }
@@ -448,8 +453,8 @@ fn node(target: &Target, applied: &str, refused: &PartFaults) -> Node {
     }
 }
 
-/// Result of applying a revision: the parts put, by name and version, those removed, all parts that are not in force as they were
-/// sent, and the lists of revocations.
+/// Result of applying a revision: the parts put, by name and version; those removed; all parts that are not in force as
+/// sent; and the lists of revocations.
 struct Taken {
     put: Vec<(String, String)>,
     removed: Vec<String>,
@@ -468,7 +473,7 @@ fn take(
     for resource in messages.iter().flat_map(|message| &message.resources) {
         let name = &resource.name;
         let value = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
-        // One that says nothing is refused by itself: so is one that cannot be decoded.
+        // A part that cannot be decoded becomes an empty one, which is rejected by itself.
         let part = SnapshotPart::decode(value).unwrap_or_default();
         changes.push((name.clone(), Some(part)));
         put.push((name.clone(), resource.version.clone()));

@@ -1,4 +1,4 @@
-//! What streams share.
+//! Shared context of streams.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use super::peer::Proof;
 use super::raised::Raised;
 use super::subscribers::Subscribers;
 
-/// What a stream needs to know of the control plane.
+/// The parts of the control plane that a stream needs.
 #[derive(Clone)]
 pub struct Context {
     pub xds_state: XdsStateReceiver,
     pub freshness: Freshness,
     pub subscribers: Arc<Subscribers>,
     pub endpoints: Arc<Endpoints>,
-    /// Told of the revisions that subscribers come with.
+    /// Collects the revisions that subscribers have in force.
     pub raised: Arc<Raised>,
     pub proof: Proof,
     /// Fetches the keys that gateways ask for.
@@ -29,12 +29,12 @@ pub struct Context {
     pub stop: CancellationToken,
 }
 
-/// Reason of the end of every stream of a control plane that stops.
+/// Reason sent when a control plane that shuts down ends a stream.
 pub(super) const STOPPING: &str = "this control plane ends";
 
-/// Ends a stream with `UNAVAILABLE` and a reason: the subscriber opens one elsewhere. Where messages fill the stream, it ends without
-/// them.
+/// Ends a stream with `UNAVAILABLE` and a reason, so that the subscriber opens one elsewhere. If the stream's queue is
+/// full, the stream ends without them.
 pub(super) fn end_stream<T>(outbound: &mpsc::Sender<Result<T, Status>>, reason: &str) {
-    // Err: the subscriber has gone, or there is no room.
+    // Err: the subscriber is gone, or the queue is full.
     let _ = outbound.try_send(Err(Status::unavailable(reason)));
 }

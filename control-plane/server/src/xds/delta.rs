@@ -1,9 +1,9 @@
 //! One gateway's view of the parts of a snapshot: the incremental protocol as a pure state machine.
 //!
-//! Source: xDS REST and gRPC protocol, "Incremental xDS". Keeps true: at most one push is unanswered; it holds whatever
-//! differs from what the gateway has acknowledged, all of it at one revision, in as many messages as its size needs,
-//! of which only the last has a version and is answered; a version that was rejected is not sent again; a snapshot older
-//! than the one the gateway has is not sent.
+//! Source: xDS REST and gRPC protocol, "Incremental xDS". Keeps true: at most one push is unanswered. It has everything
+//! that differs from what the gateway has acknowledged, all at one revision, in as many messages as its size needs;
+//! only the last message has a version and is answered. A rejected version is not sent again, and a snapshot older than
+//! the gateway's is not sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use super::published::GatewayParts;
 use super::subscription::{Event, Refusal, reason, revision_in};
 use super::{Kind, XdsState};
 
-/// Encoded parts of one message, in bytes: it ends with the one that reaches this.
+/// Size limit of the encoded parts in one message, in bytes; the part that reaches it is the last one.
 const MESSAGE: usize = 4 * 1024 * 1024;
-/// Most parts that a gateway may say it has.
+/// Maximum number of parts that a gateway may report.
 const MAX_PARTS: usize = 200_000;
 
-/// What the gateway has.
+/// The parts that the gateway has.
 enum Has {
-    /// As it said when it came: versions by name.
+    /// Reported when it connected: versions by name.
     Said(BTreeMap<String, String>),
     Acknowledged(Arc<GatewayParts>),
 }
@@ -40,15 +40,15 @@ pub struct DeltaSubscription {
     has: Has,
     sent: Option<Sent>,
     is_subscribed: bool,
-    /// The snapshot revision that the gateway has, from this stream or an earlier one; 0: none.
+    /// Snapshot revision that the gateway has, from this stream or an earlier one; 0 if none.
     in_force: u64,
     refusal: Option<Refusal>,
-    /// The version it was about.
+    /// Version that the refusal was about.
     refused: String,
     pushes: u64,
 }
 
-/// What is to be sent.
+/// A push to send.
 pub struct Push {
     parts: Arc<GatewayParts>,
     nonce: String,
@@ -71,7 +71,7 @@ impl Default for DeltaSubscription {
 }
 
 impl DeltaSubscription {
-    /// Takes a request; `version` is what the gateway says that it has in force.
+    /// Handles a request; `version` is the version that the gateway reports to have in force.
     pub fn on_request(&mut self, request: DeltaDiscoveryRequest, version: &str) -> Event {
         if request.initial_resource_versions.len() > MAX_PARTS {
             return Event::TooMany;
@@ -100,7 +100,7 @@ impl DeltaSubscription {
         }
     }
 
-    /// The next push, if one is due: the last was answered and there is something new.
+    /// Returns the next push if the last one was answered and there is something new.
     pub fn next_push(&mut self, xds_state: &XdsState) -> Option<Push> {
         if !self.is_subscribed || self.sent.as_ref().is_some_and(|sent| !sent.answered) {
             return None;
@@ -109,7 +109,8 @@ impl DeltaSubscription {
         let parts = Arc::clone(&published.gateway);
         if parts.revision < self.in_force {
             if xds_state.covers >= self.in_force {
-                // Of another control plane on the same store: it comes again at a later revision (`Raised`).
+                // The gateway's snapshot is from another control plane on the same store. It will be published again at
+                // a later revision (`Raised`).
                 return None;
             }
             if self.refused != parts.version {
@@ -128,7 +129,7 @@ impl DeltaSubscription {
         Some(Push { parts, nonce, put, removed })
     }
 
-    /// The parts that are to be put, and the names of those that are gone.
+    /// Returns the parts to put and the names of those to remove.
     fn difference(&self, new: &GatewayParts) -> (Vec<Arc<str>>, Vec<String>) {
         let of = |name: &Arc<str>, old: Option<u64>| {
             new.parts.get(name).filter(|part| Some(part.version) != old).map(|_| Arc::clone(name))
@@ -157,17 +158,17 @@ impl DeltaSubscription {
         }
     }
 
-    /// The snapshot revision that the gateway has; 0 before its first.
+    /// Returns the snapshot revision that the gateway has; 0 before its first.
     pub fn in_force(&self) -> u64 {
         self.in_force
     }
 
-    /// The version that was sent last.
+    /// Returns the version that was sent last.
     pub fn version(&self) -> &str {
         self.sent.as_ref().map(|sent| sent.parts.version.as_str()).unwrap_or_default()
     }
 
-    /// Why there is no push, told once for each version.
+    /// Returns why there is no push, once for each version.
     pub fn take_refusal(&mut self) -> Option<Refusal> {
         self.refusal.take()
     }
@@ -178,7 +179,7 @@ impl Push {
         self.parts.revision
     }
 
-    /// The messages, each made when it is asked for: a gateway that comes anew gets everything.
+    /// Returns the messages, each built on demand: a new gateway gets everything.
     pub fn messages(self) -> impl Iterator<Item = DeltaDiscoveryResponse> + Send {
         let mut put = self.put.into_iter().peekable();
         let mut removed = Some(self.removed);

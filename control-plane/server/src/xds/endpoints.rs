@@ -1,13 +1,14 @@
-//! Which gateways there are, and in which Envoy cluster: what EDS serves.
+//! The gateways and their Envoy clusters, as served by EDS.
 //!
-//! A gateway counts from the moment it has a snapshot. A lost stream withdraws nobody: the control plane that
-//! cannot hear a gateway does not know whether Envoy can, and Envoy looks at each one's health itself. Keeps true:
-//! one that says that it ends is withdrawn at once, and who has come after it at its address stays; one that is lost
-//! is forgotten after [`LEASE`], and only while another one of its cluster is heard, for then the loss is not this
-//! control plane's own. Whom another control plane on the same store hears counts as heard ([`shared`]). One that does not
-//! answer what it is sent on its newest stream is shown as draining while no more than half of its cluster are behind: where more
-//! are, what they are sent takes long. A newer stream to another control plane counts, too: what the gateway does not answer here
-//! it is sent there.
+//! A gateway is an endpoint from its first snapshot on. A lost stream does not withdraw it: a control plane that has
+//! lost a gateway does not know whether Envoy has, too, and Envoy checks the health of each gateway itself. Keeps true:
+//! - A gateway that announces its shutdown is withdrawn at once; a later process at its address stays.
+//! - A lost gateway is forgotten after [`LEASE`], and only while another gateway of its cluster is connected, because then
+//!   the loss is not this control plane's own.
+//! - A gateway connected to another control plane on the same store counts as connected ([`shared`]).
+//! - A gateway that does not answer a push on its newest stream is shown as draining, while at most half of its cluster is
+//!   behind. If more are, the push itself takes long. A newer stream to another control plane counts, too: pushes that the
+//!   gateway does not answer here are sent to it there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -19,13 +20,13 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a gateway that is not heard of stays known: longer than any restart of a control plane. Not longer,
-/// because somebody else may get its address.
+/// Time for which a disconnected gateway stays known. Longer than any restart of a control plane; not longer, because
+/// another process may get its address.
 pub const LEASE: Duration = Duration::from_secs(300);
-/// How long one that ends is shown as draining before it is left out. Envoy takes it out of rotation at once;
-/// left out at once, Envoy would keep it until its health check fails.
+/// Time for which a gateway that shuts down is shown as draining. Envoy takes it out of rotation at once; if it were
+/// removed at once, Envoy would keep it until its health check fails.
 pub const DRAINING: Duration = Duration::from_secs(30);
-/// Gateways known at once, the lost ones included.
+/// Maximum number of known gateways, including the lost ones.
 const MAX_ENDPOINTS: usize = 4_096;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -34,10 +35,10 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 pub struct EndpointSet {
     /// Rises with every change; 0 before the first gateway.
     pub version: u64,
-    /// When the first gateway came.
+    /// Time at which the first gateway connected.
     pub since: Option<Instant>,
     pub clusters: BTreeMap<String, BTreeSet<SocketAddr>>,
-    /// Those that end: they finish what they have and get nothing new.
+    /// Gateways that shut down: they finish their requests and get no new ones.
     pub draining: BTreeMap<String, BTreeSet<SocketAddr>>,
 }
 
@@ -45,23 +46,23 @@ pub mod shared;
 
 type Key = (String, SocketAddr);
 
-/// One gateway.
+/// State of a gateway at this control plane.
 #[derive(Clone, Debug)]
 enum Member {
-    /// Over these streams, at least one; two while a reconnect overlaps. The newest was opened then.
+    /// Connected over these streams: at least one, two while a reconnect overlaps. The newest was opened at that time.
     Heard(BTreeSet<StreamId>, Instant),
     Lost(Instant),
     Leaving(Instant),
 }
 
-/// In the order in which gateways joined.
+/// Number of a stream, in the order in which gateways joined.
 type StreamId = u64;
 
-/// What other control planes on the same store know of one.
+/// State of a gateway at the other control planes on the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Elsewhere {
     Heard,
-    /// Since then nobody has heard it.
+    /// Disconnected from all of them since then.
     Silent(Instant),
     Left(Instant),
 }
@@ -71,17 +72,17 @@ struct Members {
     /// Bounded by [`MAX_ENDPOINTS`].
     known: BTreeMap<Key, Member>,
     joined: StreamId,
-    /// Bounded as the store is.
+    /// Bounded by the store.
     elsewhere: BTreeMap<Key, Elsewhere>,
-    /// Those that have left here, and when, until the others are told.
+    /// Gateways that left here, and when, until the other control planes have been notified.
     left: Vec<(Key, Instant)>,
-    /// Those of `known` that do not answer what they are sent here, each with its stream.
+    /// Gateways in `known` with an unanswered push here, each with its stream.
     behind: BTreeMap<Key, StreamId>,
-    /// Those that follow another control plane, as they opened a stream to it later than any to this one. Bounded as the store is.
+    /// Gateways that follow another control plane: their newest stream is not to this one. Bounded by the store.
     follow_others: BTreeSet<Key>,
 }
 
-/// What Envoy is told of one.
+/// A gateway's status as published to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Serving,
@@ -96,7 +97,7 @@ impl Members {
 
     fn told_of(here: Option<&Member>, there: Option<&Elsewhere>) -> Told {
         match (here, there) {
-            // Over a stream that was opened later: others may not have read of it yet.
+            // Its stream was opened later; the others may not have read that yet.
             (Some(Member::Heard(_, opened)), Some(Elsewhere::Left(since))) if opened >= since => {
                 Told::Serving
             }
@@ -109,7 +110,7 @@ impl Members {
         }
     }
 
-    /// Leaves out what is past its time.
+    /// Removes gateways whose time is up.
     fn forget(&mut self) {
         let now = Instant::now();
         let heard = self.heard();
@@ -138,7 +139,7 @@ impl Members {
         self.behind.retain(|key, _| known.contains_key(key));
     }
 
-    /// The clusters of which somebody hears one.
+    /// Returns the clusters with a connected gateway at any control plane.
     fn heard(&self) -> BTreeSet<String> {
         let here = self.known.iter().filter(|(_, member)| matches!(member, Member::Heard(..)));
         let there = self.elsewhere.iter().filter(|(_, known)| **known == Elsewhere::Heard);
@@ -151,11 +152,11 @@ impl Members {
 
 /// The gateways of this control plane.
 pub struct Endpoints {
-    /// Tells this control plane apart from the others on the same store.
+    /// Identifies this control plane among those on the same store.
     name: String,
     members: Mutex<Members>,
     set: watch::Sender<Arc<EndpointSet>>,
-    /// Somebody has joined or left here.
+    /// Notified when a gateway joins or leaves here.
     news: Notify,
 }
 
@@ -173,7 +174,7 @@ impl Endpoints {
         self.set.subscribe()
     }
 
-    /// Forgets what is past its time until `stop`; run it as a task.
+    /// Removes gateways whose time is up, until `stop`; run it as a task.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(SWEEP_EVERY);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
@@ -181,7 +182,7 @@ impl Endpoints {
         }
     }
 
-    /// Counts a gateway as heard until the returned value is dropped, which is its loss.
+    /// Counts a gateway as connected until the returned value is dropped; after that it counts as lost.
     pub fn join(self: &Arc<Self>, cluster: String, address: SocketAddr) -> Registration {
         let key = (cluster, address);
         let mut members = self.members.lock();
@@ -194,13 +195,13 @@ impl Endpoints {
         }
         let before = members.told(&key);
         members.known.insert(key.clone(), Member::Heard(streams, Instant::now()));
-        // It is back, whatever the others have been told.
+        // It is back, whatever the others were notified of.
         members.left.retain(|(left, _)| *left != key);
         if matches!(members.elsewhere.get(&key), Some(Elsewhere::Left(_))) {
             members.elsewhere.remove(&key);
         }
         members.follow_others.remove(&key);
-        // A process that is stuck opens no stream.
+        // A process that opens a stream is not stuck.
         let was_behind = members.behind.remove(&key).is_some();
         if before != Told::Serving || was_behind {
             self.publish(&members);
@@ -215,8 +216,8 @@ impl Endpoints {
         self.publish(&members);
     }
 
-    /// A process says it on its newest stream: the older ones are its own leftovers. A newer one is another process's
-    /// that has taken the address meanwhile.
+    /// Withdraws a gateway. A process announces its shutdown on its newest stream: older streams are its own leftovers;
+    /// a newer one is that of another process that has since taken the address.
     fn leave(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
         let Some(Member::Heard(streams, _)) = members.known.get_mut(key) else {
@@ -228,8 +229,8 @@ impl Endpoints {
         }
     }
 
-    /// A process that has lost its stream says on another one that it ends. Whoever is heard at its address is another
-    /// process, and stays.
+    /// Withdraws a gateway that announces its shutdown on another stream because it lost its own. A process that is
+    /// connected with its address is another one and stays.
     pub(super) fn leave_unheard(&self, key: (String, SocketAddr)) {
         let mut members = self.members.lock();
         let here = matches!(members.known.get(&key), Some(Member::Lost(_)));
@@ -247,14 +248,14 @@ impl Endpoints {
             members.elsewhere.insert(key.clone(), Elsewhere::Left(Instant::now()));
         }
         members.left.push((key.clone(), Instant::now()));
-        // Where nobody is told of them.
+        // Bounded in case no other control plane ever reads them.
         let too_many = members.left.len().saturating_sub(MAX_ENDPOINTS);
         members.left.drain(..too_many);
         self.publish(members);
         self.news.notify_one();
     }
 
-    /// Keeps it of the newest stream alone: an older one may be broken and not closed yet.
+    /// Records whether a gateway is behind, for its newest stream only: an older one may be broken and not closed yet.
     fn set_behind(&self, key: &Key, id: StreamId, is_behind: bool) {
         let mut members = self.members.lock();
         let is_newest = match members.known.get(key) {
@@ -286,14 +287,14 @@ impl Endpoints {
                  health checks decide meanwhile"
             );
         }
-        // What it owed was owed on that stream; it may be current at another control plane by now.
+        // The unanswered push was on that stream; the gateway may be current at another control plane by now.
         if members.behind.get(key) == Some(&id) {
             members.behind.remove(key);
             self.publish(&members);
         }
     }
 
-    /// Tells Envoys, if it is anything new.
+    /// Publishes the endpoints to Envoys if they changed.
     fn publish(&self, members: &Members) {
         let mut clusters: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
         let mut draining: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
@@ -340,7 +341,7 @@ impl Endpoints {
     }
 }
 
-/// When there are too many, the one that was lost first goes.
+/// Makes room for a new gateway: if there are too many, removes the one that was lost first.
 fn make_room(members: &mut BTreeMap<Key, Member>, newcomer: &Key) {
     if members.len() < MAX_ENDPOINTS || members.contains_key(newcomer) {
         return;
@@ -355,23 +356,23 @@ fn make_room(members: &mut BTreeMap<Key, Member>, newcomer: &Key) {
     }
 }
 
-/// A gateway that is heard as long as this value lives.
+/// A gateway that counts as connected as long as this value lives.
 pub struct Registration {
     endpoints: Arc<Endpoints>,
-    /// Taken by an orderly end.
+    /// `None` after an announced shutdown.
     key: Option<Key>,
     id: StreamId,
 }
 
 impl Registration {
-    /// The gateway says that it ends: it gets no new requests from now on.
+    /// Withdraws the gateway, which announced its shutdown: it gets no new requests from now on.
     pub fn leave(mut self) {
         if let Some(key) = self.key.take() {
             self.endpoints.leave(&key, self.id);
         }
     }
 
-    /// Notes whether the gateway owes an answer to what it was sent.
+    /// Records whether the gateway has an unanswered push.
     pub(super) fn set_behind(&self, is_behind: bool) {
         if let Some(key) = &self.key {
             self.endpoints.set_behind(key, self.id, is_behind);

@@ -1,7 +1,7 @@
-//! Age of what is published: how long ago the store was known to have nothing newer.
+//! Age of the published state: time since the store was known to have nothing newer.
 //!
-//! Keeps true: a control plane whose age is [`STALE`] says so to whoever asks for its health, and its streams to Envoys end, so that
-//! Envoys look for another one; one that is asked by nobody else goes on serving.
+//! Keeps true: a control plane whose age reaches [`STALE`] reports it in its health check and ends its streams to
+//! Envoys, so that these look for another one; to a subscriber that has no other control plane it keeps serving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// Age from which on subscribers leave for a control plane that is younger.
+/// Age at which subscribers leave for a fresher control plane.
 pub const STALE: Duration = Duration::from_secs(3);
-/// Additional lifetime of an Envoy's stream: its health check, once a second, must have failed by then, so that its next stream goes
-/// elsewhere.
+/// Additional lifetime of an Envoy's stream. Within it Envoy's health check, once a second, has failed, so that its
+/// next stream goes elsewhere.
 const ENVOY_GRACE: Duration = Duration::from_millis(1_500);
-/// Length of an Envoy's stream that opens while this control plane is stale: as much as the age then, within these bounds. Each new
-/// one is sent everything again.
+/// Lifetime of an Envoy's stream that opens while this control plane is stale: its age at that time, within these
+/// bounds. Each new stream is sent everything again.
 const ENVOY_RETRY: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(60);
 
-/// When the store was last known to have nothing newer than what is published. Clones share it.
+/// Time at which the store was last known to have nothing newer than what is published. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Freshness {
     read: Arc<Mutex<Instant>>,
@@ -31,7 +31,7 @@ impl Default for Freshness {
 }
 
 impl Freshness {
-    /// Notes a read of the store that began at `began` and succeeded.
+    /// Records a successful read of the store that began at `began`.
     pub fn renew(&self, began: Instant) {
         let mut read = self.read.lock();
         *read = began.max(*read);

@@ -1,6 +1,7 @@
-//! Both ends of gRPC's health check: whether this control plane has published what its store has.
+//! Both ends of gRPC's health check, which reports whether this control plane has published what its store has.
 //!
-//! Answers whoever reaches the port: it says nothing about anybody. Envoys ask it as their health check, gateways once a second.
+//! Answers everyone who reaches the port, because it reveals nothing about users. Envoys use it as their health check,
+//! gateways once a second.
 
 use std::time::Duration;
 
@@ -17,18 +18,18 @@ use super::freshness::Freshness;
 /// Longest wait for an answer.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// A control plane as its health check shows it.
+/// State of a control plane according to its health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
-    /// It has published what its store has. One of an earlier version, which has no health check, counts as such.
+    /// Has published what its store has, or is of an earlier version without a health check.
     Fresh,
-    /// It cannot read its store, or has no snapshot.
+    /// Cannot read its store, or has no snapshot.
     Stale,
-    /// It did not answer.
+    /// Did not answer.
     Silent,
 }
 
-/// Asks the control plane at the other end.
+/// Checks the control plane at the other end.
 pub(super) async fn check(channel: Channel) -> Condition {
     let mut client = HealthClient::new(channel);
     match tokio::time::timeout(WITHIN, client.check(HealthCheckRequest::default())).await {
@@ -39,7 +40,7 @@ pub(super) async fn check(channel: Channel) -> Condition {
     }
 }
 
-/// The control plane's end.
+/// Returns the control plane's end.
 pub(super) fn service(freshness: Freshness, xds_state: XdsStateReceiver) -> HealthServer<impl Health> {
     HealthServer::new(Service { freshness, xds_state })
 }

@@ -1,6 +1,6 @@
-//! What gateways ask for beside their snapshot: an issuer's keys anew, because a token names one that is not known.
+//! Refresh of an issuer's keys at a gateway's request, because a token names a key that is not known.
 //!
-//! Owns both ends of `asp.control.v1.IssuerKeys`. Refuses who may not subscribe as a gateway.
+//! Owns both ends of `asp.control.v1.IssuerKeys`. Refuses callers that may not subscribe as a gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +17,20 @@ use super::Kind;
 use super::client::{Target, connect};
 use super::peer::{Caller, Proof};
 
-/// A request names one issuer.
+/// Maximum size of a request, which names one issuer.
 const MAX_REQUEST: usize = 4 * 1024;
-/// Longest wait of a gateway: a client waits meanwhile.
+/// Longest wait of a gateway, whose client waits as well.
 const WITHIN: Duration = Duration::from_secs(11);
 
-/// Fetches keys.
+/// Fetches the keys of issuers.
 #[async_trait]
 pub trait RefreshKeys: Send + Sync {
-    /// Asks a client issuer for its keys, unless that was done a moment ago; the store's revision that has them, 0 where
-    /// nothing is known of it.
+    /// Fetches the keys of an issuer of clients, unless that was done a moment ago; returns the store revision that has
+    /// them, 0 if it is not known.
     async fn refresh(&self, issuer: &str) -> u64;
 }
 
-/// The control plane's end.
+/// Returns the control plane's end.
 pub(super) fn service(keys: Arc<dyn RefreshKeys>, proof: Proof) -> IssuerKeysServer<impl IssuerKeys> {
     IssuerKeysServer::new(Service { keys, proof }).max_decoding_message_size(MAX_REQUEST)
 }
@@ -50,7 +50,7 @@ impl IssuerKeys for Service {
     }
 }
 
-/// A gateway's end; connects when it is first asked.
+/// A gateway's end; connects on first use.
 pub struct Client {
     target: Target,
     channel: Mutex<Option<Channel>>,
@@ -61,7 +61,7 @@ impl Client {
         Client { target, channel: Mutex::default() }
     }
 
-    /// The revision that has whatever was found; `Err` where the control plane could not be asked.
+    /// Returns the revision that has the result; an error if no control plane answered.
     pub async fn refresh(&self, issuer: &str) -> Result<u64, Status> {
         let channel = self.channel().await?;
         let mut request = Request::new(RefreshRequest { issuer: issuer.to_owned() });
@@ -73,7 +73,7 @@ impl Client {
             Err(_) => Err(Status::deadline_exceeded("no answer")),
         };
         if answer.is_err() {
-            // Another control plane may answer.
+            // Next time another control plane may answer.
             *self.channel.lock().await = None;
         }
         Ok(answer?.into_inner().revision)

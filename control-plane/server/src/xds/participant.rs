@@ -1,7 +1,7 @@
-//! The other end of an xDS stream: who it says that it is, what it may have, and whether requests are sent to it.
+//! The other end of an xDS stream: its identity, the resources it may have, and whether requests are sent to it.
 //!
-//! Refuses: a stream that changes its address or pool, and a kind of resource that is not for its role. Keeps true: a
-//! gateway takes part in its cluster once it has a snapshot, and no more once it has said that it ends.
+//! Refuses: a stream that changes its address or pool, and kinds of resources that are not for its role. Keeps true: a
+//! gateway is an endpoint of its cluster from its first snapshot until it announces its shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::subscribers::{self, OVERDUE};
 use super::subscription::{Event, Refusal};
 use super::{ADVERTISE, DEFAULT_POOL, Kind};
 
-/// Member of a node's metadata: the Envoy cluster a gateway belongs to.
+/// Metadata key of a node: Envoy cluster that a gateway belongs to.
 const POOL: &str = "pool";
 
 /// A subscriber.
@@ -28,22 +28,22 @@ pub struct Participant {
     raised: Arc<Raised>,
     pub(super) entry: subscribers::Stream,
     caller: Caller,
-    /// Sent with the first request, and with a gateway's last one.
+    /// Node of the first request, and of a gateway's last one.
     pub(super) node: Node,
     presence: Presence,
 }
 
-/// Whether the gateway at the other end takes part in its cluster.
+/// Whether the gateway at the other end is an endpoint of its cluster.
 enum Presence {
-    /// It is none, or it has no snapshot.
+    /// No endpoint: not a gateway, or one without a snapshot.
     Absent,
     Serving(Registration),
-    /// It has said that it ends.
+    /// Has announced its shutdown.
     Left,
 }
 
 impl Participant {
-    /// Admits one more, unless there are too many, or too many of its identity.
+    /// Admits a subscriber, unless there are too many, or too many with its identity.
     pub(super) fn admit(context: &Context, caller: Caller) -> Result<Participant, Status> {
         let entry = context.subscribers.admit(caller.identity());
         Ok(Participant {
@@ -56,7 +56,7 @@ impl Participant {
         })
     }
 
-    /// Keeps what a request meant, for `/api/snapshot` and the log.
+    /// Records the effect of a request, for `/api/snapshot` and the log.
     pub(super) fn note(
         &self,
         kind: Kind,
@@ -89,7 +89,7 @@ impl Participant {
         Ok(())
     }
 
-    /// Keeps which parts are not in force at a gateway as they were sent.
+    /// Records the parts that are not in force at a gateway as sent.
     fn keep_refused_parts(&self, kind: Kind) {
         if kind != Kind::Gateway {
             return;
@@ -106,7 +106,7 @@ impl Participant {
         }
     }
 
-    /// Keeps that what is published is older than what the other end has.
+    /// Records that the published snapshot is older than the other end's.
     pub(super) fn refused(&self, kind: Kind, refusal: Refusal) {
         tracing::error!(
             node = %self.node.id, kind = kind.as_str(), revision = refusal.offered, in_force = refusal.in_force,
@@ -116,8 +116,8 @@ impl Participant {
         self.entry.rejected(kind, refusal.offered, &refusal.to_string());
     }
 
-    /// Takes what the subscriber says of itself. The address and the pool of its first request were authorised, so
-    /// they stay for the whole stream; a later node may add that its gateway ends.
+    /// Takes the subscriber's node. The address and the pool of the first request were authorised, so they are fixed
+    /// for the whole stream; a later node may add that the gateway shuts down.
     pub(super) fn name(&mut self, node: Node, is_open: bool) -> Result<(), Status> {
         let differs = |key| metadata(&node, key) != metadata(&self.node, key);
         if is_open && (differs(ADVERTISE) || differs(POOL)) {
@@ -133,8 +133,7 @@ impl Participant {
         Ok(())
     }
 
-    /// Refuses the stream where this kind of resource, or the address at which it wants requests, is not for
-    /// this caller.
+    /// Refuses the stream if this kind of resource, or the address at which it wants requests, is not for this caller.
     pub(super) async fn authorize(&self, kind: Kind) -> Result<(), Status> {
         let mut evaluated = self.caller.may_subscribe(kind);
         let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
@@ -153,14 +152,15 @@ impl Participant {
         })
     }
 
-    /// A gateway that has a snapshot, this one or an earlier one, takes part in its cluster.
+    /// Makes a gateway that has a snapshot, this one or an earlier one, an endpoint of its cluster.
     pub(super) fn join(&mut self) {
         if let (Presence::Absent, Some((pool, address))) = (&self.presence, self.place()) {
             self.presence = Presence::Serving(self.endpoints.join(pool, address));
         }
     }
 
-    /// It ends. On a stream that is for that alone it says so of the one it has lost.
+    /// Withdraws the gateway, which announced its shutdown. On a stream opened only for the announcement, that refers
+    /// to the stream it has lost.
     pub(super) fn leave(&mut self) {
         match std::mem::replace(&mut self.presence, Presence::Left) {
             Presence::Serving(registration) => registration.leave(),
@@ -173,7 +173,7 @@ impl Participant {
         tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
     }
 
-    /// A gateway has not answered a push for [`OVERDUE`].
+    /// Records that a gateway has not answered a push for [`OVERDUE`].
     pub(super) fn overdue(&self) {
         tracing::error!(
             node = %self.node.id, seconds = OVERDUE.as_secs(),
@@ -184,7 +184,7 @@ impl Participant {
         }
     }
 
-    /// It has answered.
+    /// Records that the gateway has answered.
     pub(super) fn answered(&self) {
         if let Presence::Serving(registration) = &self.presence {
             registration.set_behind(false);
@@ -195,7 +195,7 @@ impl Participant {
         matches!(self.presence, Presence::Left)
     }
 
-    /// The cluster and the address at which it wants requests, if it wants any.
+    /// Returns the cluster and the address at which it wants requests, if any.
     fn place(&self) -> Option<(String, SocketAddr)> {
         let address = metadata(&self.node, ADVERTISE).filter(|address| !address.is_empty())?;
         let pool = metadata(&self.node, POOL).unwrap_or(DEFAULT_POOL).to_owned();

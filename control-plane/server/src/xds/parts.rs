@@ -1,4 +1,4 @@
-//! What gateways are told, in parts, each encoded once.
+//! The parts of the gateway snapshot, each encoded once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use prost::Message as _;
 use sha2::{Digest, Sha256};
 
-/// A part's encoded `SnapshotPart`, and what tells it from another one of the same name.
+/// An encoded `SnapshotPart` with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The first bytes of the SHA-256 of what it says.
+    /// First bytes of the SHA-256 of its content.
     pub version: u64,
     pub bytes: Bytes,
 }
@@ -24,12 +24,12 @@ impl Part {
         Part { version: u64::from_be_bytes([a, b, c, d, e, f, g, h]), bytes }
     }
 
-    /// As it is written on the wire.
+    /// Returns the version as written on the wire.
     pub fn version_text(&self) -> String {
         format!("{:016x}", self.version)
     }
 
-    /// What it says.
+    /// Decodes the content.
     pub fn read(&self) -> Option<snapshot_part::Part> {
         SnapshotPart::decode(self.bytes.as_ref()).ok()?.part
     }
@@ -39,7 +39,7 @@ impl Part {
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     by_name: BTreeMap<Arc<str>, Part>,
-    /// Encoded bytes of all of them.
+    /// Encoded bytes of all parts.
     bytes: usize,
 }
 
@@ -60,12 +60,12 @@ impl Parts {
         self.by_name.is_empty()
     }
 
-    /// Encoded bytes of all of them.
+    /// Returns the encoded bytes of all parts.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Names the content of all of them.
+    /// Returns a digest of the content of all parts.
     pub fn digest(&self) -> [u8; 32] {
         let mut hasher = Sha256::new();
         for (name, part) in &self.by_name {
@@ -93,7 +93,7 @@ impl Parts {
     }
 }
 
-/// Parts on their way to the next revision, with the names of those that differ.
+/// Parts of the next revision while it is built, with the names of those that differ.
 #[derive(Debug, Default)]
 pub struct Changing {
     pub parts: Parts,
@@ -101,7 +101,7 @@ pub struct Changing {
 }
 
 impl Changing {
-    /// Puts a part in the place of the former one; `None` takes it away.
+    /// Replaces a part; `None` removes it.
     pub fn put(&mut self, name: &str, part: Option<Part>) {
         let name = match self.parts.by_name.get_key_value(name) {
             Some((known, _)) => Arc::clone(known),
@@ -113,7 +113,7 @@ impl Changing {
     }
 }
 
-/// Everything as one message, with the exceptions of orgs as they were written and all revocations in one list.
+/// Joins everything into one message, with the orgs' exceptions as written and all revocations in one list.
 #[cfg(test)]
 pub(crate) fn whole(
     revision: u64,

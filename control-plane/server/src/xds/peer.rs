@@ -1,10 +1,10 @@
-//! Who may subscribe to what: with certificates, by the role in the subscriber's own.
+//! Access of subscribers to resources: with certificates, by the role in the subscriber's certificate.
 //!
-//! A gateway subscriber learns every policy and is sent clients' requests with their tokens; an Envoy learns what
-//! the edge must know. Keeps true: a certificate of another role, stolen from an Envoy or a runtime, gets neither,
-//! and nobody is sent requests at an address that is not in its certificate. Without certificates a
-//! process of this machine must be of an account that is taken, and advertises loopback addresses only; in a mesh whoever
-//! reaches the port may subscribe, with any address.
+//! A gateway receives all policies and clients' requests with their tokens; an Envoy receives what the edge needs.
+//! Keeps true: a certificate of another role, stolen from an Envoy or a runtime, gives access to neither, and requests
+//! are only sent to addresses in a subscriber's certificate. Without certificates, a process on this machine must run
+//! as an accepted account, and may advertise only loopback addresses; in a mesh, everyone who reaches the port may
+//! subscribe, with any address.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use tonic::{Request, Status};
 
 use super::Kind;
 
-/// Whom the port takes at all.
+/// Roles that may connect to the port.
 pub const SUBSCRIBERS: &[Role] = &[Role::Gateway, Role::Envoy];
 /// Longest wait for the addresses of a name in a certificate.
 const RESOLVE: Duration = Duration::from_secs(2);
-/// Names of one certificate that are looked up.
+/// Maximum number of names in a certificate that are resolved.
 const MAX_NAMES: usize = 8;
 
 /// Proof of identity that subscribers must give.
 #[derive(Clone)]
 pub enum Proof {
-    /// Certificate; this process's own side of the connection.
+    /// Certificate; holds this process's own side of the connection.
     Certificate(Peer),
-    /// The account that their processes run as: the port is reachable from this machine only.
+    /// Account that their processes run as; the port is reachable from this machine only.
     Account(Accounts),
-    /// Left to the mesh that the port is in.
+    /// Left to the mesh around the port.
     Mesh,
 }
 
 impl Proof {
-    /// This process's side where certificates are in use.
+    /// Returns this process's side if certificates are in use.
     pub fn peer(&self) -> Option<&Peer> {
         match self {
             Proof::Certificate(peer) => Some(peer),
@@ -45,9 +45,9 @@ impl Proof {
 /// The other end of a stream.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// A process of this machine, of an account that is taken.
+    /// A process on this machine, with an accepted account.
     Local,
-    /// Certificates are the mesh's: whoever it lets through.
+    /// Any caller that the mesh lets through.
     InMesh,
     Proved(Box<Identity>),
 }
@@ -86,7 +86,7 @@ impl Caller {
         })
     }
 
-    /// The identity in the caller's certificate; `None` without certificates.
+    /// Returns the identity in the caller's certificate; `None` without certificates.
     pub fn identity(&self) -> Option<String> {
         match self {
             Caller::Proved(identity) => Some(identity.to_string()),
@@ -94,7 +94,7 @@ impl Caller {
         }
     }
 
-    /// Whether this kind of resource is for the caller; the error says why not.
+    /// Checks that the caller may have this kind of resource; the error says why not.
     pub fn may_subscribe(&self, kind: Kind) -> Result<(), String> {
         let wanted = match kind {
             Kind::Edge | Kind::Revocations | Kind::Endpoints => Role::Envoy,
@@ -108,12 +108,12 @@ impl Caller {
         }
     }
 
-    /// Whether clients' requests may be sent to `address` on behalf of the caller.
+    /// Checks that clients' requests may be sent to `address` on behalf of the caller.
     pub async fn may_advertise(&self, address: SocketAddr) -> Result<(), String> {
         let identity = match self {
             Caller::Proved(identity) => identity,
             Caller::InMesh => return Ok(()),
-            // None may lead clients' tokens away from this machine.
+            // Without a certificate, a caller must not lead clients' tokens away from this machine.
             Caller::Local if address.ip().to_canonical().is_loopback() => return Ok(()),
             Caller::Local => {
                 return Err(format!(
@@ -126,7 +126,7 @@ impl Caller {
             return Ok(());
         }
         for name in identity.dns_names().take(MAX_NAMES) {
-            // A name that does not resolve names no address.
+            // A name that does not resolve has no addresses.
             let Ok(Ok(mut found)) = tokio::time::timeout(RESOLVE, tokio::net::lookup_host((name, 0))).await
             else {
                 continue;

@@ -1,7 +1,7 @@
-//! What is published: for edges two resources, for gateways parts, each encoded once for every subscriber.
+//! The published state: two resources for edges and parts for gateways, each encoded once for all subscribers.
 //!
-//! Keeps true: a version says a revision of the store and the content, and the same content keeps its version, so that
-//! nobody is sent what did not change for them.
+//! Keeps true: a version names a revision of the store and the content, and the same content keeps its version, so that
+//! nothing is sent to subscribers for which nothing changed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,65 +16,66 @@ use asp_snapshot::policy::Policy;
 use crate::xds::parts::{Part, Parts};
 use crate::xds::reach;
 
-/// What a revision says, before it is encoded for those who are told.
+/// Content of a revision before it is encoded for subscribers.
 pub struct Content {
     pub revision: u64,
     pub edge: Arc<EdgeSnapshot>,
     pub recent: Arc<RecentRevocations>,
     pub gateway: Parts,
-    /// The names of the parts that differ from what was built before.
+    /// Names of the parts that differ from the previous build.
     pub changed: BTreeSet<Arc<str>>,
 }
 
-/// One resource of edges.
+/// A resource for edges.
 pub struct EdgeResource<T> {
-    /// At which it changed last.
+    /// Revision of its last change.
     pub revision: u64,
-    /// `<revision>-<8 hex digits of a digest>`; of revocations that came ahead of the rest, `~` and what that is at follow.
+    /// `<revision>-<8 hex digits of a digest>`; for revocations published ahead of other changes, `~` and the revision
+    /// of those follow.
     pub version: String,
     pub content: Arc<T>,
     /// The encoded `TypedExtensionConfig`.
     pub bytes: Vec<u8>,
 }
 
-/// The parts that gateways have.
+/// The parts for gateways.
 pub struct GatewayParts {
-    /// At which one of them changed last.
+    /// Revision of the last change of any part.
     pub revision: u64,
     /// The same form as [`EdgeResource::version`].
     pub version: String,
     pub parts: Parts,
-    /// Counts changes.
+    /// Number of changes so far.
     pub number: u64,
-    /// The names of the parts that are not what they were at the number before.
+    /// Names of the parts that differ from the previous number.
     pub changed: BTreeSet<Arc<str>>,
 }
 
-/// What is published.
+/// The published state for all subscribers.
 pub struct Published {
-    /// Of the store.
+    /// Revision of the store.
     pub revision: u64,
     pub edge: Arc<EdgeResource<EdgeSnapshot>>,
     pub recent: Arc<EdgeResource<RecentRevocations>>,
     pub gateway: Arc<GatewayParts>,
-    /// Unix milliseconds.
+    /// Time of publication, in Unix milliseconds.
     pub published_at: u64,
 }
 
-/// What evaluates callers of one org at one server.
+/// Evaluator of callers of one org at one server.
 pub struct Evaluator {
     pub edge: asp_edge::Snapshot,
     pub policy: Policy,
 }
 
 impl Published {
-    /// Returns the store's revision up to which gateways are sent all there is. Edges may wait for some of it.
+    /// Returns the store revision up to which gateways are sent everything. Edges may wait for some of it.
     pub fn gateways_at(&self) -> u64 {
         let (_, covers) = reach(&self.gateway.version);
         self.revision.max(covers)
     }
 
-    /// What gateways are told of a server.
+    /// Returns a server's part for gateways.
     pub fn server(&self, name: &str) -> Option<ServerPart> {
         match self.gateway.parts.get(&parts::of_server(name))?.read()? {
             Says::Server(part) => Some(part),
@@ -82,7 +83,7 @@ impl Published {
         }
     }
 
-    /// What gateways are told of an org; nothing where it has said nothing.
+    /// Returns an org's part for gateways; an empty one if there is none.
     pub fn org(&self, org: &str) -> OrgPart {
         match self.gateway.parts.get(&parts::of_org(org)).and_then(Part::read) {
             Some(Says::Org(part)) => part,
@@ -90,7 +91,7 @@ impl Published {
         }
     }
 
-    /// What evaluates callers of one org at one server; the error says what of it cannot be read.
+    /// Returns the evaluator of callers of one org at one server; the error says what cannot be read.
     pub fn evaluator(&self, server: &ServerPart, org: &OrgPart) -> Result<Evaluator, String> {
         let base = match self.gateway.parts.get(parts::BASE).and_then(Part::read) {
             Some(Says::Base(base)) => base,
@@ -100,7 +101,7 @@ impl Published {
             revision: self.revision,
             base: Some(&base),
             servers: server.edge.iter().collect(),
-            // A caller without an org has the servers' defaults.
+            // A caller without an org gets the servers' defaults.
             exposure: match org.org.as_str() {
                 "" => Vec::new(),
                 name => vec![(name, org.exposure.as_slice())],

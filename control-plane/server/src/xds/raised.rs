@@ -1,4 +1,4 @@
-//! The revisions that subscribers have in force from other control planes, or from before an older database was restored.
+//! Revisions that subscribers have in force from other control planes, or from before an older database was restored.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use super::Kind;
 use super::published::Published;
 
-/// Revisions of a kind that are kept. The highest go first: what lies beyond the store's own revision is of no use before
-/// that has passed it, and may be made up.
+/// Maximum number of revisions kept per kind. The highest are dropped first: one beyond the store's own revision is of
+/// no use until the store has passed it, and may be made up.
 const MAX_SEEN: usize = 64;
 
-/// What subscribers have in force. Another control plane on the same store may have published what is the same here under
-/// a later revision, or the store's may have been raised past theirs; nobody would take what is published under an
-/// earlier one.
+/// Revisions that subscribers have in force. Another control plane on the same store may have published the same
+/// content under a later revision, or the store's revision may have been raised past theirs. No subscriber would accept
+/// what is then published under an earlier revision.
 #[derive(Default)]
 pub struct Raised {
     edge: Mutex<BTreeSet<u64>>,
@@ -22,7 +22,7 @@ pub struct Raised {
 }
 
 impl Raised {
-    /// A subscriber has that revision in force.
+    /// Records that a subscriber has a revision in force.
     pub fn seen(&self, kind: Kind, revision: u64) {
         let mut seen = match kind {
             Kind::Edge => self.edge.lock(),
@@ -36,8 +36,8 @@ impl Raised {
         }
     }
 
-    /// Whether a subscriber would not take what is published, and takes what is at a revision of the store's by now.
-    /// `covers`: the store's revision up to which all is published.
+    /// Whether a subscriber would reject the published revision, but accept one that the store has reached by now.
+    /// `covers`: the store revision up to which everything is published.
     pub fn concerns(&self, published: &Published, covers: u64) -> bool {
         let kinds = [
             (&self.edge, published.edge.revision),
@@ -47,7 +47,7 @@ impl Raised {
         kinds.into_iter().any(|(seen, published)| {
             let mut seen = seen.lock();
             let Some(stored) = seen.range(..=covers).next_back().copied() else { return false };
-            // It stays: an older database may be restored, and what is published then is older than it.
+            // It is kept: an older database may be restored, and what is published then is older than it.
             *seen = seen.split_off(&stored);
             published < stored
         })

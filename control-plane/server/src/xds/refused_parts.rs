@@ -1,7 +1,8 @@
-//! The parts of a snapshot that a gateway could not put in force as they were sent, in the metadata of its node.
+//! The parts of a snapshot that a gateway could not apply as sent, in the metadata of its node.
 //!
-//! A gateway sends them with each acknowledgement and with the first request of a stream, so that an acknowledgement stays
-//! one: a control plane of an earlier version ignores them. Keeps true: what is kept of them is bounded; the count is of all.
+//! A gateway sends them with each acknowledgement and with the first request of a stream. The acknowledgement itself is
+//! unchanged, so that a control plane of an earlier version ignores them. Keeps true: the parts kept are bounded; the
+//! count includes all of them.
 
 use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_snapshot::{PartFault, PartFaults};
@@ -10,34 +11,34 @@ use serde::Serialize;
 
 use super::subscription::shortened;
 
-/// Parts that are named; more of them are counted.
+/// Maximum number of parts that are named; the others are only counted.
 const MAX_NAMED: usize = 50;
-/// Longest name and reason that is kept, in bytes.
+/// Maximum length of a name and of a reason, in bytes.
 const MAX_TEXT: usize = 256;
-/// Of that, what is sent of a fault itself: what is in force follows it.
+/// Maximum length of the fault within a reason, in bytes: what is in force instead follows it.
 const MAX_FAULT: usize = 160;
-/// Members of the metadata: the reason of each part by its name, and how many there are.
+/// Metadata keys: the reason of each part by its name, and the number of parts.
 const NAMED: &str = "refused-parts";
 const COUNT: &str = "refused-parts-count";
 
-/// A part that is not in force at a gateway as it was sent.
+/// A part that is not in force at a gateway as sent.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq, utoipa::ToSchema)]
 pub struct RefusedPart {
     /// `server/<name>`, `org/<org>` or `base` (what concerns all of them).
     pub name: String,
-    /// Why, and what is in force there instead.
+    /// Reason, and what is in force there instead.
     pub reason: String,
 }
 
-/// Those of one gateway.
+/// Refused parts of one gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedParts {
     pub count: u64,
-    /// The first of them.
+    /// The first parts.
     pub named: Vec<RefusedPart>,
 }
 
-/// What a gateway's node says of them.
+/// Returns the metadata of a gateway's node for them.
 pub(super) fn members(faults: &PartFaults) -> Vec<(String, Value)> {
     if faults.is_empty() {
         return Vec::new();
@@ -50,7 +51,7 @@ pub(super) fn members(faults: &PartFaults) -> Vec<(String, Value)> {
     vec![(NAMED.to_owned(), named), (COUNT.to_owned(), text_value(faults.len().to_string()))]
 }
 
-/// Reads what a node says of them.
+/// Reads them from a node's metadata.
 pub(super) fn read(node: &Node) -> RefusedParts {
     let member = |name: &str| node.metadata.as_ref()?.fields.get(name)?.kind.as_ref();
     let Some(value::Kind::StructValue(all)) = member(NAMED) else { return RefusedParts::default() };
@@ -70,7 +71,7 @@ fn refused_part((name, reason): (&String, &Value)) -> RefusedPart {
     RefusedPart { name: shortened(name.clone(), MAX_TEXT), reason }
 }
 
-/// A text as a member of a node's metadata.
+/// Returns a text as a value in a node's metadata.
 pub(super) fn text_value(text: String) -> Value {
     Value { kind: Some(value::Kind::StringValue(text)) }
 }

@@ -1,4 +1,4 @@
-//! Encodes what is pushed: the edge filter with its snapshot, and the endpoints of a cluster.
+//! Encodes pushed resources: the edge filter with its snapshot, and the endpoints of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
@@ -22,26 +22,26 @@ use crate::clock;
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
 const BYTES_URL: &str = "type.googleapis.com/google.protobuf.BytesValue";
-/// Where Envoy's load balancer looks for the metadata of an endpoint, and what it finds there.
+/// Namespace in which Envoy's load balancer looks for the metadata of an endpoint, and the key in it.
 const LB: &str = "envoy.lb";
 const POOL: &str = "pool";
 const V8: &str = "envoy.wasm.runtime.v8";
-/// First wait before a crashed VM is made anew.
+/// Base interval before Envoy recreates a crashed VM.
 const RELOAD_BACKOFF: Duration = Duration { seconds: 0, nanos: 100_000_000 };
 
-/// What names the resources of one kind.
+/// Version of the resources of one kind.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Version {
     pub text: String,
-    /// Of the snapshot; 0 for endpoints.
+    /// Revision of the snapshot; 0 for endpoints.
     pub revision: u64,
 }
 
-/// What `kind` is at for a subscriber of `names` now; `None` when there is nothing to say yet.
+/// Returns the current version of `kind` for a subscriber of `names`; `None` if there is nothing to send yet.
 pub fn version(xds_state: &XdsState, kind: Kind, names: &[String]) -> Option<Version> {
     if kind == Kind::Endpoints {
-        // A control plane that has just started does not know its gateways yet: an empty answer would take
-        // away the ones Envoy has.
+        // A control plane that has just started does not know its gateways yet: an empty answer would remove the ones
+        // that Envoy has.
         let version = xds_state.endpoints.version;
         return (version != 0).then(|| Version { text: version.to_string(), revision: 0 });
     }
@@ -61,7 +61,7 @@ pub fn version(xds_state: &XdsState, kind: Kind, names: &[String]) -> Option<Ver
     }
 }
 
-/// The resources of `kind` for a subscriber of `names`.
+/// Returns the resources of `kind` for a subscriber of `names`.
 pub fn resources(xds_state: &XdsState, kind: Kind, names: &[String]) -> Vec<Any> {
     if kind == Kind::Endpoints {
         return endpoints(xds_state, names);
@@ -72,7 +72,7 @@ pub fn resources(xds_state: &XdsState, kind: Kind, names: &[String]) -> Vec<Any>
     main.into_iter().chain(recent).collect()
 }
 
-/// Who names nothing means the filter.
+/// Whether a subscriber of `names` wants `name`; no names mean the filter.
 fn wants(names: &[String], name: &str) -> bool {
     let named = names.iter().any(|wanted| wanted == name || wanted == "*");
     named || (names.is_empty() && name == EDGE_FILTER)
@@ -92,7 +92,7 @@ fn endpoints(xds_state: &XdsState, names: &[String]) -> Vec<Any> {
     names.iter().map(of).collect()
 }
 
-/// Encodes what differs from what was published before, for every kind of subscriber; `None`: it says nothing new.
+/// Encodes what changed since the last publication, for every kind of subscriber; `None` if nothing changed.
 /// `filter_wasm` is a path on the Envoy's machine.
 pub fn publish(content: Content, last: Option<&Published>, filter_wasm: &str) -> Option<Published> {
     let Content { revision, edge, recent, gateway, changed } = content;
@@ -136,8 +136,8 @@ pub fn publish(content: Content, last: Option<&Published>, filter_wasm: &str) ->
     (!says_the_same).then_some(published)
 }
 
-/// Makes of what was published last the same with other recent revocations, whose revision is a later one: of everything else `covers` is the
-/// revision up to which it is said, which the versions name.
+/// Returns the last publication with other recent revocations of a later revision. `covers` is the revision up to which
+/// everything else is published; the versions name it.
 pub fn overtaken(last: &Published, recent: RecentRevocations, covers: u64, filter_wasm: &str) -> Published {
     let revision = recent.revision;
     let version = |digest: &[u8]| format!("{}{OVERTAKEN}{covers}", version_text(revision, digest));
@@ -172,8 +172,8 @@ fn version_text(revision: u64, digest: &[u8]) -> String {
     format!("{revision}-{digest}")
 }
 
-/// A whole filter. Everything but the configuration stays the same from push to push, so that the VM stays too; and but
-/// for the name and the root it is the same for both filters, so that both are in one VM.
+/// Returns a complete filter. Only the configuration changes from push to push, so that the VM stays. Both filters
+/// differ only in name and root, so that they share one VM.
 fn filter(name: &str, configuration: Vec<u8>, filter_wasm: &str) -> core::TypedExtensionConfig {
     let file = core::DataSource { filename: filter_wasm.to_owned() };
     let plugin = wasm::PluginConfig {
@@ -215,7 +215,8 @@ fn of_pool(
     addresses.into_iter().flatten().map(move |address| lb_endpoint(*address, health))
 }
 
-/// Each with the name of its pool. A new pool is known to Envoy without any change of its configuration.
+/// Returns each endpoint with the name of its pool, so that Envoy knows a new pool without a change of its
+/// configuration.
 fn of_pools(
     pools: &BTreeMap<String, BTreeSet<SocketAddr>>,
     health: core::HealthStatus,

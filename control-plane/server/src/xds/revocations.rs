@@ -1,6 +1,6 @@
-//! Stream of the recent revocations for gateways that follow another control plane (`asp.control.v1.Revocations`).
+//! Stream of the recent revocations, for gateways that follow another control plane (`asp.control.v1.Revocations`).
 //!
-//! Refuses: who may not subscribe as a gateway, and everybody while this control plane is behind its store.
+//! Refuses callers that may not subscribe as a gateway, and everyone while this control plane is behind its store.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::context::{Context, STOPPING, end_stream};
 use super::peer::Caller;
 use super::{Kind, XdsStateReceiver};
 
-/// Reason of the end, or of the refusal, of a stream of a control plane that cannot read its store.
+/// Reason sent when a control plane that cannot read its store ends or refuses a stream.
 const BEHIND: &str = "this control plane is behind its store";
 
 type Answer = Result<FollowResponse, Status>;
@@ -43,7 +43,7 @@ impl Revocations for Service {
         let (outbound, receiver) = mpsc::channel(1);
         let Context { xds_state, freshness, stop, .. } = self.context.clone();
         tokio::spawn(async move {
-            // It counts as long as its stream.
+            // Counts as long as its stream lives.
             let _place = place;
             tokio::select! {
                 () = stop.cancelled() => end_stream(&outbound, STOPPING),
@@ -55,7 +55,7 @@ impl Revocations for Service {
     }
 }
 
-/// Sends each list until the gateway has gone, or this process ends.
+/// Sends each list until the gateway disconnects or this process shuts down.
 async fn send(mut xds_state: XdsStateReceiver, outbound: mpsc::Sender<Answer>) {
     let mut sent = String::new();
     loop {

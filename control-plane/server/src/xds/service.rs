@@ -1,6 +1,6 @@
-//! The gRPC services, each a thin door to [`super::stream::serve`], for gateways to [`super::delta::stream::serve`].
+//! The gRPC services; each calls [`super::stream::serve`], for gateways [`super::delta::stream::serve`].
 //!
-//! Envoys have "state of the world" streams: they ask for nothing else with `api_type: GRPC`. Other methods answer
+//! Envoys use state-of-the-world streams, because `api_type: GRPC` asks for nothing else. Other methods answer
 //! "unimplemented".
 
 use std::net::SocketAddr;
@@ -28,18 +28,18 @@ use super::context::Context;
 use super::peer::{Caller, SUBSCRIBERS};
 use super::stream::serve;
 
-/// A peer that vanished without a word is noticed after the two together.
+/// Keepalive of a connection: a peer that vanished silently is noticed after the sum of the two.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A request holds names and a node; acknowledgements are small, rejections carry a reason.
+/// Maximum size of a request. It holds names and a node; acknowledgements are small, rejections carry a reason.
 const MAX_REQUEST: usize = 1024 * 1024;
-/// A gateway that comes back says which parts it has.
+/// Maximum size of a request of a gateway, which lists its parts when it reconnects.
 const MAX_GATEWAY_REQUEST: usize = 16 * 1024 * 1024;
 
 type Pushes = ReceiverStream<Result<DiscoveryResponse, Status>>;
 
-/// Serves xDS on `listener` until the context's stop token is cancelled; where the context has a certificate, to
-/// subscribers that prove themselves only.
+/// Serves xDS on `listener` until the context's stop token is cancelled. If the context has a certificate, serves only
+/// subscribers that prove their identity.
 pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::transport::Error> {
     let stop = context.stop.clone();
     let proof = context.proof.clone();

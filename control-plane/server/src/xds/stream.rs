@@ -1,4 +1,4 @@
-//! One xDS stream of an Envoy: requests in, pushes out, for every kind of resource it asks for and may have.
+//! One xDS stream of an Envoy: requests in, pushes out, for every kind of resource that it asks for and may have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,21 +15,20 @@ use super::subscription::Subscription;
 
 use super::{BACKOFF_MS, CONNECT_TIMEOUT, Kind, XdsStateReceiver};
 
-/// What gateways of earlier versions ask for.
+/// Type URL that gateways of earlier versions ask for.
 const WHOLE_SNAPSHOT: &str = "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot";
 
-/// At most one push of each kind is unanswered, so no more than this can wait.
+/// Maximum number of queued pushes: at most one of each kind is unanswered.
 const OUTBOUND: usize = Kind::ALL.len();
 
-/// How long after its first gateway a control plane leaves an Envoy the endpoints of an earlier one. Gateways come back
-/// one by one, each within a try and a pause (`client.rs`): the first of them would get everybody's requests. One that
-/// notices the loss by its keepalive only comes later, and is added then.
+/// Time after its first gateway for which a control plane leaves an Envoy the endpoints of an earlier one. Gateways
+/// reconnect one by one, each within one attempt and its backoff (`client.rs`); the first of them would get all
+/// requests. A gateway that notices the loss only by its keepalive reconnects later and is added then.
 const SETTLE: Duration = CONNECT_TIMEOUT.saturating_add(Duration::from_millis(BACKOFF_MS.end + 500));
 
 type Push = Result<DiscoveryResponse, Status>;
 
-/// Serves one stream in a task of its own. `default_kind` is for services whose requests may leave the
-/// type url out.
+/// Serves one stream in a task of its own. `default_kind` is for services whose requests may omit the type URL.
 pub fn serve(
     context: &Context,
     inbound: Streaming<DiscoveryRequest>,
@@ -49,7 +48,7 @@ pub fn serve(
     tokio::spawn(async move {
         tokio::select! {
             () = stop.cancelled() => end_stream(&outbound, STOPPING),
-            // Health checks alone do not move an Envoy: it keeps the streams that it has.
+            // Health checks alone do not move an Envoy: it keeps its open streams.
             () = freshness.until_envoys_leave() => {
                 end_stream(&outbound, "this control plane cannot read its store");
             }
@@ -119,7 +118,7 @@ impl StreamState {
             ("", Some(kind)) => kind.type_url(),
             (url, None) => url,
             (url, Some(kind)) if url == kind.type_url() => url,
-            // ADS clients may ask for more than we serve; silence is the protocol's answer.
+            // ADS clients may ask for types that this server does not have; the protocol's answer is silence.
             _ => return Ok(()),
         };
         if url == WHOLE_SNAPSHOT {

@@ -1,7 +1,7 @@
-//! Who is subscribed, what each has acknowledged, what it refused, and how far it lags.
+//! Table of subscribers: what each has acknowledged and refused, and how far it lags.
 //!
-//! Refuses: streams beyond a number, and those of one certificate's identity beyond a share of it, so that one fleet of
-//! subscribers leaves room for the others.
+//! Refuses streams beyond a limit, and streams of one certificate's identity beyond a part of it, so that one fleet of
+//! subscribers leaves capacity for the others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use super::Kind;
 use super::refused_parts::{RefusedPart, RefusedParts};
 use crate::clock;
 
-/// Streams this control plane serves at once.
+/// Maximum number of concurrent streams.
 pub const MAX_STREAMS: usize = 4_096;
 /// Maximum number of streams of one identity. All Envoys of a fleet have one identity and a few streams each; the rest is
 /// for gateways.
 pub const MAX_OF_IDENTITY: usize = MAX_STREAMS / 4 * 3;
 /// Time without an answer after which a push counts as overdue.
 pub const OVERDUE: Duration = Duration::from_secs(10);
-/// Longest node id and address kept.
+/// Maximum length of a node id and of an address, in characters.
 const MAX_TEXT: usize = 256;
 
-/// A refusal.
+/// A rejected push.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq, utoipa::ToSchema)]
 pub struct Nack {
     pub revision: u64,
@@ -33,35 +33,35 @@ pub struct Nack {
     pub at: u64,
 }
 
-/// One subscriber of one kind of resource.
+/// A subscriber of one kind of resource.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq, utoipa::ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subscriber {
-    /// The node id it gave.
+    /// Node id that it reported.
     pub node: String,
     /// `edge`, `revocations`, `endpoints` or `gateway`.
     pub kind: &'static str,
-    /// The address a gateway advertises, else empty.
+    /// Address that a gateway advertises; empty for others.
     pub address: String,
     /// Unix milliseconds.
     pub connected_at: u64,
     pub pushed_revision: u64,
-    /// In force there: acknowledged on this stream, or brought along from an earlier one; what came later and did not
-    /// concern it counts.
+    /// Revision in force there: acknowledged on this stream or an earlier one. Includes later revisions that did not
+    /// concern this subscriber.
     pub acked_revision: u64,
-    /// From push to acknowledgement, milliseconds.
+    /// Time from push to acknowledgement, in milliseconds.
     pub ack_ms: Option<u64>,
     pub last_nack: Option<Nack>,
-    /// Parts of what a gateway has acknowledged that are not in force there as they were sent, at most 50 of them.
+    /// Parts of the acknowledged snapshot that are not in force at the gateway as sent; at most 50.
     pub refused_parts: Vec<RefusedPart>,
-    /// All of them.
+    /// Number of all such parts.
     pub refused_parts_count: u64,
-    /// As `acked_revision`.
+    /// Version of the last acknowledgement on this stream.
     #[serde(skip)]
     pub acked_version: String,
     #[serde(skip)]
     pushed_at: u64,
-    /// Whether the last push is not answered.
+    /// Whether the last push is unanswered.
     #[serde(skip)]
     is_waiting: bool,
 }
@@ -96,7 +96,7 @@ impl Subscribers {
         Arc::default()
     }
 
-    /// Admits a stream of the identity in the subscriber's certificate, if it has one; `None` when there are too many.
+    /// Admits a stream with the identity in the subscriber's certificate, if it has one; `None` if there are too many.
     pub fn admit(self: &Arc<Self>, identity: Option<String>) -> Option<Stream> {
         let mut table = self.table.lock();
         let own = identity.as_ref().and_then(|identity| table.by_identity.get(identity)).copied();
@@ -111,13 +111,13 @@ impl Subscribers {
         Some(Stream { subscribers: Arc::clone(self), id: table.next_stream, identity })
     }
 
-    /// Everyone, in order of connection.
+    /// Returns all subscribers in order of connection.
     pub fn list(&self) -> Vec<Subscriber> {
         self.table.lock().subscribers.values().cloned().collect()
     }
 }
 
-/// One stream's entries in the table; they go when this value is dropped.
+/// One stream's entries in the table; removed when this value is dropped.
 pub struct Stream {
     subscribers: Arc<Subscribers>,
     id: u64,
@@ -125,7 +125,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// `in_force` is the revision the subscriber brings along, 0 for none.
+    /// Records a subscription; `in_force` is the revision that the subscriber already has, 0 for none.
     pub fn subscribed(&self, kind: Kind, node: &str, address: &str, in_force: u64) {
         let bounded = |text: &str| text.chars().take(MAX_TEXT).collect::<String>();
         let mut table = self.subscribers.table.lock();
@@ -170,7 +170,7 @@ impl Stream {
         });
     }
 
-    /// Keeps what the subscriber could not put in force; returns whether it is something else than before.
+    /// Records the parts that the subscriber could not apply; returns whether they changed.
     pub fn refused_parts(&self, kind: Kind, refused: RefusedParts) -> bool {
         let mut is_new = false;
         self.update(kind, |subscriber| {

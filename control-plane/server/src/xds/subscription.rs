@@ -1,29 +1,29 @@
-//! One subscriber's view of one kind of resource: the "state of the world" protocol as a pure state machine.
+//! One subscriber's view of one kind of resource: the state-of-the-world protocol as a pure state machine.
 //!
-//! Source: xDS REST and gRPC protocol, "ACK/NACK and resource type instance version". Keeps true: at most
-//! one response is unanswered; a version that was sent, acknowledged or rejected, is not sent again unless
-//! the subscriber asks for other names; a snapshot older than the one the subscriber has is not sent.
+//! Source: xDS REST and gRPC protocol, "ACK/NACK and resource type instance version". Keeps true: at most one response
+//! is unanswered; a version that was sent is not sent again, acknowledged or not, unless the subscriber asks for other
+//! names; a snapshot older than the subscriber's is not sent.
 
 use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
 use super::resources::Version;
 use super::{Kind, XdsState, resources};
 
-/// Longest reason that is kept of a rejection, in bytes.
+/// Maximum length of a rejection's reason, in bytes.
 const MAX_REASON: usize = 2_048;
-/// More names than any Envoy of ours asks for.
+/// Maximum number of names in a request; more than Envoy asks for with the configuration of this project.
 const MAX_NAMES: usize = 1_024;
 
-/// What a request meant.
+/// Effect of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The first request of this kind, or one with other names.
+    /// First request of this kind, or one with other names.
     Subscribed,
-    /// The subscriber now uses that snapshot revision (0 for endpoints).
+    /// Snapshot revision now in use by the subscriber (0 for endpoints).
     Acknowledged { revision: u64 },
-    /// The subscriber refused that revision and keeps the one before.
+    /// Revision that the subscriber refused; it keeps the previous one.
     Rejected { revision: u64, reason: String },
-    /// An answer to an older push, or a repetition: nothing to do.
+    /// Answer to an older push, or a repetition: nothing to do.
     Ignored,
     /// More names than a subscriber may have.
     TooMany,
@@ -36,26 +36,26 @@ struct Sent {
     answered: bool,
 }
 
-/// The state of one (stream, kind).
+/// State of one kind of resource on one stream.
 pub struct Subscription {
     kind: Kind,
     names: Vec<String>,
     sent: Option<Sent>,
-    /// Names changed since the last push.
+    /// Whether the names changed since the last push.
     wanted: bool,
-    /// The subscriber came with a version that it has from another stream.
+    /// Whether the subscriber started with a version from another stream.
     resumed: bool,
-    /// The snapshot revision the subscriber has, from this stream or an earlier one; 0: none.
+    /// Snapshot revision that the subscriber has, from this stream or an earlier one; 0 if none.
     in_force: u64,
-    /// What is not pushed, until it is asked for.
+    /// Reason why nothing is pushed, until it is taken.
     refusal: Option<Refusal>,
-    /// The version it was about.
+    /// Version that the refusal was about.
     refused: String,
     pushes: u64,
 }
 
-/// A snapshot that is older than the one the subscriber has: neither filter nor gateway would put it in force.
-/// The filter cannot say so (a worker's refusal is a broken VM to Envoy), so it is not sent.
+/// A snapshot that is older than the subscriber's: neither filter nor gateway would apply it. The filter cannot report
+/// that (to Envoy a worker's refusal is a broken VM), so it is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: revision {offered} is older than revision {in_force}, which the subscriber has in force")]
 pub struct Refusal {
@@ -78,13 +78,13 @@ impl Subscription {
         }
     }
 
-    /// Takes a request of this kind.
+    /// Handles a request of this kind.
     pub fn on_request(&mut self, request: DiscoveryRequest) -> Event {
         if request.resource_names.len() > MAX_NAMES {
             return Event::TooMany;
         }
         let Some(sent) = &mut self.sent else {
-            // Nothing was sent on this stream: whatever nonce it names is from another one.
+            // Nothing was sent on this stream yet, so a nonce is from another one.
             self.resumed = !request.version_info.is_empty();
             self.in_force = self.revision_of(&request.version_info);
             self.names = request.resource_names;
@@ -116,7 +116,7 @@ impl Subscription {
         self.resumed
     }
 
-    /// The next response, if one is due: the last was answered and there is something new.
+    /// Returns the next response if the last one was answered and there is something new.
     pub fn next_push(&mut self, xds_state: &XdsState) -> Option<DiscoveryResponse> {
         if self.sent.as_ref().is_some_and(|sent| !sent.answered) {
             return None;
@@ -124,7 +124,8 @@ impl Subscription {
         let Version { text: version, revision } = resources::version(xds_state, self.kind, &self.names)?;
         if revision < self.in_force {
             if xds_state.covers >= self.in_force {
-                // Of another control plane on the same store: it comes again at a later revision (`Raised`).
+                // The subscriber's snapshot is from another control plane on the same store. It will be published again
+                // at a later revision (`Raised`).
                 return None;
             }
             if self.refused != version {
@@ -149,43 +150,43 @@ impl Subscription {
         })
     }
 
-    /// The snapshot revision the subscriber has; 0 for endpoints, and before its first.
+    /// Returns the snapshot revision that the subscriber has; 0 for endpoints and before its first.
     pub fn in_force(&self) -> u64 {
         self.in_force
     }
 
-    /// The version that was sent last.
+    /// Returns the version that was sent last.
     pub fn version(&self) -> &str {
         self.sent.as_ref().map(|sent| sent.version.as_str()).unwrap_or_default()
     }
 
-    /// Why there is no push, told once for each version.
+    /// Returns why there is no push, once for each version.
     pub fn take_refusal(&mut self) -> Option<Refusal> {
         self.refusal.take()
     }
 
-    /// Those of endpoints have none.
+    /// Returns the revision of a version; 0 for endpoints, which have none.
     fn revision_of(&self, version: &str) -> u64 {
         if self.kind == Kind::Endpoints { 0 } else { revision_in(version) }
     }
 
-    /// The snapshot revision of the last push.
+    /// Returns the snapshot revision of the last push.
     pub fn pushed_revision(&self) -> Option<u64> {
         self.sent.as_ref().map(|sent| sent.revision)
     }
 }
 
-/// Versions of snapshots begin with the revision; 0 where there is none.
+/// Returns the revision at the start of a snapshot's version; 0 if there is none.
 pub(super) fn revision_in(version: &str) -> u64 {
     version.split_once('-').and_then(|(revision, _)| revision.parse().ok()).unwrap_or(0)
 }
 
-/// A rejection's reason, as long as it is kept.
+/// Shortens a rejection's reason to [`MAX_REASON`].
 pub(super) fn reason(text: String) -> String {
     shortened(text, MAX_REASON)
 }
 
-/// Cuts at a character boundary.
+/// Shortens a text to `bound` bytes, at a character boundary.
 pub(super) fn shortened(mut text: String, bound: usize) -> String {
     if text.len() > bound {
         let end = (0..=bound).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);

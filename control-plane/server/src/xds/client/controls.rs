@@ -1,4 +1,4 @@
-//! The control planes that a gateway may follow: those of its setting, and each address of a name.
+//! The control planes that a gateway may follow: those in its settings, and each address of a name.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,19 +10,19 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use super::Target;
 use crate::xds::CONNECT_TIMEOUT;
 
-/// A control plane that vanished silently is noticed after the two together.
+/// Keepalive of a connection: a control plane that vanished silently is noticed after the sum of the two.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for the addresses of a name.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Control planes that a gateway chooses from.
+/// Maximum number of control planes that a gateway chooses from.
 const MAX_CONTROLS: usize = 16;
 
 /// One control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Control {
     pub(super) uri: Uri,
-    /// The name in its certificate; its host by default.
+    /// Name in its certificate; its host by default.
     name: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl Control {
         Control { uri, name: target.name.clone() }
     }
 
-    /// Connects to it as whoever the target's peer is.
+    /// Connects to it with the target's certificate.
     pub(super) async fn connect(&self, target: &Target) -> Result<Channel, tonic::transport::Error> {
         let endpoint = match target.peer {
             None => Endpoint::from(self.uri.clone()),
@@ -53,7 +53,7 @@ impl Control {
     }
 }
 
-/// Every control plane of a target, in the order of its setting.
+/// Returns every control plane of a target, in the order of the settings.
 pub(super) async fn resolve(target: &Target) -> Vec<Control> {
     let mut controls: Vec<Control> = Vec::new();
     for uri in &target.uris {
@@ -66,7 +66,8 @@ pub(super) async fn resolve(target: &Target) -> Vec<Control> {
     controls
 }
 
-/// Those behind a name of several addresses, which is one of a headless Service; else the URL as it is.
+/// Returns one control plane for each address if the name has several, as that of a headless Service; else the URL as
+/// it is.
 async fn resolve_one(target: &Target, uri: &Uri) -> Vec<Control> {
     let as_it_is = || vec![Control::new(target, uri.clone())];
     let Some(host) = uri.host().map(|host| host.trim_start_matches('[').trim_end_matches(']')) else {
@@ -83,7 +84,7 @@ async fn resolve_one(target: &Target, uri: &Uri) -> Vec<Control> {
     let mut addresses: Vec<SocketAddr> = found.collect();
     addresses.sort_unstable();
     addresses.dedup();
-    // `localhost` is one process by two addresses, of which it may have one.
+    // `localhost` is one process with two addresses, and may listen on only one of them.
     if addresses.len() < 2 || addresses.iter().all(|address| address.ip().is_loopback()) {
         return as_it_is();
     }

@@ -12,11 +12,11 @@ use crate::xds::health::{self, Condition};
 
 /// Interval of health checks.
 const EVERY: Duration = Duration::from_secs(1);
-/// Checks without an answer, one after the other, after which a control plane counts as stale.
+/// Number of consecutive checks without an answer after which a control plane counts as stale.
 const MISSES: u32 = 3;
 
-/// Asks the followed control plane, over the connection of its stream, until it is stale and another one is fresh; returns that
-/// one. Where no other one is fresh the gateway stays: it is served by what it has.
+/// Checks the followed control plane, over the connection of its stream, until it is stale and another one is fresh;
+/// returns that one. If no other one is fresh, the gateway stays and keeps its snapshot.
 pub(super) async fn fresher(
     target: Arc<Target>,
     followed: Control,
@@ -24,7 +24,7 @@ pub(super) async fn fresher(
     note_fresh: NoteFresh,
 ) -> (Control, Channel) {
     let mut ticks = tokio::time::interval(EVERY);
-    // While a snapshot is applied nothing is asked.
+    // No checks while a snapshot is being applied.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut misses = 0;
     let mut is_alone = false;
@@ -54,8 +54,8 @@ pub(super) async fn fresher(
     }
 }
 
-/// A fresh control plane, others than the followed one first. Behind one address there may be several, so that a new connection
-/// to it may lead to another one.
+/// Finds a fresh control plane, the followed one last. One address may have several control planes behind it, so that a
+/// new connection may reach another one.
 async fn find(target: &Target, followed: &Control) -> Option<(Control, Channel)> {
     let mut controls = resolve(target).await;
     controls.sort_by_cached_key(|control| (control == followed, rand::random::<u32>()));

@@ -1,7 +1,8 @@
-//! The revocations that a gateway takes from a control plane beside the one that it follows.
+//! The revocations that a gateway receives from a second control plane.
 //!
-//! Keeps true: a revocation that either control plane has sent is in force; one of the other control plane goes only when the
-//! followed one has reached its revision. The entries kept of the other's lists are bounded.
+//! Keeps true: a revocation that either control plane has sent is in force; one from the second control plane is
+//! dropped only when the followed one has reached its revision. The number of entries kept from the second's lists is
+//! bounded.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,19 +19,20 @@ use tokio::sync::mpsc;
 use super::Target;
 use super::controls::{Control, resolve};
 
-/// Pause before the others are tried again, when none of them was left to listen to.
+/// Wait before the other control planes are tried again after all of them failed.
 const RETRY: Duration = Duration::from_secs(5);
-/// Delay of each list. A followed control plane that can read its store publishes the same within half a second; then nothing is
-/// applied twice.
+/// Delay of each list. A followed control plane that can read its store publishes the same within half a second; then
+/// nothing is applied twice.
 const HOLD: Duration = Duration::from_millis(700);
-/// Longest list of another control plane, in bytes: 65,536 tokens. Lists are short: what was revoked some time ago is in none.
+/// Maximum size of a list of another control plane, in bytes: 65,536 tokens. Lists are short: older revocations are not
+/// in them.
 const MAX_LIST: usize = 1024 * 1024;
-/// Bytes of an entry of `RecentRevocations.revoked`.
+/// Bytes of an entry in `RecentRevocations.revoked`.
 const ENTRY: usize = 16;
-/// Most entries of either kind that lists are merged to; beyond them the followed control plane's are in force alone.
+/// Maximum number of entries of merged lists; beyond it only the followed control plane's list is in force.
 const MAX_MERGED: usize = 100_000;
 
-/// Passes on the lists of another control plane than the followed one, of whichever answers, for ever.
+/// Forwards the lists of any control plane other than the followed one, forever.
 pub(super) async fn listen(
     target: Arc<Target>,
     followed: Control,
@@ -64,23 +66,24 @@ async fn pass_on(
 /// The recent revocations in force here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RevocationLists {
-    /// The list that the followed control plane sent last.
+    /// Last list from the followed control plane.
     own: Option<RecentRevocations>,
-    /// Highest revision of such a list, of whichever control plane was followed: an older one is not applied.
+    /// Highest revision of such a list from any followed control plane: an older list is not applied.
     revision: u64,
-    /// All entries that another control plane sent at revisions that the followed one has not reached, and the newest revision.
+    /// All entries from other control planes at revisions that the followed one has not reached, with the newest
+    /// revision.
     ahead: Option<RecentRevocations>,
 }
 
 impl RevocationLists {
-    /// Adds a list of another control plane if its revision is later than `in_force`; returns the part to apply if that adds
-    /// entries.
+    /// Adds a list from another control plane if its revision is later than `in_force`; returns the part to apply if
+    /// the list adds entries.
     pub(super) fn take(&mut self, list: RecentRevocations, in_force: u64) -> Option<SnapshotPart> {
         if list.revision <= in_force {
             return None;
         }
         let before = self.in_force();
-        // Entries move from a recent list to the one before it, which is not sent here.
+        // Entries move from the recent list to the older one, which is not sent here.
         self.ahead = Some(match self.ahead.take() {
             Some(ahead) => {
                 let revision = ahead.revision.max(list.revision);
@@ -92,7 +95,7 @@ impl RevocationLists {
         (before.as_ref() != Some(&after)).then(|| part(after))
     }
 
-    /// Adds the entries of another control plane to changes of the followed one that are about to be applied.
+    /// Adds the entries from other control planes to changes from the followed one that are about to be applied.
     pub(super) fn add_to(&mut self, revision: u64, changes: &mut PartChanges) {
         let own = changes.iter().rev().find_map(|(name, part)| match part {
             Some(SnapshotPart { part: Some(Part::Recent(recent)), .. }) if name == parts::RECENT => {
@@ -110,12 +113,12 @@ impl RevocationLists {
             self.ahead = None;
         }
         if (is_new && self.ahead.is_some()) || is_reached {
-            // The last part of a name counts.
+            // If a name occurs twice, the last part counts.
             changes.extend(self.in_force().map(|list| (parts::RECENT.to_owned(), Some(part(list)))));
         }
     }
 
-    /// `None` before the followed control plane has sent a list.
+    /// Returns the merged list; `None` before the followed control plane has sent one.
     fn in_force(&self) -> Option<RecentRevocations> {
         let own = self.own.as_ref()?;
         let merged = self.ahead.as_ref().and_then(|ahead| union(own, ahead));
@@ -128,7 +131,7 @@ fn part(list: RecentRevocations) -> SnapshotPart {
     SnapshotPart { part: Some(Part::Recent(list)), ..SnapshotPart::default() }
 }
 
-/// Returns all entries of both lists, with the revision and the times of the first; `None` where they are too many.
+/// Returns all entries of both lists, with the revision and the times of the first; `None` if there are too many.
 fn union(first: &RecentRevocations, second: &RecentRevocations) -> Option<RecentRevocations> {
     let entries = |list: &RecentRevocations| list.revoked.len() / ENTRY + list.revoked_before.len();
     if entries(first) + entries(second) > MAX_MERGED {

@@ -1,4 +1,4 @@
-//! One gateway's stream: what it has acknowledged in, what changed out.
+//! One gateway's stream: acknowledgements in, changes out.
 
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use tokio::sync::mpsc;
@@ -13,7 +13,7 @@ use crate::xds::subscribers::OVERDUE;
 use crate::xds::subscription::Event;
 use crate::xds::{IN_FORCE, Kind, LEAVING, XdsStateReceiver};
 
-/// Messages that wait for a slow gateway.
+/// Maximum number of messages queued for a slow gateway.
 const OUTBOUND: usize = 1;
 
 type Push = Result<DeltaDiscoveryResponse, Status>;
@@ -36,7 +36,7 @@ pub fn serve(
     tokio::spawn(async move {
         tokio::select! {
             biased;
-            // An end without an error is for a gateway that has said that it leaves.
+            // A stream ends without an error only for a gateway that announced its shutdown.
             () = stop.cancelled() => end_stream(&outbound, STOPPING),
             () = stream.run(inbound, outbound.clone()) => {}
         }
@@ -48,7 +48,7 @@ struct DeltaStream {
     xds_state: XdsStateReceiver,
     other: Participant,
     subscription: DeltaSubscription,
-    /// When the push that is not answered becomes overdue; `None`: there is none, or it is.
+    /// Time at which the unanswered push becomes overdue; `None` if there is none, or it already is.
     overdue_at: Option<Instant>,
 }
 
@@ -87,7 +87,7 @@ impl DeltaStream {
         }
     }
 
-    /// Sends what is due; false when the stream is gone.
+    /// Sends the push that is due; returns false if the stream is gone.
     async fn push(&mut self, outbound: &mpsc::Sender<Push>) -> bool {
         let xds_state = self.xds_state.borrow_and_update().clone();
         let Some(push) = self.subscription.next_push(&xds_state) else {
@@ -115,7 +115,7 @@ impl DeltaStream {
             self.other.name(node, *is_open)?;
         }
         if request.type_url != Kind::Gateway.type_url() {
-            // ADS clients may ask for more than we serve; silence is the protocol's answer.
+            // ADS clients may ask for types that this server does not have; the protocol's answer is silence.
             return Ok(());
         }
         if !std::mem::replace(is_open, true) {
@@ -131,7 +131,7 @@ impl DeltaStream {
             self.overdue_at = None;
             self.other.answered();
         }
-        // One that has a snapshot, this one or an earlier one.
+        // Whether the gateway has a snapshot, this one or an earlier one.
         let has_snapshot = matches!(event, Event::Acknowledged { .. }) || !version.is_empty();
         self.other.note(Kind::Gateway, event, (self.subscription.in_force(), self.subscription.version()))?;
         if has_snapshot {

@@ -1,7 +1,7 @@
-//! What control planes on one store tell each other of gateways, so that each of them tells Envoy of all.
+//! Exchange of connected gateways between the control planes on one store, so that each of them publishes all of them.
 //!
-//! Keeps true: while the store is away, what was known of the others stays; what is said here is said again when it is
-//! back.
+//! Keeps true: while the store is unavailable, the last known state of the others stays; pending reports are sent once
+//! it is back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Elsewhere, Endpoints, Key, LEASE, Member};
 
-/// How often each says whom it hears.
+/// Interval of reports and reads.
 const EVERY: Duration = Duration::from_secs(2);
-/// Not heard by anybody for so long, a gateway is lost.
+/// Time without a connection to any control plane after which a gateway counts as lost.
 const SILENT: Duration = Duration::from_secs(10);
-/// How long lost ones are read back: past their lease, while nobody of their cluster is heard.
+/// Age up to which lost gateways are read: longer than their lease, for clusters without any connected gateway.
 const READ: Duration = LEASE.saturating_mul(2);
 
 impl Endpoints {
-    /// Tells and asks until `stop`; run it as a task.
+    /// Reports and reads until `stop`; run it as a task.
     pub async fn share(self: Arc<Self>, store: Arc<dyn HeardGateways>, stop: CancellationToken) {
         let mut is_away = false;
         let work = async {
@@ -53,8 +53,8 @@ impl Endpoints {
         }
     }
 
-    /// Says whom this control plane hears, and takes what the others have said. `is_back`: nobody could say anything for
-    /// a while.
+    /// Reports the gateways connected to this control plane, and reads the reports of the others. `is_back`: the store
+    /// was unavailable for a while.
     async fn exchange(&self, store: &dyn HeardGateways, is_back: bool) -> Result<(), Unavailable> {
         let left = self.members.lock().left.clone();
         for ((pool, address), at) in &left {
@@ -62,13 +62,13 @@ impl Endpoints {
         }
         self.members.lock().left.retain(|told| !left.contains(told));
         store.hear(&self.name, &self.heard_here()).await?;
-        // Taken before: no answer makes a leave later than it was, and so later than a join that followed it.
+        // Taken before the read: a slow answer must not date a leave after a join that followed it.
         let now = Instant::now();
         let known = store.known(READ).await?;
         let mut members = self.members.lock();
         let mut elsewhere: BTreeMap<_, _> = known.iter().filter_map(|known| read(known, now)).collect();
         if is_back {
-            // Whoever hears them may not have said so yet: their lease begins anew.
+            // The control planes that have them may not have reported yet: their lease starts again.
             let heard = members.elsewhere.iter().filter(|(_, state)| **state == Elsewhere::Heard);
             for (key, _) in heard {
                 let state = elsewhere.entry(key.clone()).or_insert(Elsewhere::Silent(now));
@@ -79,7 +79,7 @@ impl Endpoints {
         }
         let others = known.iter().filter(|known| !known.follows.is_empty() && known.follows != self.name);
         members.follow_others = others.filter_map(key).collect();
-        // Told of meanwhile.
+        // Leaves that were announced in the meantime.
         elsewhere.extend(members.left.iter().map(|(key, at)| (key.clone(), Elsewhere::Left(*at))));
         members.elsewhere = elsewhere;
         members.forget();
