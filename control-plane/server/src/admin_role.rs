@@ -1,7 +1,7 @@
-//! What an admin may do: everything, one org, one server or the artifact store; change, or only read.
+//! Roles of admins: the whole platform, one org, one server or the artifact store, each with write access or read-only.
 //!
-//! The role is text with `:` between its parts, so an org's id in it is percent-encoded where it has a `:` or a `%`
-//! (RFC 3986 section 2.1): whose org ends with `:read` must not become the reader of another one.
+//! A role is text with `:` between its parts, so an org's id in it is percent-encoded where it has a `:` or a `%` (RFC
+//! 3986 section 2.1): an admin of an org whose id ends with `:read` must not become the reader of another org.
 
 use percent_encoding::percent_decode_str;
 
@@ -19,7 +19,7 @@ pub(crate) enum Scope {
     Org(String),
     /// The team of one server.
     Server(String),
-    /// Whoever pushes package files for the whole platform.
+    /// Uploader of package files for the whole platform.
     Installer,
 }
 
@@ -27,11 +27,11 @@ pub(crate) enum Scope {
 const MAX_SERVER: usize = 63;
 
 impl Role {
-    /// `platform`, `org:<id>`, `server:<name>` or `installer`, each with `:read` behind it or not.
+    /// Parses `platform`, `org:<id>`, `server:<name>` or `installer`, each optionally followed by `:read`.
     pub fn parse(text: &str) -> Option<Role> {
         let mut parts: Vec<&str> = text.split(':').collect();
         let read_only = parts.len() > 1 && parts.last() == Some(&"read");
-        // An org may be called so, in a role of two parts.
+        // In a role of two parts, `read` is the id of an org or the name of a server.
         let read_only = read_only && !matches!(parts.as_slice(), ["org" | "server", _]);
         if read_only {
             parts.pop();
@@ -54,7 +54,7 @@ impl Role {
         self.scope == Scope::Installer
     }
 
-    /// The one org this role is about; `None`: it is about no single one.
+    /// Returns the org of an org role; `None` for other roles.
     pub fn org(&self) -> Option<&str> {
         match &self.scope {
             Scope::Org(org) => Some(org),
@@ -62,7 +62,7 @@ impl Role {
         }
     }
 
-    /// The one server this role is about.
+    /// Returns the server of a server role.
     pub fn server(&self) -> Option<&str> {
         match &self.scope {
             Scope::Server(name) => Some(name),
@@ -75,7 +75,7 @@ impl Role {
         &self.scope
     }
 
-    /// As it is written in the audit.
+    /// Returns the role's reach as written in the audit.
     pub fn place(&self) -> String {
         match &self.scope {
             Scope::Platform => "platform".to_owned(),
@@ -85,7 +85,7 @@ impl Role {
         }
     }
 
-    /// How much it may do, for a choice among several: those of the platform first, then those that may write.
+    /// Rank for the choice among several roles: platform roles first, then roles that may write.
     pub(crate) fn rank(&self) -> (u8, bool) {
         let reach = match self.scope {
             Scope::Platform => 3,
@@ -96,7 +96,7 @@ impl Role {
         (reach, !self.read_only)
     }
 
-    /// Whether the role reaches into `org`.
+    /// Whether the role covers `org`.
     pub fn covers(&self, org: &str) -> bool {
         self.is_platform() || self.org() == Some(org)
     }
@@ -106,7 +106,7 @@ impl Role {
     }
 }
 
-/// An org's id out of a role.
+/// Decodes an org's id in a role.
 fn decoded(id: &str) -> Option<String> {
     let org = percent_decode_str(id).decode_utf8().ok()?;
     valid_org(&org).then(|| org.into_owned())
@@ -117,7 +117,7 @@ fn server_name(name: &str) -> Option<String> {
     ((1..=MAX_SERVER).contains(&name.len()) && name.bytes().all(is_plain)).then(|| name.to_owned())
 }
 
-/// An org's id: whatever a token may carry.
+/// Whether the text is an org's id, by the rule for names in tokens.
 pub fn valid_org(id: &str) -> bool {
     asp_edge::names::is_name(id)
 }

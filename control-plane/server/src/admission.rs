@@ -1,8 +1,8 @@
-//! Judges a write before it is stored: by the builders that edges and gateways use to take a snapshot, and by the
-//! budgets of its org and of the whole.
+//! Evaluates a write before it is stored: with the builders that edges and gateways use to accept a snapshot, and
+//! against the budgets of its org and of all orgs together.
 //!
-//! Keeps true: no accepted write can stop publishing; no write waits here for another one, a revocation least of all.
-//! What another process stores in the same database meanwhile is the snapshot's builder to handle.
+//! Keeps true: no accepted write can stop publishing; no write waits here for another one, least of all a revocation.
+//! The snapshot's builder handles what another process stores in the same database in the meantime.
 
 use std::sync::Arc;
 
@@ -17,22 +17,22 @@ use crate::catalog::offers::{self, Source};
 use crate::catalog::orgs::{OrgPolicy, Records};
 use crate::catalog::usage::{Part, Totals, Usage, revocation_bytes, size};
 
-/// Why a write is not stored.
+/// Reason why a write is not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     #[error(transparent)]
     Full(#[from] Full),
-    /// For the org there is no such server.
+    /// The org is not offered such a server.
     #[error("the server is not offered to the org")]
     NotOffered,
-    /// Edges or gateways would not take it.
+    /// Edges or gateways would not accept it.
     #[error("it cannot be published: {0}")]
     Unpublishable(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Takes writes into the store.
+/// Evaluates writes and stores them.
 pub struct Admission {
     store: Arc<dyn ControlStore>,
     compiler: Compiler,
@@ -40,25 +40,25 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// `usage` is the one that follows what is published.
+    /// Creates an admission; `usage` must be the one that the publisher updates.
     pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> Admission {
         Admission { store, compiler, usage }
     }
 
-    /// Finds why a server is offered to an org; `None`: it is not, or there is no such server.
+    /// Returns why a server is offered to an org; `None` if it is not, or there is no such server.
     pub async fn offered(&self, server: &str, org: &str) -> Result<Option<Source>, StoreError> {
         let Some(record) = self.store.server(server).await? else { return Ok(None) };
         let stored = self.store.offers_to(org).await?.iter().any(|offer| offer.server == server);
         let compiler = self.compiler.clone();
         let compiled = tokio::task::spawn_blocking(move || compiler.compile_one(&record)).await;
         let compiled = compiled.map_err(|error| StoreError::Backend(error.to_string()))?;
-        // One that is faulty has no form; the offer stands all the same.
+        // A faulty server has no compiled form; a stored offer still counts.
         let Some(compiled) = compiled else { return Ok(stored.then_some(Source::Offer)) };
         Ok(offers::source(&compiled, org, stored))
     }
 
-    /// Sets an exposure exception. An org narrows what it is offered; where an admin of the platform (`platform`) switches
-    /// a server on for an org, that offers it too.
+    /// Sets an exposure exception. An org can only narrow what it is offered. If an admin of the platform (`platform`)
+    /// switches a server on for an org, that offers it, too.
     pub async fn put_exposure(
         &self,
         platform: bool,
@@ -74,7 +74,7 @@ impl Admission {
         let offer = OfferRecord { server: record.server.clone(), org: org.to_owned() };
         let offers = offered.is_none() && record.enabled;
         if offers {
-            // Before anything is written: without the offer the exposure opens nothing.
+            // Checked before anything is written: without the offer the exposure has no effect.
             self.store.offer_fits(&offer).await?;
         }
         let mut list = self.store.exposure(org).await?.value;
@@ -98,7 +98,8 @@ impl Admission {
         let change = Change { precondition: Precondition::None, ..change.clone() };
         match self.store.put_offer(&change, &offer).await {
             Ok(offer) => Ok(Written { changed: written.changed || offer.changed, ..written }),
-            // It is switched on for the day it comes; whether it is offered then, its file or an offer says.
+            // The server does not exist yet. The switch waits for it; whether it is offered then depends on its file or
+            // an offer.
             Err(StoreError::NotFound) => Ok(written),
             Err(error) => Err(error.into()),
         }
@@ -144,7 +145,7 @@ impl Admission {
         Ok(under_way.done(self.store.put_limits(change, org, list).await?))
     }
 
-    /// Adds a revocation. A part of the room is the platform's alone, so that it can always revoke.
+    /// Adds a revocation. Part of the budget is reserved for the platform, so that it can always revoke.
     pub async fn add_revocation(
         &self,
         platform: bool,
@@ -157,7 +158,7 @@ impl Admission {
         Ok(under_way.done(self.store.add_revocation(change, record).await?))
     }
 
-    /// The same with several, of one org.
+    /// Adds several revocations of one org.
     pub async fn add_revocations(
         &self,
         platform: bool,
@@ -172,7 +173,8 @@ impl Admission {
         Ok(under_way.done(self.store.add_revocations(change, records).await?))
     }
 
-    /// The totals; the publisher keeps them up to date, but a write may come before it has looked at the store.
+    /// Returns the totals. The publisher keeps them up to date, but a write may come before its first read of the
+    /// store.
     async fn usage(&self) -> Result<&Usage, StoreError> {
         if !self.usage.is_known() {
             let state = self.store.load().await?;
@@ -183,7 +185,7 @@ impl Admission {
         Ok(&self.usage)
     }
 
-    /// Whether edges and gateways take these records of an org.
+    /// Checks that edges and gateways accept these records of an org.
     async fn evaluate(&self, org: &str, records: &Records<'_>) -> Result<(), Refusal> {
         let (compiled, unreadable) = OrgPolicy::compile(org, records);
         if !unreadable.is_empty() {
@@ -196,6 +198,6 @@ impl Admission {
 }
 
 fn grown(before: usize, after: usize) -> isize {
-    // Sizes of what is in memory: neither is beyond `isize`.
+    // Sizes of objects in memory: both fit into `isize`.
     after.cast_signed().saturating_sub(before.cast_signed())
 }

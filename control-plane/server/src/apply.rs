@@ -1,6 +1,7 @@
-//! Applies a directory of primitives to the store, as `asp serve --primitives` does at start and `asp dev` at every change.
+//! Applies a directory of primitives to the store, as `asp serve --primitives` does at start and `asp dev` on each
+//! change.
 //!
-//! Keeps true: a directory with any fault is applied not at all, and every fault is reported.
+//! Keeps true: a directory with a fault is not applied at all, and every fault is reported.
 
 use std::path::Path;
 
@@ -11,19 +12,19 @@ use asp_store::control::{Change, ControlStore, Precondition, ServerIds, Versione
 use crate::catalog::{self, Bundle, Compiler};
 use crate::clock;
 
-/// Who applies, and what becomes of stored servers that the directory does not have.
+/// Actor of an application, and the treatment of stored servers that the directory does not have.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Who the audit names.
+    /// Actor named in the audit.
     pub actor: &'static str,
-    /// Whether they are deleted; else they stay, and the directory must not conflict with them.
+    /// Whether such servers are deleted; if not, the directory must not conflict with them.
     pub prune: bool,
 }
 
-/// At start: other servers were put by admins.
+/// Terms at start: other servers were stored by admins and stay.
 const AT_START: Terms = Terms { actor: "serve --primitives", prune: false };
 
-/// Checks the whole directory, then stores every server that changed. Returns what it holds.
+/// Checks the whole directory, then stores every server that changed. Returns the catalog of the directory.
 pub async fn directory(
     store: &dyn ControlStore,
     compiler: &Compiler,
@@ -48,7 +49,7 @@ pub async fn directory(
     Ok(found)
 }
 
-/// Stores every server that changed, all of them checked together before. Returns the store's revision since.
+/// Checks all servers together, then stores those that changed. Returns the resulting revision of the store.
 pub async fn servers(
     store: &dyn ControlStore,
     compiler: &Compiler,
@@ -74,7 +75,7 @@ pub async fn servers(
     for bundle in bundles {
         let name = &bundle.server.server.name;
         let ids = catalog::ids::of(&bundle.server);
-        // Who starts the process says what is in its directory.
+        // The operator who starts the process controls the directory.
         let ids = ServerIds { ids: &ids, by_platform: true };
         let written = store
             .register_server(&change(revision), name, &bundle.files, &bundle.server.content_hash, ids)
@@ -86,7 +87,7 @@ pub async fn servers(
     Ok(revision)
 }
 
-/// Deletes the stored servers that are none of `bundles`. Returns the revision since.
+/// Deletes the stored servers that are not in `bundles`. Returns the resulting revision.
 async fn prune(
     store: &dyn ControlStore,
     bundles: &[Bundle],
@@ -106,8 +107,8 @@ async fn prune(
     Ok(revision)
 }
 
-/// The directory as a whole was checked; what remains are the servers that only the store has. Returns the revision
-/// at which they were read.
+/// Checks the directory, which is consistent in itself, against the servers that only the store has. Returns the
+/// revision at which they were read.
 async fn check_conflicts(
     store: &dyn ControlStore,
     compiler: &Compiler,

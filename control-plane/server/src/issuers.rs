@@ -1,7 +1,7 @@
-//! The issuers that are trusted: whose tokens clients and admins may bring.
+//! The trusted issuers of clients' and admins' tokens.
 //!
-//! They are written in the operator's file (`ASP_ISSUERS`, JSON), or by the admin API into the store, in one form
-//! ([`document::Document`]):
+//! They are defined in the operator's file (`ASP_ISSUERS`, JSON) or, through the admin API, in the store, in the same
+//! form ([`document::Document`]):
 //!
 //! ```json
 //! {"clients": [{"name": "login", "iss": "https://login.example.com", "jwksUri": "https://login.example.com/keys",
@@ -10,12 +10,12 @@
 //!               "claims": {"user": "email", "role": "asp_role"}}]}
 //! ```
 //!
-//! `orgs` are the orgs an issuer may speak for: names, `prefix*` or `*`. One issuer of the file alone may leave them out;
-//! of several, each client issuer must say them, because whoever may name any org can act for every tenant. An admin
-//! issuer with `orgs` gives roles in those only, and platform roles only with `*`.
+//! `orgs` are the orgs for which an issuer may issue tokens: names, `prefix*` or `*`. Only a single client issuer in
+//! the file may omit them; of several, each must name them, because an issuer without them can act for every org. An
+//! admin issuer with `orgs` gives roles only in those, and platform roles only with `*`.
 //!
-//! Keeps true: one key, one algorithm (RFC 8725 section 3.1); only public, asymmetric keys; every fault of
-//! the file is found before anything starts.
+//! Keeps true: one key, one algorithm (RFC 8725 section 3.1); only public, asymmetric keys; every fault of the file is
+//! found before anything starts.
 
 mod compile;
 pub mod document;
@@ -32,10 +32,10 @@ use serde::Deserialize;
 
 use document::Document;
 
-/// Issuers of one file, at most.
+/// Maximum number of issuers in a file.
 const MAX_ISSUERS: usize = 100;
 
-/// The file is missing or wrong.
+/// Reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuersError {
     #[error("{path}: {source}")]
@@ -46,7 +46,7 @@ pub enum IssuersError {
     Faults { path: String, faults: Vec<String> },
 }
 
-/// What the file says.
+/// Content of the file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -56,7 +56,7 @@ pub struct File {
     pub admins: Vec<Document>,
 }
 
-/// Every fault of the file; `dev`: the development issuer is trusted beside it.
+/// Returns every fault of the file; `dev`: the development issuer is trusted, too.
 pub fn faults(path: &Path, dev: bool) -> Vec<String> {
     match file(path) {
         Ok(file) => {
@@ -67,7 +67,7 @@ pub fn faults(path: &Path, dev: bool) -> Vec<String> {
     }
 }
 
-/// Reads the file, whatever is wrong with its issuers.
+/// Reads the file without checking its issuers.
 pub fn file(path: &Path) -> Result<File, IssuersError> {
     let shown = path.display().to_string();
     let text =

@@ -1,7 +1,8 @@
-//! The control role: what admins and primitives say becomes the snapshots that edges and gateways follow.
+//! The control plane: compiles the policy of admins and the specs of primitives into the snapshots for edges and
+//! gateways.
 //!
 //! Owns the admin API, the evaluation of writes, the catalog of compiled servers, the publisher and the xDS server.
-//! Refuses: evaluating calls, which is the gateway's, and settings, which the binary reads.
+//! Does not evaluate calls, which gateways do, and does not read settings, which the binary does.
 
 pub mod admin;
 pub mod admin_role;

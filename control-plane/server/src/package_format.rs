@@ -5,16 +5,16 @@
 pub enum Format {
     /// Python: the binary distribution format (PEP 427).
     Wheel,
-    /// Node: what `npm pack` makes, a gzipped tar below `package/`.
+    /// Node: the output of `npm pack`, a gzipped tar with everything below `package/`.
     Npm,
-    /// Java: a jar, with what it depends on below `META-INF/lib/`.
+    /// Java: a jar with its dependencies below `META-INF/lib/`.
     Jar,
     /// A stdio MCP server: a zip with a `manifest.json` (MCP bundle).
     Bundle,
 }
 
 impl Format {
-    /// Of a file, by the end of its name.
+    /// Returns the format of a file by the end of its name.
     pub fn of_name(name: &str) -> Option<Format> {
         let (_, end) = name.rsplit_once('.')?;
         match end {

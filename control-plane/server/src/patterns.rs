@@ -1,9 +1,9 @@
-//! Policy patterns: exact, `prefix*` or `*`; what is exact follows the rule for names in tokens.
+//! Policy patterns: an exact name, `prefix*` or `*`. Exact names follow the rule for names in tokens.
 
 use asp_edge::names;
 pub use asp_edge::names::matches;
 
-/// Whether the text is a pattern: a name, or the beginning of one and a star.
+/// Whether the text is a pattern: a name, `prefix*` or `*`.
 pub fn valid(pattern: &str) -> bool {
     names::pattern_fault(pattern).is_none()
 }
@@ -13,7 +13,7 @@ pub fn valid_exact_or_any(text: &str) -> bool {
     text == "*" || names::is_name(text)
 }
 
-/// Whether the text may be the name of an issuer; the machines' is none.
+/// Whether the text may be the name of an issuer; the name of the machines' issuer may not.
 pub fn is_issuer(text: &str) -> bool {
     names::is_name(text) && !text.contains(['*', ':'])
 }

@@ -1,8 +1,8 @@
-//! Routes, regions and homes: what admins may write of them, and what edges and gateways are told.
+//! Routes, regions and homes: validation of records, and their form in snapshots.
 //!
-//! Owns the bounds of names and of what all of it takes of a snapshot. Keeps true: an org's home may name a region that
-//! this control plane does not know; its requests are refused then, and served nowhere else. What routes there is no room to
-//! tell of refuse the requests that they would have led elsewhere.
+//! Owns the bounds of names and of their snapshot bytes. Keeps true: an org's home may name a region that this control
+//! plane does not know; the org's requests are then refused, and served nowhere else. If routes do not fit into the
+//! snapshot, the requests that they might have led elsewhere are refused.
 
 use asp_edge::names;
 use asp_proto::snapshot::{Region, Route};
@@ -11,21 +11,21 @@ use asp_store::control::{HomeRecord, Placement, RegionRecord, RouteRecord};
 
 use crate::patterns;
 
-/// Longest name of a cluster, in bytes.
+/// Maximum length of a cluster's name, in bytes.
 const MAX_CLUSTER: usize = 63;
-/// Longest JSON-RPC method, in bytes.
+/// Maximum length of a JSON-RPC method, in bytes.
 const MAX_METHOD: usize = 64;
-/// Of whatever there is.
+/// Wildcard for any value.
 const ANY: &str = "*";
-/// No gateway's: the name of a pool has no dot.
+/// Pool without gateways: no real pool has a dot in its name.
 const NO_POOL: &str = "no.pool";
 
-/// Whether a route can name such a pool.
+/// Whether the text is a valid name of a pool.
 pub fn is_pool(name: &str) -> bool {
     names::is_label(name)
 }
 
-/// What is wrong with a list of routes; empty when nothing is.
+/// Returns the faults of a list of routes.
 pub fn route_faults(list: &[RouteRecord]) -> Vec<String> {
     let mut faults = Vec::new();
     for (position, route) in list.iter().enumerate() {
@@ -48,7 +48,7 @@ pub fn route_faults(list: &[RouteRecord]) -> Vec<String> {
     faults
 }
 
-/// What is wrong with a list of regions; empty when nothing is.
+/// Returns the faults of a list of regions.
 pub fn region_faults(list: &[RegionRecord]) -> Vec<String> {
     let mut faults = Vec::new();
     for (position, region) in list.iter().enumerate() {
@@ -70,7 +70,7 @@ pub fn region_faults(list: &[RegionRecord]) -> Vec<String> {
     faults
 }
 
-/// What is wrong with an org's home; `None` when nothing is.
+/// Returns the fault of an org's home, if any.
 pub fn home_fault(record: &HomeRecord) -> Option<String> {
     if let Some(fault) = names::pattern_fault(&record.org) {
         return Some(format!("the org {fault}; it must be an org, prefix* or *"));
@@ -78,12 +78,13 @@ pub fn home_fault(record: &HomeRecord) -> Option<String> {
     (!names::is_label(&record.region)).then(|| "region must be 1 to 63 of a-z 0-9 -".to_owned())
 }
 
-/// What edges are told of routes, in the order in which they count.
+/// Returns the routes for edges, in order of precedence.
 pub fn routes(servers: &[&CompiledServer], records: &[RouteRecord]) -> Vec<Route> {
     asp_registry::routes(servers, &rules(records))
 }
 
-/// Instead of those, where they take more than `bytes`: what one of them might lead away is refused.
+/// Returns the replacement for routes that take more than `bytes`: every request that one of them might redirect is
+/// refused.
 pub fn closed_routes(servers: &[&CompiledServer], records: &[RouteRecord], bytes: usize) -> Vec<Route> {
     asp_registry::closed_routes(servers, &rules(records), NO_POOL, bytes)
 }
@@ -101,7 +102,7 @@ fn rules(records: &[RouteRecord]) -> Vec<Route> {
         .collect()
 }
 
-/// What edges and gateways are told of homes.
+/// Returns the homes for edges and gateways.
 pub fn regions(placement: &Placement) -> Vec<Region> {
     let told = |home: &HomeRecord| {
         let known = placement.regions.iter().find(|region| region.name == home.region);

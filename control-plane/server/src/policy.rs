@@ -1,7 +1,7 @@
-//! Policy as the admin wrote it, turned into what a snapshot says.
+//! Converts stored policy records to their form in a snapshot.
 //!
-//! Pure. Records come from the store and were validated on the way in; what becomes of one that no longer parses
-//! is for the caller to say ([`crate::catalog`]), except of a revocation: it is never left out.
+//! Pure. Records come from the store and were validated when written. The caller decides what to do about a record that
+//! no longer parses ([`crate::catalog`]), except for revocations, which are never left out.
 
 use asp_edge::{LEEWAY_SECONDS, MACHINE_ISSUER};
 use asp_proto::snapshot::{
@@ -18,14 +18,14 @@ pub mod overlap;
 pub mod refill;
 pub mod when;
 
-/// The type of a target that is a machine.
+/// Type of a target that is a machine.
 pub const MACHINE: &str = "machine";
-/// The issuer of a target that is about the callers of every issuer on purpose.
+/// Issuer of a target that explicitly means callers of every issuer.
 pub const EVERY_ISSUER: &str = "*";
-/// Random bytes of the id of a machine's key or certificate, which is twice as many hex digits.
+/// Random bytes in the id of a machine's key or certificate; the id has twice as many hex digits.
 pub const KEY_ID_BYTES: usize = 8;
 
-/// A stored record that means nothing to this version.
+/// A value in a stored record that this version does not know.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{what} `{value}` is not known")]
 pub struct Unknown {
@@ -37,7 +37,7 @@ fn unknown<T>(what: &'static str, value: &str) -> Result<T, Unknown> {
     Err(Unknown { what, value: value.to_owned() })
 }
 
-/// `mcp`, `a2a` or `rest`.
+/// Parses `mcp`, `a2a` or `rest`.
 pub fn protocol(text: &str) -> Result<Protocol, Unknown> {
     match text {
         "mcp" => Ok(Protocol::Mcp),
@@ -47,12 +47,12 @@ pub fn protocol(text: &str) -> Result<Protocol, Unknown> {
     }
 }
 
-/// Like [`protocol`], or `*` for every protocol.
+/// Parses a protocol, or `*` for every protocol.
 pub fn protocol_or_any(text: &str) -> Result<Protocol, Unknown> {
     if text == "*" { Ok(Protocol::Unspecified) } else { protocol(text) }
 }
 
-/// `user`, `machine`, `wcit` or `group`; a machine is a user of the machines' issuer.
+/// Parses `user`, `machine`, `wcit` or `group`; a machine is a user of the machines' issuer.
 pub fn target_kind(text: &str) -> Result<TargetKind, Unknown> {
     match text {
         "user" | MACHINE => Ok(TargetKind::User),
@@ -62,7 +62,7 @@ pub fn target_kind(text: &str) -> Result<TargetKind, Unknown> {
     }
 }
 
-/// Whether a target names somebody without the issuer that gave the name: with another issuer it may be somebody else's.
+/// Whether a target names a user or group without its issuer: the same name at another issuer may be someone else.
 pub fn leaves_issuer_open(kind: &str, target: &str, issuer: &str) -> bool {
     kind != MACHINE && target != "*" && issuer.is_empty()
 }
@@ -76,7 +76,8 @@ pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, Unknown> {
     })
 }
 
-/// A condition denies in the eyes of a reader that does not know it, whatever it asks for (`snapshot.proto`).
+/// Converts a binding. One with a condition is marked as a denial for readers that do not know conditions
+/// (`snapshot.proto`).
 pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
     let Ok(when) = when::stored(&record.when) else { return unknown("condition", &record.when) };
     let issuer = match (record.target_type.as_str(), record.issuer.as_str()) {
@@ -122,7 +123,7 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, Unknown> {
     })
 }
 
-/// A machine's key as gateways compare it.
+/// Converts a machine's key to the form that gateways compare.
 pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
     let Some(hash) = sha256(&record.hash) else { return unknown("hash of a machine's key", &record.id) };
     Ok(MachineKey {
@@ -137,7 +138,7 @@ pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
     })
 }
 
-/// A machine's certificate as gateways know it.
+/// Converts a machine's certificate to the form that gateways compare.
 pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineCertificate, Unknown> {
     let (fingerprint, uri) = match &record.name {
         CertificateName::Fingerprint(hash) => (sha256(hash), String::new()),
@@ -160,35 +161,35 @@ pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineC
     })
 }
 
-/// The bytes of a hash in hex.
+/// Decodes a SHA-256 hash in hex.
 fn sha256(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes().as_chunks::<2>().0.iter();
     let byte = |digits: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
     digits.map(byte).collect::<Option<Vec<u8>>>().filter(|hash| hash.len() == 32)
 }
 
-/// The issuers whose token a revoked jti without an issuer may be: what has the form of the id of a machine's key or
-/// certificate may be one.
+/// Returns the issuers to which a revoked jti without an issuer may belong. One in the form of a machine's key or
+/// certificate id may also belong to the machines' issuer.
 pub fn issuers_hit<'a>(jti: &str, issuers: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_key = jti.len() == 2 * KEY_ID_BYTES && jti.bytes().all(is_digit);
     issuers.iter().map(String::as_str).chain(is_key.then_some(MACHINE_ISSUER))
 }
 
-/// Revocations as the edge compares them.
+/// Revocations in the form that the edge compares.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
-    /// What `EdgeSnapshot.revoked` is made of, in no order.
+    /// Entries for `EdgeSnapshot.revoked`, in no order.
     pub tokens: Vec<[u8; 16]>,
     pub before: Vec<RevokedBefore>,
-    /// Records of a type that this version does not know, by id: every token of their org up to their moment is
-    /// dead instead.
+    /// Ids of records of a type that this version does not know. Instead, every token of their org up to their time is
+    /// revoked.
     pub unknown: Vec<String>,
 }
 
-/// Compiles the revocations that are alive at `now_ms`. `issuers` are the `iss` values for which a jti
-/// without an issuer is revoked. What an org recorded only hits tokens of that org: a jti is any issuer's choice, and
-/// nobody may guess another tenant's away.
+/// Compiles the revocations that are live at `now_ms`. `issuers` are the `iss` values for which a jti without an issuer
+/// is revoked. A revocation recorded by an org only affects tokens of that org: any issuer chooses its jtis freely, and
+/// one org must not be able to revoke another's tokens by guessing.
 pub fn revoked<'a>(
     records: impl IntoIterator<Item = &'a RevocationRecord>,
     issuers: &[String],
@@ -205,7 +206,7 @@ pub fn revoked<'a>(
             "token_hash" => revoked.tokens.push(hash_entry(&record.org, &record.target)),
             "user" => revoked.before.push(before(&record.org, &record.target, record.created_at)),
             "org" => revoked.before.push(before(&record.target, "", record.created_at)),
-            // Of an older version, which recorded what nothing enforces.
+            // Recorded by an older version; not enforced by any.
             "linked_token" => {}
             _ => {
                 revoked.unknown.push(record.id.clone());
@@ -218,22 +219,22 @@ pub fn revoked<'a>(
     revoked
 }
 
-/// A token as revocations find it.
+/// The properties of a token by which revocations match it.
 pub struct Presented<'a> {
     pub iss: &'a str,
     pub jti: &'a str,
-    /// "" for a token that belongs to no org.
+    /// Org of the token; "" if it has none.
     pub org: &'a str,
     pub user: &'a str,
-    /// Unix seconds.
+    /// Time of issue, in Unix seconds.
     pub issued_at: u64,
     pub compact: &'a str,
 }
 
-/// Revocations as edges have them.
+/// Revocations in the form of an edge snapshot.
 #[derive(Clone, Copy)]
 pub struct RevokedList<'a> {
-    /// As `EdgeSnapshot.revoked`.
+    /// Entries in the form of `EdgeSnapshot.revoked`.
     pub tokens: &'a [u8],
     pub before: &'a [RevokedBefore],
 }
@@ -250,7 +251,7 @@ impl<'a> From<&'a RecentRevocations> for RevokedList<'a> {
     }
 }
 
-/// Whether a token is dead by one of these lists: by its jti, its hash, its user or its org.
+/// Whether one of these lists revokes a token: by its jti, its hash, its user or its org.
 pub fn is_revoked(lists: &[RevokedList<'_>], token: &Presented<'_>) -> bool {
     let hash: String = Sha256::digest(token.compact).iter().map(|byte| format!("{byte:02x}")).collect();
     let mut wanted = vec![token_entry(token.iss, "", token.jti), hash_entry("", &hash)];
@@ -265,14 +266,15 @@ pub fn is_revoked(lists: &[RevokedList<'_>], token: &Presented<'_>) -> bool {
     lists.iter().any(|list| has_any(list, &wanted) || list.before.iter().any(too_early))
 }
 
-/// Whether every token of an org with this id is dead: by its jti, from one of the issuers, or by the hash that the id is.
+/// Whether every token of an org with this id is revoked: by its jti, from one of the issuers, or by the hash, if the
+/// id is one.
 pub fn is_token_revoked(lists: &[RevokedList<'_>], issuers: &[String], (org, wcit): (&str, &str)) -> bool {
     let by_jti = issuers.iter().flat_map(|iss| ["", org].map(|org| token_entry(iss, org, wcit)));
     let wanted: Vec<[u8; 16]> = by_jti.chain(["", org].map(|org| hash_entry(org, wcit))).collect();
     lists.iter().any(|list| has_any(list, &wanted))
 }
 
-/// Whether tokens of the user, or of everybody in the org, are dead that were issued until some moment.
+/// Whether tokens of the user, or of all users in the org, are revoked if issued up to some time.
 pub fn is_revoked_before(lists: &[RevokedList<'_>], org: &str, user: &str) -> bool {
     let concerns = |entry: &RevokedBefore| entry.org == org && (entry.user.is_empty() || entry.user == user);
     lists.iter().any(|list| list.before.iter().any(concerns))
@@ -283,7 +285,7 @@ fn has_any(list: &RevokedList<'_>, wanted: &[[u8; 16]]) -> bool {
     wanted.iter().any(|entry| entries.binary_search(entry).is_ok())
 }
 
-/// `org` "" stands for every org.
+/// Returns the entry of a token id; `org` "" stands for every org.
 fn token_entry(iss: &str, org: &str, jti: &str) -> [u8; 16] {
     match org {
         "" => entry(&["token", iss, jti]),
@@ -298,7 +300,7 @@ fn hash_entry(org: &str, hash: &str) -> [u8; 16] {
     }
 }
 
-/// The first 16 bytes of SHA-256 over the parts, separated by NUL (`snapshot.proto`, `revoked`).
+/// Returns the first 16 bytes of SHA-256 over the parts, separated by NUL (`snapshot.proto`, `revoked`).
 fn entry(parts: &[&str]) -> [u8; 16] {
     let digest = Sha256::digest(parts.join("\0").as_bytes());
     let mut first = [0_u8; 16];
@@ -308,14 +310,15 @@ fn entry(parts: &[&str]) -> [u8; 16] {
     first
 }
 
-/// A token that was there before the revocation may say that it is issued [`LEEWAY_SECONDS`] later, as its issuer's clock does.
+/// Builds an entry for all tokens issued up to the revocation. A token issued before it may have an `iat` up to
+/// [`LEEWAY_SECONDS`] later, because of its issuer's clock.
 fn before(org: &str, user: &str, created_at_ms: u64) -> RevokedBefore {
     let not_after_iat = (created_at_ms / 1_000).saturating_add(LEEWAY_SECONDS);
     RevokedBefore { org: org.to_owned(), user: user.to_owned(), not_after_iat }
 }
 
-/// When a machine's key or certificate was made, as revocations judge it. The platform's own clock says it, so a new one is
-/// good at once.
+/// Returns the issue time of a machine's key or certificate for the comparison with revocations. The platform's own
+/// clock set it, so a new one is valid at once.
 fn made_at(created_at_ms: u64) -> u64 {
     (created_at_ms / 1_000).saturating_add(LEEWAY_SECONDS)
 }

@@ -1,13 +1,16 @@
-//! Turns changes into pushes: rebuilds the snapshot when the store's revision moved, and coalesces.
+//! Publishes changes: rebuilds the snapshot when the store's revision moved, and debounces.
 //!
-//! Keeps true: the first change goes out at once, those of the next [`COALESCE`] together at its end. Edges wait longer for a change
-//! that opens, the longer the more they are sent, and for one that only closes, which gateways enforce in the meantime; a change that
-//! is taken back by then costs them nothing. A snapshot that cannot be built leaves the last good one in place, is reported, and is
-//! tried again when something changes or after [`RETRY`]; a store that could not be read is read again at the next poll, and costs no revision its
-//! turn; a change made by another process on the same store is found within
-//! [`POLL`]; a revision that changes nothing of the snapshot is not pushed, and of the others only what changed; each
-//! hour it is built anew, because revocations move with the time. While it is built, and where it cannot be, what is revoked is
-//! published all the same.
+//! Keeps true:
+//! - The first change is published at once; the changes of the next [`COALESCE`] together at its end.
+//! - Edges wait longer for a change that opens, depending on the size of their snapshot, and for one that only closes, which
+//!   gateways enforce in the meantime. A change that is reverted by then costs them nothing.
+//! - If a snapshot cannot be built, the last good one stays. The fault is reported, and the build is retried when something
+//!   changes or after [`RETRY`].
+//! - If the store could not be read, it is read again at the next poll; the revision does not count as tried.
+//! - A change by another process on the same store is found within [`POLL`].
+//! - A revision that does not change the snapshot is not pushed; of the others only the difference is.
+//! - The snapshot is rebuilt every hour, because the lists of revocations depend on the time.
+//! - Revocations are published even while a build runs or fails.
 
 mod forms;
 mod overtaking;
@@ -36,64 +39,64 @@ use crate::xds::raised::Raised;
 use crate::xds::{XdsState, XdsStateReceiver, resources};
 pub use overtaking::Overtaken;
 
-/// Shortest time between two pushes.
+/// Minimum time between two pushes.
 pub const COALESCE: Duration = Duration::from_millis(50);
-/// Shortest time between two pushes of the edge snapshot for each MiB that it has, where what changed may wait: it goes whole to
-/// every Envoy, each worker of which reads it anew.
+/// Minimum time between two pushes of the edge snapshot, for each MiB of it, if the change may wait: every Envoy
+/// receives all of it, and each of its workers parses it again.
 const EDGE_COALESCE: Duration = Duration::from_secs(1);
-/// The longest of it, and the time for which a change that only closes waits: longer than the second after which an org that writes
-/// without pause may write again, so that what it takes back is never sent. Each push costs every Envoy a new VM, however small it
-/// is. The look at the store that ends the time comes within [`POLL`].
+/// Maximum of that time, and the time for which a change that only closes waits: longer than the second after which an
+/// org that writes continuously may write again, so that a change that it reverts is never sent. Each push costs every
+/// Envoy a new VM, however small it is. The poll that ends the time comes within [`POLL`].
 const MAX_EDGE_COALESCE: Duration = Duration::from_millis(1_500);
-/// How often the store is asked for a revision made by another process.
+/// Interval of polls for revisions from other processes.
 pub const POLL: Duration = Duration::from_millis(500);
 
-/// In milliseconds.
+/// Length of an hour, in milliseconds.
 const HOUR: u64 = 60 * 60 * 1_000;
-/// How long a revision that could not be built waits for another try: building costs as much as publishing.
+/// Time after which a failed build of a revision is retried: building costs as much as publishing.
 pub const RETRY: Duration = Duration::from_secs(30);
-/// Longest pause before a revision is read again that the store could not read. The first time there is none, for a
-/// connection that broke; what fails again and again may be costly to read.
+/// Maximum backoff before the store is read again for a revision that it could not read. The first retry is immediate,
+/// for a broken connection; repeated failures may be costly reads.
 const READ_AGAIN: Duration = Duration::from_secs(4);
-/// Age of the last completed look at the store from which on the publisher counts as stuck. Building everything takes several
-/// seconds.
+/// Age of the last completed read of the store at which the publisher counts as stuck. Building everything takes
+/// several seconds.
 pub const SILENT: Duration = Duration::from_secs(15);
 
-/// Where snapshots come from.
+/// Source of snapshots.
 #[async_trait]
 pub trait Source: Send + Sync {
-    /// Where the store is.
+    /// Returns the current position of the store.
     async fn position(&self) -> anyhow::Result<Position>;
-    /// What is to be published of the current state, whatever its revision is by now. `raise`: all of it is to have that
-    /// revision, what has not changed too.
+    /// Builds the snapshot of the current state, which may be newer than the last position. With `raise`, all parts get
+    /// the new revision, including unchanged ones.
     async fn build(&self, raise: bool) -> anyhow::Result<Built>;
-    /// Adds to `recent` what was revoked after a revision, also while something is built.
+    /// Adds the revocations after a revision to `recent`; works during a build, too.
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken>;
-    /// Hears that what it built last is published: what it built and does not hear this of was built once more.
+    /// Called once the last build is published; a build for which it is not called was repeated.
     fn published(&self) {}
 }
 
-/// How what is published stands to what is stored.
+/// Status of publication: the published state compared to the stored one.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
-    /// The store's revision that is published, or that changed nothing of the snapshot.
+    /// Store revision that is published, or that did not change the snapshot.
     pub covers: u64,
-    /// The newest revision that was tried.
+    /// Newest revision that was tried.
     pub tried: u64,
-    /// Why nothing newer is published; `None` when it is.
+    /// Reason why nothing newer is published; `None` if it is.
     pub fault: Option<String>,
-    /// The parts that are not published as they are stored.
+    /// Parts that are not published as stored.
     pub parts: Vec<Fault>,
 }
 
 impl Standing {
-    /// Whether it says what became of `revision`: a fault of an earlier one says nothing of it.
+    /// Whether it tells the outcome of `revision`; a fault of an earlier revision does not.
     pub fn is_of(&self, revision: u64) -> bool {
         self.covers >= revision || (self.fault.is_some() && self.tried >= revision)
     }
 }
 
-/// Tells the publisher that something changed, and others what it published.
+/// Handle of the publisher: notifies it of changes, and gives access to what it published.
 #[derive(Clone)]
 pub struct Handle {
     dirty: Arc<Notify>,
@@ -105,12 +108,12 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Where the revisions that subscribers come with are told.
+    /// Returns the collection of revisions that subscribers have in force.
     pub fn raised(&self) -> Arc<Raised> {
         Arc::clone(&self.raised)
     }
 
-    /// Says that the store has a new revision.
+    /// Notifies the publisher of a new store revision.
     pub fn changed(&self) {
         self.dirty.notify_one();
     }
@@ -119,13 +122,13 @@ impl Handle {
         self.xds_state.clone()
     }
 
-    /// How what is published stands to what is stored; it may be waited for.
+    /// Returns the status of publication, which can be awaited.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
     }
 
-    /// Waits until gateways are sent what the store has at `revision`, for which edges may still wait, or until it is known that
-    /// nothing of it changes the snapshot, or that it cannot be published.
+    /// Waits until the store's state at `revision` is sent to gateways (edges may still wait for it), or until it is
+    /// known that it does not change the snapshot or cannot be published.
     pub async fn sent_to_gateways(&self, revision: u64) {
         let (mut standing, mut xds_state) = (self.standing(), self.xds_state());
         let is_settled = async {
@@ -142,57 +145,59 @@ impl Handle {
         }
     }
 
-    /// Whether the newest revision cannot be published at all, or is not known: the store was not read for [`SILENT`].
+    /// Whether the newest revision cannot be published at all, or is unknown because the store was not read for
+    /// [`SILENT`].
     pub fn is_stuck(&self) -> bool {
         self.standing.borrow().fault.is_some() || self.silent_for() >= SILENT
     }
 
-    /// Time since the store was read to the end.
+    /// Returns the time since the last completed read of the store.
     pub fn silent_for(&self) -> Duration {
         self.looked.lock().elapsed()
     }
 
-    /// Age of what is published, for subscribers; what is being built does not count, for up to [`SILENT`].
+    /// Returns the age of the published state, for subscribers; a running build does not count as age, for up to
+    /// [`SILENT`].
     pub fn freshness(&self) -> Freshness {
         self.freshness.clone()
     }
 }
 
-/// The task that publishes.
+/// Publisher of snapshots, run as a task.
 pub struct Publisher {
     source: Arc<dyn Source>,
-    /// The filter's path on Envoy's machine.
+    /// Path of the filter on Envoy's machine.
     filter_wasm: String,
     endpoints: watch::Receiver<Arc<EndpointSet>>,
     xds_state: watch::Sender<XdsState>,
     dirty: Arc<Notify>,
     standing: watch::Sender<Standing>,
-    /// Where the store was when it was tried last.
+    /// Position of the store at the last attempt.
     tried: Option<Position>,
-    /// When the tried revision is tried again; `None`: it was built.
+    /// Time of the next attempt at the tried revision; `None` if it was built.
     retry_at: Option<Instant>,
-    /// When last published forms that could not be read are read again; `None`: none are missing. What is published is current
-    /// without them.
+    /// Time at which unreadable last published forms are read again; `None` if none are missing. The published state is
+    /// current without them.
     forms_again_at: Option<Instant>,
-    /// The last failure of the store.
+    /// Last failed read of the store.
     unread: Option<Unread>,
-    /// When the store was read to the end last.
+    /// Time of the last completed read of the store.
     looked: Arc<Mutex<Instant>>,
     freshness: Freshness,
-    /// The hour since 1970 in which it was tried.
+    /// Hour since 1970 of the last attempt.
     hour: u64,
-    /// When edges were told of another snapshot of theirs last.
+    /// Time at which the edge snapshot last changed for edges.
     edge_told: Option<Instant>,
-    /// The end of the time for which they are not told of the one that was built last; `None`: they have it.
+    /// Time until which edges wait for the last build; `None` if they have it.
     edge_waits_until: Option<Instant>,
-    /// The revision of the revocations that were published ahead of a build; 0: the last build has them all.
+    /// Revision of revocations that were published ahead of a build; 0 if the last build has them all.
     overtaken: u64,
-    /// Parts that changed in builds that were not published.
+    /// Parts that changed in unpublished builds.
     changed: BTreeSet<Arc<str>>,
     raised: Arc<Raised>,
 }
 
-/// A revision that the store could not read.
+/// A failed read of a revision.
 #[derive(Clone, Copy)]
 struct Unread {
     revision: u64,
@@ -201,7 +206,7 @@ struct Unread {
 }
 
 impl Unread {
-    /// The next failure, of `revision`.
+    /// Returns the failure that follows `last`, for `revision`.
     fn after(last: Option<Unread>, revision: u64) -> Unread {
         let last = last.filter(|last| last.revision == revision);
         let pause = last.map_or(Duration::ZERO, |last| (last.pause * 2).max(POLL).min(READ_AGAIN));
@@ -213,14 +218,14 @@ impl Unread {
     }
 }
 
-/// What a look at the store led to.
+/// Result of a refresh.
 enum Rebuilt {
-    /// The revision was tried before.
+    /// Unchanged: the revision was tried before.
     Nothing,
     Built {
         covers: u64,
         faults: Vec<Fault>,
-        /// `None`: it says nothing new.
+        /// New state to publish; `None` if nothing changed.
         published: Option<Box<Published>>,
     },
 }
@@ -276,7 +281,7 @@ impl Publisher {
                 tokio::time::sleep(COALESCE).await;
                 tokio::select! {
                     () = self.dirty.notified() => {}
-                    // Err: no more gateways can come; the poll goes on.
+                    // Err: no more endpoints will come; polling continues.
                     _ = self.endpoints.changed() => {}
                     () = tokio::time::sleep(POLL) => {}
                 }
@@ -288,7 +293,7 @@ impl Publisher {
         }
     }
 
-    /// Brings what is published up to date.
+    /// Brings the published state up to date.
     async fn refresh(&mut self) {
         let endpoints = Arc::clone(&self.endpoints.borrow_and_update());
         let mut news = None;
@@ -296,14 +301,14 @@ impl Publisher {
         let rebuilt = self.rebuild().await;
         if rebuilt.is_ok() && self.unread.is_none() {
             *self.looked.lock() = Instant::now();
-            // Of a revision that cannot be built another control plane may know more.
+            // Another control plane may be able to publish a revision that cannot be built here.
             if self.retry_at.is_none() {
                 self.freshness.renew(began);
             }
         }
         let snapshot = match rebuilt {
             Ok(Rebuilt::Nothing) => {
-                // A revision that cannot be built, or read, stands until it is tried again.
+                // The fault of a revision that could not be built or read remains until the next attempt.
                 if self.retry_at.is_none() && self.unread.is_none() {
                     self.recovered();
                 }
@@ -324,7 +329,7 @@ impl Publisher {
                 xds_state.endpoints = endpoints;
             }
             if let Some((covers, _)) = &news {
-                // Nobody is waked for it alone.
+                // Not a reason to wake subscribers by itself.
                 xds_state.covers = *covers;
             }
             let Some(snapshot) = snapshot else {
@@ -340,7 +345,7 @@ impl Publisher {
         }
     }
 
-    /// Builds a snapshot if the revision moved, or if it is time to try it again.
+    /// Builds a snapshot if the revision moved or another attempt is due.
     async fn rebuild(&mut self) -> anyhow::Result<Rebuilt> {
         let position = self.source.position().await?;
         let revision = position.revision;
@@ -348,7 +353,7 @@ impl Publisher {
         let hour = clock::now_ms() / HOUR;
         let last = self.xds_state.borrow().snapshot.clone();
         let covers = self.standing.borrow().covers;
-        // What cannot be built now is tried again in its time.
+        // A failed build is only retried when it is due.
         let raise =
             self.retry_at.is_none() && last.as_deref().is_some_and(|last| self.raised.concerns(last, covers));
         let edge_is_due =
@@ -363,7 +368,7 @@ impl Publisher {
         }
         let built = self.build(raise).await;
         if built.as_ref().is_err_and(|error| error.is::<StoreError>()) {
-            // It was not tried: nothing is known of it.
+            // The revision does not count as tried: nothing is known about it.
             self.unread = Some(Unread::after(self.unread, revision));
             return built.map(|_| Rebuilt::Nothing);
         }
@@ -373,18 +378,18 @@ impl Publisher {
         Ok(self.publish(built?, raise))
     }
 
-    /// Puts what was built in the place of what is published; edges may hear of theirs later. `raise`: they may not.
+    /// Publishes a build; edges may get theirs later, but not with `raise`.
     fn publish(&mut self, built: Built, raise: bool) -> Rebuilt {
         let Built { position, edge, recent, gateway, changed, faults, lacks_forms } = built;
         let revision = position.revision;
-        // Revocations may have been published meanwhile.
+        // Revocations may have been published during the build.
         let last = self.xds_state.borrow().snapshot.clone();
         let (edge, waits_until) = match last.as_deref().filter(|_| !raise) {
             Some(last) => self.for_edges(last, edge),
             None => (edge, None),
         };
         self.edge_waits_until = waits_until;
-        // While edges wait, not everything of this revision is said.
+        // While edges wait, this revision is not published completely.
         let covers = if waits_until.is_some() { self.standing.borrow().covers } else { revision };
         let content = Content { revision, edge, recent, gateway, changed };
         let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
@@ -408,14 +413,14 @@ impl Publisher {
         Rebuilt::Built { covers, faults, published }
     }
 
-    /// Returns the edge snapshot to publish: `built`, or the last one, then with the time until which edges keep it if the two
-    /// differ.
+    /// Returns the edge snapshot to publish: `built`, or the last one; in the second case also the time until which
+    /// edges keep it if the two differ.
     fn for_edges(&self, last: &Published, built: Arc<EdgeSnapshot>) -> (Arc<EdgeSnapshot>, Option<Instant>) {
         let has = &last.edge.content;
         let now = Instant::now();
         let until = match EdgeChange::between(has, &built) {
             EdgeChange::Nothing => return (Arc::clone(has), None),
-            // Changes that come meanwhile make it no later.
+            // Further changes do not postpone it.
             EdgeChange::Closes => self.edge_waits_until.or(Some(now + MAX_EDGE_COALESCE)),
             EdgeChange::Opens => self.edge_told.map(|told| told + window(last.edge.bytes.len())),
             EdgeChange::Other => None,
@@ -426,7 +431,7 @@ impl Publisher {
         }
     }
 
-    /// Keeps the standing faults, and logs each once.
+    /// Stores the standing faults, and logs each new one once.
     fn stand(&self, covers: u64, parts: Vec<Fault>) {
         for fault in parts.iter().filter(|fault| !self.standing.borrow().parts.contains(fault)) {
             tracing::error!(
@@ -444,14 +449,14 @@ impl Publisher {
         });
     }
 
-    /// Takes back the fault of the whole.
+    /// Clears the publication fault.
     fn recovered(&self) {
         if self.standing.send_if_modified(|standing| standing.fault.take().is_some()) {
             tracing::info!("snapshots are published again");
         }
     }
 
-    /// Logs a fault once, not at every poll.
+    /// Stores a publication fault, and logs it once, not at every poll.
     fn report(&self, error: &anyhow::Error) {
         let text = format!("{error:#}");
         let tried = self.tried.as_ref().map_or(0, |tried| tried.revision);
@@ -470,7 +475,7 @@ impl Publisher {
     }
 }
 
-/// Returns the shortest time between two pushes of an edge snapshot of so many bytes, where what changed may wait.
+/// Returns the minimum time between two pushes of an edge snapshot of this size, for changes that may wait.
 fn window(bytes: usize) -> Duration {
     let kibibytes = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
     (EDGE_COALESCE * kibibytes / (1 << 10)).min(MAX_EDGE_COALESCE)

@@ -1,8 +1,8 @@
-//! Servers as they are stored, by name.
+//! Stored servers, sorted by name.
 
 use asp_store::control::ServerRecord;
 
-/// Takes what changed of them: by name, and `None` where one is gone. `servers` is in the order of names, and stays so.
+/// Applies changes by name, `None` for a deleted server. `servers` is sorted by name and stays so.
 pub(crate) fn change(servers: &mut Vec<ServerRecord>, changed: Vec<(String, Option<ServerRecord>)>) {
     for (name, record) in changed {
         match (servers.binary_search_by(|known| known.name.cmp(&name)), record) {

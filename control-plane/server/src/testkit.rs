@@ -1,4 +1,4 @@
-//! An issuer for tests: a fresh key, and tokens that say whatever a test wants.
+//! An issuer for tests: a fresh key, and tokens with the claims that a test wants.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::clock;
 use crate::issuers::trust::{Given, Trust};
 use crate::trusted_issuer::{ADMIN_AUDIENCE, IssuerRules, MAX_TTL, TYP, TrustedIssuer};
 
-/// The name `server.yaml` uses.
+/// Name in `server.yaml`.
 const NAME: &str = "dev";
 const ISS: &str = "asp-test";
 const KID: &str = "test";
@@ -43,7 +43,7 @@ impl TestIssuer {
         &self.jwk
     }
 
-    /// What the edges and gateways are told.
+    /// Returns the issuer for edges and gateways.
     pub(crate) fn snapshot(&self) -> snapshot::Issuer {
         let key = snapshot::Key { kid: KID.into(), alg: "ES256".into(), jwk: self.jwk.to_string() };
         snapshot::Issuer {
@@ -57,7 +57,7 @@ impl TestIssuer {
         }
     }
 
-    /// What the admin API verifies with.
+    /// Returns the issuer for the admin API.
     pub(crate) fn trusted(&self) -> TrustedIssuer {
         let jwk: jsonwebtoken::jwk::Jwk = serde_json::from_value(self.jwk.clone()).unwrap();
         TrustedIssuer {
@@ -68,7 +68,7 @@ impl TestIssuer {
         }
     }
 
-    /// Both, as what a process is started with.
+    /// Returns both, as given to a process at start.
     pub(crate) fn trust(&self) -> Trust {
         let (clients, admins) = (vec![self.snapshot()], vec![self.trusted()]);
         Trust::new(Given { clients, admins, ..Given::default() })
@@ -79,13 +79,13 @@ impl TestIssuer {
         self.sign(json!({ "sub": "ops", "aud": ADMIN_AUDIENCE, "role": role }), seconds)
     }
 
-    /// The same of an issuer of another name, by a key of another name.
+    /// A token of the admin `ops` from another issuer, with another key id.
     pub(crate) fn admin_of(&self, iss: &str, kid: &str, role: &str) -> String {
         let claims = json!({ "sub": "ops", "aud": ADMIN_AUDIENCE, "role": role });
         self.sign_as(iss, kid, claims, MAX_TTL.as_secs())
     }
 
-    /// The same of the platform with other members of its header and claims, beside its own or in their place.
+    /// A platform token with additional or replaced members in header and claims.
     pub(crate) fn admin_with(&self, header: &Value, claims: &Value) -> String {
         let now = clock::now_ms() / 1_000;
         let mut own_header = json!({ "alg": "ES256", "typ": TYP, "kid": KID });

@@ -1,6 +1,6 @@
-//! Whose tokens open the admin API, and what every token of the platform's issuers keeps to.
+//! The issuers of admin tokens, and constants for all tokens of the platform's issuers.
 //!
-//! Owns the rules of an admin issuer: token types, audiences, names of claims, the longest life, the orgs it speaks for.
+//! Owns the rules of an admin issuer: token types, audiences, names of claims, maximum lifetime, and its orgs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use crate::admin_role::Role;
 use crate::patterns;
 
-/// The name of the development issuer, as `server.yaml` uses it.
+/// Name of the development issuer in `server.yaml`.
 pub const DEVELOPMENT_NAME: &str = "dev";
 /// The `iss` claim of the development issuer.
 pub const DEVELOPMENT_ISS: &str = "asp-dev";
-/// The `iss` claim of emergency tokens: whoever may read the control plane's state mints them.
+/// `iss` claim of emergency tokens, minted by anyone who can read the control plane's state.
 pub const BREAK_GLASS_ISS: &str = "asp-break-glass";
 /// The `typ` header of access tokens (RFC 9068 section 2.1).
 pub const TYP: &str = "at+jwt";
 /// The audience of admin tokens.
 pub const ADMIN_AUDIENCE: &str = "asp-admin";
-/// The longest life of a token: the edge refuses more.
+/// Maximum lifetime of a token; the edge refuses longer ones.
 pub const MAX_TTL: Duration = Duration::from_secs(86_400);
 
-/// A key of an issuer whose tokens open the admin API.
+/// A key of an issuer of admin tokens.
 #[derive(Clone)]
 pub struct TrustedIssuer {
     pub kid: String,
@@ -32,25 +32,25 @@ pub struct TrustedIssuer {
     pub rules: Arc<IssuerRules>,
 }
 
-/// What the tokens of an admin issuer must say.
+/// Rules for the tokens of an admin issuer.
 pub struct IssuerRules {
     pub iss: String,
     /// Accepted `typ` headers, lower case.
     pub typ: Vec<String>,
     /// Accepted `aud` values.
     pub audiences: Vec<String>,
-    /// The claims that hold the admin's name and role; a role claim without a name is none.
+    /// Claims with the admin's name and role; with an empty name there is no role claim.
     pub user_claim: String,
     pub role_claim: String,
-    /// The claim that holds the admin's groups: a name, or a JSON Pointer.
+    /// Claim with the admin's groups: a name, or a JSON Pointer.
     pub groups_claim: String,
-    /// The roles that groups give, where the token names no role itself.
+    /// Roles that groups give if the token has no role claim.
     pub roles: Vec<(String, Role)>,
-    /// The roles that several claims give together.
+    /// Roles that several claims give together.
     pub grants: Vec<RoleGrant>,
-    /// Longest accepted `exp - iat` in seconds; a revocation lasts as long.
+    /// Maximum accepted `exp - iat` in seconds; a revocation lasts as long.
     pub max_lifetime: u64,
-    /// The orgs its admins may have a role in, as patterns; empty: any, and the platform.
+    /// Orgs in which its admins may have a role, as patterns; empty for all orgs and the platform.
     pub orgs: Vec<String>,
 }
 
@@ -62,7 +62,7 @@ pub struct RoleGrant {
 }
 
 impl IssuerRules {
-    /// The rules of an issuer about which nothing else is said.
+    /// Returns the default rules of an issuer.
     pub fn of(iss: &str) -> IssuerRules {
         IssuerRules {
             iss: iss.to_owned(),
@@ -78,7 +78,7 @@ impl IssuerRules {
         }
     }
 
-    /// `none` stands for a header without one.
+    /// Whether a `typ` header is accepted; `none` stands for a missing one.
     pub(crate) fn accepts_typ(&self, typ: Option<&str>) -> bool {
         // "application/" may be left out (RFC 7515 section 4.1.9).
         let typ = typ.unwrap_or("none").to_ascii_lowercase();
@@ -95,7 +95,8 @@ impl IssuerRules {
             }
     }
 
-    /// The role that these groups, or the claims that `has` knows, give: the one that reaches furthest.
+    /// Returns the role with the widest reach among those given by the groups and by the claims for which `has` returns
+    /// true.
     pub(crate) fn role_of<'a>(
         &self,
         groups: impl Iterator<Item = &'a str> + Clone,

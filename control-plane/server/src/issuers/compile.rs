@@ -1,4 +1,4 @@
-//! From what is said of an issuer, and the keys that it has, to what edges, gateways and the admin API know.
+//! Compiles an issuer's document and keys to the form for edges, gateways and the admin API.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::admin_role::Role;
 use crate::patterns;
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, RoleGrant, TrustedIssuer};
 
-/// Longest URL of a document, in bytes.
+/// Maximum length of a URL in a document, in bytes.
 const MAX_URL: usize = 2_048;
-/// Entries of one of its lists.
+/// Maximum number of entries in a list of a document.
 const MAX_LIST: usize = 256;
-/// Claims that give a role together.
+/// Maximum number of claims in a grant.
 const MAX_GRANT_CLAIMS: usize = 16;
 
-/// A client issuer with these keys; none: its tokens are for the gateway to ask about.
+/// Compiles a client issuer with these keys; without keys, the gateway introspects its tokens.
 pub(super) fn client(document: &Document, keys: &[Key]) -> Result<snapshot::Issuer, String> {
     if !document.claims.role.is_empty() || !document.roles.is_empty() || !document.grants.is_empty() {
         return Err("claims.role, roles and grants are for admin issuers".into());
@@ -50,7 +50,7 @@ pub(super) fn client(document: &Document, keys: &[Key]) -> Result<snapshot::Issu
     })
 }
 
-/// What gateways do with it beside verifying its tokens; `None` where that is all.
+/// Compiles the services of an issuer that gateways use in addition to verifying its tokens; `None` if there are none.
 pub(super) fn access(
     document: &Document,
     fetched: Option<&Fetched>,
@@ -118,7 +118,7 @@ pub(super) fn access(
     Ok(says_something.then_some(access))
 }
 
-/// An admin issuer: one entry for each of its keys.
+/// Compiles an admin issuer to one entry for each of its keys.
 pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssuer>, String> {
     let claims = &document.claims;
     if [&claims.org, &claims.scopes, &claims.client].iter().any(|name| !name.is_empty())
@@ -141,7 +141,8 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     }
     rules.audiences.extend(document.audiences.iter().cloned());
     rules.user_claim = or(&claims.user, rules.user_claim);
-    // Where groups give roles a claim gives one only if the operator says which: users may set others of their own.
+    // If groups or grants give roles, a claim gives one only if the operator names it: users may be able to set other
+    // claims.
     let is_given = !document.roles.is_empty() || !document.grants.is_empty();
     let role_claim = if is_given { String::new() } else { rules.role_claim };
     rules.role_claim = or(&claims.role, role_claim);
@@ -181,7 +182,7 @@ fn grant(grant: &Grant) -> Result<RoleGrant, String> {
     Ok(RoleGrant { role: parsed, claims: claims.clone().into_iter().collect() })
 }
 
-/// How admins log in there, once discovery has said where; `None`: they do not.
+/// Returns the admin login of an issuer, once its endpoints are known; `None` if it has none.
 pub(super) fn admin_login(document: &Document, fetched: Option<&Fetched>) -> Option<AdminLogin> {
     let login = document.login.as_ref()?;
     let fetched = fetched?;
@@ -195,7 +196,7 @@ pub(super) fn admin_login(document: &Document, fetched: Option<&Fetched>) -> Opt
     })
 }
 
-/// What holds for both.
+/// Checks the rules for both kinds of issuers.
 fn check(document: &Document) -> Result<(), String> {
     if document.name.is_empty() || document.iss.is_empty() {
         return Err("name and iss must not be empty".into());
@@ -304,7 +305,7 @@ fn check_exchange(given: &Exchange) -> Result<(), String> {
     patterns.try_for_each(operator_list::check).map_err(|fault| format!("exchange.audiences: {fault}"))
 }
 
-/// Whether they are URLs. Whether they may be reached is found when they are.
+/// Checks that they are URLs. Whether they may be reached is checked on use.
 fn check_urls(document: &Document) -> Result<(), String> {
     let login = document.login.as_ref();
     let urls = [

@@ -1,6 +1,6 @@
-//! What is said of an issuer, in the operator's file and by the admin API: one form for both.
+//! The document of an issuer: one form for the operator's file and the admin API.
 //!
-//! Owns the members and their defaults. Refuses members that are not here.
+//! Owns the members and their defaults. Refuses unknown members.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use crate::patterns;
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Document {
-    /// What `auth.issuers` of a `server.yaml` calls a client issuer. In the admin API the path says it.
+    /// Name by which `auth.issuers` of a `server.yaml` refers to a client issuer. In the admin API it is in the path.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The `iss` claim, compared byte by byte.
+    /// Value of the `iss` claim, compared byte by byte.
     pub iss: String,
-    /// Its public keys (RFC 7517), where they are not fetched.
+    /// Its public keys (RFC 7517), if they are not fetched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks: Option<KeySet>,
-    /// Where its keys are fetched, where discovery is not asked.
+    /// URL of its keys, if they are not found by discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwks_uri: Option<String>,
-    /// Accepted algorithms; of fetched keys all that the platform knows, where nothing is said.
+    /// Accepted algorithms; by default, for fetched keys, all that the platform knows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub algs: Vec<String>,
     /// Accepted `typ` headers; `none` stands for a token without one.
@@ -33,33 +33,33 @@ pub struct Document {
     pub typ: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audiences: Vec<String>,
-    /// Audiences of a client issuer that servers may name in `auth.audiences`, by server (a name, `prefix*` or `*`). `{server}` stands for
-    /// the server's name. Every server may name the public URL, its own URL and what is below.
+    /// Audiences of a client issuer that servers may name in `auth.audiences`, by server (a name, `prefix*` or `*`).
+    /// `{server}` stands for the server's name. Every server may name the public URL, its own URL and URLs below that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub server_audiences: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "Claims::is_empty")]
     pub claims: Claims,
-    /// What a token without the claim gets.
+    /// Values for a token without the claim.
     #[serde(default, skip_serializing_if = "Defaults::is_empty")]
     pub defaults: Defaults,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_lifetime_seconds: Option<u64>,
-    /// The orgs it speaks for: names, `prefix*` or `*`.
+    /// Orgs for which it may issue tokens: names, `prefix*` or `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orgs: Vec<String>,
-    /// Of an admin issuer: the role that a group gives.
+    /// Roles that groups give, by group. For admin issuers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<String, String>,
     /// Roles that several claims of a token give together. For admin issuers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
-    /// Of a client issuer: how gateways ask about opaque tokens.
+    /// Introspection of opaque tokens by gateways. For client issuers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub introspection: Option<Introspection>,
-    /// Of a client issuer: how clients log in that are not registered there.
+    /// Login of clients that are not registered at the issuer. For client issuers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<Login>,
-    /// Of a client issuer: how gateways ask for tokens for services, on behalf of whoever calls (RFC 8693).
+    /// Token exchange of gateways, for tokens for services on behalf of the caller (RFC 8693). For client issuers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
 }
@@ -68,9 +68,9 @@ pub struct Document {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// `platform`, `org:<id>`, `server:<name>` or `installer`, each with `:read` behind it or not.
+    /// `platform`, `org:<id>`, `server:<name>` or `installer`, each optionally followed by `:read`.
     pub role: String,
-    /// 1 to 16 names of claims, or JSON Pointers, each with the text, number or boolean that it must be.
+    /// 1 to 16 names of claims, or JSON Pointers, each with the required text, number or boolean.
     pub claims: BTreeMap<String, String>,
 }
 
@@ -81,7 +81,7 @@ pub struct KeySet {
     pub keys: Vec<Value>,
 }
 
-/// Names of claims, or JSON Pointers into the token (`/realm_access/roles`); empty: the default.
+/// Names of claims, or JSON Pointers into the token (`/realm_access/roles`); empty for the default.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claims {
@@ -95,7 +95,7 @@ pub struct Claims {
     pub scopes: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub client: String,
-    /// Of an admin issuer.
+    /// Claim that gives the role. For admin issuers.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub role: String,
 }
@@ -134,48 +134,48 @@ impl Defaults {
     }
 }
 
-/// RFC 7662.
+/// Token introspection (RFC 7662).
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Introspection {
-    /// What discovery says, where nothing is said here.
+    /// URL of the endpoint; by default the one found by discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The name of the operator's credential by which gateways prove themselves there.
+    /// Name of the operator's credential with which gateways authenticate there.
     pub credential: String,
-    /// Accepted `aud` values beside the server's own; `*`: whatever it says, or nothing.
+    /// Accepted `aud` values in addition to the server's own; `*` accepts any value, or none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audiences: Vec<String>,
 }
 
-/// RFC 8693.
+/// Token exchange (RFC 8693).
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Exchange {
-    /// What discovery says is the token endpoint, where nothing is said here.
+    /// URL of the token endpoint; by default the one found by discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The name of the operator's credential by which gateways prove themselves there.
+    /// Name of the operator's credential with which gateways authenticate there.
     pub credential: String,
-    /// The services for which tokens may be asked, as the issuer names them.
+    /// Services for which tokens may be requested, by the issuer's name for them.
     pub audiences: BTreeMap<String, ExchangeAudience>,
 }
 
-/// The origins (`scheme://host[:port]`) that tokens for a service may be sent to, and the primitives that get them.
+/// Origins (`scheme://host[:port]`) to which tokens for a service may be sent, and the primitives that get them.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum ExchangeAudience {
-    /// The former form. It serves nobody, or in development everybody.
+    /// Former form, without primitives: serves none of them, or all in development.
     Origins(Vec<String>),
     Listed(ListedAudience),
 }
 
-/// An audience that says which primitives get its tokens.
+/// An audience that names the primitives that get its tokens.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct ListedAudience {
     pub origins: Vec<String>,
-    /// `server/primitive`, `server/prefix*` or `*`; empty: nobody.
+    /// `server/primitive`, `server/prefix*` or `*`; none if empty.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
     pub primitives: Option<Vec<String>>,
 }
@@ -188,7 +188,7 @@ impl ExchangeAudience {
         }
     }
 
-    /// `None`: it does not say.
+    /// Returns the primitives; `None` if the audience does not name them.
     pub fn primitives(&self) -> Option<&[String]> {
         match self {
             ExchangeAudience::Origins(_) => None,
@@ -197,25 +197,25 @@ impl ExchangeAudience {
     }
 }
 
-/// Login of clients as one public client that is registered at the issuer.
+/// Login of clients through one public client that is registered at the issuer.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Login {
-    /// The public client, with PKCE, whose redirect is `<public URL>/<server>/oauth/callback` of each server.
+    /// Public client with PKCE. Its redirect URLs are `<public URL>/<server>/oauth/callback` of each server.
     pub client_id: String,
-    /// What discovery says, where nothing is said here.
+    /// URL of the endpoint; by default the one found by discovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization_endpoint: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_endpoint: Option<String>,
-    /// Where a client may be sent back: exact, or `prefix*`; `http://127.0.0.1`, `http://localhost` and `http://[::1]`
-    /// stand for every port. Where nothing is said: these three with every path.
+    /// URLs to which a client may be redirected: exact, or `prefix*`; `http://127.0.0.1`, `http://localhost` and
+    /// `http://[::1]` stand for every port. By default these three with every path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redirects: Vec<String>,
-    /// Scopes that are asked for beside the client's.
+    /// Scopes that are requested in addition to the client's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
-    /// Whether the issuer is told for which server a token is (RFC 8707); some refuse to be told.
+    /// Whether requests to the issuer name the server that a token is for (RFC 8707); some issuers reject that.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub resource: bool,
 }
@@ -229,17 +229,17 @@ fn is_yes(value: &bool) -> bool {
     *value
 }
 
-/// Where what is fetched from an issuer comes from.
+/// Source of an issuer's keys and endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is written in the document.
+    /// The document itself.
     Written,
     Keys(String),
     Discovery(String),
 }
 
 impl Document {
-    /// Whether a server may take tokens of this issuer that are for this audience.
+    /// Whether a server may accept tokens of this issuer for this audience.
     pub fn lets_accept(&self, server: &str, audience: &str) -> bool {
         let is_listed = |(pattern, list): (&String, &Vec<String>)| {
             patterns::matches(pattern, server)
@@ -258,7 +258,7 @@ impl Document {
 }
 
 impl Source {
-    /// How it is kept beside what was fetched; `None`: nothing is.
+    /// Returns the URL under which fetched data is stored; `None` if nothing is fetched.
     pub fn url(&self) -> Option<&str> {
         match self {
             Source::Written => None,

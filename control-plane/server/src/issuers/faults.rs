@@ -1,7 +1,7 @@
 //! Every fault of an issuers file, found before anything starts.
 //!
-//! Owns the rules over several keys or issuers, and asks the edge's own builder about each key alone: what it would
-//! refuse later would refuse the whole snapshot.
+//! Owns the rules across several keys or issuers, and checks each key alone with the edge's own builder: a key that the
+//! edge rejects later would make it reject the whole snapshot.
 
 use std::collections::HashSet;
 
@@ -14,10 +14,10 @@ use super::document::{Document, ExchangeAudience, KeySet};
 use super::{File, compile, keys};
 use crate::trusted_issuer::{DEVELOPMENT_ISS, DEVELOPMENT_NAME};
 
-/// Bytes of an edge snapshot that client issuers take, at most: every Envoy worker copies it.
+/// Maximum bytes of client issuers in an edge snapshot, which every Envoy worker copies.
 pub const ISSUERS_BYTES: usize = 256 * 1024;
 
-/// Every fault, each once; `dev`: the development issuer is trusted too.
+/// Returns every fault once; `dev`: the development issuer is trusted, too.
 pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
     let mut found = Vec::new();
     let sides = [(Side::Clients, "client", &file.clients), (Side::Admins, "admin", &file.admins)];
@@ -46,7 +46,7 @@ pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
     found
 }
 
-/// The audiences of token exchange that do not name the primitives they serve, each with the member to paste.
+/// Returns the audiences of token exchange that do not name their primitives, each with the member to paste.
 pub(super) fn without_for(file: &File) -> Vec<String> {
     let lists = file.clients.iter().flat_map(|document| {
         let lines = of_lists(document).into_iter();
@@ -55,7 +55,7 @@ pub(super) fn without_for(file: &File) -> Vec<String> {
     lists.collect()
 }
 
-/// The same of one issuer.
+/// Returns the same for one issuer.
 pub fn of_lists(document: &Document) -> Vec<String> {
     let audiences = document.exchange.iter().flat_map(|exchange| &exchange.audiences);
     let silent = audiences.filter(|(_, audience)| audience.primitives().is_none());
@@ -70,13 +70,13 @@ pub fn of_lists(document: &Document) -> Vec<String> {
     silent.map(line).collect()
 }
 
-/// What a client issuer takes of an edge snapshot.
+/// Returns the bytes of a client issuer in an edge snapshot.
 fn bytes(document: &Document) -> usize {
     let keys = document.jwks.as_ref().and_then(|jwks| keys::written(document, &jwks.keys).ok());
     compile::client(document, &keys.unwrap_or_default()).map_or(0, |issuer| issuer.encoded_len())
 }
 
-/// The faults of a document, as it is with each of its keys alone.
+/// Returns the faults of a document, checked with each of its keys alone.
 pub fn of_document(side: Side, document: &Document) -> Vec<String> {
     let mut found = Vec::new();
     let mut kids = HashSet::new();
@@ -89,14 +89,14 @@ pub fn of_document(side: Side, document: &Document) -> Vec<String> {
         }
         found.extend(whole(side, &alone).err());
     }
-    // Too few or too many keys, or none at all.
+    // Finds too few, too many or missing keys.
     if found.is_empty() {
         found.extend(whole(side, document).err());
     }
     found
 }
 
-/// As it is compiled; of an admin issuer too what an edge says of its keys, so that one rule holds for both.
+/// Compiles the document. An admin issuer's keys are checked by an edge, too, so that one rule holds for both kinds.
 fn whole(side: Side, document: &Document) -> Result<(), String> {
     let keys = match &document.jwks {
         Some(jwks) => keys::written(document, &jwks.keys)?,
@@ -109,7 +109,7 @@ fn whole(side: Side, document: &Document) -> Result<(), String> {
     keys::at_the_edge(&document.name, &document.iss, &keys)
 }
 
-/// Names, issuers and admin keys that are given twice.
+/// Returns the names and `iss` values that occur twice.
 fn repeated(file: &File, dev: bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut names: HashSet<&str> = HashSet::new();

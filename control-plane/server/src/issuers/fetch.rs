@@ -1,8 +1,8 @@
-//! Fetches what an issuer publishes: its discovery document and its key set.
+//! Fetches an issuer's discovery document and key set.
 //!
-//! Keeps true: https to public addresses only, or an origin that the operator lists; no redirect is followed; an answer
-//! is read up to [`MAX_BODY`] and within [`WITHIN`]; a discovery document speaks for the issuer that it names, which is
-//! the one that was asked (OpenID Connect Discovery 1.0 section 4.3, RFC 8414 section 3.3).
+//! Keeps true: only https to public addresses, or an origin that the operator lists; redirects are not followed; a
+//! response is read up to [`MAX_BODY`] and within [`WITHIN`]; a discovery document counts only for the issuer that it
+//! names, which must be the requested one (OpenID Connect Discovery 1.0 section 4.3, RFC 8414 section 3.3).
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use super::fetched::Fetched;
 
 /// Largest document, in bytes.
 const MAX_BODY: usize = 256 * 1024;
-/// Longest time for all of an issuer's documents.
+/// Timeout for all documents of an issuer.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Longest URL that a discovery document may name, in bytes.
+/// Maximum length of a URL in a discovery document, in bytes.
 const MAX_URL: usize = 2_048;
 
-/// Asks issuers.
+/// Client for the documents of issuers.
 pub struct Fetcher {
     outbound: Outbound,
     /// Origins that may be plain http or private.
     origins: Vec<String>,
 }
 
-/// The members that matter.
+/// Members of a discovery document that are used.
 #[derive(Deserialize)]
 struct Discovery {
     issuer: String,
@@ -42,7 +42,7 @@ impl Fetcher {
         Ok(Fetcher { outbound: Outbound::with_silence(WITHIN)?, origins })
     }
 
-    /// Whether something may be fetched from there; else why not.
+    /// Checks that a URL may be fetched; the error says why not.
     pub fn may_reach(&self, url: &str) -> Result<(), String> {
         match self.outbound.of_origins(url, &self.origins) {
             Ok(_) => Ok(()),
@@ -52,7 +52,7 @@ impl Fetcher {
         }
     }
 
-    /// What the issuer says, as it is kept; `Err` says what is wrong, for the operator.
+    /// Fetches the issuer's documents in their stored form; the error tells the operator what is wrong.
     pub(super) async fn fetch(&self, source: &Source) -> Result<Fetched, String> {
         let work = async {
             match source {
@@ -98,7 +98,8 @@ impl Fetcher {
         Err(first)
     }
 
-    /// Whether an issuer may send others to `url`: to a public address, and of the listed origins to its own only.
+    /// Checks that an issuer may name `url` as an endpoint: a public address or, among the listed origins, only its
+    /// own.
     fn may_name(&self, iss: &str, url: &str) -> Result<(), String> {
         if url.len() > MAX_URL {
             return Err(format!("a URL of more than {MAX_URL} bytes"));
@@ -135,7 +136,7 @@ fn is_below(url: &str, origin: &str) -> bool {
     of(url).is_some() && of(url) == of(origin)
 }
 
-/// Where an issuer's metadata may be: OpenID Connect Discovery 1.0 section 4, RFC 8414 section 3.1.
+/// Returns the possible URLs of an issuer's metadata: OpenID Connect Discovery 1.0 section 4, RFC 8414 section 3.1.
 fn locations(iss: &str) -> Vec<String> {
     let base = iss.trim_end_matches('/');
     let mut urls = vec![format!("{base}/.well-known/openid-configuration")];
@@ -148,12 +149,12 @@ fn locations(iss: &str) -> Vec<String> {
     urls
 }
 
-/// A text of a stranger in a log line.
+/// Shortens and escapes a foreign text for a log line.
 fn shown(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }
 
-/// The innermost cause: the outer ones say that a request was sent.
+/// Returns the innermost cause: the outer ones only say that a request failed.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {

@@ -1,10 +1,10 @@
-//! What was fetched from an issuer, as it is kept: its key set, and the endpoints that discovery names.
+//! Documents fetched from an issuer, in their stored form: its key set, and the endpoints from discovery.
 
 use serde::{Deserialize, Serialize};
 
 use super::document::KeySet;
 
-/// The form in the store.
+/// Stored form of an issuer's documents.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Fetched {

@@ -1,7 +1,8 @@
 //! An issuer's public keys, each bound to one algorithm (RFC 8725 section 3.1).
 //!
-//! Owns what a key must be. Keys that an operator wrote are all good, or the document is refused; of those that an issuer
-//! publishes the good ones are taken, because it publishes others for others (RFC 7517 section 5).
+//! Owns the rules for keys. If one of the keys that an operator wrote is invalid, the document is refused. Of the keys
+//! that an issuer publishes, the valid ones are used, because the others may be for other consumers (RFC 7517 section
+//! 5).
 
 use std::collections::HashMap;
 
@@ -13,15 +14,15 @@ use serde_json::Value;
 
 use super::document::Document;
 
-/// Keys of an issuer, at most.
+/// Maximum number of keys of an issuer.
 pub(super) const MAX_KEYS: usize = 50;
-/// Members of a JWK that are private (RFC 7518 section 6): such a key has no place here.
+/// Private members of a JWK (RFC 7518 section 6); a key with one is refused.
 const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
-/// Largest published key, in bytes of JSON: an RSA key of 8,192 bits has less.
+/// Maximum size of a published key, in bytes of JSON; an RSA key of 8,192 bits is smaller.
 const MAX_KEY: usize = 2_048;
-/// All published keys of one issuer: what one publishes is not to take the room of others.
+/// Maximum size of all published keys of one issuer, so that one issuer does not use up the budget of others.
 const MAX_PUBLISHED: usize = 16 * 1024;
-/// What the edge accepts (`snapshot.proto`, `Key.alg`); the first that fits is that of a key that names none.
+/// Algorithms that the edge accepts (`snapshot.proto`, `Key.alg`). A key that names none gets the first one that fits.
 pub(super) const ALGS: [(&str, Algorithm); 6] = [
     ("RS256", Algorithm::RS256),
     ("ES256", Algorithm::ES256),
@@ -47,7 +48,7 @@ impl Key {
     }
 }
 
-/// The keys of a document that has them.
+/// Reads the keys in a document.
 pub(super) fn written(document: &Document, keys: &[Value]) -> Result<Vec<Key>, String> {
     if keys.is_empty() || keys.len() > MAX_KEYS {
         return Err(format!("jwks must have 1 to {MAX_KEYS} keys"));
@@ -55,7 +56,7 @@ pub(super) fn written(document: &Document, keys: &[Value]) -> Result<Vec<Key>, S
     keys.iter().map(|jwk| written_key(document, jwk)).collect()
 }
 
-/// One of them.
+/// Reads one key in a document.
 pub(super) fn written_key(document: &Document, value: &Value) -> Result<Key, String> {
     let kid = kid(value)?;
     // A key without `alg` takes the issuer's only one.
@@ -67,8 +68,8 @@ pub(super) fn written_key(document: &Document, value: &Value) -> Result<Key, Str
     key(kid, alg, value.clone())
 }
 
-/// The good ones of the keys that an issuer publishes, and what is wrong with the others. Of two with one name neither is
-/// taken: which one signed cannot be told.
+/// Returns the usable keys that an issuer publishes, and the faults of the others. If two keys have the same id,
+/// neither is used: it would be unknown which one signed.
 pub(super) fn published(document: &Document, keys: &[Value]) -> (Vec<Key>, Vec<String>) {
     let mut named: HashMap<&str, usize> = HashMap::new();
     for key in keys {
@@ -112,7 +113,7 @@ fn published_key(document: &Document, value: &Value) -> Result<Key, String> {
     };
     let alg =
         alg.filter(|alg| is_allowed(alg)).ok_or_else(|| format!("key {kid} is for none of the algs"))?;
-    // A certificate chain beside a key, or members of another kind of key, would only make snapshots larger.
+    // A certificate chain, or members of another kind of key, would only make snapshots larger.
     let of_kind: &[&str] = match text(value, "kty") {
         Some("RSA") => &["n", "e"],
         _ => &["crv", "x", "y"],
@@ -149,7 +150,7 @@ fn text<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
     value.get(name).and_then(Value::as_str)
 }
 
-/// The key's name; whatever else is said of it, it is a public one.
+/// Returns the key's id; fails if the key has private members.
 fn kid(value: &Value) -> Result<String, String> {
     let kid = text(value, "kid").filter(|kid| !kid.is_empty()).ok_or("a key has no kid")?.to_owned();
     match PRIVATE_MEMBERS.iter().find(|member| value.get(**member).is_some()) {
@@ -173,7 +174,8 @@ fn key(kid: String, alg: String, value: Value) -> Result<Key, String> {
     Ok(Key { kid, alg, algorithm, jwk: value, decoding })
 }
 
-/// Whether an elliptic key is a point of its algorithm's curve (RFC 7518 section 6.2): no signature ever fits another.
+/// Whether an elliptic key is a point on its algorithm's curve (RFC 7518 section 6.2): no signature verifies with
+/// another.
 fn is_on_its_curve(algorithm: Algorithm, key: &DecodingKey) -> bool {
     let curve = match algorithm {
         Algorithm::ES256 => &ECDSA_P256_SHA256_FIXED,
@@ -183,10 +185,10 @@ fn is_on_its_curve(algorithm: Algorithm, key: &DecodingKey) -> bool {
     key.try_get_as_bytes().is_ok_and(|point| ParsedPublicKey::new(curve, point).is_ok())
 }
 
-/// Any origin: the edge wants one to evaluate a snapshot.
+/// Placeholder origin, which the edge needs to evaluate a snapshot.
 const ORIGIN: &str = "http://localhost";
 
-/// Whether an edge takes the keys: what it would refuse later would refuse the whole snapshot.
+/// Checks that an edge accepts the keys: otherwise it would reject the whole snapshot later.
 pub(super) fn at_the_edge(name: &str, iss: &str, keys: &[Key]) -> Result<(), String> {
     let kids: Vec<String> = keys.iter().map(|key| format!("{:?}", key.kid)).collect();
     let issuer = snapshot::Issuer {

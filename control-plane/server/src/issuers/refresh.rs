@@ -1,8 +1,8 @@
-//! Keeps the keys of issuers that publish them: fetches them in time, sooner where somebody needs a newer one.
+//! Keeps published keys of issuers up to date: fetches them periodically, and sooner if a caller needs a newer one.
 //!
-//! Keeps true: each issuer is asked on its own, a slow one holds up no other; one that fails is asked again later and
-//! later, each time at a moment of its own, so that its return is no storm; what somebody asks for is fetched at most
-//! once in [`ASKED_GAP`]; keys of which none can be used replace none.
+//! Keeps true: issuers are fetched independently, so that a slow one does not delay others. A failing one is retried
+//! with growing, jittered backoff, so that its return causes no stampede. Fetches on request happen at most once within
+//! [`ASKED_GAP`]. A key set without any usable key replaces nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,55 +23,55 @@ use super::trust::{STALE, Trust, Wanted};
 use crate::clock;
 use crate::xds::keys::RefreshKeys;
 
-/// How often an issuer is asked.
+/// Interval of fetches.
 pub const FRESH: Duration = Duration::from_secs(600);
-/// How often at most somebody's need for a newer key leads to a request.
+/// Minimum time between two fetches of an issuer on request.
 pub const ASKED_GAP: Duration = Duration::from_secs(30);
-/// How long after a failure it is asked again, doubled with each further one.
+/// Backoff after a failure, doubled with each further one.
 const RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// How often it is looked who is to be asked.
+/// Interval of checks for due fetches.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Key = (Side, String);
 
-/// Fetches and keeps.
+/// Fetches keys of issuers and stores them.
 pub struct Keeper {
     store: Arc<dyn ControlStore>,
     trust: Trust,
     fetcher: Fetcher,
-    /// Told when something was fetched that was not known.
+    /// Called when a fetch changed the store.
     news: Box<dyn Fn() + Send + Sync>,
     known: Mutex<HashMap<Key, Arc<Asked>>>,
     wake: Notify,
 }
 
-/// One issuer, as this process has asked it.
+/// Fetches of one issuer by this process.
 struct Asked {
-    /// Held while it is asked.
+    /// Held during a fetch.
     turn: tokio::sync::Mutex<()>,
     standing: Mutex<Standing>,
 }
 
-/// How it stands with an issuer.
+/// Status of an issuer's fetches.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// Where it is asked: another source is another issuer.
+    /// Fetched URL; with another URL it is another issuer.
     source: String,
-    /// When it was asked last.
+    /// Time of the last fetch.
     asked: Option<Instant>,
     next: Instant,
     failures: u32,
-    /// Why it could not be asked; `None`: it could, or was not yet.
+    /// Fault of the last fetch; `None` if it succeeded, or there was none.
     pub fault: Option<String>,
-    /// The revision of the store that has its newest keys; 0: they are older than this process.
+    /// Store revision of its newest keys; 0 if they are older than this process.
     revision: u64,
-    /// When it was heard last, in Unix milliseconds, as far as this process knows.
+    /// Time of the last successful fetch known to this process, in Unix milliseconds.
     heard: u64,
 }
 
 impl Keeper {
-    /// `news` is called when the store has a new revision.
+    /// Creates a keeper; `news` is called when the store has a new revision.
     pub fn new(
         store: Arc<dyn ControlStore>,
         trust: Trust,
@@ -86,19 +86,19 @@ impl Keeper {
         &self.fetcher
     }
 
-    /// Says that issuers have changed.
+    /// Wakes the keeper because issuers have changed.
     pub fn changed(&self) {
         self.wake.notify_one();
     }
 
-    /// Why an issuer could not be asked last.
+    /// Returns the fault of an issuer's last fetch.
     pub fn fault(&self, side: Side, name: &str) -> Option<String> {
         let known = self.known.lock().get(&(side, name.to_owned())).cloned()?;
         let standing = known.standing.lock();
         standing.fault.clone()
     }
 
-    /// Asks issuers in time until `stop` is cancelled.
+    /// Fetches keys when they are due, until `stop` is cancelled.
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let asking = TaskTracker::new();
         loop {
@@ -107,7 +107,7 @@ impl Keeper {
                 let keeper = Arc::clone(&self);
                 let stop = stop.clone();
                 asking.spawn(async move {
-                    // Somebody else asks it already.
+                    // A fetch is already running.
                     let Ok(_turn) = asked.turn.try_lock() else { return };
                     stop.run_until_cancelled(keeper.ask(&wanted, &asked)).await;
                 });
@@ -122,7 +122,7 @@ impl Keeper {
         asking.wait().await;
     }
 
-    /// Who is to be asked now; forgets those that are no issuers any more.
+    /// Returns the issuers that are due; forgets deleted issuers.
     fn due(&self) -> Vec<(Wanted, Arc<Asked>)> {
         let in_force = self.trust.in_force();
         let now = Instant::now();
@@ -139,7 +139,7 @@ impl Keeper {
         due
     }
 
-    /// Has the snapshot built anew where keys that are in force were heard of too long ago.
+    /// Triggers a new snapshot for issuers whose keys in force were fetched too long ago.
     async fn end_stale(&self) {
         let now = self.trust.clock().now_ms();
         let stale = u64::try_from(STALE.as_millis()).unwrap_or(u64::MAX);
@@ -152,14 +152,16 @@ impl Keeper {
                 if standing.heard.saturating_add(stale) > now {
                     continue;
                 }
-                // Another process may have heard it since: then the new snapshot has its keys, and this is asked again.
+                // Another process may have fetched it since. Then the new snapshot has those keys, and this check
+                // repeats later.
                 standing.heard = now;
             }
             self.note(wanted, "issuer.stale").await;
         }
     }
 
-    /// Moves the store's revision for what moves no row: the snapshot is built anew, and the audit says why.
+    /// Advances the store's revision for an event that changes no row, so that the snapshot is rebuilt; the audit
+    /// records why.
     async fn note(&self, wanted: &Wanted, action: &str) -> Option<u64> {
         let resource = format!("issuer/{}/{}", wanted.side.as_str(), wanted.name);
         let source = wanted.source.url().unwrap_or_default();
@@ -186,7 +188,7 @@ impl Keeper {
         if let Some(asked) = known.get(&key).filter(|asked| asked.standing.lock().source == source) {
             return Arc::clone(asked);
         }
-        // What the store has from before may serve until its time.
+        // Keys in the store may serve until their refresh is due.
         let age = Duration::from_millis(self.trust.clock().now_ms().saturating_sub(wanted.fetched_at));
         let standing = Standing {
             source: source.to_owned(),
@@ -202,7 +204,7 @@ impl Keeper {
         asked
     }
 
-    /// Asks it once, and keeps what it says. Its turn is the caller's.
+    /// Fetches an issuer once and stores the result. The caller holds its lock.
     async fn ask(&self, wanted: &Wanted, asked: &Asked) {
         asked.standing.lock().asked = Some(Instant::now());
         let outcome = self.fetch(wanted).await;
@@ -234,14 +236,14 @@ impl Keeper {
         }
     }
 
-    /// The revision at which the news are stored; `None`: there are none.
+    /// Fetches and stores; returns the revision of the change, `None` if there was none.
     async fn fetch(&self, wanted: &Wanted) -> Result<Option<u64>, String> {
         let mut fetched = self.fetcher.fetch(&wanted.source).await?;
         let (mut good, faults) = keys::published(&wanted.document, &fetched.jwks.keys);
         if good.is_empty() {
             return Err(format!("none of its keys can be used: {}", faults.join("; ")));
         }
-        // What nobody uses, and in which order it is said, is no change.
+        // Unused keys and a different order are not a change.
         good.sort_by(|a, b| a.kid.cmp(&b.kid));
         fetched.jwks.keys = good.into_iter().map(|key| key.jwk).collect();
         let content = serde_json::to_string(&fetched).map_err(|error| error.to_string())?;
@@ -255,7 +257,7 @@ impl Keeper {
         let stored = |error: StoreError| format!("what it said could not be stored: {error}");
         let written = self.store.put_issuer_keys(&change(), &record).await.map_err(stored)?;
         if !written.changed {
-            // They were out of force, and are the same.
+            // The keys were out of force, and have not changed.
             let is_back = wanted.keys == 0;
             return Ok(if is_back { self.note(wanted, "issuer.back").await } else { None });
         }
@@ -281,14 +283,14 @@ impl RefreshKeys for Keeper {
 }
 
 impl Keeper {
-    /// Asks an issuer for its keys, unless that was done a moment ago; the store's revision that has them, 0 where nothing
-    /// is known of it.
+    /// Fetches an issuer's keys, unless that was done a moment ago; returns the store revision that has them, 0 if it
+    /// is not known.
     pub async fn refresh_of(&self, side: Side, issuer: &str) -> u64 {
         let in_force = self.trust.in_force();
         let wanted = in_force.wanted.iter().find(|wanted| wanted.side == side && wanted.name == issuer);
         let Some(wanted) = wanted else { return 0 };
         let asked = self.entry(wanted, Instant::now());
-        // Whoever comes while it is asked gets what is found.
+        // A caller that arrives during a fetch gets its result.
         let _turn = asked.turn.lock().await;
         let last = asked.standing.lock().asked;
         if last.is_none_or(|last| last.elapsed() >= ASKED_GAP) {
@@ -301,9 +303,9 @@ impl Keeper {
 
 #[cfg(test)]
 impl Keeper {
-    /// Waits until everybody has been asked who is due.
+    /// Waits until all due issuers have been fetched.
     pub(crate) async fn settled(&self) {
-        // The loop wakes, and what it begins takes its turn.
+        // Lets the loop wake and its tasks take their locks.
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
@@ -314,7 +316,7 @@ impl Keeper {
     }
 }
 
-/// A tenth more or less, so that many do not ask at once.
+/// Adds jitter of up to a tenth, so that many do not fetch at once.
 fn about(duration: Duration) -> Duration {
     duration.mul_f64(rand::rng().random_range(0.9..1.1))
 }

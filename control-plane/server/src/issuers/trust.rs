@@ -1,8 +1,8 @@
-//! The issuers in force: those of the operator's file, those of the store, and in development the development issuer.
+//! The issuers in force: from the operator's file, from the store, and in development the development issuer.
 //!
-//! Owns what becomes of them together. Keeps true: what is written in the file is what the operator says, whatever the
-//! store has of the same name or `iss`; a document that is no good any more is left out and named, the others are in
-//! force; keys that an issuer said too long ago are in force no more; what is in force is never older than it was.
+//! Owns how they combine. Keeps true: the operator's file takes precedence over issuers in the store with the same name
+//! or `iss`; an invalid document is left out and reported, the others are in force; keys that were fetched too long ago
+//! are no longer in force; the state in force never goes back to an older one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use super::{File, compile};
 use crate::clock::Clock;
 use crate::trusted_issuer::TrustedIssuer;
 
-/// How long keys that were fetched are in force when their issuer cannot be asked any more: an hour after the time at
-/// which they would have been fetched again ([`super::refresh::FRESH`]).
+/// Time for which fetched keys are in force if their issuer cannot be reached: an hour after their next fetch was due
+/// ([`super::refresh::FRESH`]).
 pub const STALE: Duration = Duration::from_secs(3_600 + 600);
 
-/// What this process was started with.
+/// Issuers with which this process was started.
 #[derive(Clone, Default)]
 pub struct Given {
     pub file: File,
@@ -38,20 +38,20 @@ pub struct Given {
     pub dev: bool,
 }
 
-/// An issuer that something is fetched from.
+/// An issuer whose keys are fetched.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub side: Side,
     pub name: String,
     pub document: Document,
     pub source: Source,
-    /// When it was fetched last, in Unix milliseconds; 0: never.
+    /// Time of the last fetch, in Unix milliseconds; 0 if never.
     pub fetched_at: u64,
-    /// Keys in force.
+    /// Number of keys in force.
     pub keys: usize,
 }
 
-/// An issuer that is not in force as it is written.
+/// An issuer that is not in force as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotInForce {
     pub side: Side,
@@ -59,7 +59,7 @@ pub struct NotInForce {
     pub fault: String,
 }
 
-/// How an admin logs in at an issuer on a machine without a browser (RFC 8628).
+/// Login of admins at an issuer from a machine without a browser (RFC 8628).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdminLogin {
@@ -71,14 +71,14 @@ pub struct AdminLogin {
     pub token_endpoint: String,
 }
 
-/// What edges, gateways and the admin API are told.
+/// Issuers in force, in the forms for edges, gateways and the admin API.
 #[derive(Default)]
 pub struct InForce {
-    /// Of the store, as it was taken.
+    /// Revision of the store from which it was built.
     revision: u64,
     pub clients: Vec<snapshot::Issuer>,
     pub access: Vec<snapshot::IssuerAccess>,
-    /// The documents of client issuers, by which servers accept audiences; the development issuer has none.
+    /// Documents of client issuers, which list the audiences that servers may accept; the development issuer has none.
     pub documents: Vec<Document>,
     pub admins: Vec<TrustedIssuer>,
     pub logins: Vec<AdminLogin>,
@@ -86,7 +86,7 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// The `iss` of every issuer whose tokens are taken, of clients and of admins.
+    /// Returns the `iss` of every trusted issuer, for clients and for admins.
     pub fn all(&self) -> Vec<String> {
         let clients = self.clients.iter().map(|issuer| &issuer.iss);
         let all: std::collections::BTreeSet<&String> =
@@ -94,8 +94,8 @@ impl InForce {
         all.into_iter().cloned().collect()
     }
 
-    /// The names by which servers know client issuers, each with what a server that names it is evaluated by: whether it is
-    /// asked about opaque tokens, and which audiences it lists.
+    /// Returns the names by which servers refer to client issuers, each with the facts that a server's evaluation
+    /// depends on: whether opaque tokens are introspected there, and which audiences it lists.
     pub fn names(&self) -> BTreeMap<String, String> {
         let names = self.clients.iter().map(|issuer| (issuer.name.clone(), String::new()));
         let mut names: BTreeMap<String, String> = names.collect();
@@ -112,19 +112,19 @@ impl InForce {
     }
 }
 
-/// Holds them; cheap to clone.
+/// Holder of the issuers in force; cheap to clone.
 #[derive(Clone)]
 pub struct Trust {
     given: Arc<Given>,
     in_force: Arc<RwLock<Arc<InForce>>>,
-    /// By which keys age.
+    /// Clock for the age of keys.
     clock: Clock,
 }
 
 impl Trust {
     pub fn new(given: Given) -> Trust {
         let trust = Trust { given: Arc::new(given), in_force: Arc::default(), clock: Clock::default() };
-        // What is given is in force before the store was read.
+        // Issuers given at start are in force before the store is read.
         trust.take(&ControlState::default(), 0);
         trust
     }
@@ -133,12 +133,12 @@ impl Trust {
         Arc::clone(&self.in_force.read())
     }
 
-    /// The clock by which keys age.
+    /// Returns the clock for the age of keys.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Whether the operator's file, or development, has an issuer of this name.
+    /// Whether the operator's file, or development, defines an issuer with this name.
     pub fn is_given(&self, side: Side, name: &str) -> bool {
         self.given_documents().any(|(known, document)| known == side && document.name == name)
             || (side == Side::Clients && self.given.clients.iter().any(|issuer| issuer.name == name))
@@ -162,8 +162,8 @@ impl Trust {
         clients.chain(self.given.file.admins.iter().map(|document| (Side::Admins, document)))
     }
 
-    /// Takes what the store has at `now` (Unix milliseconds), unless something newer was taken; says what of it is not in
-    /// force.
+    /// Combines the issuers with those of the store at `now` (Unix milliseconds), unless a newer state was taken
+    /// before; returns those that are not in force.
     pub fn take(&self, state: &ControlState, now: u64) -> Vec<NotInForce> {
         let mut making = Making {
             state,
@@ -191,7 +191,7 @@ impl Trust {
                 Err(error) => making.fault(record.side, &record.name, error.to_string()),
             }
         }
-        // A snapshot is built of what was read a moment ago, while an admin's change may be in force already.
+        // A snapshot is built from a state read a moment ago; an admin's later change may already be in force.
         let mut in_force = self.in_force.write();
         if making.in_force.revision >= in_force.revision {
             *in_force = Arc::new(making.in_force);
@@ -204,7 +204,7 @@ struct Making<'a> {
     state: &'a ControlState,
     now: u64,
     in_force: InForce,
-    /// The value of [`Given::dev`].
+    /// Value of [`Given::dev`].
     dev: bool,
     names: HashSet<(Side, String)>,
     isses: HashSet<(Side, String)>,
@@ -267,7 +267,7 @@ impl Making<'_> {
                 self.bytes += bytes;
                 self.in_force.clients.push(issuer);
                 self.in_force.documents.push(Document { jwks: None, ..document.clone() });
-                // Before discovery has answered nobody can log in.
+                // No login is possible before the first discovery.
                 if document.jwks.is_some() || fetched.is_some() {
                     self.in_force.access.extend(compile::access(document, fetched.as_ref(), self.dev)?);
                 }

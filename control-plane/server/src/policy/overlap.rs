@@ -1,7 +1,7 @@
-//! The number of limits of a list that one call may draw from, and the limits that do not count if these are too many.
+//! The number of limits in a list that one call may draw from, and the limits that do not apply if there are too many.
 //!
-//! Keeps true: of a list that is taken a call draws from at most [`MAX_DRAWN`], however its caller, server and primitive are chosen,
-//! because each of them is work for the counters that all orgs share; and no selector is there twice.
+//! Keeps true: from an accepted list a call draws at most [`MAX_DRAWN`] limits, for any caller, server and primitive,
+//! because each of them is work for the counters that all orgs share; and no selector occurs twice.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,16 +10,16 @@ use asp_store::control::LimitRecord;
 
 use super::refill;
 
-/// What is wrong with a list.
+/// Fault of a list of limits.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OverlapFault {
-    /// These two, by their places, have the same selector.
+    /// Two limits, by index, with the same selector.
     Twice(usize, usize),
-    /// One call may draw from so many.
+    /// More limits than one call may draw from: so many.
     TooMany(usize),
 }
 
-/// How a selector names what a call has one of.
+/// Kind of a part of a selector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum How {
     Any,
@@ -27,10 +27,11 @@ enum How {
     Named,
 }
 
-/// How server, user, token, issuer and machine are named: two limits of one shape that are about the same call name the same.
+/// Kinds for server, user, token, issuer and machine. Two limits of one shape that apply to the same call have the same
+/// names.
 type Shape = [How; 5];
 
-/// Refuses a list with one selector twice, or of which one call may draw from more than [`MAX_DRAWN`].
+/// Refuses a list in which a selector occurs twice, or from which one call may draw more than [`MAX_DRAWN`] limits.
 pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
     let mut places = HashMap::new();
     for (place, limit) in limits.iter().enumerate() {
@@ -44,13 +45,13 @@ pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
     }
 }
 
-/// Limits of a list stored before there was a check that count for some calls only, in the order of the list: such a call draws
-/// from [`MAX_DRAWN`] others, which are tighter. None of a list that is taken today.
+/// Returns the limits that apply only to some of their calls, in the order of the list: other calls draw from
+/// [`MAX_DRAWN`] tighter ones. Only lists stored before the check existed have any.
 pub fn passed_over<'l>(limits: &[&'l LimitRecord]) -> Vec<&'l LimitRecord> {
     if most_drawn(limits.iter().copied()) <= MAX_DRAWN {
         return Vec::new();
     }
-    // One that cannot be read counts for nobody.
+    // A limit that cannot be read is ignored.
     let tightness = |limit: &LimitRecord| Some((refill::parse(&limit.refill).ok()?, limit.capacity));
     let known: Vec<_> = limits.iter().filter_map(|limit| Some((*limit, tightness(limit)?))).collect();
     let is_passed_over = |place: usize, (limit, tight): &(&'l LimitRecord, (f64, u64))| {
@@ -64,7 +65,7 @@ pub fn passed_over<'l>(limits: &[&'l LimitRecord]) -> Vec<&'l LimitRecord> {
     passed.map(|(_, (limit, _))| *limit).collect()
 }
 
-/// Whether one call may draw from both.
+/// Whether one call may draw from both limits.
 fn meet(one: &LimitRecord, other: &LimitRecord) -> bool {
     let is_of_user = |limit: &LimitRecord| limit.user != "*" || limit.issuer != "*";
     let is_apart = |user: &LimitRecord, machine: &LimitRecord| is_of_user(user) && machine.machine != "*";
@@ -80,7 +81,7 @@ fn meet(one: &LimitRecord, other: &LimitRecord) -> bool {
         && !is_apart(other, one)
 }
 
-/// The most limits that one call may draw from; never fewer than a call does.
+/// Returns an upper bound for the number of limits that one call may draw from.
 fn most_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
     let mut patterns: HashMap<[&str; 5], HashMap<(&str, bool), usize>> = HashMap::new();
     for limit in limits {
@@ -93,7 +94,7 @@ fn most_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
         let of_shape = most.entry(parts.map(how)).or_default();
         *of_shape = nested.max(*of_shape);
     }
-    // Nobody is a user and a machine.
+    // No caller is both a user and a machine.
     let sum = |about: fn(&Shape) -> bool| {
         most.iter().filter(|(shape, _)| about(shape)).map(|(_, n)| n).sum::<usize>()
     };
@@ -114,13 +115,13 @@ fn how(part: &str) -> How {
     }
 }
 
-/// Text of a pattern without its `*`, and whether it has one.
+/// Splits a pattern into its text without `*`, and whether it has one.
 fn split(pattern: &str) -> (&str, bool) {
     pattern.strip_suffix('*').map_or((pattern, false), |prefix| (prefix, true))
 }
 
-/// Counts the patterns that are about every primitive that one of them is about, itself included. Costs the length of the pattern,
-/// not the number of the others.
+/// Counts the patterns that cover every primitive that one of them covers, including itself. Takes time in the length
+/// of the pattern, not in the number of the others.
 fn covering(patterns: &HashMap<(&str, bool), usize>, (text, is_open): (&str, bool)) -> usize {
     let counted = |one: (&str, bool)| patterns.get(&one).copied().unwrap_or_default();
     let wider = (0..=text.len()).filter_map(|end| text.get(..end)).map(|prefix| counted((prefix, true)));

@@ -1,16 +1,16 @@
-//! The refill of a token bucket as the admin writes it: `100/s`, `0.5/s`, `30/m`, `1000/h`.
+//! The refill rate of a token bucket in the notation of admins: `100/s`, `0.5/s`, `30/m`, `1000/h`.
 
-/// The text is no refill.
+/// A text that is not a refill rate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
     "`{0}` is no refill: write <number>/s, <number>/m or <number>/h, the number above 0 and at most 1000000"
 )]
 pub struct BadRefill(pub String);
 
-/// More per unit than any limit needs; keeps the arithmetic exact.
+/// Maximum number per unit; more than any limit needs, and small enough for exact arithmetic.
 const MAX: f64 = 1_000_000.0;
 
-/// Tokens per second.
+/// Parses a rate; returns tokens per second.
 pub fn parse(text: &str) -> Result<f64, BadRefill> {
     let bad = || BadRefill(text.chars().take(64).collect());
     let (number, unit) = text.split_once('/').ok_or_else(bad)?;

@@ -1,6 +1,6 @@
-//! What a binding asks of a call's arguments, as admins write it, as it is stored and as a snapshot has it.
+//! Conditions of a binding on a call's arguments: the forms of the admin API, the store and the snapshot.
 //!
-//! Refuses, with the place, whatever gateways would not take (`asp_snapshot::policy::condition`).
+//! Refuses, with its position, a condition that gateways would not accept (`asp_snapshot::policy::condition`).
 
 use asp_proto::snapshot::condition::Test;
 use asp_proto::snapshot::{Condition, Range as RangeMessage, Scalars};
@@ -23,15 +23,15 @@ pub struct When {
     #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     pub any_of: Option<Vec<Value>>,
-    /// Of a string: `*` stands for any text, nothing else is special
+    /// Pattern for a string: `*` stands for any text, nothing else is special
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub glob: Option<String>,
-    /// Of a number
+    /// Range for a number
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<Range>,
 }
 
-/// The ends are included; one of them may be left out.
+/// A range of numbers. The ends are included; one of them may be left out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
@@ -43,12 +43,12 @@ pub struct Range {
     pub max: Option<Number>,
 }
 
-/// A null that stands there is a value; only what does not stand there is none.
+/// Reads an explicit null as a value; only a missing member is none.
 fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// The text that is stored; `Err` says which condition is wrong, and what is wrong with it.
+/// Returns the stored text; the error says which condition is wrong, and why.
 pub fn to_store(list: &[When]) -> Result<String, String> {
     if list.is_empty() {
         return Ok(String::new());
@@ -63,12 +63,12 @@ pub fn to_store(list: &[When]) -> Result<String, String> {
     serde_json::to_string(list).map_err(|error| error.to_string())
 }
 
-/// What a stored text says to gateways.
+/// Converts a stored text to the form for gateways.
 pub fn stored(text: &str) -> Result<Vec<Condition>, String> {
     shown(text)?.iter().map(message).collect()
 }
 
-/// What a stored text says to admins.
+/// Converts a stored text to the form for admins.
 pub fn shown(text: &str) -> Result<Vec<When>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
@@ -93,7 +93,7 @@ fn message(when: &When) -> Result<Condition, String> {
     Ok(Condition { pointer: pointer.clone(), test: Some(test) })
 }
 
-/// A snapshot's condition as admins see it.
+/// Converts a snapshot's condition to the form for admins.
 pub fn body(condition: &Condition) -> When {
     let values = |scalars: &Scalars| {
         let values = scalars.json.iter().map(|text| serde_json::from_str(text).unwrap_or_default());

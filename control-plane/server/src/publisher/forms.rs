@@ -1,7 +1,7 @@
-//! Keeps the forms that were published in the store.
+//! Writes last published forms to the store.
 //!
-//! Keeps true: nothing that is published waits for it, and nothing is kept before it is published; at most one process of it runs and
-//! one waits; what the store did not take is tried again with what is published next.
+//! Keeps true: publication does not wait for it, and no form is stored before it is published; at most one task writes
+//! and one waits; forms that could not be written are retried with the next publication.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,12 +11,12 @@ use parking_lot::Mutex;
 
 use crate::catalog::build::{Batch, Unkept};
 
-/// Writes the forms of what was published.
+/// Writer of published forms.
 pub(super) struct FormKeeper {
     store: Arc<dyn ControlStore>,
-    /// Parts that nobody writes yet.
+    /// Forms that are not being written yet.
     unkept: Mutex<Unkept>,
-    /// Whether a task waits for its turn.
+    /// Whether a task is waiting.
     is_due: AtomicBool,
     alone: tokio::sync::Mutex<()>,
 }
@@ -31,7 +31,7 @@ impl FormKeeper {
         }
     }
 
-    /// Keeps this and what is left of before, beside what is done next.
+    /// Writes these forms and the pending ones in the background.
     pub(super) fn keep_soon(self: &Arc<Self>, published: Unkept) {
         self.unkept.lock().add(published);
         if self.is_due.swap(true, Ordering::SeqCst) {
@@ -49,7 +49,7 @@ impl FormKeeper {
         });
     }
 
-    /// Keeps what was published until now.
+    /// Writes all forms that were published so far.
     pub(super) async fn keep(&self) -> anyhow::Result<()> {
         let _alone = self.alone.lock().await;
         self.is_due.store(false, Ordering::SeqCst);
@@ -59,7 +59,7 @@ impl FormKeeper {
             if unkept.is_empty() {
                 return Ok(());
             }
-            // Encoding takes milliseconds: not on a thread that serves.
+            // Encoding takes milliseconds, so not on a thread that serves.
             let encoded = tokio::task::spawn_blocking(move || {
                 let batch = unkept.batch();
                 (unkept, batch)

@@ -1,7 +1,8 @@
-//! A build, and the way of revocations past one that takes long, or that fails.
+//! Builds, and publishes revocations ahead of a build that takes long or fails.
 //!
-//! Keeps true: what is published so is what was published last with more revocations, at the revision up to which those were read;
-//! nothing else of that revision is said to be in force. It never takes a revocation back: the build that follows does.
+//! Keeps true: such a publication is the previous one plus revocations, at the revision up to which these were read;
+//! the rest of that revision is not declared in force. A revocation is never withdrawn this way; the following build
+//! does that.
 
 use std::convert::Infallible;
 
@@ -13,37 +14,37 @@ use tokio::time::Instant;
 use super::{Built, COALESCE, POLL, Publisher, SILENT, Source};
 use crate::xds::{XdsState, resources};
 
-/// Builds in a row of which none is published, because revocations of a later revision were during each; none are during the last
-/// one.
+/// Maximum number of consecutive builds, each superseded because revocations of a later revision were published during
+/// it. During the last one none are published.
 pub(super) const MAX_BUILDS: u32 = 3;
 
-/// The answer to what was revoked, whatever else changed.
+/// Revocations read independently of other changes.
 #[derive(Debug, Default)]
 pub struct Overtaken {
-    /// The revision up to which the revocations were read.
+    /// Revision up to which the revocations were read.
     pub through: u64,
-    /// The recent ones with these, at that revision; `None`: they are the same.
+    /// Recent revocations including these, at that revision; `None` if nothing changed.
     pub recent: Option<RecentRevocations>,
 }
 
-/// Looks for revocations during one build.
+/// Publication of revocations during one build.
 pub(super) struct Overtaking<'p> {
     pub(super) source: &'p dyn Source,
     pub(super) dirty: &'p Notify,
     pub(super) xds_state: &'p watch::Sender<XdsState>,
     pub(super) filter_wasm: &'p str,
-    /// The revision up to which everything is published.
+    /// Revision up to which everything is published.
     pub(super) covers: u64,
-    /// The revision up to which revocations are.
+    /// Revision up to which revocations are published.
     pub(super) after: u64,
-    /// The last revision that was published so; 0 for none.
+    /// Last revision published this way; 0 if none.
     pub(super) published: u64,
-    /// Whether something changed meanwhile: whoever takes the notice has to look again.
+    /// Whether a change was signalled during the build; the consumer of the signal must poll again.
     pub(super) was_told: bool,
 }
 
 impl Overtaking<'_> {
-    /// Looks until it is dropped. A build that is done within [`COALESCE`] has what this would find.
+    /// Publishes revocations until it is dropped. A build that finishes within [`COALESCE`] includes them itself.
     pub(super) async fn run(&mut self) -> Infallible {
         loop {
             tokio::time::sleep(COALESCE).await;
@@ -55,21 +56,21 @@ impl Overtaking<'_> {
         }
     }
 
-    /// Publishes what was revoked by now.
+    /// Publishes the revocations so far.
     pub(super) async fn look(&mut self) {
         let last = self.xds_state.borrow().snapshot.clone();
         let Some(last) = last else { return };
         let Overtaken { through, recent } = match self.source.overtake(&last.recent.content, self.after).await
         {
             Ok(overtaken) => overtaken,
-            // The build reads the same store, and says what is wrong with it.
+            // The build reads the same store and reports the fault.
             Err(error) => {
                 tracing::debug!(error = format!("{error:#}"), "revocations could not be read during a build");
                 return;
             }
         };
         self.after = self.after.max(through);
-        // Of a store that has lost commits nothing is taken that comes under a lower revision.
+        // If the store has lost commits, revocations of a lower revision are not published.
         let newer_than = last.recent.revision.max(last.gateway.revision);
         let Some(recent) = recent.filter(|recent| recent.revision > newer_than) else { return };
         let published = resources::overtaken(&last, recent, self.covers, self.filter_wasm);
@@ -84,7 +85,7 @@ impl Overtaking<'_> {
 }
 
 impl Publisher {
-    /// Builds what holds all revocations that are published.
+    /// Builds a snapshot that includes all published revocations.
     pub(super) async fn build(&mut self, raise: bool) -> anyhow::Result<Built> {
         let mut raise = raise;
         let mut builds = 0;
@@ -101,12 +102,12 @@ impl Publisher {
                 self.overtaken = 0;
                 return Ok(built);
             }
-            // Nobody would take its revocations, which are of an earlier revision.
+            // Subscribers would reject its revocations, which are of an earlier revision.
             raise = true;
         }
     }
 
-    /// Builds, and publishes meanwhile what is revoked.
+    /// Builds, and publishes revocations in the meantime.
     async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<Built> {
         let covers = self.standing.borrow().covers;
         let mut overtaking = Overtaking {
@@ -134,7 +135,7 @@ impl Publisher {
         built
     }
 
-    /// Builds, which may take seconds; meanwhile the store is asked whether it still answers.
+    /// Builds, which may take seconds, and checks in the meantime whether the store still answers.
     async fn build_beside_beats(&self, raise: bool) -> anyhow::Result<Built> {
         let is_current = self.retry_at.is_none() && self.unread.is_none();
         let beats = async {

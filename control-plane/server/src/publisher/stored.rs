@@ -1,4 +1,4 @@
-//! What is published, from the store.
+//! Source of snapshots that reads the store.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::catalog::revoked;
 use crate::catalog::usage::Usage;
 use crate::clock;
 
-/// Who raises the revision, in the audit.
+/// Actor of a raised revision in the audit.
 const ACTOR: &str = "control plane";
 
-/// Builds from what changed in the store since it was built last.
+/// Builds from the changes in the store since the last build.
 pub struct StoreSource {
     store: Arc<dyn ControlStore>,
     compiler: Compiler,
@@ -29,8 +29,8 @@ pub struct StoreSource {
 }
 
 impl StoreSource {
-    /// The compiler is shared with the admin API, so that a server is compiled once; `usage` is what writes there are
-    /// evaluated by, and follows what is read here.
+    /// Creates a source. The compiler is shared with the admin API, so that a server is compiled once; `usage` is
+    /// updated here, and writes of the admin API are checked against it.
     pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> StoreSource {
         let builder = Arc::new(Mutex::new(Builder::new(compiler.clone())));
         let forms = Arc::new(FormKeeper::new(Arc::clone(&store)));
@@ -39,7 +39,8 @@ impl StoreSource {
 }
 
 impl StoreSource {
-    /// Raises the store's revision past `known`, which is not of its history: edges and gateways may have it in force.
+    /// Raises the store's revision past `known`, which is not part of its history: edges and gateways may have it in
+    /// force.
     async fn pass(&self, known: &Position) -> anyhow::Result<()> {
         let to = known.revision.saturating_add(1);
         let change = Change {
@@ -58,23 +59,23 @@ impl StoreSource {
         Ok(())
     }
 
-    /// Does something with the builder.
+    /// Runs work with the builder on a blocking thread.
     async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Builder) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
         let builder = Arc::clone(&self.builder);
-        // Compiling and encoding take milliseconds: not on a thread that serves.
+        // Compiling and encoding take milliseconds, so not on a thread that serves.
         let done = tokio::task::spawn_blocking(move || work(&mut builder.lock())).await;
         if done.is_err() {
-            // It has broken off in the midst of it: everything is read and built anew.
+            // The work panicked halfway: start over, read and build everything.
             *self.builder.lock() = Builder::new(self.compiler.clone());
         }
         done.context("build what is published")?
     }
 
-    /// Builds once more with what the store has as the last forms of `parts`. A store that does not say holds nothing up,
-    /// revocations least of all.
+    /// Builds again with the store's last forms of `parts`. If the store does not answer, nothing is delayed, least of
+    /// all revocations.
     async fn with_last_forms(&self, built: Built, parts: Vec<String>, raise: bool) -> anyhow::Result<Built> {
         if parts.is_empty() {
             return Ok(built);
@@ -114,12 +115,12 @@ impl Source for StoreSource {
             true => Since::All(self.store.load().await?),
             false => self.store.since(known.revision).await?,
         };
-        // Who has a part of the history that is lost takes nothing that is not newer.
+        // Subscribers that have lost revisions in force only accept newer ones.
         let raise = raise || is_other_history;
         let usage = Arc::clone(&self.usage);
         let built = self.work(move |builder| {
             let built = builder.build(since, raise);
-            // Whether or not it can be published: who may write how much depends on what is stored.
+            // Whether or not it can be published: budgets depend on what is stored.
             usage.take(builder.totals());
             Ok((built?, builder.unasked()))
         });
@@ -130,7 +131,7 @@ impl Source for StoreSource {
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
         let now = clock::now_ms();
         let RevocationPage { through, is_whole, records } = self.store.revoked_since(after).await?;
-        // It holds everything that was revoked before this moment only if there is no more to read.
+        // Only a complete page includes everything that was revoked until now.
         let until = if is_whole { now } else { recent.until };
         let with = revoked::with(recent, &records, &self.compiler.trusted(), (through, until));
         Ok(Overtaken { through, recent: with })
