@@ -1,9 +1,8 @@
-//! The admin API: registry, policy, limits, revocations, and what the control plane knows of itself.
+//! The admin API: registry, policy, limits, revocations, and the status of the control plane.
 //!
-//! Owns the routes and the order of checks: Host and Origin, token, role, body, precondition. Refuses:
-//! meaning of its own; the registry compiles, the store keeps, the publisher pushes.
-//! Keeps true: every refusal is a problem document with a stable code; every change is audited; an admin
-//! of one org cannot tell whether another exists.
+//! Owns the routes and the order of checks: Host and Origin, token, role, body, precondition. Contains no domain logic:
+//! the registry compiles, the store stores, the publisher pushes. Keeps true: every refusal is a problem document with
+//! a stable code; every change is audited; an admin of one org cannot tell whether another exists.
 
 pub mod artifacts;
 pub mod auth;
@@ -66,54 +65,54 @@ use refusals::Refusals;
 use stored_servers::StoredServers;
 use turns::Turns;
 
-/// The largest request body: the files of one server.
+/// Maximum size of a request body, which may hold the files of one server.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
 
-/// The platform's own public keys, which change.
+/// The platform's own public keys, which rotate.
 #[async_trait]
 pub trait KeySet: Send + Sync {
-    /// As a JWK set (RFC 7517 section 5).
+    /// Returns the keys as a JWK set (RFC 7517 section 5).
     async fn jwks(&self) -> serde_json::Value;
 }
 
-/// What the handlers share.
+/// Shared state of the handlers.
 pub struct AdminState {
     pub store: Arc<dyn ControlStore>,
-    /// What of it was read for the last write of a server.
+    /// Cache of the stored servers.
     pub servers: StoredServers,
-    /// The audit log of calls, as the gateways of this state directory write it.
+    /// The audit log of calls, written by the gateways that use this state directory.
     pub calls: Arc<dyn AuditLog>,
     /// The artifact store: package files of plugins.
     pub packages: Arc<dyn Packages>,
-    /// Every write that grows a snapshot goes through it.
+    /// Evaluation of every write that may grow a snapshot.
     pub admission: Admission,
     pub compiler: Compiler,
     pub publisher: publisher::Handle,
     pub subscribers: Arc<Subscribers>,
-    /// The language runtimes of this process's configuration.
+    /// The language runtimes in this process's configuration.
     pub runtimes: Arc<dyn Runtimes>,
     pub verifier: Verifier,
-    /// Emergency tokens whose use is in the audit.
+    /// Emergency tokens whose use has been audited.
     pub emergencies: Emergencies,
     /// Fetches the keys of issuers.
     pub keeper: Arc<Keeper>,
     pub refusals: Refusals,
-    /// Requests of orgs, teams and installers that are not answered yet.
+    /// Unanswered requests of orgs, teams and installers.
     pub in_flight: Arc<InFlight>,
     pub turns: Arc<Turns>,
     /// The platform's own public keys.
     pub jwks: Arc<dyn KeySet>,
-    /// Only loopback names may be in Host.
+    /// Whether only loopback names are allowed in Host.
     pub dev: bool,
 }
 
 impl AdminState {
-    /// What a handler tells the store about a change by `admin`.
+    /// Returns the change that a write by `admin` passes to the store.
     fn change(&self, admin: &Admin, precondition: Precondition) -> Change {
         Change { actor: admin.actor(), at: clock::now_ms(), precondition, evaluated_at: None }
     }
 
-    /// Tells the publisher about a write that happened.
+    /// Notifies the publisher of a write.
     fn published(&self, written: asp_store::control::Written) -> asp_store::control::Written {
         if written.changed {
             self.publisher.changed();
@@ -122,7 +121,7 @@ impl AdminState {
     }
 }
 
-/// What is answered to a write of which there is nothing else to show.
+/// Returns the response to a write that has nothing else to show.
 fn changed(written: asp_store::control::Written) -> Json<Value> {
     Json(json!({ "revision": written.revision, "changed": written.changed }))
 }
@@ -135,7 +134,7 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     })
 }
 
-/// Where requests go.
+/// Routes for the placement of requests.
 fn placement() -> Router<Arc<AdminState>> {
     Router::new()
         .route("/api/routes", put(routes::put).get(routes::get).delete(routes::delete))
@@ -148,7 +147,7 @@ fn placement() -> Router<Arc<AdminState>> {
         )
 }
 
-/// Servers, their versions and offers, and what orgs see of them.
+/// Routes for servers, their versions and offers, and the view of orgs on them.
 fn registry_routes() -> Router<Arc<AdminState>> {
     Router::new()
         .route("/api/registry/validate", post(registry::validate))
@@ -172,7 +171,7 @@ fn registry_routes() -> Router<Arc<AdminState>> {
         .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
 }
 
-/// The whole admin port.
+/// Returns the router of the admin port.
 pub fn router(state: Arc<AdminState>) -> Router {
     Router::new()
         .route("/", get(openapi::root))

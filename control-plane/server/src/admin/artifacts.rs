@@ -1,7 +1,7 @@
-//! Package files of plugins: pushed, listed, fetched, deleted; the digest in the path is that of the bytes.
+//! Package files of plugins: upload, list, download and deletion, by the digest of their bytes.
 //!
-//! Keeps true: what is stored under a digest has it; a package that a registered primitive pins is not deleted; an org's
-//! admin sees, fetches and deletes its own org's packages only, the platform's everybody's.
+//! Keeps true: the bytes stored under a digest have that digest; a package that a registered primitive pins is not
+//! deleted; an org's admin sees, fetches and deletes only its own org's packages, a platform admin those of all orgs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use super::{AdminState, off_thread};
 use crate::clock;
 use crate::package_format::Format;
 
-/// A sender that says nothing for so long is gone.
+/// Time without data after which an upload is aborted.
 const SILENCE: Duration = Duration::from_secs(30);
 const MAX_NAME: usize = 255;
 const OCTETS: &str = "application/octet-stream";
@@ -38,7 +38,7 @@ const OCTETS: &str = "application/octet-stream";
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct PutQuery {
-    /// The file's name; its end says what it is: `.whl`, `.tgz`, `.jar` or `.mcpb`.
+    /// The file's name; its end determines the format: `.whl`, `.tgz`, `.jar` or `.mcpb`.
     name: String,
 }
 
@@ -62,7 +62,7 @@ pub async fn put(
     check_headers(&headers)?;
     let mut upload = state.packages.create(admin.role.org().unwrap_or_default()).await?;
     receive(body, upload.as_mut()).await?;
-    // After the upload, which may take minutes: the org's other writes go on meanwhile.
+    // Queued after the upload, which may take minutes, so that it does not block the org's other writes.
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let work = async move {
         let owner = admin.role.org().unwrap_or_default();
@@ -81,8 +81,8 @@ pub async fn put(
     turns::write(turn, work).await?
 }
 
-/// The bytes of a package file; where the operator wants it, by a redirect to a URL of the object store that can be used for
-/// a short while.
+/// Returns the bytes of a package file or, if the operator configured it, a redirect to a short-lived URL of the object
+/// store.
 #[utoipa::path(get, path = "/api/artifacts/{sha256}", tag = "artifacts", params(("sha256" = String, Path)),
     responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 307, description = "The bytes are at the URL in `Location`."), (status = 404, body = Problem),
@@ -130,7 +130,7 @@ pub struct ListQuery {
     org: Option<String>,
 }
 
-/// The package files that the admin may fetch, and which registered primitives pin each.
+/// Lists the package files that the admin may fetch, each with the registered primitives that pin it.
 #[utoipa::path(get, path = "/api/artifacts", tag = "artifacts", params(ListQuery),
     responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
 pub async fn list(
@@ -143,7 +143,7 @@ pub async fn list(
     }
     let owner = query.org.as_deref().or_else(|| admin.role.org());
     let found = state.packages.list(owner).await?;
-    // Names of primitives are the platform's to know.
+    // Only platform admins may see all names of primitives.
     let servers = match admin.role.is_platform() {
         true => Some(servers(&state).await?),
         false => None,
@@ -196,7 +196,7 @@ fn digest(text: &str) -> Result<Digest, Problem> {
         .ok_or_else(|| Problem::params("the path ends with a SHA-256, 64 lower-case hex digits"))
 }
 
-/// A package within the admin's reach.
+/// Finds a package that the admin may access.
 async fn find(state: &AdminState, admin: &Admin, sha256: &str) -> Result<PackageMeta, Problem> {
     let found = state.packages.find(admin.role.org(), &digest(sha256)?).await?;
     found.ok_or_else(Problem::not_found)
@@ -219,7 +219,7 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     }
     let length =
         headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    // Before it is sent; what has no length is counted on the way.
+    // Checked before the upload; a body without a length is measured while it arrives.
     if length.is_some_and(|length| length > MAX_PACKAGE) {
         return Err(too_large());
     }
@@ -266,7 +266,7 @@ async fn servers(state: &AdminState) -> Result<Vec<Arc<CompiledServer>>, Problem
     off_thread(move || compiler.compile_all(&stored)).await
 }
 
-/// The primitives that pin a digest: `server/id@version`.
+/// Returns the primitives that pin a digest: `server/id@version`.
 fn pinned_by(servers: &[Arc<CompiledServer>], sha256: &str) -> Vec<String> {
     let mut found = Vec::new();
     for server in servers {

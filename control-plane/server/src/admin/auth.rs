@@ -1,8 +1,8 @@
-//! Who calls the admin API: a bearer token of the admin audience with a role.
+//! Authentication for the admin API: a bearer token for the admin audience, with a role.
 //!
-//! Refuses client tokens (their audience differs), other algorithms than the key's, token types the issuer does not
-//! use (RFC 8725 section 3.11), tokens that live longer than the issuer may let them, and roles in orgs the issuer may
-//! not speak for.
+//! Refuses client tokens (their audience differs), algorithms other than the key's, token types that the issuer does
+//! not use (RFC 8725 section 3.11), tokens with a longer lifetime than the issuer may give, and roles in orgs that are
+//! not the issuer's.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ use crate::issuers::trust::{Trust, Wanted};
 use crate::policy::{self, Presented, RevokedList};
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 
-/// Longer tokens are not even looked at, in bytes.
+/// Maximum length of a token, in bytes; longer ones are not parsed.
 const MAX_TOKEN: usize = 8 * 1024;
-/// Clocks of two machines differ by no more, in seconds.
+/// Maximum difference between the clocks of two machines, in seconds.
 const LEEWAY: u64 = 30;
-/// More than of callers' tokens: an admin's token of a revoked admin may say that it is issued so much later.
+/// Additional leeway compared to callers' tokens: the `iat` of a revoked admin's token may be later by that.
 pub(super) const MORE_LEEWAY: u64 = LEEWAY - asp_edge::LEEWAY_SECONDS;
 
-/// Groups of a token that are looked at.
+/// Maximum number of groups in a token that are evaluated.
 const MAX_GROUPS: usize = 256;
 
 /// Verifies admin tokens.
@@ -56,7 +56,7 @@ struct Claims {
 }
 
 impl Claims {
-    /// The claim of this name, or where a JSON Pointer leads (RFC 6901).
+    /// Returns the claim with this name, or the value at this JSON Pointer (RFC 6901).
     fn find(&self, path: &str) -> Option<&Value> {
         let Some(pointer) = path.strip_prefix('/') else { return self.others.get(path) };
         let first = pointer.split('/').next().unwrap_or_default();
@@ -81,7 +81,7 @@ impl Claims {
         }
     }
 
-    /// The role that the token names, else the one that its groups or its claims together give.
+    /// Returns the role that the token names, or else the one that its groups or claims give.
     fn role(&self, issuer: &IssuerRules) -> Option<Role> {
         let named = if issuer.role_claim.is_empty() { None } else { self.text(&issuer.role_claim) };
         if let Some(role) = named.and_then(Role::parse) {
@@ -96,14 +96,14 @@ impl Claims {
     }
 }
 
-/// Whether the header names extensions that must be understood (RFC 7515 section 4.1.11): none is.
+/// Whether the header names critical extensions (RFC 7515 section 4.1.11); none is supported.
 fn has_critical(token: &str) -> bool {
     let header = token.split('.').next().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
     let header = header.and_then(|text| serde_json::from_slice::<Map<String, Value>>(&text).ok());
     header.is_none_or(|header| header.contains_key("crit"))
 }
 
-/// The issuer that a compact token names, unproved: where its key is looked for.
+/// Returns the issuer that a compact token names, unverified, for the lookup of its key.
 fn named_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {
@@ -118,7 +118,7 @@ fn named_issuer(token: &str) -> Option<String> {
 pub struct Admin {
     pub name: String,
     pub role: Role,
-    /// Of an emergency token; its use is audited.
+    /// Emergency token of the admin, if it is one; its use is audited.
     pub emergency: Option<Emergency>,
 }
 
@@ -127,8 +127,8 @@ impl Verifier {
         Verifier { trust }
     }
 
-    /// The admin issuer, by name, whose keys are fetched and that may have signed a token with one newer than those that
-    /// are known.
+    /// Returns the name of the token's admin issuer if its keys are fetched and none of the known ones has the token's
+    /// key id, so that a newer key may have signed it.
     pub fn unknown_key_of(&self, token: &str) -> Option<String> {
         let kid = jsonwebtoken::decode_header(token).ok()?.kid?;
         let iss = named_issuer(token).filter(|_| token.len() <= MAX_TOKEN)?;
@@ -140,7 +140,7 @@ impl Verifier {
         in_force.wanted.iter().find(is_its).map(|wanted| wanted.name.clone())
     }
 
-    /// The claims of a compact token that an admin issuer signed, and that issuer's rules.
+    /// Verifies the signature of a compact token; returns its claims, and the rules of the admin issuer that signed it.
     fn signed(&self, token: &str) -> Result<(Claims, Arc<IssuerRules>), Problem> {
         let invalid = || Problem::new(Code::TokenInvalid, "");
         if token.len() > MAX_TOKEN {
@@ -170,8 +170,8 @@ impl Verifier {
             ErrorKind::ExpiredSignature => Problem::new(Code::TokenExpired, ""),
             _ => invalid(),
         })?;
-        // As for callers: no token for the client itself (OpenID Connect Core 1.0 section 2), and none that is bound to a key,
-        // which nobody checks here (RFC 7800 section 3.1).
+        // As for callers: rejects tokens for the client itself (OpenID Connect Core 1.0 section 2), and tokens that are
+        // bound to a key, which is not verified here (RFC 7800 section 3.1).
         let others = &decoded.claims.others;
         if asp_edge::check_use(others).is_err() || others.contains_key("cnf") {
             return Err(invalid());
@@ -200,7 +200,7 @@ impl Verifier {
             jti: &claims.jti,
             org: role.org().unwrap_or_default(),
             user: name,
-            // Revocations count on the leeway of callers.
+            // Revocations are built with the leeway of callers.
             issued_at: claims.iat.saturating_sub(MORE_LEEWAY),
             compact: token,
         };
@@ -219,13 +219,13 @@ impl Verifier {
 }
 
 impl Admin {
-    /// The name in the audit.
+    /// Returns the name in the audit.
     pub fn actor(&self) -> String {
         let how = if self.emergency.is_some() { "break-glass:" } else { "" };
         format!("{how}{}@{}", self.name, self.role.place())
     }
 
-    /// The role must reach the whole platform.
+    /// Requires a platform role.
     pub fn platform(&self) -> Result<(), Problem> {
         if self.role.is_platform() {
             Ok(())
@@ -234,7 +234,7 @@ impl Admin {
         }
     }
 
-    /// The role must reach the server; another server is as unknown as one that does not exist.
+    /// Requires access to the server; other servers get the answer for one that does not exist.
     pub fn of_server(&self, name: &str) -> Result<(), Problem> {
         match self.role.server() {
             Some(own) if own == name => Ok(()),
@@ -244,12 +244,12 @@ impl Admin {
         }
     }
 
-    /// The role must reach the artifact store: that of an org, or of the platform.
+    /// Requires access to the artifact store, as an admin of an org or of the platform.
     pub fn of_artifacts(&self) -> Result<(), Problem> {
         if self.role.server().is_some() { Err(Problem::not_found()) } else { Ok(()) }
     }
 
-    /// The role must allow changes.
+    /// Requires a role that may write.
     pub fn writer(&self) -> Result<(), Problem> {
         if self.role.may_write() {
             Ok(())
@@ -258,13 +258,13 @@ impl Admin {
         }
     }
 
-    /// The role must reach `org`; another org is as unknown as one that does not exist.
+    /// Requires access to `org`; other orgs get the answer for one that does not exist.
     pub fn of_org(&self, org: &str) -> Result<(), Problem> {
         if valid_org(org) && self.role.covers(org) { Ok(()) } else { Err(Problem::not_found()) }
     }
 }
 
-/// An admin of whatever role: of one server, or of the artifact store too. Whoever takes it says who may.
+/// An admin with any role, including roles for one server or the artifact store. Handlers that use it check the role.
 pub struct AnyAdmin(pub Admin);
 
 impl FromRequestParts<Arc<AdminState>> for AnyAdmin {
@@ -277,7 +277,7 @@ impl FromRequestParts<Arc<AdminState>> for AnyAdmin {
     }
 }
 
-/// An admin of the platform or of an org; to others the resource does not exist.
+/// Accepts an admin of the platform or of an org; others get the answer for a resource that does not exist.
 impl FromRequestParts<Arc<AdminState>> for Admin {
     type Rejection = Problem;
 
@@ -291,7 +291,7 @@ impl FromRequestParts<Arc<AdminState>> for Admin {
 }
 
 impl Admin {
-    /// The admin whose token a request carries.
+    /// Authenticates the admin of a request.
     pub async fn of(headers: &HeaderMap, state: &AdminState) -> Result<Admin, Problem> {
         let mut values = headers.get_all(header::AUTHORIZATION).iter();
         let missing = || Problem::new(Code::TokenMissing, "");
@@ -306,7 +306,7 @@ impl Admin {
         }
         if let Some(issuer) = state.verifier.unknown_key_of(token) {
             let revision = state.keeper.refresh_of(Side::Admins, &issuer).await;
-            // Anybody may name a key that nobody has: the store is read only for keys that no snapshot has yet.
+            // A token may name any key without proof: the store is read only for keys that no snapshot has yet.
             if state.publisher.standing().borrow().covers < revision {
                 issuers::take_effect(state).await?;
             }
@@ -319,7 +319,7 @@ impl Admin {
                 state.verifier.verify(token, &lists, now)?
             }
             None => {
-                // Whoever cannot prove who it is costs the store nothing.
+                // A caller that is not authenticated must not cause a read of the store.
                 state.verifier.verify(token, &[], now)?;
                 let stored = stored_revocations(state).await?;
                 state.verifier.verify(token, &[(&stored).into()], now)?
@@ -330,8 +330,8 @@ impl Admin {
     }
 }
 
-/// The entries that the next snapshot will have: nothing published, or nothing newer, must not open the door to a
-/// revoked token.
+/// Reads the revocations that the next snapshot will have: a missing or outdated snapshot must not admit a revoked
+/// token.
 async fn stored_revocations(state: &AdminState) -> Result<EdgeSnapshot, Problem> {
     let stored = state.store.revocations(None, MAX_REVOCATIONS as u32).await?;
     let mut revoked = policy::revoked(&stored, &state.compiler.trusted(), clock::now_ms());

@@ -1,17 +1,18 @@
-//! Writes that must fit beside what else is stored: evaluated anew where that changes meanwhile.
+//! Optimistic concurrency for writes that depend on other records: a write is evaluated again if these change.
 //!
-//! Keeps true: what is stored was evaluated beside what is stored with it, however many control planes write
-//! ([`Change::evaluated_at`]).
+//! Keeps true: a stored write was evaluated against the records that are stored with it, however many control planes
+//! write ([`Change::evaluated_at`]).
 
 use asp_store::control::{Change, StoreError, Written};
 
 use super::AdminState;
 use super::problem::Problem;
 
-/// How often a write is evaluated: each time another one that it must fit beside was stored in the few milliseconds before.
+/// Maximum number of evaluations of a write. Each repetition means that a record it depends on was written within the
+/// few milliseconds of the evaluation.
 pub(super) const MAX_TRIES: u32 = 5;
 
-/// A write that is evaluated and stored, again and again until nothing that it must fit beside changes meanwhile.
+/// A write that is evaluated and stored, and repeated until no record that it depends on changes in between.
 pub(super) struct Trial {
     change: Change,
     tries: u32,
@@ -22,15 +23,15 @@ impl Trial {
         Trial { change, tries: 0 }
     }
 
-    /// The change under which to store what is evaluated from now on.
+    /// Starts an evaluation; returns the change with which to store its result.
     pub(super) async fn begin(&mut self, state: &AdminState) -> Result<&Change, Problem> {
         self.tries += 1;
-        // First: what is read after it may only be newer.
+        // Read first: everything read later can only be newer.
         self.change.evaluated_at = Some(state.store.revision().await?);
         Ok(&self.change)
     }
 
-    /// Tells of what was stored; `None`: evaluate it anew.
+    /// Ends an attempt; `None` means that the write must be evaluated again.
     pub(super) fn end(
         &self,
         state: &AdminState,

@@ -1,4 +1,5 @@
-//! Request bodies: JSON or YAML, bounded in bytes and time, decoded to one type, refused with the place of the fault.
+//! Request bodies: JSON or YAML, bounded in bytes and time, decoded to one type, refused with the position of the
+//! fault.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use serde::de::DeserializeOwned;
 use super::in_flight;
 use super::problem::{Code, Problem};
 
-/// Longest time from a request's headers to the end of its body: 4 MiB at some 70 KB a second.
+/// Maximum time from a request's headers to the end of its body: 4 MiB at some 70 KB per second.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// The syntax a body is written in.
+/// Syntax of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
     Json,
@@ -23,7 +24,7 @@ pub enum Syntax {
 /// A decoded body.
 pub struct Body<T>(pub T);
 
-/// A body's text, for resources that read it themselves.
+/// Text of a body, for resources that parse it themselves.
 pub struct Text {
     pub syntax: Syntax,
     pub text: String,
@@ -62,7 +63,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 }
 
 impl Text {
-    /// Decodes the text; the fault says where.
+    /// Decodes the text; the error has the position of the fault.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         let decoded = match self.syntax {
             Syntax::Json => serde_json::from_str(&self.text).map_err(|error| error.to_string()),
@@ -79,8 +80,8 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// JSON unless the type says YAML; anything else is refused, forms and plain text among it: a web page can
-/// send those without asking.
+/// Determines the syntax from the content type. Anything but JSON and YAML is refused, including forms and plain text,
+/// which a web page can send without a CORS preflight.
 fn syntax(headers: &HeaderMap) -> Result<Syntax, Problem> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

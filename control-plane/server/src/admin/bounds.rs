@@ -1,6 +1,7 @@
-//! Groups and scopes that machines of an org may have: an admin of the platform says which, the org's admins give them.
+//! Groups and scopes that machines of an org may have: an admin of the platform allows them, the org's admins assign
+//! them.
 //!
-//! Keeps true: what an issuer decides for people, the platform decides for machines; the bound counts when a key or a
+//! Keeps true: the platform decides for machines what an issuer decides for people. The bound is enforced when a key or
 //! certificate is written, and again when a snapshot is compiled.
 
 use std::collections::BTreeSet;
@@ -23,12 +24,12 @@ use super::params::Path;
 use super::problem::{Code, Problem};
 use super::{AdminState, changed};
 
-/// Longest scope, as in a spec.
+/// Maximum length of a scope, as in a spec.
 const MAX_SCOPE: usize = 128;
-/// Most groups, and most scopes, of a bound.
+/// Maximum number of groups and of scopes in a bound.
 const MAX_LISTED: usize = 256;
 
-/// Groups and scopes that machines of an org may have; empty: none.
+/// Groups and scopes that machines of an org may have; none by default.
 #[derive(Clone, Default, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Bound {
@@ -40,14 +41,14 @@ pub struct Bound {
     pub scopes: BTreeSet<String>,
 }
 
-/// A bound as it is in force, and whom it shuts out.
+/// A bound in force, and the credentials that it shuts out.
 #[derive(Serialize, ToSchema)]
 pub struct ShownBound {
     /// Exact names, at most 256
     pub groups: BTreeSet<String>,
     /// Exact scopes, at most 256
     pub scopes: BTreeSet<String>,
-    /// Keys and certificates by id that have more than the bound, and so open nothing
+    /// Ids of keys and certificates that exceed the bound, and therefore grant no access
     pub beyond: Vec<String>,
 }
 
@@ -63,7 +64,8 @@ pub async fn get(
     show(&state, &org).await
 }
 
-/// Replaces the groups and scopes that machines of the org may have. A key or certificate that has more opens nothing within a second.
+/// Replaces the groups and scopes that machines of the org may have. Within a second, a key or certificate that exceeds
+/// them grants no access.
 #[utoipa::path(put, path = "/api/machines/orgs/{org}/bound", tag = "machines", request_body = Bound,
     params(("org" = String, Path)), responses((status = 200, body = ShownBound), (status = 400, body = Problem),
         (status = 403, body = Problem), (status = 412, body = Problem)))]
@@ -93,7 +95,7 @@ pub async fn put(
     show(&state, &org).await
 }
 
-/// Leaves machines of the org no group and no scope.
+/// Removes all groups and scopes that machines of the org may have.
 #[utoipa::path(delete, path = "/api/machines/orgs/{org}/bound", tag = "machines",
     params(("org" = String, Path)), responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem),
         (status = 412, body = Problem)))]
@@ -133,7 +135,8 @@ pub(super) fn is_scope(scope: &str) -> bool {
         && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
 }
 
-/// An org that is not an admin's own is as unknown to him as one that does not exist.
+/// Requires a platform admin who may write. An org's admin gets, for other orgs, the answer for one that does not
+/// exist.
 fn of_platform(admin: &Admin, org: &str) -> Result<(), Problem> {
     admin.of_org(org)?;
     admin.platform()?;

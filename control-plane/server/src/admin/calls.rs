@@ -1,7 +1,7 @@
-//! The audit log of calls, read page by page.
+//! The audit log of calls, by page.
 //!
-//! Keeps true: an admin of one org sees that org's calls and cannot tell whether another has any; no answer is larger
-//! than a page.
+//! Keeps true: an admin of one org sees only that org's calls and cannot tell whether another has any; no response is
+//! larger than a page.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use super::auth::Admin;
 use super::params::Query;
 use super::problem::{Code, Problem};
 
-/// Events of one answer, unless the caller asks for another number.
+/// Default number of events in a response.
 const PAGE: u32 = 100;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct CallsParams {
-    /// Only this org's.
+    /// Only events of this org.
     org: Option<String>,
-    /// Only events with a lower number: the next page.
+    /// Only events with a lower number, for the next page.
     before: Option<i64>,
-    /// 1 to 1000; 100 unless given. What is outside counts as the nearest of them.
+    /// 1 to 1000 [default: 100]; other values are clamped.
     #[param(format = Int64)]
     limit: Option<u32>,
 }
@@ -36,17 +36,17 @@ pub struct CallsParams {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallRecord {
-    /// Its place in the log; later events have higher numbers.
+    /// Position in the log; later events have higher numbers.
     seq: i64,
     /// Unix milliseconds.
     at: i64,
     org: String,
-    /// Who called what and how it ended; never arguments or results.
+    /// Caller, primitive and outcome of the call; never arguments or results.
     #[schema(value_type = Object)]
     event: Value,
 }
 
-/// Events of calls, newest first, of the gateways that use this state directory.
+/// Lists events of calls, newest first, from the gateways that use this state directory.
 #[utoipa::path(get, path = "/api/audit/calls", tag = "status", params(CallsParams), responses((status = 200, body = [CallRecord])))]
 pub async fn list(
     admin: Admin,

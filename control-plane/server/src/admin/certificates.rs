@@ -1,9 +1,9 @@
-//! Certificates with which machines of an org call (`mtls`): which machine of which org each is.
+//! Certificates with which machines of an org call (`mtls`), each registered for one machine.
 //!
-//! Keeps true: a certificate is one machine's; the next one of a machine is good before the first one goes. An org's
-//! admins register single certificates, and prove that they hold the key: anybody who saw a certificate can write its hash
-//! down. A URI stands for every certificate with it, and to write one down proves nothing either: which org a URI belongs to
-//! is the platform's to say, as it says whose authorities Envoy trusts.
+//! Keeps true: a certificate belongs to one machine; a machine's next certificate may be registered before the previous
+//! one ends. An org's admins register single certificates and prove possession of the key, because anyone who has seen
+//! a certificate knows its hash. A URI stands for every certificate with it, and knowing it proves nothing either: only
+//! the platform assigns URIs to orgs, as it also decides which authorities Envoy trusts.
 
 use std::sync::Arc;
 
@@ -30,11 +30,11 @@ use super::turns::{self, Topic};
 use crate::clock;
 use crate::policy::KEY_ID_BYTES;
 
-/// Longest URI.
+/// Maximum length of a URI, in bytes.
 const MAX_URI: usize = 512;
-/// URIs of a certificate: each is looked up.
+/// Maximum number of URIs in a certificate; each costs a lookup.
 const MAX_URIS: usize = 8;
-/// Longest certificate in PEM, and longest signature in Base64.
+/// Maximum length of a certificate in PEM, and of a signature in Base64.
 const MAX_CERTIFICATE: usize = 16 * 1024;
 
 /// A certificate to register.
@@ -42,28 +42,30 @@ const MAX_CERTIFICATE: usize = 16 * 1024;
 #[serde(deny_unknown_fields)]
 #[serde(rename_all = "camelCase")]
 pub struct NewCertificate {
-    /// The machine's name: policy and limits know it as a machine, revocations and audit as a user of the org
+    /// The machine's name: a machine in policy and limits, a user of the org in revocations and audit
     machine: String,
-    /// The certificate in PEM, at most 16 KiB and with at most 8 URIs, with `proof`. This, `fingerprint` or `uri`
+    /// The certificate in PEM, at most 16 KiB and with at most 8 URIs, with `proof`. Exactly one of this, `fingerprint`
+    /// and `uri`
     certificate: Option<String>,
-    /// Proof that the sender holds the certificate's key
+    /// Proof of possession of the certificate's key
     proof: Option<Proof>,
-    /// SHA-256 of the certificate in DER, in hex with or without colons, without a proof: for admins of the platform only
+    /// SHA-256 of the certificate in DER, in hex with or without colons; needs no proof. Only for admins of the
+    /// platform
     fingerprint: Option<String>,
-    /// The URI among its subject alternative names, at most 512 bytes: every certificate with it that Envoy takes. For
-    /// admins of the platform only
+    /// URI in its subject alternative names, at most 512 bytes: every certificate with it that Envoy accepts. Only for
+    /// admins of the platform
     uri: Option<String>,
-    /// At most 16
+    /// Groups of the machine, at most 16
     #[serde(default)]
     groups: Vec<String>,
-    /// At most 16
+    /// Scopes of the machine, at most 16
     #[serde(default)]
     scopes: Vec<String>,
-    /// 60 to 31,622,400 (366 days); 90 days when missing
+    /// 60 to 31,622,400 (366 days) [default: 90 days]
     ttl_seconds: Option<u64>,
 }
 
-/// A signature by the certificate's key, as `asp machines certificates register --key` makes it.
+/// A signature by the certificate's key, as made by `asp machines certificates register --key`.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
@@ -74,19 +76,19 @@ pub struct Proof {
     signature: String,
 }
 
-/// A certificate as it is registered.
+/// A registered certificate.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
-    /// Revocations of type `token` and bindings of type `wcit` name it
+    /// Id for revocations of type `token` and bindings of type `wcit`
     pub id: String,
     pub machine: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
-    /// True if the one who registered it has proved to hold its key; of a `uri` the platform has said whose it is. Without a proof it
-    /// names nobody where a URI of the certificate is registered
+    /// Whether possession of its key was proved on registration, or for a `uri`, the platform assigned it. Without a
+    /// proof it identifies no caller if a URI of the certificate is registered
     pub proved: bool,
     pub groups: Vec<String>,
     pub scopes: Vec<String>,
@@ -117,8 +119,7 @@ impl From<MachineCertificateRecord> for Certificate {
     }
 }
 
-/// Registers a certificate. One that the machine has already keeps its id, and has these groups and scopes and this end
-/// from now on.
+/// Registers a certificate. If the machine has it already, it keeps its id and gets these groups, scopes and expiry.
 #[utoipa::path(post, path = "/api/machines/orgs/{org}/certificates", tag = "machines",
     request_body = NewCertificate, params(("org" = String, Path)),
     responses((status = 201, body = Certificate), (status = 200, body = Certificate),
@@ -160,7 +161,7 @@ pub async fn register(
     Ok((status, Json(Certificate::from(known))).into_response())
 }
 
-/// The org's certificates.
+/// Lists the org's certificates.
 #[utoipa::path(get, path = "/api/machines/orgs/{org}/certificates", tag = "machines",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Certificate>)))]
 pub async fn list(
@@ -173,7 +174,7 @@ pub async fn list(
     Ok(Json(records.into_iter().map(Certificate::from).collect()))
 }
 
-/// Forgets a certificate: within a second it opens nothing any more, and its running calls end.
+/// Deletes a certificate: within a second it grants no access any more, and its running calls end.
 #[utoipa::path(delete, path = "/api/machines/orgs/{org}/certificates/{id}", tag = "machines",
     params(("org" = String, Path), ("id" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
@@ -185,13 +186,13 @@ pub async fn delete(
     admin.of_org(&org)?;
     admin.writer()?;
     let change = state.change(&admin, Precondition::None);
-    // As a revocation: nothing of the org's own waits before it.
+    // In the queue of revocations, so that it does not wait for the org's policy writes.
     let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
     state.published(state.store.delete_machine_certificate(&change, &org, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Refuses a certificate that another org has by one of its URIs, also where that registration has ended.
+/// Refuses a certificate if another org has registered one of its URIs, even if that registration has expired.
 async fn refuse_foreign(state: &AdminState, org: &str, uris: Vec<String>) -> Result<(), Problem> {
     for uri in uris {
         let known = state.store.machine_certificate_named(&CertificateName::Uri(uri)).await?;
@@ -202,7 +203,7 @@ async fn refuse_foreign(state: &AdminState, org: &str, uris: Vec<String>) -> Res
     Ok(())
 }
 
-/// The record, and the URIs of a certificate that came whole.
+/// Returns the record, and the URIs of a certificate that was sent as PEM.
 fn record(
     org: &str,
     body: NewCertificate,
@@ -237,7 +238,7 @@ fn record(
     Ok((record, uris))
 }
 
-/// The name of a certificate whose key has signed for this machine a moment ago, and its URIs.
+/// Verifies a proof of possession; returns the certificate's name and URIs.
 fn proved_name(
     (org, machine): (&str, &str),
     certificate: &str,
@@ -288,7 +289,7 @@ fn name(fingerprint: Option<&str>, uri: Option<&str>) -> Result<CertificateName,
     }
 }
 
-/// Whether gateways can find this URI in what Envoy tells them: in the header a comma, a semicolon or a quote would end it.
+/// Whether gateways can find this URI in Envoy's header, where a comma, a semicolon or a quote would end it.
 fn is_uri(uri: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b',' | b';');
     let has_scheme = uri.split_once("://").is_some_and(|(scheme, rest)| {

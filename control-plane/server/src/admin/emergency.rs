@@ -1,7 +1,7 @@
-//! The use of an emergency token ([`crate::trusted_issuer::BREAK_GLASS_ISS`]): audited before it opens anything.
+//! Use of emergency tokens ([`crate::trusted_issuer::BREAK_GLASS_ISS`]): audited before access is granted.
 //!
-//! Keeps true: of each token its first use in this process is in the audit, with its reason; where that cannot be
-//! written, the token opens nothing.
+//! Keeps true: the first use of each token in this process is in the audit, with its reason; if that cannot be written,
+//! the token grants no access.
 
 use std::collections::VecDeque;
 
@@ -12,10 +12,10 @@ use super::AdminState;
 use super::auth::Admin;
 use super::problem::Problem;
 
-/// Maximum number of tokens that are remembered; each lives a quarter of an hour, and few ever live.
+/// Maximum number of tokens that are remembered; each lives a quarter of an hour, and few are ever live.
 const MAX_TOKENS: usize = 1_000;
 
-/// The emergency tokens whose use is in the audit.
+/// Emergency tokens whose use has been audited.
 #[derive(Default)]
 pub struct Emergencies {
     /// Tokens in the order of their first use.
@@ -40,7 +40,7 @@ impl Emergencies {
     }
 }
 
-/// What an emergency token says.
+/// Claims of an emergency token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emergency {
     /// The token's id.

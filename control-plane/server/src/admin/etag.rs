@@ -30,7 +30,7 @@ fn revision(tag: &str) -> Option<u64> {
     tag.strip_prefix('"')?.strip_suffix('"')?.parse().ok()
 }
 
-/// A JSON answer with the resource's ETag; revision 0 has none.
+/// Returns a JSON response with the resource's ETag; revision 0 has none.
 pub fn tagged(revision: u64, body: impl Serialize) -> Response {
     let mut response = Json(body).into_response();
     if revision > 0

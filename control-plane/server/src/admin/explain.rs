@@ -1,7 +1,7 @@
-//! Why a caller may or may not call a primitive: the same code that decides, asked without a call.
+//! Explains why a caller may or may not call a primitive, with the code that decides calls.
 //!
-//! Answers from the published snapshot: what is enforced, not what was written a moment ago. Keeps true: the team of a server
-//! is told how calls of its own server end, and of an org's policy nothing else.
+//! Answers from the published snapshot: what is enforced, not what was written a moment ago. Keeps true: the team of a
+//! server learns how calls to its own server end, and nothing else about an org's policy.
 
 mod depends;
 mod limits;
@@ -37,24 +37,25 @@ use crate::xds::published::{Evaluator, Published};
 use depends::Subject;
 use revoked::{Holder, Revocations};
 
-/// Most groups, and most scopes, of one question: no token has more.
+/// Maximum number of groups and of scopes in a question; no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
 
-/// A change is published within milliseconds; a control plane that lags longer answers by what it has.
+/// Longest wait for the publication of the last change, which usually takes milliseconds; after that the answer is
+/// based on the current snapshot.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
-/// A call that might be made.
+/// A hypothetical call.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
     pub org: String,
-    /// A user's name. This or `machine`
+    /// Name of a user. Excludes `machine`
     #[serde(default)]
     pub user: String,
-    /// A machine's name. This or `user`
+    /// Name of a machine. Excludes `user`
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// Name of the user's issuer; when missing the only one of the server that speaks for the org
+    /// Name of the user's issuer [default: the server's only issuer for the org]
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub issuer: String,
     #[serde(default)]
@@ -64,63 +65,63 @@ pub struct Question {
     #[serde(default)]
     pub scopes: Vec<String>,
     pub server: String,
-    /// The primitive's id.
+    /// Id of the primitive.
     pub primitive: String,
     /// `mcp` or `rest`; `a2a` is not served yet.
     pub protocol: String,
-    /// What the call would say, for bindings with `when`; without it nothing is said of how they decide.
+    /// Arguments of the call, for bindings with `when`; without arguments, the answer does not say how these decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub arguments: Option<Value>,
 }
 
-/// The answer.
+/// The answer to a question.
 #[derive(Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
-    /// Whether the call would reach the limits.
+    /// Whether the call would be allowed, subject to rate limits.
     pub allowed: bool,
     /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_offered`, `not_exposed`,
-    /// `denied`, `insufficient_scope`, `token_revoked` or `invalid_arguments`. An admin of an org is answered `not_offered` for
-    /// what is unknown too: it does not exist for the org
+    /// `denied`, `insufficient_scope`, `token_revoked` or `invalid_arguments`. An admin of an org gets `not_offered`
+    /// for unknown names, too, because they do not exist for the org
     pub outcome: String,
-    /// The stage and the rule that decided; for the team of the server `withheld: true` in place of what an org's bindings say
+    /// Stage and rule that decided. The team of the server gets `withheld: true` instead of an org's bindings
     #[serde(rename = "decidedBy")]
     #[schema(value_type = Object)]
     pub decided_by: Value,
-    /// The bindings with `when` or `observe` that name the caller and the primitive, each with `holds`: whether its
-    /// conditions do, null where no arguments were given
+    /// Bindings with `when` or `observe` that name the caller and the primitive. `holds` of each is whether its
+    /// conditions hold; null without arguments
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub rules: Vec<Value>,
-    /// What would come of the call if observed bindings were enforced, where one of them would decide
+    /// Outcome if observed bindings were enforced, if one of them would decide
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub observed: Option<Value>,
-    /// Groups and tokens (`group` or `wcit`, as a binding names them) that the question does not name and with which the
-    /// `outcome` would be another one, with `when: true` for some arguments; at most 20
+    /// Groups and tokens (`group` or `wcit`, as in a binding) that the question does not name and that would change the
+    /// `outcome`; with `when: true` for some arguments only. At most 20
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub depends: Vec<Value>,
-    /// Revocations that end tokens of the caller, at most 20: of `type` `user` and `org` those issued up to `issuedUntil` (Unix
-    /// seconds), kept `until` (Unix milliseconds). `by` is `platform` or `org`, `revocation` its id. The team of the server is
-    /// told `type` and `issuedUntil`
+    /// Revocations of the caller's tokens, at most 20. Those of `type` `user` and `org` revoke tokens issued up to
+    /// `issuedUntil` (Unix seconds); all are kept `until` (Unix milliseconds). `by` is `platform` or `org`,
+    /// `revocation` the id. The team of the server gets only `type` and `issuedUntil`
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub revocations: Vec<Value>,
-    /// The org's rate limits that the call would draw from, at most 8, each with its `buckets`: `one`, or one for each user, token
-    /// or both
+    /// The org's rate limits that the call would draw from, at most 8, each with its `buckets`: `one`, or one for each
+    /// user, token or both
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub limits: Vec<Value>,
-    /// The issuers that may be meant, where none was named and the server has several that speak for the org: what names
-    /// one of them counted for nobody
+    /// Possible issuers, if none was named and the server has several for the org; bindings and limits that name one of
+    /// them were ignored
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub issuers: Vec<String>,
-    /// Revision of the snapshot that was asked.
+    /// Revision of the snapshot that was evaluated.
     pub revision: u64,
 }
 
-/// Says which rule decides. The team of a server asks about its own server, without `arguments`.
+/// Explains which rule decides a call. The team of a server may ask about its own server, without `arguments`.
 #[utoipa::path(post, path = "/api/policy/explain", tag = "policy", request_body = Question,
     responses((status = 200, body = Explanation), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn explain(
@@ -134,11 +135,11 @@ pub async fn explain(
     let published = newest(&state).await?;
     let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
     let of_org = admin.role.org().is_some();
-    // A server that an org is not offered does not exist for it, and accepts no issuer.
+    // For an org, a server that is not offered to it does not exist, and has no issuers.
     let part = published.server(&question.server).filter(|_| is_offered || !of_org);
     let issuers = complete(&state, part.as_ref(), &mut question);
     let asked = Arc::clone(&published);
-    // What is not offered has nothing to do with the org's callers, for the server's team.
+    // The server's team must not learn about callers of an org to which its server is not offered.
     let revoked = match is_team && !is_offered {
         true => Revocations::default(),
         false => {
@@ -174,7 +175,7 @@ pub async fn explain(
     }))
 }
 
-/// Whether the team of the server asks, about whichever org; others must reach the org.
+/// Whether the admin is of the server's team, which may ask about any org; others must have access to the org.
 fn is_team(admin: &Admin, question: &Question) -> Result<bool, Problem> {
     let is_own = admin.role.server() == Some(question.server.as_str());
     if is_own && valid_org(&question.org) {
@@ -199,25 +200,25 @@ fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
     policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))
 }
 
-/// The published snapshot, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
+/// Returns the published snapshot once it includes the last write, or after [`PUBLISHED_WITHIN`] as it is.
 async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
     let written = state.store.revision().await?;
     let mut published = state.publisher.xds_state();
     if !state.publisher.standing().borrow().is_of(written) {
-        // Another process wrote it, or it is a row of the audit, of which the publisher is not told.
+        // Written by another process, or an audit row, for which the publisher is not notified.
         state.publisher.changed();
     }
     let is_in = async {
         state.publisher.sent_to_gateways(written).await;
         let _ = published.wait_for(|state| state.snapshot.is_some()).await.map(drop);
     };
-    // Err: what is published lags; the answer says which revision it is of.
+    // Err: publication lags; the answer names the revision it is based on.
     let _ = tokio::time::timeout(PUBLISHED_WITHIN, is_in).await;
     let snapshot = published.borrow().snapshot.clone();
     snapshot.ok_or_else(|| Problem::new(Code::Internal, "no snapshot is published yet"))
 }
 
-/// Fills in the issuer of the question; returns those that it may be, where that is open.
+/// Completes the question with its issuer; returns the possible ones if there are several.
 fn complete(state: &AdminState, part: Option<&ServerPart>, question: &mut Question) -> Vec<String> {
     if !question.machine.is_empty() {
         question.user = std::mem::take(&mut question.machine);
@@ -239,7 +240,7 @@ fn complete(state: &AdminState, part: Option<&ServerPart>, question: &mut Questi
     }
 }
 
-/// The caller, with the `iss` values that its token may have.
+/// Returns the caller with the `iss` values that its token may have.
 fn holder<'a>(state: &AdminState, question: &'a Question) -> Holder<'a> {
     let Question { org, user, wcit, issuer, .. } = question;
     let issuers = match issuer.as_str() {
@@ -267,7 +268,7 @@ struct Decided {
 }
 
 impl Decided {
-    /// Replaces the outcome by that of a revoked token: a 401 before anything is asked of the org's policy.
+    /// Replaces the outcome by that of a revoked token: a 401 before any policy of the org is evaluated.
     fn with_dead_token(self) -> Decided {
         match self.outcome {
             "not_served" | "unknown_server" | "unknown_primitive" | "not_offered" => self,
@@ -275,7 +276,7 @@ impl Decided {
         }
     }
 
-    /// Leaves out what an org's bindings say, which is the org's alone.
+    /// Withholds the content of bindings, which only the org may see.
     fn for_team(self) -> Decided {
         let stage = self.by.get("stage").and_then(Value::as_str);
         let is_orgs = matches!(stage, Some("bindings" | "arguments"));
@@ -290,7 +291,7 @@ impl From<(&'static str, Value)> for Decided {
     }
 }
 
-/// One answer to an org, whether there is something that it is not offered or nothing at all.
+/// Returns the same answer to an org for a primitive that is not offered and for one that does not exist.
 fn not_offered() -> Decided {
     ("not_offered", json!({ "stage": "offer", "rule": "no such primitive is offered to the org" })).into()
 }
@@ -353,7 +354,7 @@ fn decide(
     })
 }
 
-/// A caller and what it would call.
+/// A caller with the primitive that it would call.
 struct Named<'a> {
     policy: &'a Policy,
     org: &'a OrgPart,
@@ -364,7 +365,7 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    /// As a gateway decides when it has the arguments: with their defaults, once they fit.
+    /// Decides as a gateway does once it has the arguments: validates them, with their defaults filled in.
     fn with_arguments(&self, mut arguments: Value) -> Decided {
         let input = ListedPrimitive::build(self.primitive, self.listing).ok().and_then(|entry| entry.input);
         if let Some(schema) = input {
@@ -431,7 +432,7 @@ fn danger() -> Value {
     json!({ "stage": "bindings", "rule": "destructive or high-risk, and no binding allows it" })
 }
 
-/// The name a primitive has over a protocol; empty when it has none.
+/// Returns the name of a primitive over a protocol; empty if it has none.
 fn name_over(listing: &Listing, protocol: Protocol) -> &str {
     match protocol {
         Protocol::Mcp => &listing.mcp_name,
@@ -463,7 +464,7 @@ fn binding_rule(rule: &RulingReason) -> Value {
     }
 }
 
-/// A binding as the admin wrote it.
+/// Returns a binding in the form of the admin API.
 fn body(binding: &Binding, observe: bool) -> Value {
     let target = Target {
         kind: target_word(binding).to_owned(),
@@ -480,7 +481,7 @@ fn body(binding: &Binding, observe: bool) -> Value {
         observe,
         name: binding.name.clone(),
     };
-    // Texts, numbers and flags: there is nothing that JSON cannot hold.
+    // Texts, numbers and flags can always be encoded as JSON.
     serde_json::to_value(written).unwrap_or_default()
 }
 

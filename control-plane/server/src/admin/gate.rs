@@ -1,5 +1,5 @@
-//! Host and Origin of the admin port: in development only loopback names, so that a web page cannot reach
-//! it through a name it controls (DNS rebinding).
+//! Checks of Host and Origin on the admin port. In development only loopback names are allowed, so that a web page
+//! cannot reach the port through a name that it controls (DNS rebinding).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, header};
 use super::AdminState;
 use super::problem::{Code, Problem};
 
-/// The middleware.
+/// Middleware that checks Host and Origin and sets response headers.
 pub async fn check(State(state): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
     let authority = request.uri().authority().map(|authority| authority.as_str().to_owned());
     if let Err(problem) = check_headers(request.headers(), authority.as_deref(), state.dev) {
@@ -24,7 +24,7 @@ pub async fn check(State(state): State<Arc<AdminState>>, request: Request, next:
     response
 }
 
-/// `authority` is that of the request's URI (HTTP/2 has no Host header).
+/// Checks the headers; `authority` is that of the request's URI (HTTP/2 has no Host header).
 fn check_headers(headers: &HeaderMap, authority: Option<&str>, dev: bool) -> Result<(), Problem> {
     let host = match headers.get(header::HOST) {
         Some(value) => value.to_str().ok(),

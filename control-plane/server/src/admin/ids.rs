@@ -1,7 +1,7 @@
-//! The servers that may have a primitive under an id: policy, limits and services know primitives by it.
+//! The servers that may have a primitive with an id; policy, limits and services refer to primitives by id.
 //!
-//! Keeps true: an id belongs to the server that stored it first; the platform alone lets others have it, and takes it from
-//! a server. The store judges it, within the write.
+//! Keeps true: an id belongs to the server that stored it first; only the platform grants it to other servers or
+//! withdraws it. The store enforces this within the write.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ use crate::catalog::ids;
 #[derive(Serialize, ToSchema)]
 pub struct Holder {
     pub server: String,
-    /// It stored the id first.
+    /// Whether it stored the id first.
     pub first: bool,
 }
 
-/// The servers that may have a primitive under this id.
+/// Lists the servers that may have a primitive with this id.
 #[utoipa::path(get, path = "/api/registry/primitives/{id}/servers", tag = "registry",
     params(("id" = String, Path)), responses((status = 200, body = Vec<Holder>)))]
 pub async fn list(
@@ -48,7 +48,7 @@ async fn show(state: &AdminState, id: &str) -> Result<Response, Problem> {
     Ok(tagged(revision, holders.collect::<Vec<_>>()))
 }
 
-/// Lets a server have a primitive under an id that another one stored first.
+/// Allows a server to have a primitive with an id that another server stored first.
 #[utoipa::path(put, path = "/api/registry/primitives/{id}/servers/{server}", tag = "registry",
     params(("id" = String, Path), ("server" = String, Path)),
     responses((status = 200, body = Vec<Holder>), (status = 412, body = Problem)))]
@@ -68,7 +68,7 @@ pub async fn grant(
     show(&state, &id).await
 }
 
-/// Takes the id from a server: its next version may not have it. What is stored stays, and is served.
+/// Withdraws the id from a server: its next version may not have it. The stored version stays and is served.
 #[utoipa::path(delete, path = "/api/registry/primitives/{id}/servers/{server}", tag = "registry",
     params(("id" = String, Path), ("server" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
@@ -85,7 +85,8 @@ pub async fn withdraw(
     Ok(changed(state.store.withdraw_primitive(&change, &id, &server).await?))
 }
 
-/// The faults of a server with ids that it may not have. Whose they are is not for its team; the platform is denied none.
+/// Returns the faults of a server with ids that it may not have. They do not tell its team who owns the ids; nothing is
+/// denied to the platform.
 pub(super) fn faults(server: &CompiledServer, denied: &[DeniedId]) -> Vec<Fault> {
     let name = &server.server.name;
     let fault = |DeniedId { id, owner }: &DeniedId| Fault {

@@ -1,10 +1,10 @@
-//! Requests in flight of each org, team and installer, and the bytes of their bodies.
+//! Limits for the concurrent requests of each org, team and installer, and for the bytes of their bodies.
 //!
-//! Refuses what is beyond [`MAX_REQUESTS`] and [`MAX_BODY_BYTES`] of one of them with 429; of what they read, [`MAX_READS`] are
-//! answered at a time and the others wait. Keeps true: the admins of one org take neither the memory nor the connections to
-//! the store from others, whatever they send at a time and however slowly they read what is answered; those who may only read take
-//! no request and no memory from those who revoke and write; nothing is read of a body before its sender has proved who it is. The
-//! platform's admins have no bound.
+//! Refuses requests beyond [`MAX_REQUESTS`] and [`MAX_BODY_BYTES`] of one of them with 429. Of their reads,
+//! [`MAX_READS`] run at a time and the others wait. Keeps true: the admins of one org cannot exhaust the memory or the
+//! store connections that others need, however much they send and however slowly they read responses; read-only admins
+//! cannot exhaust the requests and memory of those who revoke and write; no body is read before its sender is
+//! authenticated. Admins of the platform have no limit.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,19 +24,19 @@ use super::MAX_BODY;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, Scope};
 
-/// Requests of one org, team or installer at a time: four times the writes that may wait for their turn. Those who may only read
-/// have as many.
+/// Maximum number of concurrent requests of one org, team or installer: four times the writes that may be queued.
+/// Read-only admins have the same number of their own.
 pub const MAX_REQUESTS: usize = 64;
-/// Bytes of the bodies of these requests: as many of the largest as writes may wait for their turn.
+/// Maximum bytes of the bodies of these requests: as many of the largest as writes may be queued.
 pub const MAX_BODY_BYTES: usize = 16 * MAX_BODY;
-/// Reads of one org, team or installer that are answered at a time: half of the connections that a process has for reads and most
-/// writes. Writes have turns of their own.
+/// Maximum number of concurrent reads of one org, team or installer: half of the connections that a process has for
+/// reads and most writes. Writes have queues of their own.
 const MAX_READS: usize = 2;
 
-/// The requests in flight of all orgs, teams and installers.
+/// Requests in flight of all orgs, teams and installers.
 #[derive(Default)]
 pub struct InFlight {
-    /// An entry goes with its last request, so that there are no more than connections.
+    /// Load by scope; an entry is removed with its last request, so that there are at most as many as connections.
     loads: Mutex<HashMap<Scope, Load>>,
 }
 
@@ -46,7 +46,7 @@ struct Load {
     reads: Arc<Semaphore>,
 }
 
-/// Requests in flight of those who may write, or of those who may only read.
+/// Requests in flight of admins who may write, or of read-only admins.
 #[derive(Default)]
 struct Share {
     requests: usize,
@@ -66,21 +66,21 @@ impl Load {
     }
 }
 
-/// One request in flight, until this is dropped: until its response is sent.
+/// One request in flight, until this is dropped, when its response has been sent.
 struct Permit {
     in_flight: Arc<InFlight>,
     role: Role,
-    /// Bytes of its body, and its turn among the reads, until its response is made.
+    /// Bytes of its body, and its permit to read, held until its response is ready.
     body_bytes: AtomicUsize,
     read: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// Keeps the permit of one request from the proof of its sender to the end of its response.
+/// Slot for the permit of one request, from authentication to the end of its response.
 #[derive(Clone, Default)]
 struct Slot(Arc<OnceLock<Permit>>);
 
 impl InFlight {
-    /// The permit of a request, and what reads of its scope wait for.
+    /// Returns the permit of a request, and the semaphore for reads of its scope.
     fn enter(self: &Arc<Self>, role: &Role) -> Result<(Permit, Arc<Semaphore>), Problem> {
         let mut loads = self.loads.lock();
         let load = loads.entry(role.scope().clone()).or_default();
@@ -116,7 +116,7 @@ impl Permit {
         Ok(())
     }
 
-    /// The response is made: it needs neither the request's body nor the store.
+    /// Releases the body and the read permit: the response is ready and needs neither the body nor the store.
     fn answered(&self) {
         drop(self.read.lock().take());
         if let Some(load) = self.in_flight.loads.lock().get_mut(self.role.scope()) {
@@ -138,7 +138,7 @@ impl Drop for Permit {
     }
 }
 
-/// The middleware.
+/// Middleware that holds the permit of a request until its response is sent.
 pub async fn track(mut request: Request, next: Next) -> Response {
     let slot = Slot::default();
     request.extensions_mut().insert(slot.clone());
@@ -146,7 +146,7 @@ pub async fn track(mut request: Request, next: Next) -> Response {
     if let Some(permit) = slot.0.get() {
         permit.answered();
     }
-    // Held by the body, and so until that is sent or nobody is there to read it.
+    // The body holds the slot until it is sent or dropped.
     let held = move |error: axum::Error| {
         let _slot = &slot;
         error
@@ -154,7 +154,7 @@ pub async fn track(mut request: Request, next: Next) -> Response {
     response.map(|body| Body::new(body.map_err(held)))
 }
 
-/// Counts a request whose sender has proved its role; returns when it may be answered.
+/// Counts a request of an authenticated sender; returns once it may run.
 pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Role) -> Result<(), Problem> {
     if role.is_platform() {
         return Ok(());
@@ -165,7 +165,7 @@ pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Role)
     if slot.get().is_none() {
         let (permit, reads) = in_flight.enter(role)?;
         if matches!(parts.method, Method::GET | Method::HEAD) {
-            // Nobody closes it.
+            // The semaphore is never closed.
             let read = reads.acquire_owned().await.map_err(|_| internal())?;
             *permit.read.lock() = Some(read);
         }
@@ -175,7 +175,7 @@ pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Role)
     Ok(())
 }
 
-/// Counts the body of such a request before it is read; one without a length as the largest.
+/// Counts the body of such a request before it is read; without a length it counts as the maximum.
 pub(super) fn add_body(request: &Request<Body>) -> Result<(), Problem> {
     let Some(permit) = request.extensions().get::<Slot>().and_then(|slot| slot.0.get()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Primitives that come in a request's body or from a single file: one spec, or a set of files.
+//! Primitives in a request's body or a single file: one spec, or a set of files.
 
 use asp_registry::{FaultCode, Report, Source};
 use asp_store::control::SourceFile;
@@ -10,10 +10,10 @@ use crate::admin::body::{Syntax, Text};
 use crate::admin::problem::Problem;
 use crate::catalog;
 
-/// The folder a lone spec is checked in.
+/// Folder in which a single spec is checked.
 const FOLDER: &str = "inline";
 
-/// What was checked.
+/// Result of a check.
 pub struct Checked {
     pub report: Report,
 }
@@ -23,8 +23,8 @@ struct OnlyId {
     id: String,
 }
 
-/// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which
-/// then stands in a server of its own.
+/// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which is then
+/// checked in a generated server.
 pub fn check(text: &Text) -> Result<Checked, Problem> {
     let (sources, is_lone) = match files(text)? {
         Some(files) => (catalog::sources(&files.files), false),
@@ -32,14 +32,14 @@ pub fn check(text: &Text) -> Result<Checked, Problem> {
     };
     let mut report = asp_registry::check(&sources);
     if is_lone {
-        // The server around it is ours, and so is what a check says of its protocols.
+        // The server is generated, so warnings about its protocols are not the author's.
         report.warnings.retain(|warning| warning.code != FaultCode::UnservedProtocol);
     }
     Ok(Checked { report })
 }
 
 fn files(text: &Text) -> Result<Option<Files>, Problem> {
-    // A spec with a syntax fault is the registry's to describe.
+    // The registry describes a spec with a syntax error.
     let Ok(value) = text.decode::<Value>() else {
         return Ok(None);
     };
@@ -74,7 +74,7 @@ fn lone_spec(text: &Text) -> Vec<Source> {
     vec![Source { path: format!("{FOLDER}/server.json"), text: server.to_string() }, spec]
 }
 
-/// A server's files; other folders' files that it lists come along.
+/// Files of a server, including listed files of other folders.
 #[derive(Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Files {

@@ -1,8 +1,8 @@
-//! Issuers: whose tokens clients and admins may bring, managed without a restart.
+//! Trusted issuers of clients' and admins' tokens, managed without a restart.
 //!
-//! Keeps true: only the platform's admins see and change them; what the operator's file says is read, never written; an
-//! issuer that a stored server names is not deleted; one that is fetched from is reachable by the rules of
-//! [`crate::issuers::fetch`] before it is stored. No secret is in a document: credentials are the operator's, by name.
+//! Keeps true: only admins of the platform see and change them; the operator's file is read, never written; an issuer
+//! that a stored server names is not deleted; an issuer's URLs are reachable by the rules of [`crate::issuers::fetch`]
+//! before it is stored. No document contains a secret: it refers to the operator's credentials by name.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use super::problem::{Code, Problem};
 use crate::issuers::document::{Document, Source};
 use crate::issuers::faults;
 
-/// Every issuer: those of the store, and how it stands with each whose keys are fetched.
+/// Lists the issuers in the store, and the status of all issuers whose keys are fetched.
 #[utoipa::path(get, path = "/api/issuers", tag = "issuers",
     responses((status = 200, body = Object), (status = 403, body = Problem)))]
 pub async fn list(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Value>, Problem> {
@@ -35,7 +35,7 @@ pub async fn list(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<
     Ok(Json(json!({ "issuers": list, "fetched": fetched(&state).await? })))
 }
 
-/// One issuer of the store.
+/// Returns one issuer in the store.
 #[utoipa::path(get, path = "/api/issuers/{side}/{name}", tag = "issuers",
     params(("side" = String, Path), ("name" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem)))]
@@ -50,17 +50,18 @@ pub async fn get(
     Ok(tagged(record.revision, shown(&state, &record)?))
 }
 
-/// Whether an issuer under a deleted one's name may have another `iss`.
+/// Option for an issuer with a deleted one's name but another `iss`.
 #[derive(Clone, Copy, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct TakeOverQuery {
-    /// The users of the deleted issuer are this one's: bindings, stored answers and revocations stay theirs by name.
+    /// Confirms that the users of the deleted issuer are this one's: they keep bindings, stored answers and revocations
+    /// by name.
     #[serde(default)]
     pub take_over: bool,
 }
 
-/// Adds or replaces an issuer; in force with the next snapshot, a moment later. Its keys are fetched at once.
+/// Adds or replaces an issuer, in force with the next snapshot, a moment later. Its keys are fetched at once.
 #[utoipa::path(put, path = "/api/issuers/{side}/{name}", tag = "issuers", request_body = Document,
     params(("side" = String, Path), ("name" = String, Path), TakeOverQuery),
     responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem),
@@ -118,7 +119,8 @@ pub async fn delete(
     })))
 }
 
-/// How admins log in from a terminal (`asp login`). Public: it holds no secret, and whoever asks has no token yet.
+/// Returns the endpoints for the login of admins from a terminal (`asp login`). Public: it holds no secret, and callers
+/// have no token yet.
 #[utoipa::path(get, path = "/api/login", tag = "issuers", security(()), responses((status = 200, body = Object)))]
 pub async fn login(State(state): State<Arc<AdminState>>) -> Json<Value> {
     Json(json!({ "issuers": state.compiler.trust().in_force().logins }))
@@ -128,7 +130,7 @@ fn side_of(text: &str) -> Result<Side, Problem> {
     Side::parse(text).ok_or_else(Problem::not_found)
 }
 
-/// Whether it can be in force; every fault at once.
+/// Checks that an issuer can be in force; reports all faults together.
 async fn check(state: &AdminState, side: Side, document: &Document, take_over: bool) -> Result<(), Problem> {
     let name = &document.name;
     let trust = state.compiler.trust();
@@ -169,8 +171,8 @@ async fn check(state: &AdminState, side: Side, document: &Document, take_over: b
     Err(Problem::params(found.join("; ")))
 }
 
-/// A change of `iss` under one name, for which the issuer of that name or the one deleted last stands. Users, their stored
-/// answers and their bindings are kept by the name.
+/// Refuses a change of `iss` under one name, compared with the issuer of that name or the last deleted one. Users,
+/// their stored answers and their bindings are stored by the issuer's name.
 fn identity_fault(document: &Document, own: Option<&str>, former: Option<&str>) -> Option<String> {
     let Document { name, iss, .. } = document;
     let why = "under the same name another provider's users would be taken for its users";
@@ -190,7 +192,7 @@ fn iss_of(record: &IssuerRecord) -> Option<String> {
     serde_json::from_str::<Document>(&record.document).ok().map(|document| document.iss)
 }
 
-/// The stored servers that accept its tokens.
+/// Returns the stored servers that accept the issuer's tokens.
 async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
     let stored = state.store.servers().await?.value;
     let compiler = state.compiler.clone();
@@ -199,7 +201,7 @@ async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
     Ok(uses.map(|server| server.server.name.clone()).collect())
 }
 
-/// What is written counts for the next request of this process, published or not.
+/// Applies stored issuers to the next request of this process, published or not.
 pub(super) async fn take_effect(state: &AdminState) -> Result<(), Problem> {
     let loaded = state.store.issuers_of_now().await?;
     let trust = state.compiler.trust().clone();
@@ -223,7 +225,7 @@ fn shown(state: &AdminState, record: &IssuerRecord) -> Result<Value, Problem> {
     }))
 }
 
-/// How it stands with the keys of those that publish them, the operator's file included.
+/// Returns the status of all issuers whose keys are fetched, including those in the operator's file.
 async fn fetched(state: &AdminState) -> Result<Vec<Value>, Problem> {
     let times = state.store.issuer_keys().await?;
     let in_force = state.compiler.trust().in_force();

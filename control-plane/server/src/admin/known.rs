@@ -1,8 +1,8 @@
-//! Names in policy, limits and offers: an org, server, primitive or issuer that the platform has no record of is refused unless forced.
+//! Checks of names in policy, limits and offers: an unknown org, server, primitive or issuer is refused unless forced.
 //!
-//! Users, groups and tokens are whatever an issuer says, so they are not checked; but where several issuers speak for an org, what
-//! gives them something says of which issuer they are, and no force stores it without. Keeps true: an admin of an org is
-//! answered alike for a name that nothing has and for one of a server that the org cannot reach.
+//! Users, groups and tokens are names of an issuer, so they are not checked. But if several issuers serve an org, a
+//! write that allows one of them something must name the issuer, even if forced. Keeps true: an admin of an org gets
+//! the same answer for an unknown name and for one of a server that is not offered to the org.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,23 +25,23 @@ use suggestion::nearest;
 
 mod suggestion;
 
-/// Unknown names of one write that are shown.
+/// Maximum number of unknown names of one write that are shown.
 const MAX_SHOWN: usize = 5;
-/// Names of one write up to which every primitive is compared with each.
+/// Number of names in a write up to which each is compared with every primitive.
 const FEW: usize = 16;
 const FORCE: &str = "--force (API: ?force=true) stores it all the same";
 
-/// Whether names that the platform has no record of are stored.
+/// Option to store unknown names.
 #[derive(Clone, Copy, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ForceQuery {
-    /// Stores a name that no org, server or primitive has.
+    /// Stores names of orgs, servers or primitives that are not known.
     #[serde(default)]
     pub force: bool,
 }
 
-/// A pair of names that one entry of a policy has.
+/// Names in one entry of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mention {
     /// A server's name, or `*`.
@@ -60,7 +60,7 @@ impl Mention {
     }
 }
 
-/// Refuses a write of `org` that names what the platform has no record of.
+/// Refuses a write for `org` that uses unknown names.
 pub(super) async fn check(
     state: &AdminState,
     admin: &Admin,
@@ -70,7 +70,7 @@ pub(super) async fn check(
 ) -> Result<(), Problem> {
     check_org(state, admin, org).await?;
     let reach = reach(state, admin, org).await?;
-    // What was compiled last is what is stored, but for a server of this moment.
+    // The last compiled servers are the stored ones, except for one stored just now.
     let compiled = state.compiler.last_compiled();
     let (reach, names, found) = off_thread(move || {
         let unknown = unknown(&compiled, &BTreeSet::new(), &reach, &names);
@@ -93,19 +93,19 @@ pub(super) async fn check(
     if found.is_empty() {
         return Ok(());
     }
-    // What an org is not offered it cannot switch, by force neither.
+    // An org cannot switch a server that is not offered to it, even with force.
     let remedy = if code == Code::NotFound { String::new() } else { format!(". {FORCE}") };
     Err(Problem::new(code, format!("{}{remedy}", in_words(&found))))
 }
 
-/// The names that an admin may write of an org without force, as they were compiled last.
+/// Names that an admin may use for an org without force, from the last compiled servers.
 pub(super) struct KnownNames {
     knows_org: bool,
     servers: Vec<Arc<CompiledServer>>,
 }
 
 impl KnownNames {
-    /// Reads them. Waits for no compiler: a revocation asks.
+    /// Reads them without waiting for the compiler, because revocations use them.
     pub(super) async fn read(state: &AdminState, admin: &Admin, org: &str) -> Result<KnownNames, Problem> {
         let reach = reach(state, admin, org).await?;
         let mut servers = state.compiler.last_compiled();
@@ -113,14 +113,14 @@ impl KnownNames {
         Ok(KnownNames { knows_org: knows_org(state, admin, org).await?, servers })
     }
 
-    /// Whether a binding on these primitives is refused unless it is forced; a server that was stored a moment ago is unknown.
+    /// Whether a binding on these primitives needs force; a server that was stored just now counts as unknown.
     pub(super) fn need_force(&self, primitive: &str) -> bool {
         let mut ids = self.servers.iter().flat_map(|server| ids_of(server));
         !self.knows_org || (primitive != "*" && !ids.any(|id| names::matches(primitive, id)))
     }
 }
 
-/// The servers that the admin may know of.
+/// Returns the servers that the admin may know.
 async fn reach(state: &AdminState, admin: &Admin, org: &str) -> Result<Reach, Problem> {
     Ok(match admin.role.is_platform() {
         true => Reach::All,
@@ -137,7 +137,7 @@ fn in_words(unknown: &[String]) -> String {
 
 // === issuers ===
 
-/// Refuses an issuer that does not speak for `org`.
+/// Refuses an issuer that does not serve `org`.
 pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Result<(), Problem> {
     if named.is_empty() {
         return Ok(());
@@ -154,7 +154,7 @@ pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Re
     if faults.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&faults))) }
 }
 
-/// Refuses to give something to `target` of any issuer, where several speak for `org`.
+/// Refuses an allow for `target` without an issuer if several issuers serve `org`.
 pub(super) fn check_open_target(
     state: &AdminState,
     org: &str,
@@ -173,7 +173,7 @@ pub(super) fn check_open_target(
     Err(Problem::new(Code::AmbiguousName, detail))
 }
 
-/// Names of the issuers whose tokens may be of the org.
+/// Returns the names of the issuers that may issue tokens for the org.
 pub(super) fn issuers_of(state: &AdminState, org: &str) -> Vec<String> {
     let clients = &state.compiler.trust().in_force().clients;
     let speaks = |issuer: &&Issuer| {
@@ -184,12 +184,12 @@ pub(super) fn issuers_of(state: &AdminState, org: &str) -> Vec<String> {
 
 // === orgs ===
 
-/// Refuses an org that nothing speaks of.
+/// Refuses an unknown org.
 pub(super) async fn check_org(state: &AdminState, admin: &Admin, org: &str) -> Result<(), Problem> {
     if knows_org(state, admin, org).await? {
         return Ok(());
     }
-    // The team of a server is not told which orgs there are.
+    // The team of a server must not learn which orgs exist.
     let near = if admin.role.is_platform() { nearest_org(state, org) } else { None };
     let why = "it has no policy, machine, home or call, and no issuer names it";
     let detail =
@@ -197,8 +197,8 @@ pub(super) async fn check_org(state: &AdminState, admin: &Admin, org: &str) -> R
     Err(Problem::new(Code::UnknownName, detail))
 }
 
-/// Whether anything speaks of the org: its own admin, an issuer, its policy, a machine, a home or a call. An offer does not:
-/// whoever writes one may name it wrongly.
+/// Whether the org is known: from its own admin, an issuer, its policy, a machine, a home or a call. An offer does not
+/// count, because its author may have mistyped the name.
 async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool, Problem> {
     if admin.role.org() == Some(org) || listed_orgs(state).contains(org) {
         return Ok(true);
@@ -222,7 +222,7 @@ async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool,
     Ok(!called.is_empty())
 }
 
-/// The orgs that issuers name exactly.
+/// Returns the orgs that issuers name exactly.
 fn listed_orgs(state: &AdminState) -> BTreeSet<String> {
     let in_force = state.compiler.trust().in_force();
     let clients = in_force.clients.iter();
@@ -253,7 +253,7 @@ fn nearest_org(state: &AdminState, org: &str) -> Option<String> {
 
 // === servers and primitives ===
 
-/// Reads the record of a server. The refusal names the one that was probably meant, to those who may see all servers.
+/// Reads the record of a server. The refusal suggests a similar name to admins who may see all servers.
 pub(super) async fn server(state: &AdminState, admin: &Admin, name: &str) -> Result<ServerRecord, Problem> {
     if let Some(record) = state.store.server(name).await? {
         return Ok(record);
@@ -266,10 +266,10 @@ pub(super) async fn server(state: &AdminState, admin: &Admin, name: &str) -> Res
     Err(Problem::new(Code::NotFound, format!("no server is called {name}{}", question(near))))
 }
 
-/// The servers that an admin may know of.
+/// Servers that an admin may know.
 enum Reach {
     All,
-    /// Those that an org is offered, some of them by these records.
+    /// Servers that are offered to an org; the records are the stored offers.
     Org(String, Vec<OfferRecord>),
 }
 
@@ -285,7 +285,7 @@ impl Reach {
     }
 }
 
-/// Lists the names that no server and no primitive has, each as a sentence. `stored` are servers that may not compile.
+/// Returns a sentence for each unknown name. `stored` are servers that may not compile.
 fn unknown(
     servers: &[Arc<CompiledServer>],
     stored: &BTreeSet<String>,
@@ -294,7 +294,7 @@ fn unknown(
 ) -> Vec<String> {
     let servers: Vec<&CompiledServer> =
         servers.iter().map(Arc::as_ref).filter(|server| reach.covers(server)).collect();
-    // A lookup in all of them costs less than an index, where there are few.
+    // For few names, a search through all ids costs less than an index.
     let index: Option<BTreeSet<&str>> =
         (names.len() > FEW).then(|| servers.iter().flat_map(|server| ids_of(server)).collect());
     let exists = |pattern: &str| match &index {
@@ -322,7 +322,7 @@ fn ids_of(server: &CompiledServer) -> impl Iterator<Item = &str> {
     server.primitives.iter().map(|primitive| primitive.id.as_str())
 }
 
-/// Whether a pattern names one of the ids.
+/// Whether a pattern matches one of the ids.
 fn has(ids: &BTreeSet<&str>, pattern: &str) -> bool {
     match pattern.strip_suffix('*') {
         None => ids.contains(pattern),
@@ -333,7 +333,7 @@ fn has(ids: &BTreeSet<&str>, pattern: &str) -> bool {
 fn unknown_primitive(servers: &[&CompiledServer], pattern: &str) -> String {
     let ids = || servers.iter().flat_map(|server| ids_of(server));
     if let Some(prefix) = pattern.strip_suffix('*') {
-        // The part of an id that a prefix of this length would be compared with.
+        // The part of each id that is compared with a prefix of this length.
         let heads = ids().filter_map(|id| id.get(..prefix.len()));
         let near = nearest(prefix, heads).map(|head| format!("{head}*"));
         return format!("no primitive's id begins with {prefix}{}", question(near.as_deref()));

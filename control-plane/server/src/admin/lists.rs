@@ -1,7 +1,7 @@
-//! The lists that an org's policy is made of: one way to put, get and delete.
+//! Put, get and delete of the lists in an org's policy, with one implementation for all lists.
 //!
-//! Owns the order: the org and the role, what the body says, the precondition, the org's turn, the evaluation, the
-//! store, and the list as it is then. What a list's entries are is [`PolicyList`]'s.
+//! Owns the order: org and role, body, precondition, the org's queue, evaluation, store, and the resulting list. The
+//! entries of a list are defined by [`PolicyList`].
 
 use std::sync::Arc;
 
@@ -24,34 +24,34 @@ use crate::admission::{Admission, Refusal};
 /// A list of an org's policy.
 #[async_trait]
 pub trait PolicyList {
-    /// What a put brings.
+    /// Body of a put.
     type Body: Send + 'static;
-    /// What is stored of it.
+    /// Stored form of the body.
     type Record: Send + Sync + 'static;
-    /// What a delete may name.
+    /// Selector of a delete.
     type Key: Send + 'static;
-    /// An entry as admins see it.
+    /// Entry in the form of the admin API.
     type Entry: Serialize;
 
-    /// Code of the refusal of a record that names something unknown.
+    /// Returns the code for the refusal of unknown names.
     fn unknown_code(_platform: bool) -> Code {
         Code::UnknownName
     }
 
-    /// The servers and primitives that a record names.
+    /// Returns the servers and primitives that a record names.
     fn names(record: &Self::Record) -> Vec<Mention>;
 
-    /// The issuers that a record names.
+    /// Returns the issuers that a record names.
     fn issuers(_record: &Self::Record) -> Vec<&str> {
         Vec::new()
     }
 
-    /// The user, group or token to whom a record gives something without saying of which issuer, in words.
+    /// Returns, in words, the user, group or token that a record allows something without naming its issuer.
     fn open_target(_record: &Self::Record) -> Option<String> {
         None
     }
 
-    /// What a body says, or what is wrong with it.
+    /// Validates a body and converts it to a record.
     fn record(org: &str, body: Self::Body) -> Result<Self::Record, Problem>;
 
     async fn put(
@@ -72,7 +72,7 @@ pub trait PolicyList {
     async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Self::Entry>>, StoreError>;
 }
 
-/// A request that names an org.
+/// A request about an org.
 pub struct Call {
     pub admin: Admin,
     pub state: Arc<AdminState>,
@@ -80,7 +80,7 @@ pub struct Call {
     pub headers: HeaderMap,
 }
 
-/// Puts an entry, or the whole list, and answers with the list. What names nothing known is refused unless forced.
+/// Stores an entry, or the whole list, and returns the list. Unknown names are refused unless forced.
 pub async fn put<L: PolicyList>(
     call: Call,
     ForceQuery { force }: ForceQuery,
@@ -115,13 +115,13 @@ pub async fn put<L: PolicyList>(
     show::<L>(&state, &org).await
 }
 
-/// Answers with the list.
+/// Returns the list.
 pub async fn get<L: PolicyList>(call: Call) -> Result<Response, Problem> {
     call.admin.of_org(&call.org)?;
     show::<L>(&call.state, &call.org).await
 }
 
-/// Deletes what `key` names.
+/// Deletes the entries that `key` selects.
 pub async fn delete<L: PolicyList>(call: Call, key: L::Key) -> Result<Json<Value>, Problem> {
     let Call { admin, state, org, headers } = call;
     admin.of_org(&org)?;

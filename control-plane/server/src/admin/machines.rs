@@ -1,7 +1,7 @@
-//! Keys with which machines of an org call (`psk`): made here, shown once, and kept as a hash.
+//! Keys with which machines of an org call (`psk`): created here, shown once, and stored as a hash.
 //!
-//! Keeps true: the key itself is in one answer and nowhere else, the audit and the log included; several keys of one
-//! machine are good at once, so that one is changed for the next without a gap.
+//! Keeps true: the key itself is returned once and is nowhere else, neither in the audit nor in the log; a machine may
+//! have several valid keys, so that they can be rotated without a gap.
 
 use std::sync::Arc;
 
@@ -25,37 +25,37 @@ use super::turns::{self, Topic};
 use crate::clock;
 use crate::policy::KEY_ID_BYTES;
 
-/// Most groups, and most scopes, of a key.
+/// Maximum number of groups and of scopes of a key.
 const MAX_LISTED: usize = 16;
-/// How long a key lives where nothing is said: 90 days.
+/// Default lifetime of a key: 90 days.
 const TTL_SECONDS: u64 = 90 * DAY;
-/// A key that nobody changes is found some day: a year and a day.
+/// Maximum lifetime of a key, a year and a day: a leaked key that is never rotated ends eventually.
 const MAX_TTL_SECONDS: u64 = 366 * DAY;
 const MIN_TTL_SECONDS: u64 = 60;
 const DAY: u64 = 24 * 60 * 60;
 
-/// A key to make.
+/// A key to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[serde(rename_all = "camelCase")]
 pub struct NewKey {
-    /// The machine's name: policy and limits know it as a machine, revocations and audit as a user of the org
+    /// The machine's name: a machine in policy and limits, a user of the org in revocations and audit
     machine: String,
-    /// At most 16
+    /// Groups of the machine, at most 16
     #[serde(default)]
     groups: Vec<String>,
-    /// At most 16
+    /// Scopes of the machine, at most 16
     #[serde(default)]
     scopes: Vec<String>,
-    /// 60 to 31,622,400 (366 days); 90 days when missing
+    /// 60 to 31,622,400 (366 days) [default: 90 days]
     ttl_seconds: Option<u64>,
 }
 
-/// A key as it is listed.
+/// A key in a list.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Key {
-    /// The second part of the key; revocations of type `token` and bindings of type `wcit` name it
+    /// Id for revocations of type `token` and bindings of type `wcit`; the second part of the key
     pub id: String,
     pub machine: String,
     pub groups: Vec<String>,
@@ -66,10 +66,10 @@ pub struct Key {
     pub expires_at: u64,
 }
 
-/// A key that was just made.
+/// A key that was just created.
 #[derive(Serialize, ToSchema)]
 pub struct MadeKey {
-    /// What the machine sends as `Authorization: Bearer`. It is not shown again
+    /// The key, which the machine sends as `Authorization: Bearer`. Returned once
     pub key: String,
     #[serde(flatten)]
     pub about: Key,
@@ -82,7 +82,7 @@ impl From<MachineKeyRecord> for Key {
     }
 }
 
-/// Makes a key. The answer alone has it.
+/// Creates a key. The key is returned once, in this response.
 #[utoipa::path(post, path = "/api/machines/orgs/{org}/keys", tag = "machines", request_body = NewKey,
     params(("org" = String, Path)),
     responses((status = 201, body = MadeKey), (status = 400, body = Problem), (status = 409, body = Problem)))]
@@ -109,7 +109,7 @@ pub async fn add(
     Ok(response)
 }
 
-/// The org's keys, without what opens anything.
+/// Lists the org's keys, without the secrets.
 #[utoipa::path(get, path = "/api/machines/orgs/{org}/keys", tag = "machines",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Key>)))]
 pub async fn list(
@@ -122,7 +122,7 @@ pub async fn list(
     Ok(Json(records.into_iter().map(Key::from).collect()))
 }
 
-/// Deletes a key: within a second it opens nothing any more, and its running calls end.
+/// Deletes a key: within a second it grants no access any more, and its running calls end.
 #[utoipa::path(delete, path = "/api/machines/orgs/{org}/keys/{id}", tag = "machines",
     params(("org" = String, Path), ("id" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
@@ -134,13 +134,13 @@ pub async fn delete(
     admin.of_org(&org)?;
     admin.writer()?;
     let change = state.change(&admin, Precondition::None);
-    // As a revocation: nothing of the org's own waits before it.
+    // In the queue of revocations, so that it does not wait for the org's policy writes.
     let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
     state.published(state.store.delete_machine_key(&change, &org, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The key, and what is kept of it.
+/// Creates a key; returns the record to store, and the key.
 fn make(org: &str, body: NewKey, now_ms: u64) -> Result<(MachineKeyRecord, Secret), Problem> {
     let NewKey { machine, groups, scopes, ttl_seconds } = body;
     let terms = Terms { org, machine: &machine, groups: &groups, scopes: &scopes, ttl_seconds };
@@ -161,7 +161,7 @@ fn make(org: &str, body: NewKey, now_ms: u64) -> Result<(MachineKeyRecord, Secre
     Ok((record, key))
 }
 
-/// For whom and how long a key or a certificate of a machine is good.
+/// Owner, rights and lifetime of a machine's key or certificate.
 pub(super) struct Terms<'a> {
     pub(super) org: &'a str,
     pub(super) machine: &'a str,
@@ -171,7 +171,8 @@ pub(super) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    /// How long it lives, in milliseconds; `more` bytes come with it.
+    /// Validates the terms; returns the lifetime in milliseconds. `more` is the number of bytes that are stored in
+    /// addition.
     pub(super) fn check(&self, more: usize) -> Result<u64, Problem> {
         let &Terms { org, machine, groups, scopes, ttl_seconds } = self;
         for name in std::iter::once(machine).chain(groups.iter().map(String::as_str)) {

@@ -1,7 +1,7 @@
-//! The orgs that a server is offered to, and its state for one of them.
+//! Offers of a server to orgs, and its state for one of them.
 //!
-//! Owns who may ask and say so: the platform, and the admins of the server. An org switches on or off what it is offered
-//! ([`super::policy`]); what it is not offered does not exist for it.
+//! Owns who may read and change offers: admins of the platform and of the server. An org switches offered servers on or
+//! off ([`super::policy`]); a server that is not offered does not exist for it.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use super::{AdminState, changed, off_thread};
 use crate::admin_role::valid_org;
 use crate::catalog::offers::{self, Source};
 
-/// An org that a server is offered to.
+/// An org to which a server is offered.
 #[derive(Serialize, ToSchema)]
 pub struct Offer {
     pub org: String,
@@ -34,12 +34,12 @@ pub struct Offer {
     pub by: &'static str,
 }
 
-/// The orgs that a server is offered to.
+/// All orgs to which a server is offered.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Offers {
     pub server: String,
-    /// Its file has `defaultExposure: allow`
+    /// Whether its file has `defaultExposure: allow`
     pub every_org: bool,
     pub offers: Vec<Offer>,
 }
@@ -54,18 +54,18 @@ pub struct Standing {
     /// `defaultExposure`, `server.yaml` or `offer`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offered_by: Option<&'static str>,
-    /// For each protocol that the server speaks whether the org has it on
+    /// Protocols of the server, each with whether it is switched on for the org
     pub on: Vec<Switch>,
 }
 
-/// A protocol of a server, as an org has it.
+/// State of a server's protocol for an org.
 #[derive(Serialize, ToSchema)]
 pub struct Switch {
     pub protocol: &'static str,
     pub on: bool,
 }
 
-/// Gives the API's word for the reason of an offer.
+/// Returns the API's word for the reason of an offer.
 pub fn word(source: Source) -> &'static str {
     match source {
         Source::Everybody => "defaultExposure",
@@ -74,7 +74,7 @@ pub fn word(source: Source) -> &'static str {
     }
 }
 
-/// The server's last good form, if there is such a server.
+/// Returns the server's last good form, if there is one.
 async fn compiled(
     state: &AdminState,
     admin: &Admin,
@@ -85,7 +85,7 @@ async fn compiled(
     off_thread(move || compiler.compile_one(&record)).await
 }
 
-/// All offers of a server: those of its file, and those that are stored.
+/// Lists all offers of a server: those in its file, and the stored ones.
 #[utoipa::path(get, path = "/api/registry/servers/{server}/offers", tag = "registry",
     params(("server" = String, Path)), responses((status = 200, body = Offers), (status = 404, body = Problem)))]
 pub async fn list(
@@ -110,7 +110,7 @@ async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response,
     Ok(tagged(revision, Offers { server: name.to_owned(), every_org, offers: all }))
 }
 
-/// One offer.
+/// Returns one offer.
 #[utoipa::path(get, path = "/api/registry/servers/{server}/offers/{org}", tag = "registry",
     params(("server" = String, Path), ("org" = String, Path)),
     responses((status = 200, body = Offer), (status = 404, body = Problem)))]
@@ -125,8 +125,8 @@ pub async fn get(
     Ok(tagged(revision, Offer { org, by: word(by) }))
 }
 
-/// Offers a server to an org, which may switch it on. An org that nothing speaks of is refused unless forced, but for the
-/// server's own admins, to whom a refusal would say which orgs there are.
+/// Offers a server to an org, which may then switch it on. An unknown org is refused unless forced, but not for admins
+/// of the server: the refusal would tell them which orgs exist.
 #[utoipa::path(put, path = "/api/registry/servers/{server}/offers/{org}", tag = "registry",
     params(("server" = String, Path), ("org" = String, Path), ForceQuery),
     responses((status = 200, body = Offers), (status = 404, body = Problem), (status = 412, body = Problem),
@@ -161,8 +161,7 @@ pub async fn put(
     show(&state, &admin, &name).await
 }
 
-/// Withdraws an offer. The org loses the server; what it has switched on is kept, and counts again when it is offered
-/// again.
+/// Withdraws an offer. The org loses the server; its switch is kept, and takes effect again with a new offer.
 #[utoipa::path(delete, path = "/api/registry/servers/{server}/offers/{org}", tag = "registry",
     params(("server" = String, Path), ("org" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 409, body = Problem),
@@ -194,7 +193,7 @@ pub async fn delete(
     Ok(changed(turns::write(turn, work).await??))
 }
 
-/// The role must reach the server; another org does not exist for an org's admin.
+/// Requires access to the server; for an org's admin, other orgs do not exist.
 fn of_offer(admin: &Admin, name: &str, org: &str) -> Result<(), Problem> {
     if admin.role.org().is_some() {
         admin.of_org(org)?;
@@ -211,7 +210,7 @@ fn writes(admin: &Admin, name: &str, org: String) -> Result<OfferRecord, Problem
     Ok(OfferRecord { server: name.to_owned(), org })
 }
 
-/// Whether a server is offered to an org, and what of it the org has on.
+/// Returns whether a server is offered to an org, and which of its protocols are switched on.
 #[utoipa::path(get, path = "/api/registry/orgs/{org}/servers/{server}", tag = "registry",
     params(("org" = String, Path), ("server" = String, Path)),
     responses((status = 200, body = Standing), (status = 404, body = Problem)))]

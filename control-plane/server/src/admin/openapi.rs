@@ -104,7 +104,8 @@ impl utoipa::Modify for BearerToken {
     }
 }
 
-/// Every operation refuses by problem documents; which ones its own list of answers leaves out is in `code`.
+/// Adds a problem document as the default response of every operation; `code` in it tells refusals apart that the
+/// operation does not list.
 struct Refusals;
 
 const PROBLEM: &str = "application/problem+json";
@@ -117,7 +118,7 @@ impl utoipa::Modify for Refusals {
             for operation in all.into_iter().flatten() {
                 for (status, response) in &mut operation.responses.responses {
                     let RefOr::T(response) = response else { continue };
-                    // Those that the handlers list are JSON to the generator.
+                    // The generator describes those that the handlers list as JSON.
                     if status.starts_with('4')
                         && let Some(content) = response.content.shift_remove("application/json")
                     {
@@ -139,7 +140,7 @@ pub async fn document() -> Json<utoipa::openapi::OpenApi> {
     Json(Document::openapi())
 }
 
-/// With what `asp serve --dev` leaves in the state directory's `env`.
+/// Examples that use the state directory's `env`, written by `asp serve --dev`.
 const EXAMPLES: &str = "\
 source .asp/env
 auth=\"Authorization: Bearer $ASP_ADMIN_TOKEN\"
@@ -160,7 +161,7 @@ curl -s -H \"$auth\" $ASP_ADMIN_URL/api/revocations --json '{\"type\": \"user\",
 const STYLE: &str = "<style>body{font:16px sans-serif;margin:2em;max-width:70em}td{padding:.2em 1em .2em 0;\
     vertical-align:top}td:nth-child(2),pre{font-family:monospace}pre{background:#eee;padding:1em}</style>";
 
-/// What stands at the port's root: where to go on from. Public.
+/// Serves the page at the port's root, with links to the others. Public.
 pub async fn root() -> Html<String> {
     Html(format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>ASP control plane</title>{STYLE}\
@@ -174,7 +175,7 @@ pub async fn root() -> Html<String> {
     ))
 }
 
-/// A page of the operations for people: no script, nothing loaded from elsewhere. Public.
+/// Serves a readable page of the operations, without scripts or external resources. Public.
 pub async fn page() -> Html<String> {
     let document = serde_json::to_value(Document::openapi()).unwrap_or_default();
     let mut rows = String::new();

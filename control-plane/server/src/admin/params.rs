@@ -1,4 +1,4 @@
-//! Parameters of a path and of a query, refused as everything else is: by a problem document.
+//! Parameters of paths and queries; invalid ones are refused with a problem document.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
 
-/// What a path names; a name that is no text is the name of nothing.
+/// The parameters of a path; a name that is not text gets 404.
 pub struct Path<T>(pub T);
 
 /// The parameters of a query.

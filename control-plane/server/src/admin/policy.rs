@@ -26,7 +26,7 @@ use crate::patterns;
 use crate::policy;
 use crate::policy::when::{self, When};
 
-/// Bytes of a binding's name.
+/// Maximum length of a binding's name, in bytes.
 const MAX_NAME: usize = 64;
 
 /// Whether a server is reachable for the org over a protocol.
@@ -46,17 +46,17 @@ pub struct Binding {
     pub target: Target,
     pub primitive: PrimitiveSelector,
     pub allowed: bool,
-    /// It counts for calls whose arguments fulfil all of these, and changes no list. It denies them (`allowed: false`),
-    /// or a person must approve them (`allowed: true`, `approval: true`). At most 8.
+    /// Conditions on the arguments of a call; the binding applies if all hold, and does not affect lists. It denies
+    /// such calls (`allowed: false`), or requires a person's approval (`allowed: true`, `approval: true`). At most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<When>,
-    /// With `when`: a person must approve the call
+    /// Requires a person's approval of the call. Only with `when`
     #[serde(default, skip_serializing_if = "is_false")]
     pub approval: bool,
-    /// It is counted and shown, and not enforced
+    /// Counts and shows the binding without enforcing it
     #[serde(default, skip_serializing_if = "is_false")]
     pub observe: bool,
-    /// Tells bindings of one target, primitive and protocol apart: `[a-z0-9._-]`, at most 64
+    /// Distinguishes bindings with the same target, primitive and protocol: `[a-z0-9._-]`, at most 64
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
@@ -64,15 +64,15 @@ pub struct Binding {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// `user`, `machine`, `wcit` or `group`. A machine is no user: `*` of `user` names none
+    /// `user`, `machine`, `wcit` or `group`. A machine is not a user: `*` of `user` does not match machines
     #[serde(rename = "type")]
     pub kind: String,
-    /// exact, `prefix*` or `*`
+    /// Exact, `prefix*` or `*`
     #[serde(rename = "idOrPattern")]
     pub id_or_pattern: String,
-    /// Name of an issuer, whose users, tokens or groups alone are meant; `*`: those of every issuer, of what allows. Those of every
-    /// issuer when missing, which of a named user, group or token goes for what allows only where one issuer speaks for the org. A
-    /// machine has none
+    /// Name of the issuer of the user, token or group. `*`, only for a binding that allows: every issuer. If missing:
+    /// every issuer, but a binding that allows a named user, group or token must name the issuer if several serve the
+    /// org. Not for machines
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub issuer: String,
 }
@@ -82,7 +82,7 @@ pub struct Target {
 pub struct PrimitiveSelector {
     /// Primitive id: exact, `prefix*` or `*`
     pub name: String,
-    /// `mcp`, `a2a`, `rest` or `*`; every protocol when missing
+    /// `mcp`, `a2a`, `rest` or `*` [default: `*`]
     #[serde(default = "any")]
     pub protocol: String,
 }
@@ -111,7 +111,7 @@ pub async fn put_exposure(
     lists::put::<Exposures>(Call { admin, state, org, headers }, forced, body).await
 }
 
-/// The org's exceptions.
+/// Lists the org's exceptions.
 #[utoipa::path(get, path = "/api/policy/orgs/{org}/exposure", tag = "policy",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Exposure>)))]
 pub async fn get_exposure(
@@ -122,7 +122,7 @@ pub async fn get_exposure(
     lists::get::<Exposures>(Call { admin, state, org, headers: HeaderMap::new() }).await
 }
 
-/// Which exception to remove; none given means all.
+/// Exception to remove; all if none is given.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -155,7 +155,7 @@ impl PolicyList for Exposures {
     type Key = ExposureKey;
     type Entry = Exposure;
 
-    /// A server that an org is not offered does not exist for its admins.
+    /// A server that is not offered to an org does not exist for its admins.
     fn unknown_code(platform: bool) -> Code {
         if platform { Code::UnknownName } else { Code::NotFound }
     }
@@ -226,7 +226,7 @@ pub async fn put_binding(
     lists::put::<Bindings>(Call { admin, state, org, headers }, forced, body).await
 }
 
-/// The org's bindings.
+/// Lists the org's bindings.
 #[utoipa::path(get, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Binding>)))]
 pub async fn get_bindings(
@@ -237,7 +237,7 @@ pub async fn get_bindings(
     lists::get::<Bindings>(Call { admin, state, org, headers: HeaderMap::new() }).await
 }
 
-/// Which binding to remove; none given means all.
+/// Binding to remove; all if none is given.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -245,19 +245,19 @@ pub async fn get_bindings(
 pub struct BindingKey {
     /// `user`, `machine`, `wcit` or `group`
     target_type: Option<String>,
-    /// As it was put: a pattern removes the binding of that pattern and no other
+    /// The stored value: a pattern removes only the binding with that pattern
     id_or_pattern: Option<String>,
-    /// Issuer as it was put; none when missing
+    /// The stored issuer [default: none]
     issuer: Option<String>,
     primitive: Option<String>,
-    /// As it was put; `*` when missing, as in the body of a put
+    /// The stored protocol [default: `*`, as in a put]
     protocol: Option<String>,
-    /// As it was put; none when missing
+    /// The stored name [default: none]
     name: Option<String>,
 }
 
-/// Removes one of the org's bindings, named by its target with its issuer, primitive, protocol and name, or all of them. The others stay in
-/// force meanwhile.
+/// Removes one of the org's bindings, named by its target with its issuer, primitive, protocol and name, or all of
+/// them. The other bindings stay in force throughout.
 #[utoipa::path(delete, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
     params(("org" = String, Path), BindingKey),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
@@ -291,7 +291,7 @@ impl PolicyList for Bindings {
         }
     }
 
-    /// Bindings that ask for approval, or are only observed, give nothing.
+    /// Bindings that require approval, or are only observed, allow nothing by themselves.
     fn open_target(record: &BindingRecord) -> Option<String> {
         let BindingRecord { target_type, target, issuer, allowed, approval, observed, .. } = record;
         let gives = *allowed && !approval && !observed;
@@ -387,7 +387,8 @@ impl PolicyList for Bindings {
     }
 }
 
-/// Refuses an issuer that the target cannot have. Without an issuer, what allows nothing is about every issuer anyway.
+/// Refuses an issuer that the target cannot have. Without an issuer, a binding that does not allow applies to every
+/// issuer.
 fn check_issuer(target: &Target, allows: bool) -> Result<(), Problem> {
     let issuer = target.issuer.as_str();
     match (target.kind.as_str(), issuer) {
@@ -402,7 +403,7 @@ fn check_issuer(target: &Target, allows: bool) -> Result<(), Problem> {
     }
 }
 
-/// A binding as the admin wrote it.
+/// Returns a binding in the form of the admin API.
 pub fn binding_body(record: &BindingRecord) -> Binding {
     Binding {
         target: Target {
@@ -412,7 +413,7 @@ pub fn binding_body(record: &BindingRecord) -> Binding {
         },
         primitive: PrimitiveSelector { name: record.primitive.clone(), protocol: record.protocol.clone() },
         allowed: record.allowed,
-        // What this version cannot read denies, and the standing says so; here it is only left out.
+        // Conditions that this version cannot read deny, which the standing faults report; here they are only left out.
         when: when::shown(&record.when).unwrap_or_default(),
         approval: record.approval,
         observe: record.observed,

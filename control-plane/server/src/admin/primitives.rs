@@ -1,6 +1,7 @@
-//! Lists what an org has: every primitive of every server that it is offered, how it is exposed to the org and which bindings speak of it.
+//! Lists the primitives of an org: all primitives of the servers offered to it, their exposure, and the bindings about
+//! them.
 //!
-//! Keeps true: the work grows with the primitives and with the bindings, not with both together.
+//! Keeps true: the work grows with the number of primitives plus the number of bindings, not with their product.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,10 +21,11 @@ use super::policy::{Binding, binding_body};
 use super::problem::Problem;
 use crate::catalog::offers::OfferTable;
 
-/// Most bindings shown with one primitive: an org has up to 10,000, and each may concern all of its primitives.
+/// Maximum number of bindings shown with one primitive: an org has up to 10,000, and each may concern all of its
+/// primitives.
 const MOST_BINDINGS: usize = 20;
 
-/// Lists every primitive of every server that the org is offered, how it is exposed and which bindings speak of it.
+/// Lists every primitive of every server that is offered to the org, its exposure, and the bindings about it.
 #[utoipa::path(get, path = "/api/registry/orgs/{org}/primitives", tag = "registry",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
 pub async fn org_primitives(
@@ -49,12 +51,12 @@ pub async fn org_primitives(
     .await
 }
 
-/// An org's records, found by what they are about.
+/// An org's records, indexed for lookup by server and primitive.
 struct OrgView<'a> {
-    /// By server and protocol.
+    /// Exposure by server and protocol.
     exposure: HashMap<(&'a str, &'a str), bool>,
     bindings: Vec<&'a BindingRecord>,
-    /// Places in `bindings` by the pattern of their primitive.
+    /// Indexes into `bindings` by the pattern of their primitive.
     by_primitive: Patterns<Vec<usize>>,
 }
 
@@ -96,16 +98,17 @@ impl<'a> OrgView<'a> {
                 "rest": on("rest", Protocol::Rest, &listing.rest_name),
             },
             "policy": policy,
-            // The rest is in the list of the org's bindings.
+            // The others are in the list of the org's bindings.
             "policyMore": more,
         })
     }
 
-    /// The first bindings that name a primitive, in the order of the org's list, and how many more there are.
+    /// Returns the first bindings that name a primitive, in the order of the org's list, and the number of further
+    /// ones.
     fn concerned(&self, primitive: &str) -> (Vec<Binding>, usize) {
         let places = || self.by_primitive.naming(primitive);
         let all: usize = places().map(Vec::len).sum();
-        // Each list is in order, so that the first of all are among the first of each.
+        // Each list is sorted, so the first of all are among the first of each.
         let mut first: Vec<usize> =
             places().flat_map(|list| list.iter().take(MOST_BINDINGS)).copied().collect();
         first.sort_unstable();

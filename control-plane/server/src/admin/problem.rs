@@ -1,6 +1,6 @@
 //! Refusals of the admin API: problem documents (RFC 9457) with a stable code.
 //!
-//! Keeps true: the detail is written for the admin; what a database or a library said goes to the log only.
+//! Keeps true: the detail is written for the admin; errors of a database or library go only to the log.
 
 use asp_store::control::StoreError;
 use axum::Json;
@@ -12,10 +12,10 @@ use utoipa::ToSchema;
 use crate::admission::Refusal;
 use crate::catalog::budget::Full;
 
-/// Seconds after which who has been turned away may come back: a turn takes milliseconds.
+/// Default `Retry-After`, in seconds: a queued request takes milliseconds.
 const RETRY_AFTER: &str = "1";
 
-/// The closed set of codes.
+/// Codes of refusals, a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
@@ -45,9 +45,9 @@ pub enum Code {
     TooManyRequests,
     Overloaded,
     StoreUnavailable,
-    /// A policy names what the platform has no record of.
+    /// A policy uses an unknown name.
     UnknownName,
-    /// A policy gives something to a name that several issuers give.
+    /// A policy allows something to a name that several issuers may issue.
     AmbiguousName,
     Internal,
 }
@@ -161,21 +161,21 @@ pub struct Problem {
     code: Code,
     #[serde(skip_serializing_if = "String::is_empty")]
     detail: String,
-    /// For `invalid_primitives`: every fault.
+    /// Every fault, for `invalid_primitives`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     errors: Vec<asp_registry::Fault>,
-    /// For `breaking_change`: every difference from what is stored, the harmless ones too.
+    /// Every difference from the stored version, including harmless ones, for `breaking_change`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     changes: Vec<asp_registry::Change>,
-    /// When to come back, in seconds, if that is not at once.
+    /// Seconds to wait before a retry, if the default does not apply.
     #[serde(skip)]
     retry_after: Option<u32>,
 }
 
 impl Problem {
-    /// Too many requests, to be sent again after so many seconds.
+    /// Builds a refusal for too many requests, to be retried after so many seconds.
     pub fn too_many(detail: impl Into<String>, seconds: f64) -> Problem {
         let retry_after = Some(seconds.clamp(1.0, 3_600.0) as u32);
         Problem { retry_after, ..Problem::new(Code::TooManyRequests, detail) }
@@ -211,7 +211,7 @@ impl Problem {
         Problem { errors, ..Problem::new(Code::InvalidPrimitives, detail) }
     }
 
-    /// A new version that breaks callers of the stored one.
+    /// Builds the refusal of a new version that breaks callers of the stored one.
     pub fn breaking(changes: Vec<asp_registry::Change>) -> Problem {
         let count = changes.iter().filter(|change| change.breaks_callers()).count();
         let detail = format!(
@@ -243,7 +243,7 @@ impl From<StoreError> for Problem {
             ),
             StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
             StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
-            // Who stores a server says which ids these are.
+            // The handler that stores servers reports the ids itself.
             StoreError::DeniedIds(_) => Problem::new(Code::InvalidPrimitives, error.to_string()),
             StoreError::Busy(fault) | StoreError::Aborted(fault) => {
                 tracing::warn!(
@@ -287,7 +287,7 @@ impl IntoResponse for Problem {
         let status = code.status();
         let retry_after = self.retry_after.map(HeaderValue::from);
         let mut response = (status, Json(self)).into_response();
-        // For the audit of refused writes.
+        // Read by the audit of refused writes.
         response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

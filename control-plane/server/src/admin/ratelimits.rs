@@ -1,4 +1,4 @@
-//! Rate limits of an org: the list is replaced whole.
+//! Rate limits of an org: the list is always replaced as a whole.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::patterns;
 use crate::policy::overlap::{self, OverlapFault};
 use crate::policy::refill;
 
-/// The only type there is.
+/// The only type of limits.
 const TOKEN_BUCKET: &str = "token-bucket";
-/// A bucket larger than this limits nothing.
+/// Maximum capacity; a larger bucket would not limit anything.
 const MAX_CAPACITY: u64 = 1_000_000_000;
 
 /// One limit.
@@ -38,7 +38,7 @@ pub struct RateLimit {
     pub policy: Policy,
 }
 
-/// Calls that it counts; a missing part is `*`. It names a user or a machine, not both.
+/// Calls that the limit counts; a missing part is `*`. It may name a user or a machine, not both.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Selector {
@@ -47,26 +47,26 @@ pub struct Selector {
     /// Primitive id: exact, `prefix*` or `*`
     #[serde(default = "any")]
     pub primitive: String,
-    /// A user's name; `*`: one bucket for all users and machines together; `each`: one bucket for each user. The same name of
-    /// two issuers is two users, and no machine
+    /// Name of a user; `*`: one bucket for all users and machines together; `each`: one bucket for each user. The same
+    /// name at two issuers is two users, and no machine
     #[serde(default = "any")]
     pub user: String,
-    /// A token's id (`jti`); `*`: one bucket for all tokens together; `each`: one bucket for each token
+    /// Id of a token (`jti`); `*`: one bucket for all tokens together; `each`: one bucket for each token
     #[serde(default = "any")]
     pub wcit: String,
-    /// An issuer's name: its users and tokens alone are counted; `*`: those of every issuer
+    /// Name of an issuer, to count only its users and tokens; `*`: those of every issuer
     #[serde(default = "any", skip_serializing_if = "is_any")]
     pub issuer: String,
-    /// A machine's name; `each`: one bucket for each machine; `*`: the limit is not about machines alone
+    /// Name of a machine; `each`: one bucket for each machine; `*`: the limit is not only for machines
     #[serde(default = "any", skip_serializing_if = "is_any")]
     pub machine: String,
 }
 
-/// How much it lets pass.
+/// Rate of calls that a limit allows.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// `token-bucket`, also when missing
+    /// `token-bucket` [default]
     #[serde(rename = "type", default = "token_bucket")]
     pub kind: String,
     pub capacity: u64,
@@ -101,7 +101,7 @@ pub async fn put(
     lists::put::<Limits>(Call { admin, state, org, headers }, forced, body).await
 }
 
-/// The org's limits.
+/// Lists the org's limits.
 #[utoipa::path(get, path = "/api/ratelimits/orgs/{org}", tag = "limits",
     params(("org" = String, Path)), responses((status = 200, body = Vec<RateLimit>)))]
 pub async fn get(

@@ -1,7 +1,8 @@
-//! The audit of refused writes: who tried what, and why it was not done.
+//! The audit of refused writes: the actor, the attempt, and the reason for the refusal.
 //!
-//! Owns the choice of refusals that are audited (a proved admin was not let, or the state did not allow it) and their
-//! rate. Keeps true: a flood of refusals writes a bounded number of rows; what was left out is counted in the next one.
+//! Owns the choice of audited refusals (an authenticated admin was not allowed, or the state did not permit it) and
+//! their rate. Keeps true: a flood of refusals writes a bounded number of rows; the next row has the number of those
+//! left out.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,30 +20,30 @@ use super::auth::Admin;
 use super::problem::Code;
 use crate::admin_role::Scope;
 
-/// Time over which rows are counted.
+/// Window over which rows are counted.
 const WINDOW: Duration = Duration::from_secs(60);
-/// Rows of one admin in a window.
+/// Maximum number of rows of one admin in a window.
 const OF_ONE: u32 = 10;
-/// Rows of all admins of one scope in a window.
+/// Maximum number of rows of all admins of one scope in a window.
 const OF_SCOPE: u32 = 60;
-/// Scopes whose admins are refused in one window; those of more are not audited, except the platform's.
+/// Maximum number of scopes with rows in one window; refusals of further ones are not audited, except the platform's.
 const MAX_SCOPES: usize = 1_000;
-/// Longest path in a row, in bytes.
+/// Maximum length of a path in a row, in bytes.
 const MAX_PATH: usize = 512;
-/// They change nothing, whatever their method.
+/// Operations that change nothing in spite of their method.
 const QUESTIONS: [&str; 3] = ["/api/registry/validate", "/api/registry/compile", "/api/policy/explain"];
 
-/// Numbers of refusals that were audited lately, by scope: how often another scope is refused is not its to know, nor to drown.
+/// Recently audited refusals by scope: a scope must neither learn of another's refusals nor crowd them out.
 #[derive(Default)]
 pub struct Refusals {
-    /// Bounded by [`MAX_SCOPES`], and one more for the platform.
+    /// Windows by scope: at most [`MAX_SCOPES`], plus one for the platform.
     windows: Mutex<HashMap<Scope, Window>>,
 }
 
 struct Window {
     since: Instant,
     all: u32,
-    /// Rows by admin; bounded by [`OF_SCOPE`].
+    /// Rows by admin; at most [`OF_SCOPE`].
     by_actor: HashMap<String, u32>,
     left_out: u64,
 }
@@ -58,7 +59,8 @@ impl Window {
 }
 
 impl Refusals {
-    /// Whether another row may be written for `actor` of a scope; then how many of that scope were left out before it.
+    /// Admits another row for `actor` of a scope; returns the number of rows of that scope that were left out before
+    /// it.
     fn admit(&self, scope: &Scope, actor: &str, now: Instant) -> Option<u64> {
         let mut windows = self.windows.lock();
         let needs_place = *scope != Scope::Platform && !windows.contains_key(scope);
@@ -83,7 +85,7 @@ impl Refusals {
     }
 }
 
-/// The middleware.
+/// Middleware that audits refused writes.
 pub async fn audit(State(state): State<Arc<AdminState>>, request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
@@ -93,7 +95,7 @@ pub async fn audit(State(state): State<Arc<AdminState>>, request: Request, next:
     let headers = request.headers().clone();
     let response = next.run(request).await;
     if is_telling(response.status()) {
-        // Whoever proved to be nobody was refused with 401 and is not here.
+        // A sender that is not authenticated got 401, which is not audited.
         if let Ok(admin) = Admin::of(&headers, &state).await {
             let code = response.extensions().get::<Code>().map_or("unknown", |code| code.as_str());
             record(&state, &admin, &path, &format!("{method} {} {code}", response.status().as_u16())).await;
@@ -106,7 +108,7 @@ fn is_write(method: &Method, path: &str) -> bool {
     matches!(*method, Method::PUT | Method::POST | Method::DELETE) && !QUESTIONS.contains(&path)
 }
 
-/// Not a slip of form (400, 413, 415), and not a fault of ours.
+/// Whether a refusal is worth auditing: neither a malformed request (400, 413, 415) nor a fault of the server.
 fn is_telling(status: StatusCode) -> bool {
     matches!(
         status,
@@ -120,7 +122,7 @@ fn is_telling(status: StatusCode) -> bool {
 
 async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     let actor = admin.actor();
-    // What an org's admin tried is that org's to see; what it tried at another is none of the other's.
+    // An org sees the attempts of its own admins; another org does not see attempts against it.
     let org = admin.role.org().unwrap_or_default();
     let Some(left_out) = state.refusals.admit(admin.role.scope(), &actor, Instant::now()) else {
         tracing::debug!(%actor, path, what, "a refused write is not audited: too many in a minute");

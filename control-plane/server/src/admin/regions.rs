@@ -1,7 +1,7 @@
-//! Regions, and in which of them orgs are at home (docs/regions.md).
+//! Regions, and the home regions of orgs (docs/regions.md).
 //!
-//! Keeps true: only the platform's admins see and change them. A home may name a region that is not known here: requests
-//! of its orgs are refused then.
+//! Keeps true: only admins of the platform see and change them. A home may name a region that is not known here;
+//! requests of its orgs are then refused.
 
 use std::sync::Arc;
 
@@ -24,36 +24,36 @@ use super::{AdminState, changed};
 use crate::catalog::budget;
 use crate::placement;
 
-/// A region: this one, or one that a cluster of Envoy's leads to.
+/// A region: this one, or one that an Envoy cluster leads to.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegionEntry {
     /// 1 to 63 of `a-z 0-9 -`
     pub name: String,
-    /// Whether it is this one; one at most is.
+    /// Whether it is this region; at most one is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub here: bool,
-    /// Envoy's cluster that leads there: 1 to 63 of `a-z 0-9 . _ -`; none where it is this one.
+    /// Envoy cluster that leads there: 1 to 63 of `a-z 0-9 . _ -`; empty for this region.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster: String,
 }
 
-/// Where an org is at home.
+/// The home of an org.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Home {
     pub region: String,
 }
 
-/// A home as it is listed.
+/// A home in a list.
 #[derive(Serialize, ToSchema)]
 pub struct ListedHome {
-    /// An org, `prefix*` or `*`; the most specific entry counts.
+    /// An org, `prefix*` or `*`; the most specific entry applies.
     pub org: String,
     pub region: String,
 }
 
-/// The regions.
+/// Lists the regions.
 #[utoipa::path(get, path = "/api/regions", tag = "regions",
     responses((status = 200, body = Vec<RegionEntry>), (status = 403, body = Problem)))]
 pub async fn get(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
@@ -89,7 +89,7 @@ pub async fn put(
     show(&state).await
 }
 
-/// Removes all regions. Orgs whose home is one of them are refused from then on, until their homes are removed too.
+/// Removes all regions. Orgs whose home is one of them are refused until their homes are removed, too.
 #[utoipa::path(delete, path = "/api/regions", tag = "regions",
     responses((status = 200, body = Object), (status = 412, body = Problem)))]
 pub async fn delete(
@@ -104,7 +104,7 @@ pub async fn delete(
     Ok(changed(written))
 }
 
-/// The homes of orgs.
+/// Lists the homes of orgs.
 #[utoipa::path(get, path = "/api/regions/orgs", tag = "regions",
     responses((status = 200, body = Vec<ListedHome>), (status = 403, body = Problem)))]
 pub async fn homes(
@@ -117,7 +117,7 @@ pub async fn homes(
     Ok(Json(stored.into_iter().map(listed).collect()))
 }
 
-/// The home of an org, or of a pattern of orgs.
+/// Returns the home of an org, or of a pattern of orgs.
 #[utoipa::path(get, path = "/api/regions/orgs/{org}", tag = "regions", params(("org" = String, Path)),
     responses((status = 200, body = Home), (status = 404, body = Problem)))]
 pub async fn get_home(
@@ -130,7 +130,7 @@ pub async fn get_home(
     Ok(tagged(found.revision, Home { region: found.value.region }))
 }
 
-/// Says where an org is at home, or all orgs that `prefix*` or `*` names. What it has elsewhere stays there.
+/// Sets the home of an org, or of all orgs that match `prefix*` or `*`. Data of the org in other regions stays there.
 #[utoipa::path(put, path = "/api/regions/orgs/{org}", tag = "regions", request_body = Home,
     params(("org" = String, Path)),
     responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem)))]
@@ -165,7 +165,7 @@ pub async fn put_home(
     })))
 }
 
-/// Removes a home: a less specific one counts then, and where none is left the org is at home here.
+/// Removes a home: a less specific one applies then; without any, the org is at home here.
 #[utoipa::path(delete, path = "/api/regions/orgs/{org}", tag = "regions", params(("org" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
 pub async fn delete_home(
@@ -181,7 +181,7 @@ pub async fn delete_home(
     Ok(changed(written))
 }
 
-/// An org that is not an admin's own is as unknown to him as one that does not exist.
+/// Requires a platform admin. An org's admin gets, for other orgs, the answer for one that does not exist.
 fn of_platform(admin: &Admin, org: &str) -> Result<(), Problem> {
     if !admin.role.is_platform() {
         admin.of_org(org)?;
@@ -189,7 +189,7 @@ fn of_platform(admin: &Admin, org: &str) -> Result<(), Problem> {
     admin.platform()
 }
 
-/// Whether what is stored fits into a snapshot with this change.
+/// Checks that the stored placement fits into a snapshot with this change.
 async fn fit(state: &AdminState, change: impl FnOnce(&mut Placement)) -> Result<(), Problem> {
     let mut placed = Placement {
         regions: state.store.regions().await?.value,

@@ -1,4 +1,4 @@
-//! Servers: validated, compiled, stored and listed.
+//! Validation, compilation, storage and listing of servers.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ use super::{AdminState, ids, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
 
-/// The MCP revision that `compile` shows unless asked otherwise.
+/// Default MCP revision of `compile`.
 pub const DEFAULT_REVISION: &str = "2026-07-28";
 
-/// Broken changes that the audit names; a whole rewritten server has thousands.
+/// Maximum number of breaking changes that the audit names; a rewritten server has thousands.
 const MAX_NOTED: usize = 20;
 
-/// What a validation found.
+/// Result of a validation.
 #[derive(Serialize, ToSchema)]
 pub struct Validity {
     pub valid: bool,
@@ -58,13 +58,13 @@ pub async fn validate(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct CompileQuery {
-    /// Which server of several files.
+    /// Name of the server, if the files have several.
     server: Option<String>,
-    /// The MCP revision; 2026-07-28 unless given.
+    /// MCP revision [default: 2026-07-28].
     revision: Option<String>,
 }
 
-/// Compiles a spec or a set of files to what clients and the runtime get.
+/// Compiles a spec or a set of files to the artifacts for clients and the runtime.
 #[utoipa::path(post, path = "/api/registry/compile", tag = "registry", params(CompileQuery),
     request_body(content = Value),
     responses((status = 200, body = Object), (status = 422, body = Problem)))]
@@ -89,7 +89,7 @@ pub async fn compile(
     Ok(Json(compiled(server, query.revision.as_deref().unwrap_or(DEFAULT_REVISION))))
 }
 
-/// The compiled artifacts of one server.
+/// Returns the compiled artifacts of one server.
 pub fn compiled(server: &CompiledServer, revision: &str) -> Value {
     let versions = |id: &str| server.primitives.iter().filter(|other| other.id == id).count();
     let name = |primitive: &Primitive| match versions(&primitive.id) {
@@ -111,12 +111,12 @@ pub fn compiled(server: &CompiledServer, revision: &str) -> Value {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PutQuery {
-    /// Stores a version that breaks callers without a new major version; the audit says so.
+    /// Stores a version that breaks callers without a new major version; the audit records it.
     #[serde(default)]
     force: bool,
 }
 
-/// Stores a server: atomic, and a no-op when nothing changed. Refuses what breaks callers without a new major
+/// Stores a server atomically; does nothing if it is unchanged. A version that breaks callers needs a new major
 /// version, unless forced.
 #[utoipa::path(put, path = "/api/registry/servers/{server}", tag = "registry", request_body = Files,
     params(("server" = String, Path), PutQuery),
@@ -143,7 +143,7 @@ pub async fn put_server(
     turns::write(turn, work).await?
 }
 
-/// A server that was stored, or was there already.
+/// A server that was stored, or that was stored already.
 pub(super) struct Stored {
     written: Written,
     content_hash: String,
@@ -194,7 +194,7 @@ pub(super) async fn store_files(
     Ok(Stored { written, content_hash: server.content_hash.clone(), warnings: report.warnings, changes })
 }
 
-/// Audits that callers were broken knowingly, beside the write itself.
+/// Audits, in addition to the write itself, that a breaking change was forced.
 async fn note_force(
     state: &AdminState,
     admin: &Admin,
@@ -212,7 +212,8 @@ async fn note_force(
     Ok(())
 }
 
-/// Stores a server that fits beside the others. It is evaluated again when one of them changes meanwhile.
+/// Stores a server that does not conflict with the others. It is evaluated again if one of them changes in the
+/// meantime.
 async fn store_server(
     state: &AdminState,
     (admin, change): (&Admin, &Change),
@@ -257,14 +258,14 @@ async fn store_server(
     }
 }
 
-/// Changes for the callers of a server's stored form; an error where it does not fit beside the others.
+/// Returns the changes for callers of the stored server; an error if the new one conflicts with others.
 fn evaluate(
     admin: &Admin,
     existing: &[Arc<CompiledServer>],
     server: &CompiledServer,
     force: bool,
 ) -> Result<Vec<asp_registry::Change>, Problem> {
-    // The team of a server does not know which others there are.
+    // The team of a server must not learn which other servers exist.
     let may_see = |other: &str| admin.of_server(other).is_ok();
     let conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server, may_see);
     if !conflicts.is_empty() {
@@ -278,7 +279,7 @@ fn evaluate(
     Ok(changes)
 }
 
-/// A server's files as they were stored.
+/// Returns a server's files as stored.
 #[utoipa::path(get, path = "/api/registry/servers/{server}", tag = "registry",
     params(("server" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn get_server(
@@ -293,7 +294,7 @@ pub async fn get_server(
     Ok(shown(&record))
 }
 
-/// A server with its files.
+/// Returns the response with a server and its files.
 pub(super) fn shown(record: &ServerRecord) -> Response {
     let mut body = json!({
         "server": record.name,
@@ -308,7 +309,7 @@ pub(super) fn shown(record: &ServerRecord) -> Response {
     tagged(record.revision, body)
 }
 
-/// Every stored server, without its files.
+/// Lists every stored server, without its files.
 #[utoipa::path(get, path = "/api/registry/servers", tag = "registry", responses((status = 200, body = Vec<Object>)))]
 pub async fn list_servers(
     AnyAdmin(admin): AnyAdmin,
@@ -349,7 +350,7 @@ pub async fn delete_server(
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
-        // What is deleted keeps its ids.
+        // A deleted server keeps its ids.
         catalog::ids::take_stored_of(&*state.store, &name).await?;
         let written = state.published(state.store.delete_server(&change, &name).await?);
         Ok::<_, Problem>(Json(
@@ -359,7 +360,7 @@ pub async fn delete_server(
     turns::write(turn, work).await?
 }
 
-/// The stored servers, compiled, and the revision at which they were read.
+/// Returns the compiled stored servers, and the revision at which they were read.
 async fn stored_servers(state: &AdminState) -> Result<(u64, Vec<Arc<CompiledServer>>), Problem> {
     let stored = state.servers.read(&*state.store).await?;
     let compiler = state.compiler.clone();

@@ -1,4 +1,4 @@
-//! Revocations: durable before the answer, at the edges within a second.
+//! Revocations: durable before the response, enforced at the edges within a second.
 
 mod lasting;
 
@@ -28,28 +28,28 @@ use crate::policy;
 use crate::trusted_issuer::MAX_TTL;
 use lasting::Lockout;
 
-/// Added to the longest life of a token: clocks differ.
+/// Leeway added to the maximum lifetime of a token, because clocks differ.
 const LEEWAY_MS: u64 = 60_000;
 const MAX_TEXT: usize = 512;
 const PAGE: u32 = 100;
 const MAX_PAGE: u32 = 1_000;
 
-/// What to revoke.
+/// A revocation to make.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewRevocation {
     /// `token` (a jti), `token_hash` (lower-case hex SHA-256 of the compact token), `user` or `org`
     #[serde(rename = "type")]
     kind: String,
-    /// Required for `user`; `""` there means the admins of the platform. A token is revoked only if it belongs to
-    /// this org; an org admin's revocation is always its org's.
+    /// Required for `user`, where `""` means the admins of the platform. A token is revoked only if it belongs to this
+    /// org; an org admin's revocation always applies to its own org.
     org: Option<String>,
     id: String,
     reason: Option<String>,
-    /// The `iss` of a revoked jti; every issuer when missing. Only for `token`.
+    /// `iss` of a revoked jti [default: every issuer]. Only for `token`.
     issuer: Option<String>,
-    /// The token's `exp`, Unix seconds, when known: the revocation is forgotten after it. Only for `token` and
-    /// `token_hash`: a user or org has tokens with other ends.
+    /// `exp` of the token in Unix seconds, if known: the revocation is dropped after it. Only for `token` and
+    /// `token_hash`: a user's or org's tokens expire at different times.
     exp: Option<u64>,
 }
 
@@ -60,9 +60,9 @@ pub struct NewRevocations {
     /// `token` or `token_hash`
     #[serde(rename = "type")]
     kind: String,
-    /// The same as of one revocation.
+    /// Org, as for a single revocation.
     org: Option<String>,
-    /// 1 to 1,000.
+    /// Ids of tokens, 1 to 1,000.
     ids: Vec<String>,
     reason: Option<String>,
     issuer: Option<String>,
@@ -82,7 +82,8 @@ pub struct Revocation {
     /// Unix milliseconds.
     #[serde(rename = "createdAt")]
     pub created_at: u64,
-    /// Unix milliseconds. In an answer to several at once, what was asked for: one of a machine's key or certificate is kept longer.
+    /// Unix milliseconds. In the response to a batch this is the requested time: a revocation of a machine's key or
+    /// certificate is kept longer.
     pub until: u64,
 }
 
@@ -101,24 +102,24 @@ impl From<RevocationRecord> for Revocation {
     }
 }
 
-/// A revocation that was made, and what it does not do.
+/// A revocation that was made, and its limits.
 #[derive(Serialize, ToSchema)]
 pub struct MadeRevocation {
     #[serde(flatten)]
     pub revocation: Revocation,
-    /// Unix seconds, for a user or an org: tokens issued up to it are revoked, later ones are not. It is some seconds ahead,
-    /// because an issuer's clock may be.
+    /// Unix seconds, for a user or an org: tokens issued up to it are revoked, later ones are not. It is some seconds
+    /// in the future, because an issuer's clock may be ahead.
     #[serde(rename = "issuedUntil", skip_serializing_if = "Option::is_none")]
     pub issued_until: Option<u64>,
-    /// Whether a token issued after that works: always true, a revocation ends tokens and denies nobody.
+    /// Whether a token issued after that works. Always true: a revocation ends tokens and does not deny their holder.
     #[serde(rename = "newTokensWork")]
     pub new_tokens_work: bool,
-    /// Commands that deny every call of the user or the org, also with new tokens, until somebody takes them back. At most 20, and
-    /// 20 more for a machine of the user's name; empty for a single token and for admins of the platform.
+    /// Commands that deny every call of the user or org, also with new tokens, until they are reverted. At most 20, and
+    /// 20 more for a machine with the user's name; empty for a single token and for admins of the platform.
     #[serde(rename = "keepOut")]
     pub keep_out: Vec<String>,
-    /// Bindings that allow calls in spite of `keepOut`, because they need more than 20 commands. Once those are stored, the
-    /// answer to another revocation has the next ones.
+    /// Number of bindings that still allow calls after `keepOut`, because more than 20 commands are needed. Once those
+    /// are stored, the response to another revocation has the next ones.
     #[serde(rename = "keepOutOmitted")]
     pub keep_out_omitted: usize,
 }
@@ -131,7 +132,7 @@ impl MadeRevocation {
     ) -> Result<MadeRevocation, Problem> {
         let (commands, omitted) = keep_out(state, admin, &record).await?;
         let before = policy::revoked([&record], &[], record.created_at).before;
-        // Only admins of the platform have no org.
+        // A user without an org is an admin of the platform.
         let more = if record.org.is_empty() && record.kind == "user" { MORE_LEEWAY } else { 0 };
         Ok(MadeRevocation {
             issued_until: before.first().map(|before| before.not_after_iat + more),
@@ -143,8 +144,8 @@ impl MadeRevocation {
     }
 }
 
-/// Finds the commands that keep a revoked user or org out, and the number of allows that they leave; none for a single token
-/// and for admins of the platform, whom no policy names.
+/// Returns the commands that keep a revoked user or org out, and the number of allows that remain. None for a single
+/// token and for admins of the platform, to whom no policy applies.
 async fn keep_out(
     state: &AdminState,
     admin: &Admin,
@@ -162,7 +163,7 @@ async fn keep_out(
     let bindings = state.store.bindings(org).await?.value;
     let lockout = Lockout { org, user, is_machine: false, others };
     let (mut denials, mut omitted) = lockout.denials(&bindings);
-    // A user's revocation ends the keys of a machine of that name too, and no binding of users is about it.
+    // A user's revocation also ends the keys of a machine with that name, to which bindings of users do not apply.
     if !own.is_empty() {
         let (more, beyond) = Lockout { is_machine: true, ..lockout }.denials(&bindings);
         denials.extend(more.into_iter().filter(|denial| !denials.contains(denial)).collect::<Vec<_>>());
@@ -173,7 +174,8 @@ async fn keep_out(
     Ok((denials.iter().map(command).collect(), omitted))
 }
 
-/// Ids of keys and certificates of an org's machines: those of the machine of this name, and those of all others.
+/// Returns the ids of keys and certificates of an org's machines: those of the machine with this name, and those of all
+/// others.
 async fn credentials_of_machines(
     state: &AdminState,
     org: &str,
@@ -187,7 +189,7 @@ async fn credentials_of_machines(
     Ok((ids(own), ids(others)))
 }
 
-/// Revokes tokens: one, or every token of a user or an org that was issued until now.
+/// Revokes one token, or every token of a user or org that was issued until now.
 #[utoipa::path(post, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
     responses((status = 201, body = MadeRevocation), (status = 400, body = Problem)))]
 pub async fn add(
@@ -208,7 +210,7 @@ pub async fn add(
         }
     };
     turns::write(turn, work).await??;
-    // It may be kept longer than was asked for (`MachineKeyRecord`).
+    // It may be kept longer than requested (`MachineKeyRecord`).
     let record = state.store.revocation(&record.id).await?.unwrap_or(record);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
     let revoked = MadeRevocation::of(&state, &admin, record).await?;
@@ -219,7 +221,7 @@ pub async fn add(
     Ok(response)
 }
 
-/// Revokes up to 1,000 tokens of one org by one write: all of them or, where one is no token, none.
+/// Revokes up to 1,000 tokens of one org in one write: all of them, or none if one of the ids is not a token.
 #[utoipa::path(post, path = "/api/revocations/batch", tag = "revocations", request_body = NewRevocations,
     responses((status = 201, body = Vec<Revocation>), (status = 400, body = Problem)))]
 pub async fn add_several(
@@ -242,7 +244,7 @@ pub async fn add_several(
     Ok((StatusCode::CREATED, Json(records.into_iter().map(Revocation::from).collect())))
 }
 
-/// One record for each token; one that is named twice is revoked once.
+/// Returns one record for each distinct token.
 fn records(admin: &Admin, body: NewRevocations, now: u64) -> Result<Vec<RevocationRecord>, Problem> {
     let NewRevocations { kind, org, ids, reason, issuer, exp } = body;
     if !matches!(kind.as_str(), "token" | "token_hash") {
@@ -270,7 +272,7 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
         ("token_hash", _) if !hash(&body.id) => {
             return Err(Problem::params("id must be the lower-case hex SHA-256 of the compact token"));
         }
-        // An org admin's revocation is its org's, named or not.
+        // An org admin's revocation applies to its own org, named or not.
         ("token" | "token_hash", None) => admin.role.org().unwrap_or_default().to_owned(),
         ("token" | "token_hash" | "user" | "org", Some(org)) => org,
         ("linked_token", _) => {
@@ -321,14 +323,14 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct ListQuery {
-    /// Only this org's.
+    /// Only revocations of this org.
     org: Option<String>,
-    /// 1 to 1000; 100 unless given. What is outside counts as the nearest of them.
+    /// 1 to 1000 [default: 100]; other values are clamped.
     #[param(format = Int64)]
     limit: Option<u32>,
 }
 
-/// The live revocations, newest first.
+/// Lists the live revocations, newest first.
 #[utoipa::path(get, path = "/api/revocations", tag = "revocations", params(ListQuery),
     responses((status = 200, body = Vec<Revocation>)))]
 pub async fn list(
@@ -345,7 +347,7 @@ pub async fn list(
     Ok(Json(records.into_iter().map(Revocation::from).collect()))
 }
 
-/// One revocation.
+/// Returns one revocation.
 #[utoipa::path(get, path = "/api/revocations/{id}", tag = "revocations", params(("id" = String, Path)),
     responses((status = 200, body = Revocation), (status = 404, body = Problem)))]
 pub async fn get(
@@ -356,7 +358,7 @@ pub async fn get(
     find(&admin, &state, &id).await.map(|record| Json(record.into()))
 }
 
-/// Takes a revocation back. What the platform revoked in an org is not the org's to take back.
+/// Reverts a revocation. An org's admin cannot revert a revocation by the platform.
 #[utoipa::path(delete, path = "/api/revocations/{id}", tag = "revocations", params(("id" = String, Path)),
     responses((status = 204), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn delete(
@@ -373,11 +375,11 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// As many as there may be.
+/// Maximum number of live revocations.
 const ALL: u32 = MAX_REVOCATIONS as u32;
 
-/// Takes back every live revocation of the same type, org and id; none of them where the platform made one and an org's
-/// admin asks.
+/// Reverts every live revocation with the same type, org and id. An org's admin reverts none of them if the platform
+/// made one.
 #[utoipa::path(delete, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
     responses((status = 200, body = Vec<Revocation>), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn delete_matching(
@@ -408,7 +410,7 @@ pub async fn delete_matching(
     turns::write(turn, work).await?
 }
 
-/// A revocation within the admin's reach.
+/// Finds a revocation that the admin may access.
 async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationRecord, Problem> {
     let record = state.store.revocation(id).await?.ok_or_else(Problem::not_found)?;
     if admin.role.org().is_some_and(|own| own != record.org) {
@@ -417,7 +419,7 @@ async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationR
     Ok(record)
 }
 
-/// An org's admins must not open again what the platform has closed in their org.
+/// Refuses to let an org's admins revert a revocation by the platform.
 fn may_take_back(admin: &Admin, record: &RevocationRecord) -> Result<(), Problem> {
     if record.by_platform && !admin.role.is_platform() {
         let detail = format!(

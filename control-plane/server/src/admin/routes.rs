@@ -1,6 +1,6 @@
-//! Routes: which gateway pool a kind of request goes to. The list is replaced whole.
+//! Routes of requests to gateway pools. The list is always replaced as a whole.
 //!
-//! Keeps true: only the platform's admins see and change them; a list that edges would not take is not stored.
+//! Keeps true: only admins of the platform see and change them; a list that edges would reject is not stored.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::{AdminState, changed};
 use crate::catalog::budget;
 use crate::placement;
 
-/// One route; a missing part is `*`. Of several that cover a request the most specific one counts: by primitive, then
+/// A route; a missing part is `*`. Of several that match a request, the most specific one applies: by primitive, then
 /// server, then method.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +38,7 @@ pub struct Route {
     /// Primitive id: exact, `prefix*` or `*`
     #[serde(default = "any")]
     pub primitive: String,
-    /// As in `ASP_POOL` of its gateways: 1 to 63 of `a-z 0-9 -`
+    /// Name of the pool, as in `ASP_POOL` of its gateways: 1 to 63 of `a-z 0-9 -`
     pub pool: String,
 }
 
@@ -50,13 +50,13 @@ fn any() -> String {
 #[derive(Serialize, ToSchema)]
 pub struct Pool {
     pub pool: String,
-    /// Gateways that Envoy is told of. Without one, requests that are routed to the pool are refused (503).
+    /// Number of gateways published to Envoy. Without one, requests that are routed to the pool are refused (503).
     pub gateways: usize,
-    /// Routes that lead to it, as edges have them.
+    /// Number of routes to it in the edge snapshot.
     pub routes: usize,
 }
 
-/// The routes that admins have written.
+/// Lists the routes that admins have stored.
 #[utoipa::path(get, path = "/api/routes", tag = "routes",
     responses((status = 200, body = Vec<Route>), (status = 403, body = Problem)))]
 pub async fn get(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
@@ -92,7 +92,7 @@ pub async fn put(
     show(&state).await
 }
 
-/// Removes all routes; those of servers' own files stay.
+/// Removes all routes; those in servers' own files stay.
 #[utoipa::path(delete, path = "/api/routes", tag = "routes",
     responses((status = 200, body = Object), (status = 412, body = Problem)))]
 pub async fn delete(
@@ -107,7 +107,7 @@ pub async fn delete(
     Ok(changed(written))
 }
 
-/// The pools that gateways belong to or routes lead to.
+/// Lists the pools that have gateways or routes.
 #[utoipa::path(get, path = "/api/pools", tag = "routes",
     responses((status = 200, body = Vec<Pool>), (status = 403, body = Problem)))]
 pub async fn pools(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Vec<Pool>>, Problem> {
@@ -125,7 +125,7 @@ pub async fn pools(admin: Admin, State(state): State<Arc<AdminState>>) -> Result
     Ok(Json(found.into_iter().map(pool).collect()))
 }
 
-/// Whether what edges are told of them is within its budget.
+/// Checks that the routes are within the budget of the edge snapshot.
 async fn fit(state: &AdminState, records: &[RouteRecord]) -> Result<(), Problem> {
     let servers = state.store.servers().await?.value;
     let stored = state.store.routes().await?.value;

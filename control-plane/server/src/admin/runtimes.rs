@@ -1,8 +1,8 @@
-//! What the language runtimes say of themselves: `GET /api/runtimes`.
+//! Status of the language runtimes: `GET /api/runtimes`.
 //!
-//! Owns the shape of a runtime's stats as admins see it. Refuses stats of another shape: such a runtime is listed
-//! without a report. Keeps true: every list and text is bounded, whatever a runtime says; a runtime that does not
-//! answer costs the request two seconds at most.
+//! Owns the form of a runtime's statistics in the admin API. A runtime whose statistics have another form is listed
+//! without a report. Keeps true: every list and text is bounded, whatever a runtime sends; a runtime that does not
+//! answer delays the request by at most two seconds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,30 +17,31 @@ use super::AdminState;
 use super::auth::Admin;
 use super::problem::Problem;
 
-/// Plugin versions a runtime knows at a time.
+/// Maximum number of plugin versions listed per runtime.
 const MAX_PLUGINS: usize = 512;
-/// Workers listed of one runtime, of all its plugins together.
+/// Maximum number of workers listed per runtime, for all its plugins together.
 const MAX_WORKERS: usize = 1024;
-/// Entries of the small maps: languages, levels, causes.
+/// Maximum number of entries in small maps: languages, levels, causes.
 const MAX_ENTRIES: usize = 32;
-/// Bytes of a name or a sentence.
+/// Maximum length of a name or message, in bytes.
 const MAX_TEXT: usize = 512;
 
-/// One runtime of this control plane's configuration.
+/// A runtime in this control plane's configuration.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeStatus {
-    /// What it is used for, by the configuration.
+    /// Languages for which it is configured.
     languages: Vec<String>,
-    /// As it is configured.
+    /// Configured URL.
     url: String,
-    /// Which address of those that the URL's name has, each of which is a runtime; null where the URL names the runtime itself.
+    /// Address of the runtime, if the URL's name has several, each of which is a runtime; null if the URL names the
+    /// runtime itself.
     address: Option<String>,
     state: Condition,
-    /// Null when it does not answer.
+    /// Report of the runtime; null if it does not answer.
     report: Option<Report>,
-    /// The plugins of its languages that are hidden from callers, because no runtime can run them as things stand. Empty
-    /// where this process is no gateway.
+    /// Plugins of its languages that are hidden from callers because currently no runtime can run them. Empty if this
+    /// process is not a gateway.
     off: Vec<Off>,
 }
 
@@ -52,7 +53,7 @@ struct Off {
     plugin: String,
     language: String,
     why: String,
-    /// A command that shows or mends it; empty where none is known.
+    /// Command that shows or fixes it; empty if none is known.
     way_out: String,
 }
 
@@ -60,40 +61,40 @@ struct Off {
 #[serde(rename_all = "lowercase")]
 enum Condition {
     Ready,
-    /// It answers; it drains, or a plugin of it is quarantined or has an open breaker.
+    /// Answers, but drains, or has a plugin that is quarantined or whose breaker is open.
     Degraded,
     Unreachable,
     /// No runtime is configured for these languages.
     Absent,
 }
 
-/// A runtime's own account.
+/// A runtime's report about itself.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default, rename_all(serialize = "camelCase"))]
 #[schema(rename_all = "camelCase")]
 struct Report {
     /// `present` or `absent`.
     languages: BTreeMap<String, String>,
-    /// The sandbox level its workers run at: 1, 2 or 3.
+    /// Sandbox level of its workers: 1, 2 or 3.
     isolation_level: u32,
-    /// What holds workers to their limits: `cgroup`, or `sampled` where there is no control group.
+    /// Enforcement of workers' limits: `cgroup`, or `sampled` without a control group.
     bounds: String,
-    /// Why there is no control group; empty where there is one.
+    /// Reason why there is no control group; empty if there is one.
     bounds_reason: String,
-    /// Why a higher level is not to be had.
+    /// Reasons why a higher level is not available.
     missing: BTreeMap<String, String>,
-    /// Bytes that all workers may use together.
+    /// Memory limit for all workers together, in bytes.
     memory_budget: u64,
     memory_left: u64,
     max_workers: u64,
     workers_left: u64,
     tunnels: u64,
     draining: bool,
-    /// By `<id>@<version>`.
+    /// Plugins by `<id>@<version>`.
     plugins: BTreeMap<String, Plugin>,
 }
 
-/// A plugin version's workers, queue and failures. Totals are since the runtime's start.
+/// Workers, queue and failures of a plugin version. Totals are since the runtime's start.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default, rename_all(serialize = "camelCase"))]
 #[schema(rename_all = "camelCase")]
@@ -101,11 +102,11 @@ struct Plugin {
     language: String,
     workers: u64,
     starting: u64,
-    /// Calls that workers have.
+    /// Calls in progress.
     active: u64,
-    /// Calls that wait for a worker.
+    /// Calls waiting for a worker.
     queued: u64,
-    /// Workers that took calls.
+    /// Workers that have taken calls.
     starts: u64,
     crashes: u64,
     crash_causes: BTreeMap<String, u64>,
@@ -113,7 +114,7 @@ struct Plugin {
     admitted_cold: u64,
     /// `closed`, `open` or `half_open`.
     breaker: String,
-    /// Seconds of quarantine that are left; 0 without one.
+    /// Remaining seconds of quarantine; 0 without one.
     quarantined_s: u64,
     draining: bool,
     #[serde(flatten)]
@@ -137,7 +138,7 @@ struct Worker {
     latency: Latency,
 }
 
-/// What workers use; the heap and its collections where the language tells.
+/// Resource usage of workers; heap and garbage collections if the language reports them.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default, rename_all(serialize = "camelCase"))]
 #[schema(rename_all = "camelCase")]
@@ -157,7 +158,8 @@ struct Used {
     gc_ms: Option<f64>,
 }
 
-/// How long calls had their worker: `counts` has one element more than `boundsMs`, for what is slower.
+/// Histogram of the time that calls spent in their worker. `counts` has one element more than `boundsMs`, for slower
+/// calls.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default, rename_all(serialize = "camelCase"))]
 #[schema(rename_all = "camelCase")]
@@ -167,7 +169,7 @@ struct Latency {
     sum_ms: f64,
 }
 
-/// The language runtimes, each with its plugins and their workers.
+/// Lists the language runtimes, each with its plugins and their workers.
 #[utoipa::path(get, path = "/api/runtimes", tag = "status",
     responses((status = 200, body = Vec<RuntimeStatus>), (status = 403, body = Problem)))]
 pub async fn list(

@@ -1,4 +1,4 @@
-//! What the control plane knows of itself: snapshot and subscribers, audit, schemas, keys, health.
+//! Status of the control plane: snapshot and subscribers, audit, schemas, keys, health.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,48 +28,48 @@ use crate::xds::subscribers::Subscriber;
 
 const PAGE: u32 = 100;
 
-/// A subscriber and how far it is behind.
+/// A subscriber, and how far it is behind.
 #[derive(Serialize, ToSchema)]
 pub struct SubscriberStatus {
     #[serde(flatten)]
     subscriber: Subscriber,
-    /// Revisions between what it has in force and what is published, in either direction; 0 for endpoints.
+    /// Difference between the revision it has in force and the published one, in either direction; 0 for endpoints.
     behind: u64,
-    /// Whether it has a later revision in force than is published, as after the restore of an older database. It
-    /// takes nothing until the published revision has passed its own.
+    /// Whether it has a later revision in force than the published one, as after the restore of an older database. It
+    /// accepts nothing until the published revision has passed its own.
     ahead: bool,
 }
 
-/// What is published, and who has it.
+/// The published snapshot and its subscribers.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotStatus {
-    /// 0 before the first.
+    /// Published revision; 0 before the first.
     revision: u64,
-    /// Of what gateways have.
+    /// Version of the gateway snapshot.
     version: String,
-    /// Unix milliseconds.
+    /// Time of publication, in Unix milliseconds.
     published_at: u64,
-    /// The store's newest revision.
+    /// Newest revision of the store.
     store_revision: u64,
-    /// Of the filter with its snapshot, encoded.
+    /// Encoded size of the filter with its snapshot.
     edge_bytes: usize,
-    /// Of all parts that gateways have, encoded.
+    /// Encoded size of all parts of the gateway snapshot.
     gateway_bytes: usize,
-    /// The store's revision that is published, or that changed nothing of the snapshot.
+    /// Store revision that is published, or that did not change the snapshot.
     covers_revision: u64,
-    /// Why the newest revision is not published.
+    /// Reason why the newest revision is not published.
     fault: Option<String>,
-    /// Parts that are not published as they are stored, at most 100 of them; the rest is.
+    /// Parts that are not published as stored, at most 100; everything else is published.
     faults: Vec<Fault>,
-    /// All of them.
+    /// Number of all such parts.
     faults_count: usize,
     subscribers: Vec<SubscriberStatus>,
     /// Gateways by Envoy cluster.
     endpoints: BTreeMap<String, Vec<String>>,
 }
 
-/// The published snapshot and its subscribers.
+/// Returns the published snapshot's status and its subscribers.
 #[utoipa::path(get, path = "/api/snapshot", tag = "status", responses((status = 200, body = SnapshotStatus)))]
 pub async fn snapshot(
     admin: Admin,
@@ -121,16 +121,16 @@ pub async fn snapshot(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct AuditParams {
-    /// Only this org's.
+    /// Only changes of this org.
     org: Option<String>,
-    /// Only revisions below this one: the next page.
+    /// Only revisions below this one, for the next page.
     before: Option<u64>,
-    /// 1 to 1000; 100 unless given. What is outside counts as the nearest of them.
+    /// 1 to 1000 [default: 100]; other values are clamped.
     #[param(format = Int64)]
     limit: Option<u32>,
 }
 
-/// Changes, newest first.
+/// Lists changes, newest first.
 #[utoipa::path(get, path = "/api/audit", tag = "status", params(AuditParams),
     responses((status = 200, body = Vec<Object>)))]
 pub async fn audit(
@@ -149,25 +149,25 @@ pub async fn audit(
     Ok(Json(state.store.audit(&query).await?))
 }
 
-/// The JSON Schemas of the file formats.
+/// Returns the JSON Schemas of the file formats.
 #[utoipa::path(get, path = "/api/schemas", tag = "registry", responses((status = 200, body = Object)))]
 pub async fn schemas(_admin: Admin) -> Json<Value> {
     Json(json!({ "primitive": asp_registry::spec_schema(), "server": asp_registry::server_schema() }))
 }
 
-/// The platform's own public keys. Public.
+/// Returns the platform's own public keys. Public.
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "status", security(()), responses((status = 200, body = Object)))]
 pub async fn jwks(State(state): State<Arc<AdminState>>) -> Json<Value> {
     Json(state.jwks.jwks().await)
 }
 
-/// Whether the process lives. Public.
+/// Reports that the process is alive. Public.
 pub async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Whether changes are published. Public, so it names nobody. A part that is not published as it is stored does not
-/// take the control plane out of service, for its admins must be able to mend it.
+/// Reports whether changes are published. Public, so it names no orgs or users. A part that is not published as stored
+/// does not take the control plane out of service, because its admins must be able to fix it.
 pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String) {
     if state.publisher.xds_state().borrow().snapshot.is_none() {
         return (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n".to_owned());
@@ -206,7 +206,7 @@ fn gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Whether what is stored is published.
+/// Registers metrics that tell whether stored changes are published.
 fn register_standing(registry: &mut Registry, publisher: &Handle) {
     let standing = publisher.standing().borrow().clone();
     let stuck: Gauge = Gauge::default();
@@ -242,7 +242,7 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
     }
 }
 
-/// Prometheus metrics. Public; no label names an org, a user or a node.
+/// Serves Prometheus metrics. Public; no label names an org, a user or a node.
 pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
     let mut registry = Registry::default();
     let acked = Family::<SubscriberLabel, Gauge>::default();

@@ -1,6 +1,6 @@
-//! The stored servers as they were read last, so that a write reads those that changed since, not all.
+//! Cache of the stored servers, so that a write reads only those that changed since the last one.
 //!
-//! Keeps true: what is given is what is stored at the revision that is given with it.
+//! Keeps true: the returned servers are those stored at the returned revision.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use tokio::sync::Mutex;
 
 use crate::server_records;
 
-/// After so many changes of anything all servers are read: what changed may be of thousands of orgs.
+/// Number of changes of any kind after which all servers are read again: the changes may concern thousands of orgs.
 const MOST_BEHIND: u64 = 100;
 
-/// Servers by name.
+/// Servers sorted by name.
 type Records = Arc<Vec<ServerRecord>>;
 
-/// What one control plane has read of them.
+/// Servers that one control plane has read.
 #[derive(Default)]
 pub struct StoredServers(Mutex<Option<Versioned<Records>>>);
 
 impl StoredServers {
-    /// All of them, and the revision at which they were read.
+    /// Returns all servers, and the revision at which they were read.
     pub(super) async fn read(&self, store: &dyn ControlStore) -> Result<Versioned<Records>, StoreError> {
         let mut held = self.0.lock().await;
         let now = store.revision().await?;

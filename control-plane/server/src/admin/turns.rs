@@ -1,10 +1,10 @@
-//! Whose turn it is: what an org's admins ask for is done one after the other.
+//! Queues for the requests of each org: those of an org's admins run one at a time.
 //!
-//! Keeps true: an org that asks all the time has one request at the store or the compiler, and a bounded number that
-//! wait for theirs; whatever is beyond is refused at once and told when to come back. Policy, revocations and
-//! questions have turns of their own, so that none of them waits for another. How often an org writes is bounded too, because
-//! each of its writes reaches every gateway and every Envoy. The team of a server is held to the same. The platform's admins write without a
-//! turn: what they do is to be done, and they are few.
+//! Keeps true: an org that sends continuously has one request at the store or the compiler, and a bounded number in its
+//! queue; further ones are refused at once, with the time to retry. Policy, revocations and reads queue separately, so
+//! that none waits for another. The rate of an org's writes is limited, too, because each write reaches every gateway
+//! and every Envoy. The team of a server has the same limits. Admins of the platform write without a queue: their
+//! writes are few and have priority.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,21 +18,23 @@ use super::off_thread;
 use super::problem::{Code, Problem};
 use crate::admin_role::Scope;
 
-/// Requests of one org on one topic, the one whose turn it is among them.
+/// Maximum number of requests in a queue of one org, including the running one.
 pub const MAX_OF_ORG: usize = 16;
-/// Questions of all orgs, teams and installers together: each holds a body of up to [`super::MAX_BODY`]. The platform's have
-/// [`MAX_OF_ORG`] places of their own.
+/// Maximum number of reads of all orgs, teams and installers together: each holds a body of up to [`super::MAX_BODY`].
+/// The platform has [`MAX_OF_ORG`] of its own.
 pub const MAX_QUESTIONS: usize = 64;
-/// Number of questions of all from which on an org has [`FEW_QUESTIONS`]: a few orgs do not take what all have.
+/// Number of reads of all orgs from which on an org may have only [`FEW_QUESTIONS`], so that a few orgs do not use up
+/// the capacity of all.
 const MANY_QUESTIONS: usize = MAX_QUESTIONS / 2;
 const FEW_QUESTIONS: usize = 2;
 
-/// Rate of policy writes by the admins of one org, and of writes by those of one server. Revocations may be ten times as many.
+/// Rate limit for policy writes of one org's admins, and for writes of one server's team. Revocations have ten times
+/// the rate.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteRate {
-    /// Writes at once.
+    /// Maximum burst of writes.
     pub burst: u32,
-    /// After these, writes a second; 0 for no bound.
+    /// Writes per second after that; 0 for no limit.
     pub per_second: u32,
 }
 
@@ -43,40 +45,40 @@ impl Default for WriteRate {
 }
 
 impl WriteRate {
-    /// Writes at once, and a second after these.
+    /// Returns the burst and the writes per second after it.
     fn of(self, topic: Topic) -> (f64, f64) {
         let times = if topic == Topic::Revocations { 10.0 } else { 1.0 };
         (f64::from(self.burst) * times, f64::from(self.per_second) * times)
     }
 }
 
-/// Number of buckets from which on full ones are removed.
+/// Number of buckets at which full ones are removed.
 const MAX_BUCKETS: usize = 1_024;
 
-/// The remaining writes of an org.
+/// Remaining writes of an org.
 struct WriteBucket {
     writes: f64,
     at: Instant,
 }
 
-/// What is asked for.
+/// Kind of a request; each has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
     Policy,
     Revocations,
-    /// They change nothing, and compile: validate, compile, explain, an org's primitives.
+    /// Reads that compile: validate, compile, explain, an org's primitives.
     Questions,
 }
 
 type Key = (Topic, Scope);
 
-/// The turns of all orgs.
+/// The queues of all orgs.
 pub struct Turns {
-    /// Those that have or wait for a turn; an entry goes with its last request.
+    /// Queues with running or waiting requests; one is removed with its last request.
     queues: Mutex<HashMap<Key, Queue>>,
     rate: WriteRate,
     buckets: Mutex<HashMap<Key, WriteBucket>>,
-    /// Threads that answer questions.
+    /// Threads that run reads.
     answering: Arc<Semaphore>,
 }
 
@@ -85,7 +87,7 @@ struct Queue {
     present: usize,
 }
 
-/// A turn that lasts until this is dropped.
+/// The right to run a queued request; the next one runs when this is dropped.
 pub struct Turn {
     place: Place,
     _one: OwnedSemaphorePermit,
@@ -93,14 +95,14 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The same turn with a thread that answers the question, once one is free.
+    /// Adds a thread for the read, once one is free.
     pub async fn with_thread(mut self) -> Result<Turn, Problem> {
         self._answering = Some(permit(&self.place.turns.answering).await?);
         Ok(self)
     }
 
-    /// Does work that takes milliseconds (compiling, decoding) off the threads that serve requests. The turn lasts as
-    /// long as the work does: a caller who does not wait for the answer has no second one meanwhile.
+    /// Runs work that takes milliseconds (compiling, decoding) off the threads that serve requests. The permit is held
+    /// until the work is done: a caller that disconnects cannot start a second one in the meantime.
     pub async fn work<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -114,8 +116,8 @@ impl Turn {
     }
 }
 
-/// Brings a write to its end, whether or not its caller waits for it: the turn lasts as long, and what was begun is not
-/// broken off between its evaluation and the store.
+/// Completes a write even if its caller disconnects, and holds its permit as long. A write is therefore never
+/// interrupted between its evaluation and the store.
 pub async fn write<T: Send + 'static>(
     turn: Option<Turn>,
     work: impl Future<Output = T> + Send + 'static,
@@ -143,15 +145,16 @@ impl Turns {
         Turns::limited(WriteRate::default())
     }
 
-    /// The same at another rate of writes.
+    /// Creates queues with another rate of writes.
     pub fn limited(rate: WriteRate) -> Arc<Turns> {
-        // The other half stays with whoever publishes and serves.
+        // The other half is left for publishing and serving.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let answering = Arc::new(Semaphore::new((cores / 2).max(1)));
         Arc::new(Turns { queues: Mutex::default(), rate, buckets: Mutex::default(), answering })
     }
 
-    /// Waits for the turn of an admin's org, or of the team of a server, to write; `None`: the platform's admins need none.
+    /// Waits in the write queue of an admin's org or of a server's team; `None` for admins of the platform, who do not
+    /// queue.
     pub async fn to_write(self: &Arc<Self>, topic: Topic, admin: &Admin) -> Result<Option<Turn>, Problem> {
         let who = match (admin.role.server(), admin.role.org()) {
             (Some(_), _) => "server's team",
@@ -162,7 +165,7 @@ impl Turns {
         self.take(topic, admin.role.scope()).await.map(Some)
     }
 
-    /// Takes one of the writes of an org, or of a server's team.
+    /// Draws a write from the rate limit of an org or of a server's team.
     fn spend(&self, topic: Topic, who: &str, scope: &Scope) -> Result<(), Problem> {
         if self.rate.per_second == 0 {
             return Ok(());
@@ -192,13 +195,13 @@ impl Turns {
         Ok(())
     }
 
-    /// Waits for the turn of an admin's org, team or installers, or of the platform, to have a question answered.
+    /// Waits in the read queue of an admin's org, team or installers, or of the platform, and for a thread.
     pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
         self.to_read(admin).await?.with_thread().await
     }
 
-    /// Waits for the turn of a question that reads the store first: without a thread to answer, for which
-    /// [`Turn::with_thread`] waits.
+    /// Waits in the read queue without taking a thread, for requests that read the store first; [`Turn::with_thread`]
+    /// waits for the thread.
     pub async fn to_read(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
         self.take(Topic::Questions, admin.role.scope()).await
     }
@@ -238,7 +241,7 @@ impl Turns {
 }
 
 async fn permit(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
-    // Nobody closes it.
+    // The semaphore is never closed.
     Arc::clone(of).acquire_owned().await.map_err(|_| Problem::new(Code::Internal, ""))
 }
 

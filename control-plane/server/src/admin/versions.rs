@@ -1,8 +1,7 @@
-//! What a server was before: its stored versions, and the way back to one of them.
+//! Stored versions of a server, and rollback to one of them.
 //!
-//! Keeps true: a server that goes back is checked as any that is stored, by the rules of today, and is a new version
-//! itself; what that breaks is not asked, because whoever goes back does so since something is broken. The audit says which
-//! version it was.
+//! Keeps true: a rollback is checked like any other write, by the current rules, and stores a new version. It may break
+//! callers, because it is used when something is broken already. The audit names the restored version.
 
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use super::problem::Problem;
 use super::turns::{self, Topic};
 use super::{AdminState, registry};
 
-/// The versions that are kept, the newest first; those of a server that was deleted stay for 30 days.
+/// Lists the kept versions, newest first; those of a deleted server stay for 30 days.
 #[utoipa::path(get, path = "/api/registry/servers/{server}/versions", tag = "registry",
     params(("server" = String, Path)),
     responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
@@ -48,7 +47,7 @@ pub async fn list(
     Ok(Json(shown.collect()))
 }
 
-/// One version, with its files.
+/// Returns one version with its files.
 #[utoipa::path(get, path = "/api/registry/servers/{server}/versions/{revision}", tag = "registry",
     params(("server" = String, Path), ("revision" = u64, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem)))]
@@ -64,15 +63,15 @@ pub async fn get(
     Ok(registry::shown(&record))
 }
 
-/// To which version a server goes back.
+/// Version to restore.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
-    /// The `revision` of one of its versions.
+    /// `revision` of one of its versions.
     pub revision: u64,
 }
 
-/// Makes a server again what it was, one that was deleted too.
+/// Restores an earlier version of a server, including a deleted one.
 #[utoipa::path(post, path = "/api/registry/servers/{server}/rollback", tag = "registry", request_body = Rollback,
     params(("server" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem),

@@ -1,4 +1,4 @@
-//! Groups and tokens that a question does not name, and with which another binding would decide.
+//! Groups and tokens that a question does not name and with which another binding would decide.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Binding, TargetKind};
 use serde_json::{Value, json};
 
-/// Most targets that are tried: each is one more evaluation.
+/// Maximum number of targets that are tried; each costs an evaluation.
 const MAX_TRIED: usize = 100;
-/// Most that are shown.
+/// Maximum number of results.
 const MAX_SHOWN: usize = 20;
 
-/// A caller, the id of a primitive, and whether the question says what the call would say.
+/// A caller, the id of a primitive, and whether the question has arguments.
 pub(super) struct Subject<'a> {
     pub(super) caller: &'a Caller,
     pub(super) primitive: &'a str,
     pub(super) has_arguments: bool,
 }
 
-/// Lists the targets of bindings of the primitive that change the outcome for whoever has them; with `when` those that do for
-/// some arguments.
+/// Lists the targets in bindings of the primitive that would change the outcome for callers that have them; with
+/// `when`, for some arguments.
 pub(super) fn of(
     bindings: &[Binding],
     subject: &Subject<'_>,
@@ -51,7 +51,7 @@ pub(super) fn of(
     found
 }
 
-/// The caller as one whom the binding names; `None` where more than a group or a token would have to be another one.
+/// Returns the caller with the group or token that the binding names; `None` if that would not suffice to match.
 fn with(caller: &Caller, binding: &Binding) -> Option<(&'static str, Caller)> {
     let target = binding.target.as_str();
     match binding.target_kind() {
@@ -66,7 +66,7 @@ fn with(caller: &Caller, binding: &Binding) -> Option<(&'static str, Caller)> {
     }
 }
 
-/// A name that a pattern covers.
+/// Returns a name that matches a pattern.
 fn member(pattern: &str) -> String {
     match pattern.strip_suffix('*') {
         None => pattern.to_owned(),

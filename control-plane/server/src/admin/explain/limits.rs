@@ -5,7 +5,7 @@ use asp_proto::snapshot::{Limit, OrgPart};
 use asp_snapshot::limits::{self, LimitedCall};
 use serde_json::{Value, json};
 
-/// The limits that the call would draw from, each with the buckets that it has.
+/// Lists the limits that the call would draw from, each with its kind of buckets.
 pub(super) fn of(org: &OrgPart, call: LimitedCall<'_>) -> Vec<Value> {
     limits::drawn(&org.limits, call).into_iter().map(shown).collect()
 }

@@ -1,7 +1,8 @@
-//! Revocations that end a caller's tokens.
+//! Revocations of a caller's tokens.
 //!
-//! Found in what is published, which is what is enforced; the store is read only where there is one, for who made it and why.
-//! An admin of an org is told of a token that the platform revoked in all orgs that it is dead, and no more.
+//! They are looked up in the published snapshot, which is enforced. Only if there is one, the store is read for its
+//! author and reason. If the platform revoked a token in all orgs, an admin of an org only learns that the token is
+//! revoked.
 
 use asp_store::control::{ControlStore, MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
 use serde_json::{Value, json};
@@ -10,32 +11,32 @@ use crate::clock;
 use crate::policy::{self, RevokedList};
 use crate::xds::published::Published;
 
-/// Most revocations of one answer, the newest.
+/// Maximum number of revocations in an answer; the newest.
 const MAX_SHOWN: usize = 20;
-/// Most that are read: all of an org, and so many of the platform's.
+/// Maximum number that is read: all of an org, and the same number of the platform's.
 const MAX_READ: u32 = MAX_REVOCATIONS_PER_ORG as u32;
 
 /// A caller whose tokens may be revoked.
 pub(super) struct Holder<'a> {
     pub(super) org: &'a str,
-    /// A user or a machine.
+    /// Name of a user or machine.
     pub(super) user: &'a str,
-    /// Id of the token; empty for none in particular.
+    /// Id of the token; empty if no token is named.
     pub(super) wcit: &'a str,
-    /// The `iss` values that its tokens may have.
+    /// `iss` values that its tokens may have.
     pub(super) issuers: Vec<String>,
 }
 
-/// Revocations that end tokens of one caller.
+/// Revocations of one caller's tokens.
 #[derive(Default)]
 pub(super) struct Revocations {
-    /// Whether the token that was named is dead.
+    /// Whether the named token is revoked.
     pub(super) token: bool,
-    /// The newest first.
+    /// Records, newest first.
     records: Vec<RevocationRecord>,
 }
 
-/// Finds them; `of_all` says whether those are looked for that the platform made for every org.
+/// Finds the revocations; `of_all` includes those that the platform made for all orgs.
 pub(super) async fn find(
     store: &dyn ControlStore,
     published: &Published,
@@ -71,15 +72,15 @@ fn hits(record: &RevocationRecord, holder: &Holder<'_>) -> bool {
         "user" => record.target == holder.user,
         "token" => is_token && (record.issuer.is_empty() || holder.issuers.contains(&record.issuer)),
         "token_hash" => is_token,
-        // Nothing enforces one.
+        // Not enforced.
         "linked_token" => false,
-        // Of a later version: every token of the org is dead instead.
+        // Of a later version: every token of the org is revoked instead.
         _ => true,
     }
 }
 
 impl Revocations {
-    /// Describes them for an answer. The team of a server is told what they hit, and not why.
+    /// Formats them for an answer. The team of a server does not get the reasons.
     pub(super) fn shown(&self, is_team: bool) -> Vec<Value> {
         let shown = |record: &RevocationRecord| {
             let before = policy::revoked([record], &[], record.created_at).before;

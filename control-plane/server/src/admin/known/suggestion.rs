@@ -1,12 +1,11 @@
-//! The known name that a mistyped one was probably meant to be.
+//! Suggestion of the known name closest to a mistyped one.
 
-/// Longer names are compared with none: the work grows with the square of the length.
+/// Maximum length of a compared name: the cost grows with the square of the length.
 const MAX_LENGTH: usize = 64;
-/// Edits beyond which two names are not alike.
+/// Maximum number of edits between similar names.
 const MAX_EDITS: usize = 3;
 
-/// The name that differs from `wanted` by the fewest edits, the first of equals; at most a third of its characters may
-/// differ.
+/// Returns the first of the names with the fewest edits from `wanted`; at most a third of the characters may differ.
 pub(super) fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wanted.to_lowercase().chars().collect();
     if wanted.len() > MAX_LENGTH {
@@ -27,7 +26,7 @@ pub(super) fn nearest<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>
     best.map(|(_, name)| name)
 }
 
-/// Characters to insert, delete, replace or swap with their neighbour (optimal string alignment).
+/// Returns the number of insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
 fn distance(from: &[char], to: &[char]) -> usize {
     let mut before_last: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=to.len()).collect();

@@ -1,8 +1,8 @@
 //! Commands that keep a revoked user or org out: a revocation ends tokens, and only policy denies the next one.
 //!
-//! Keeps true: once the denials of an answer that omits none are stored, no call of the user or the org is allowed. A more
-//! specific binding overrules a denial (ADR 10), so each allow that may name the user gets a denial that overrules it. A command
-//! that names nobody is stored for all users and all machines.
+//! Keeps true: once the denials of a response that omits none are stored, no call of the user or org is allowed. A more
+//! specific binding overrules a denial (ADR 10), so each allow that may name the user gets a denial that overrules it.
+//! A command without a target is stored for all users and all machines.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,25 +15,25 @@ use asp_store::control::BindingRecord;
 
 use crate::policy;
 
-/// Most commands of one answer: an org has up to 10,000 bindings, and each may need a denial of its own.
+/// Maximum number of commands in a response: an org has up to 10,000 bindings, and each may need a denial of its own.
 const MAX_COMMANDS: usize = 20;
-/// The pattern that names everything.
+/// Pattern that matches everything.
 const ANY: &str = "*";
 
 /// A user or an org to keep out.
 pub(super) struct Lockout<'a> {
     pub org: &'a str,
-    /// `None`: everybody of the org.
+    /// Name of the user; `None` for everyone in the org.
     pub user: Option<&'a str>,
-    /// The user is a machine.
+    /// Whether the user is a machine.
     pub is_machine: bool,
-    /// Ids of keys and certificates of other machines than the user.
+    /// Ids of keys and certificates of machines other than the user.
     pub others: BTreeSet<String>,
 }
 
 impl Lockout<'_> {
-    /// The denials to add to an org's bindings, and how many allows they leave. Everything is denied, and by a binding of its
-    /// own each allow that overrules what is denied already.
+    /// Returns the denials to add to an org's bindings, and the number of allows that remain. One denies everything;
+    /// each allow that overrules the denials so far gets its own.
     pub(super) fn denials(&self, stored: &[BindingRecord]) -> (Vec<Binding>, usize) {
         let enforced = stored.iter().filter(|record| !record.observed);
         // A record that this version cannot read allows nothing.
@@ -62,7 +62,7 @@ impl Lockout<'_> {
         (denials, omitted)
     }
 
-    /// Whether a binding may be about the user. Groups and tokens are whatever the issuer says.
+    /// Whether a binding may apply to the user. Groups and tokens may be anyone's, depending on the issuer.
     fn may_name(&self, binding: &Binding) -> bool {
         let Some(user) = self.user else { return true };
         match target_word(binding) {
@@ -73,7 +73,7 @@ impl Lockout<'_> {
         }
     }
 
-    /// The broadest denial that overrules an allow.
+    /// Returns the broadest denial that overrules an allow.
     fn against(&self, allow: &Binding) -> Binding {
         let wide = self.denial(&allow.primitive, Protocol::Unspecified);
         let over_protocol = self.denial(&allow.primitive, allow.protocol());
@@ -82,7 +82,7 @@ impl Lockout<'_> {
         [wide, over_protocol].into_iter().find(overrules).unwrap_or(same)
     }
 
-    /// The issuer that a denial names; empty: every issuer of users.
+    /// Returns the issuer that a denial names; empty for every issuer of users.
     fn issuer(&self) -> &'static str {
         if self.is_machine { MACHINE_ISSUER } else { "" }
     }
@@ -100,10 +100,10 @@ impl Lockout<'_> {
     }
 }
 
-/// Denials that are in force, by what they are about.
+/// Denials in force, by their subject.
 #[derive(Default)]
 struct Denials {
-    /// Those that name the revoked user or everybody, by primitive.
+    /// Denials that name the revoked user or everyone, by primitive.
     of_revoked: HashMap<String, Vec<Binding>>,
     /// All others, by primitive and target.
     of_target: HashMap<TargetKey, Vec<Binding>>,
@@ -124,7 +124,7 @@ impl Denials {
         }
     }
 
-    /// Whether one of them decides about every call that an allow names.
+    /// Whether one of the denials decides every call that an allow names.
     fn overrule(&self, allow: &Binding) -> bool {
         let of_revoked = self.of_revoked.get(&allow.primitive).into_iter().flatten();
         let of_target = self.of_target.get(&key(allow)).into_iter().flatten();
@@ -139,7 +139,7 @@ fn key(binding: &Binding) -> TargetKey {
     (binding.primitive.clone(), binding.target_kind, binding.target.clone(), binding.issuer.clone())
 }
 
-/// The command of `asp policy` that stores a denial.
+/// Returns the `asp policy` command that stores a denial.
 pub(super) fn command(denial: &Binding, is_forced: bool) -> String {
     let mut options = shell::option("deny", &denial.primitive);
     if (target_word(denial), denial.target.as_str(), denial.issuer.as_str()) != ("user", ANY, "") {
