@@ -12,16 +12,16 @@ use asp_store::control::{
 };
 
 use crate::catalog::Compiler;
-use crate::catalog::budget::Full;
-use crate::catalog::offers::{self, Source};
+use crate::catalog::budget::BudgetError;
+use crate::catalog::offers::{self, OfferSource};
 use crate::catalog::orgs::{OrgPolicy, Records};
-use crate::catalog::usage::{Part, Totals, Usage, revocation_bytes, size};
+use crate::catalog::usage::{BudgetKind, Totals, Usage, revocation_bytes, size};
 
 /// Reason why a write is not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     #[error(transparent)]
-    Full(#[from] Full),
+    OverBudget(#[from] BudgetError),
     /// The org is not offered such a server.
     #[error("the server is not offered to the org")]
     NotOffered,
@@ -46,14 +46,14 @@ impl Admission {
     }
 
     /// Returns why a server is offered to an org; `None` if it is not, or there is no such server.
-    pub async fn offered(&self, server: &str, org: &str) -> Result<Option<Source>, StoreError> {
+    pub async fn offered(&self, server: &str, org: &str) -> Result<Option<OfferSource>, StoreError> {
         let Some(record) = self.store.server(server).await? else { return Ok(None) };
         let stored = self.store.offers_to(org).await?.iter().any(|offer| offer.server == server);
         let compiler = self.compiler.clone();
         let compiled = tokio::task::spawn_blocking(move || compiler.compile_one(&record)).await;
         let compiled = compiled.map_err(|error| StoreError::Backend(error.to_string()))?;
         // A faulty server has no compiled form; a stored offer still counts.
-        let Some(compiled) = compiled else { return Ok(stored.then_some(Source::Offer)) };
+        let Some(compiled) = compiled else { return Ok(stored.then_some(OfferSource::Offer)) };
         Ok(offers::source(&compiled, org, stored))
     }
 
@@ -87,9 +87,9 @@ impl Admission {
         let after = bytes(&list);
         let usage = self.usage().await?;
         let at_edges = grown(before.exposure, after.exposure);
-        let at_edges = usage.begin(Part::Exposure, org, at_edges, platform)?;
+        let at_edges = usage.begin(BudgetKind::Exposure, org, at_edges, platform)?;
         let at_gateways = grown(before.named_exposure, after.named_exposure);
-        let at_gateways = usage.begin(Part::Policy, org, at_gateways, platform)?;
+        let at_gateways = usage.begin(BudgetKind::Policy, org, at_gateways, platform)?;
         let written = self.store.put_exposure(change, record).await?;
         let written = at_gateways.done(at_edges.done(written));
         if !offers {
@@ -123,7 +123,7 @@ impl Admission {
         list.push(record.clone());
         let grown = grown(before, bytes(&list));
         let usage = self.usage().await?;
-        let under_way = usage.begin(Part::Policy, org, grown, platform)?;
+        let under_way = usage.begin(BudgetKind::Policy, org, grown, platform)?;
         Ok(under_way.done(self.store.put_binding(change, record).await?))
     }
 
@@ -141,7 +141,7 @@ impl Admission {
         let before = size(org, &Records { limits: stored.iter().collect(), ..Records::default() }).limits;
         let grown = grown(before, size(org, &records).limits);
         let usage = self.usage().await?;
-        let under_way = usage.begin(Part::Policy, org, grown, platform)?;
+        let under_way = usage.begin(BudgetKind::Policy, org, grown, platform)?;
         Ok(under_way.done(self.store.put_limits(change, org, list).await?))
     }
 
@@ -154,7 +154,7 @@ impl Admission {
     ) -> Result<Written, Refusal> {
         let grown = grown(0, revocation_bytes(record, &self.compiler.trusted()));
         let usage = self.usage().await?;
-        let under_way = usage.begin(Part::Revocations, &record.org, grown, platform)?;
+        let under_way = usage.begin(BudgetKind::Revocations, &record.org, grown, platform)?;
         Ok(under_way.done(self.store.add_revocation(change, record).await?))
     }
 
@@ -169,7 +169,7 @@ impl Admission {
         let issuers = self.compiler.trusted();
         let bytes = records.iter().map(|record| revocation_bytes(record, &issuers)).sum();
         let usage = self.usage().await?;
-        let under_way = usage.begin(Part::Revocations, org, grown(0, bytes), platform)?;
+        let under_way = usage.begin(BudgetKind::Revocations, org, grown(0, bytes), platform)?;
         Ok(under_way.done(self.store.add_revocations(change, records).await?))
     }
 

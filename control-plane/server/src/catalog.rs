@@ -11,13 +11,13 @@ mod declarations;
 pub mod edge_form;
 pub mod fault;
 mod form;
-pub mod held;
 pub mod ids;
 pub mod offers;
 pub mod orgs;
 mod outcome;
 pub mod revoked;
 pub mod servers;
+pub mod stored_state;
 pub mod usage;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,7 +34,7 @@ use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
 use declarations::Declarations;
 use fault::{Fault, LAST_FORM, NOT_SERVED};
-use outcome::{Outcome, Stale};
+use outcome::{CompileOutcome, StaleServer};
 use servers::server_fault;
 
 /// Snapshot content that does not come from the store.
@@ -73,7 +73,7 @@ fn is_open(server: &CompiledServer) -> bool {
 #[derive(Clone)]
 pub struct Compiler {
     config: Arc<StaticConfig>,
-    compiled: Arc<Mutex<HashMap<String, Outcome>>>,
+    compiled: Arc<Mutex<HashMap<String, CompileOutcome>>>,
     /// Primitives of the servers in the last settlement.
     declared: Arc<Mutex<Declarations>>,
     /// Last settlement: the next request is often for the same records.
@@ -86,7 +86,7 @@ struct Last {
     issuers: BTreeMap<String, String>,
     /// Names and revisions of the servers.
     of: Vec<(String, u64)>,
-    settled: Settled,
+    settled: Settlement,
 }
 
 impl Last {
@@ -100,7 +100,7 @@ impl Last {
 
 /// The stored servers to publish, and the faults of the others.
 #[derive(Clone, Default)]
-pub struct Settled {
+pub struct Settlement {
     pub servers: Vec<Arc<CompiledServer>>,
     pub faults: Vec<Fault>,
 }
@@ -185,19 +185,19 @@ impl Compiler {
 
     /// Compiles the servers that changed. A faulty server keeps its last published form or, without one, is left out.
     /// Of two conflicting servers the older one stays. If the servers do not fit together, the largest are left out.
-    pub fn settle(&self, records: &[ServerRecord]) -> Settled {
+    pub fn settle(&self, records: &[ServerRecord]) -> Settlement {
         let issuers = self.config.trust.in_force().names();
         let mut last = self.last.lock();
         if let Some(last) = last.as_ref().filter(|last| last.is_of(records, &issuers)) {
             return last.settled.clone();
         }
-        let settled = self.settle_anew(records, &issuers);
+        let settled = self.settle_uncached(records, &issuers);
         let of = records.iter().map(|record| (record.name.clone(), record.revision)).collect();
         *last = Some(Last { issuers, of, settled: settled.clone() });
         settled
     }
 
-    fn settle_anew(&self, records: &[ServerRecord], issuers: &BTreeMap<String, String>) -> Settled {
+    fn settle_uncached(&self, records: &[ServerRecord], issuers: &BTreeMap<String, String>) -> Settlement {
         let mut known = self.compiled.lock();
         let stored: HashSet<&str> = records.iter().map(|record| record.name.as_str()).collect();
         known.retain(|name, _| stored.contains(name.as_str()));
@@ -209,10 +209,10 @@ impl Compiler {
                 let before = known
                     .remove(&record.name)
                     .and_then(|compiled| compiled.good.map(|good| (compiled.good_at, good)));
-                stale.push(Stale { record, before });
+                stale.push(StaleServer { record, before });
             }
         }
-        for (record, compiled) in outcome::anew(self, issuers, stale) {
+        for (record, compiled) in outcome::compile_stale(self, issuers, stale) {
             known.insert(record.name.clone(), compiled);
         }
         for record in records {
@@ -225,7 +225,7 @@ impl Compiler {
         let servers = self.declared.lock().without_conflicts(good, &mut faults);
         let size = |server: &CompiledServer| self.server_bytes(server);
         let servers = servers::that_fit(servers, GATEWAY - EDGE - SLACK, size, &mut faults);
-        Settled { servers, faults }
+        Settlement { servers, faults }
     }
 
     /// Compiles one stored server; if this revision is published, returns the published form.
@@ -242,7 +242,8 @@ impl Compiler {
     /// Returns [`servers::server_bytes`] of a server; cached for servers that were compiled here.
     pub fn server_bytes(&self, server: &CompiledServer) -> usize {
         let known = self.compiled.lock();
-        let is_own = |known: &&Outcome| known.good.as_deref().is_some_and(|good| std::ptr::eq(good, server));
+        let is_own =
+            |known: &&CompileOutcome| known.good.as_deref().is_some_and(|good| std::ptr::eq(good, server));
         let bytes = known.get(&server.server.name).filter(is_own).map(|known| known.bytes);
         drop(known);
         bytes.unwrap_or_else(|| servers::server_bytes(server))
@@ -446,7 +447,7 @@ mod tests {
         let given = crate::issuers::trust::Given { file, ..Default::default() };
         let compiler = Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) });
         let stored = server("{schemes: [jwt], issuers: [corporate], audiences: [shop]}");
-        let Settled { servers, faults } = compiler.settle(&[stored]);
+        let Settlement { servers, faults } = compiler.settle(&[stored]);
         assert!(servers.is_empty() && faults[0].fault.contains("serverAudiences"), "{faults:?}");
     }
 

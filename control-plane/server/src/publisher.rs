@@ -28,7 +28,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::build::Built;
+use crate::catalog::build::SnapshotBuild;
 use crate::catalog::edge_form::EdgeChange;
 use crate::catalog::fault::Fault;
 use crate::clock;
@@ -69,7 +69,7 @@ pub trait Source: Send + Sync {
     async fn position(&self) -> anyhow::Result<Position>;
     /// Builds the snapshot of the current state, which may be newer than the last position. With `raise`, all parts get
     /// the new revision, including unchanged ones.
-    async fn build(&self, raise: bool) -> anyhow::Result<Built>;
+    async fn build(&self, raise: bool) -> anyhow::Result<SnapshotBuild>;
     /// Adds the revocations after a revision to `recent`; works during a build, too.
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken>;
     /// Called once the last build is published; a build for which it is not called was repeated.
@@ -379,8 +379,8 @@ impl Publisher {
     }
 
     /// Publishes a build; edges may get theirs later, but not with `raise`.
-    fn publish(&mut self, built: Built, raise: bool) -> Rebuilt {
-        let Built { position, edge, recent, gateway, changed, faults, lacks_forms } = built;
+    fn publish(&mut self, built: SnapshotBuild, raise: bool) -> Rebuilt {
+        let SnapshotBuild { position, edge, recent, gateway, changed, faults, lacks_forms } = built;
         let revision = position.revision;
         // Revocations may have been published during the build.
         let last = self.xds_state.borrow().snapshot.clone();

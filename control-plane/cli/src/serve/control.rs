@@ -11,7 +11,7 @@ use asp_control::admin::refusals::Refusals;
 use asp_control::admin::turns::Turns;
 use asp_control::admin::{self, AdminState, KeySet};
 use asp_control::admission::Admission;
-use asp_control::catalog::offers::{self, Lost};
+use asp_control::catalog::offers::{self, LostServer};
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig, ids};
 use asp_control::issuers;
@@ -182,7 +182,7 @@ fn tell_lost(
     }
 }
 
-fn warn_of_lost(lost: &[Lost]) {
+fn warn_of_lost(lost: &[LostServer]) {
     for server in lost.iter().take(MOST_LOST) {
         tracing::warn!(
             server = server.server,

@@ -24,7 +24,7 @@ use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
 use super::{AdminState, changed, off_thread};
 use crate::admin_role::valid_org;
-use crate::catalog::offers::{self, Source};
+use crate::catalog::offers::{self, OfferSource};
 
 /// An org to which a server is offered.
 #[derive(Serialize, ToSchema)]
@@ -66,11 +66,11 @@ pub struct Switch {
 }
 
 /// Returns the API's word for the reason of an offer.
-pub fn word(source: Source) -> &'static str {
+pub fn word(source: OfferSource) -> &'static str {
     match source {
-        Source::Everybody => "defaultExposure",
-        Source::File => "server.yaml",
-        Source::Offer => "offer",
+        OfferSource::Everybody => "defaultExposure",
+        OfferSource::File => "server.yaml",
+        OfferSource::Offer => "offer",
     }
 }
 
@@ -102,8 +102,9 @@ async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response,
     let Versioned { revision, value: stored } = state.store.offers(name).await?;
     let by_file = server.as_deref().map(|server| server.offered_to.clone()).unwrap_or_default();
     let stored = stored.into_iter().map(|record| record.org).filter(|org| !by_file.contains(org));
-    let stored = stored.map(|org| Offer { org, by: word(Source::Offer) }).collect::<Vec<_>>();
-    let mut all: Vec<Offer> = by_file.into_iter().map(|org| Offer { org, by: word(Source::File) }).collect();
+    let stored = stored.map(|org| Offer { org, by: word(OfferSource::Offer) }).collect::<Vec<_>>();
+    let mut all: Vec<Offer> =
+        by_file.into_iter().map(|org| Offer { org, by: word(OfferSource::File) }).collect();
     all.extend(stored);
     all.sort_by(|a, b| a.org.cmp(&b.org));
     let every_org = server.is_some_and(|server| server.edge.default_allow);
@@ -176,7 +177,7 @@ pub async fn delete(
     let by_itself =
         compiled(&state, &admin, &name).await?.and_then(|server| offers::source(&server, &record.org, false));
     let remedy = match by_itself {
-        Some(Source::Everybody) => {
+        Some(OfferSource::Everybody) => {
             "`defaultExposure: allow`: write `deny`, and name in `offeredTo` who keeps it"
         }
         Some(_) => "`offeredTo`: take the organisation out of it",

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::admission::Refusal;
-use crate::catalog::budget::Full;
+use crate::catalog::budget::BudgetError;
 
 /// Default `Retry-After`, in seconds: a queued request takes milliseconds.
 const RETRY_AFTER: &str = "1";
@@ -267,7 +267,7 @@ impl From<StoreError> for Problem {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
         match refusal {
-            Refusal::Full(full) => Problem::from(full),
+            Refusal::OverBudget(error) => Problem::from(error),
             Refusal::Unpublishable(_) => Problem::params(refusal.to_string()),
             Refusal::NotOffered => Problem::not_found(),
             Refusal::Store(error) => Problem::from(error),
@@ -275,9 +275,9 @@ impl From<Refusal> for Problem {
     }
 }
 
-impl From<Full> for Problem {
-    fn from(full: Full) -> Problem {
-        Problem::new(Code::LimitReached, full.to_string())
+impl From<BudgetError> for Problem {
+    fn from(error: BudgetError) -> Problem {
+        Problem::new(Code::LimitReached, error.to_string())
     }
 }
 

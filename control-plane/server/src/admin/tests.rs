@@ -41,7 +41,7 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::catalog::StaticConfig;
-use crate::catalog::build::Built;
+use crate::catalog::build::SnapshotBuild;
 use crate::catalog::usage::Usage;
 use crate::issuers::fetch::Fetcher;
 use crate::issuers::refresh::Keeper;
@@ -82,7 +82,7 @@ impl Source for Failing {
         self.source.position().await
     }
 
-    async fn build(&self, raise: bool) -> anyhow::Result<Built> {
+    async fn build(&self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "told to fail");
         self.source.build(raise).await
     }

@@ -14,20 +14,20 @@ pub const EDGE: usize = 4 * MIB;
 /// Limit of the whole gateway snapshot, including the edge's.
 pub const GATEWAY: usize = 144 * MIB;
 /// Compiled servers and their primitives.
-pub const SERVERS: Whole =
-    Whole { what: "servers and their primitives", bytes: 36 * MIB, way_out: FEWER_SERVERS };
+pub const SERVERS: PlatformBudget =
+    PlatformBudget { what: "servers and their primitives", bytes: 36 * MIB, way_out: FEWER_SERVERS };
 /// Servers in the edge snapshot.
-pub const EDGE_SERVERS: Whole =
-    Whole { what: "servers at the edge", bytes: 256 * KIB, way_out: FEWER_SERVERS };
+pub const EDGE_SERVERS: PlatformBudget =
+    PlatformBudget { what: "servers at the edge", bytes: 256 * KIB, way_out: FEWER_SERVERS };
 const FEWER_SERVERS: &str = "delete a server that is no longer needed, or shorten schemas and texts";
 /// Routes, including those in the servers' own files.
-pub const ROUTES: Whole = Whole {
+pub const ROUTES: PlatformBudget = PlatformBudget {
     what: "routes at the edge",
     bytes: 64 * KIB,
     way_out: "route whole servers or every primitive (`*`), or leave `pool` to the server",
 };
 /// Home regions of orgs.
-pub const HOMES: Whole = Whole {
+pub const HOMES: PlatformBudget = PlatformBudget {
     what: "homes of orgs",
     bytes: 128 * KIB,
     way_out: "name many orgs by one pattern (`prefix*`, `*`), or delete homes that say no other than the pattern",
@@ -48,26 +48,32 @@ pub fn bytes(messages: &[impl Message]) -> usize {
 
 /// Budget of one kind of data that belongs to the platform, not to orgs.
 #[derive(Debug)]
-pub struct Whole {
+pub struct PlatformBudget {
     pub what: &'static str,
     pub bytes: usize,
     pub way_out: &'static str,
 }
 
-impl Whole {
+impl PlatformBudget {
     /// Admits a write after which the data takes `all` bytes; a write that adds nothing is always admitted.
-    pub fn admit(&self, grows: bool, all: usize) -> Result<(), Full> {
+    pub fn admit(&self, grows: bool, all: usize) -> Result<(), BudgetError> {
         if !grows || all <= self.bytes {
             return Ok(());
         }
         let way_out = self.way_out;
-        Err(Full::Beyond { what: self.what, scope: "together", bytes: all, bound: self.bytes, way_out })
+        Err(BudgetError::Beyond {
+            what: self.what,
+            scope: "together",
+            bytes: all,
+            bound: self.bytes,
+            way_out,
+        })
     }
 }
 
 /// Budget of one kind of data that orgs share.
 #[derive(Debug)]
-pub struct Share {
+pub struct OrgBudget {
     pub what: &'static str,
     /// Limit for all orgs together.
     pub whole: usize,
@@ -79,10 +85,10 @@ pub struct Share {
 }
 
 /// Exposure exceptions in the edge snapshot.
-pub const EXPOSURE: Share =
-    Share { what: "exposure exceptions", whole: MIB, org: 128 * KIB, reserve: 256 * KIB, small: 4 * KIB };
+pub const EXPOSURE: OrgBudget =
+    OrgBudget { what: "exposure exceptions", whole: MIB, org: 128 * KIB, reserve: 256 * KIB, small: 4 * KIB };
 /// Policies of orgs in the gateway snapshot.
-pub const POLICY: Share = Share {
+pub const POLICY: OrgBudget = OrgBudget {
     what: "bindings, rate limits and exposure exceptions",
     whole: 96 * MIB,
     org: 2 * MIB,
@@ -90,8 +96,13 @@ pub const POLICY: Share = Share {
     small: 64 * KIB,
 };
 /// Live revocations, which both edges and gateways receive.
-pub const REVOCATIONS: Share =
-    Share { what: "live revocations", whole: 2 * MIB, org: 160 * KIB, reserve: 768 * KIB, small: 4 * KIB };
+pub const REVOCATIONS: OrgBudget = OrgBudget {
+    what: "live revocations",
+    whole: 2 * MIB,
+    org: 160 * KIB,
+    reserve: 768 * KIB,
+    small: 4 * KIB,
+};
 
 /// Bytes of an org before and after a write, and those of the other orgs.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +117,7 @@ pub struct Growth {
 
 /// A write that exceeds a budget.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Full {
+pub enum BudgetError {
     #[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the bound: {way_out}")]
     Beyond { what: &'static str, scope: &'static str, bytes: usize, bound: usize, way_out: &'static str },
     /// Does not report what the other orgs use: an org could see from it when another one writes.
@@ -114,9 +125,9 @@ pub enum Full {
     Shared { what: &'static str, way_out: &'static str },
 }
 
-impl Share {
+impl OrgBudget {
     /// Admits a write that is within the budget.
-    pub fn admit(&self, growth: Growth) -> Result<(), Full> {
+    pub fn admit(&self, growth: Growth) -> Result<(), BudgetError> {
         let Growth { before, after, others, platform } = growth;
         if after <= before {
             return Ok(());
@@ -124,7 +135,7 @@ impl Share {
         // The platform's revocations in an org must not fail because the org has used up its budget.
         if after > self.org && !platform {
             let way_out = "delete what is no longer needed, or say the same by fewer and wider entries";
-            return Err(Full::Beyond {
+            return Err(BudgetError::Beyond {
                 what: self.what,
                 scope: "of this org",
                 bytes: after,
@@ -142,8 +153,8 @@ impl Share {
             let what = self.what;
             let way_out = "an admin of the platform may still write, and delete what takes the room";
             return Err(match platform {
-                true => Full::Beyond { what, scope: "of all orgs", bytes, bound, way_out },
-                false => Full::Shared { what, way_out },
+                true => BudgetError::Beyond { what, scope: "of all orgs", bytes, bound, way_out },
+                false => BudgetError::Shared { what, way_out },
             });
         }
         Ok(())
@@ -154,7 +165,7 @@ impl Share {
 mod tests {
     use super::*;
 
-    const SHARE: Share = Share { what: "things", whole: 1_000, org: 300, reserve: 200, small: 20 };
+    const SHARE: OrgBudget = OrgBudget { what: "things", whole: 1_000, org: 300, reserve: 200, small: 20 };
 
     fn admits(before: usize, after: usize, all: usize, platform: bool) -> bool {
         SHARE.admit(Growth { before, after, others: all - before, platform }).is_ok()

@@ -21,19 +21,19 @@ use asp_store::control::{ControlState, Position, Since};
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form;
 use super::fault::{Fault, HOMES_CUT, LAST_FORM, Part, ROUTES_CLOSED};
-use super::held::{Held, ORG_WAY_OUT, OrgForm};
 use super::orgs::{OrgPolicy, Size};
-use super::revoked::{Cut, List, Lists};
+use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
+use super::stored_state::{ORG_WAY_OUT, OrgForm, StoredState};
 use super::usage::Totals;
-use super::{Compiler, Settled};
+use super::{Compiler, Settlement};
 use crate::clock;
 use crate::issuers::trust::NotInForce;
 use crate::placement;
 use crate::xds::parts::{Changing, Part as Encoded, Parts};
 use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
-use last_forms::AskedOrg;
+use last_forms::StoredOrgForm;
 
-pub use last_forms::{Batch, Unkept};
+pub use last_forms::{Batch, PendingForms};
 
 mod faults;
 mod homes;
@@ -41,7 +41,7 @@ mod last_forms;
 
 /// The build of one revision: what is published, and which records could not be published as stored.
 #[derive(Debug, Default)]
-pub struct Built {
+pub struct SnapshotBuild {
     /// Position of the store that was built.
     pub position: Position,
     /// Edge snapshot; the same `Arc` as before if edges see no difference.
@@ -56,7 +56,7 @@ pub struct Built {
 }
 
 #[cfg(test)]
-impl Built {
+impl SnapshotBuild {
     /// Joins the build into one message.
     pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
         crate::xds::parts::whole(self.position.revision, &self.edge, &self.gateway)
@@ -66,7 +66,7 @@ impl Built {
 /// State of the last build, from which the next one starts.
 pub struct Builder {
     compiler: Compiler,
-    held: Held,
+    held: StoredState,
     /// Published servers, sorted by name; `server_faults` are the faults of the others.
     servers: Vec<Arc<CompiledServer>>,
     server_faults: Vec<Fault>,
@@ -81,14 +81,14 @@ pub struct Builder {
     /// Orgs as published.
     orgs: Orgs,
     /// Last published forms of orgs that are not published as stored.
-    asked: BTreeMap<String, AskedOrg>,
+    asked: BTreeMap<String, StoredOrgForm>,
     /// Names of the parts whose published form the store may not have yet.
-    unkept: BTreeSet<String>,
+    pending: BTreeSet<String>,
     gateway: Changing,
     edge: Arc<EdgeSnapshot>,
     edge_is_stale: bool,
     recent: Arc<RecentRevocations>,
-    /// `Lists::made` of the published revocations.
+    /// `RevocationSplit::made` of the published revocations.
     revoked_made: u64,
     /// Encoded bytes of `servers`.
     server_bytes: usize,
@@ -100,7 +100,7 @@ pub struct Builder {
 type Orgs = BTreeMap<String, Arc<OrgForm>>;
 
 /// Forms of orgs to publish.
-struct Fitted {
+struct OrgSelection {
     orgs: Orgs,
     faults: Vec<Fault>,
 }
@@ -127,7 +127,7 @@ impl Builder {
     pub fn new(compiler: Compiler) -> Builder {
         Builder {
             compiler,
-            held: Held::default(),
+            held: StoredState::default(),
             servers: Vec::new(),
             server_faults: Vec::new(),
             issuers: BTreeMap::new(),
@@ -137,7 +137,7 @@ impl Builder {
             has_all_routes: false,
             orgs: BTreeMap::new(),
             asked: BTreeMap::new(),
-            unkept: BTreeSet::new(),
+            pending: BTreeSet::new(),
             gateway: Changing::default(),
             edge: Arc::default(),
             edge_is_stale: true,
@@ -160,12 +160,12 @@ impl Builder {
     }
 
     /// Takes the changes of the store and builds the next snapshot. With `raise`, all parts get the new revision.
-    pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<Built> {
+    pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let has_new_servers = self.held.take(since);
         self.build_held(has_new_servers, raise)
     }
 
-    fn build_held(&mut self, has_new_servers: bool, raise: bool) -> anyhow::Result<Built> {
+    fn build_held(&mut self, has_new_servers: bool, raise: bool) -> anyhow::Result<SnapshotBuild> {
         self.held.forget_ended(clock::now_ms());
         // Must come first: servers are evaluated against the issuers.
         let out_of_force = self.take_trust();
@@ -202,7 +202,7 @@ impl Builder {
         faults.extend(out_of_force.into_iter().map(not_in_force));
         faults.extend(self.held.unreadable_issuers.iter().map(unreadable_issuer));
         faults.append(&mut placed);
-        Ok(Built {
+        Ok(SnapshotBuild {
             position: self.position(),
             edge: Arc::clone(&self.edge),
             recent: Arc::clone(&self.recent),
@@ -299,7 +299,7 @@ impl Builder {
             return;
         }
         self.issuers = issuers;
-        let Settled { mut servers, faults } = self.compiler.settle(&self.held.servers);
+        let Settlement { mut servers, faults } = self.compiler.settle(&self.held.servers);
         servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
         let before: BTreeMap<&str, &Arc<CompiledServer>> =
             self.servers.iter().map(|server| (server.server.name.as_str(), server)).collect();
@@ -308,7 +308,7 @@ impl Builder {
             if !before.get(name).is_some_and(|before| Arc::ptr_eq(before, server)) {
                 let name = names::of_server(name);
                 self.gateway.put(&name, Some(part_of(server)));
-                self.unkept.insert(name);
+                self.pending.insert(name);
             }
         }
         for name in before.keys() {
@@ -325,17 +325,18 @@ impl Builder {
     /// Updates both lists of revocations; returns the ids of revocations of unknown types.
     fn revoke(&mut self) -> BTreeSet<String> {
         let now = clock::now_ms();
-        let Lists { cut, older, made, recent } = self.held.revocations.lists(&self.compiler.trusted(), now);
+        let RevocationSplit { cut, older, made, recent } =
+            self.held.revocations.lists(&self.compiler.trusted(), now);
         let unknown = older.unknown.iter().chain(&recent.unknown).cloned().collect();
         let Cut { since, through } = cut;
         if made != self.revoked_made {
-            let List { revoked, before, .. } = older.clone();
+            let EncodedRevocations { revoked, before, .. } = older.clone();
             let part = RevokedPart { through, revoked, revoked_before: before };
             self.gateway.put(names::REVOKED, Some(Encoded::of(Says::Revoked(part))));
             self.revoked_made = made;
             self.edge_is_stale = true;
         }
-        let List { revoked, before: revoked_before, .. } = recent;
+        let EncodedRevocations { revoked, before: revoked_before, .. } = recent;
         let RecentRevocations { revoked: known, revoked_before: known_before, .. } = &*self.recent;
         let is_same = (self.recent.since, known, known_before) == (since, &revoked, &revoked_before);
         if !is_same || self.gateway.parts.get(names::RECENT).is_none() {
@@ -358,7 +359,7 @@ impl Builder {
 
     /// Chooses the form of each org to publish: all that fit, smallest first. `refused` holds the faults of orgs whose
     /// policy was refused.
-    fn fit(&self, refused: &BTreeMap<String, String>) -> Fitted {
+    fn fit(&self, refused: &BTreeMap<String, String>) -> OrgSelection {
         let mut room = self.room();
         let mut forms: Vec<(usize, &String, &Arc<OrgForm>)> = Vec::with_capacity(self.held.orgs.len());
         let mut faults = Vec::new();
@@ -389,7 +390,7 @@ impl Builder {
                 way_out: ORG_WAY_OUT,
             });
         }
-        Fitted { orgs, faults }
+        OrgSelection { orgs, faults }
     }
 
     fn does_not_fit(&self, size: Size) -> String {

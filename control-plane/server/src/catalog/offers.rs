@@ -14,7 +14,7 @@ use super::Compiler;
 
 /// The reason that an org is offered a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum OfferSource {
     /// `defaultExposure: allow`.
     Everybody,
     /// `offeredTo` of its file.
@@ -24,14 +24,14 @@ pub enum Source {
 }
 
 /// Returns why a server is offered to `org`; `stored` says whether an offer is stored.
-pub fn source(server: &CompiledServer, org: &str, stored: bool) -> Option<Source> {
+pub fn source(server: &CompiledServer, org: &str, stored: bool) -> Option<OfferSource> {
     if server.edge.default_allow {
-        return Some(Source::Everybody);
+        return Some(OfferSource::Everybody);
     }
     if server.offered_to.binary_search_by(|known| known.as_str().cmp(org)).is_ok() {
-        return Some(Source::File);
+        return Some(OfferSource::File);
     }
-    stored.then_some(Source::Offer)
+    stored.then_some(OfferSource::Offer)
 }
 
 /// All offers of servers to orgs.
@@ -83,12 +83,12 @@ pub fn switched_on_in_vain(compiler: &Compiler, state: &ControlState) -> Vec<Exp
 }
 
 /// A server that orgs have switched on without an offer.
-pub struct Lost {
+pub struct LostServer {
     pub server: String,
     pub orgs: BTreeSet<String>,
 }
 
-impl Lost {
+impl LostServer {
     /// Returns the command that offers it to them again: the first orgs, then how many more there are.
     pub fn command(&self) -> String {
         let mut command = format!("asp servers offer {}", self.server);
@@ -107,14 +107,14 @@ impl Lost {
 const MOST_ORGS: usize = 100;
 
 /// Returns the stored servers that orgs have switched on without an offer. A deleted server cannot be offered.
-pub fn lost(compiler: &Compiler, state: &ControlState) -> Vec<Lost> {
+pub fn lost(compiler: &Compiler, state: &ControlState) -> Vec<LostServer> {
     let mut lost: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for ExposureRecord { server, org, .. } in switched_on_in_vain(compiler, state) {
         if state.servers.iter().any(|known| known.name == server) {
             lost.entry(server).or_default().insert(org);
         }
     }
-    lost.into_iter().map(|(server, orgs)| Lost { server, orgs }).collect()
+    lost.into_iter().map(|(server, orgs)| LostServer { server, orgs }).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::{Compiler, compile, describe, form, servers};
 
 /// Outcome of compiling a stored server at a revision of its sources.
-pub(super) struct Outcome {
+pub(super) struct CompileOutcome {
     pub(super) revision: u64,
     /// Issuers that it and the forms considered as its replacement name, each with the value that was used; `None` if
     /// there was no such issuer.
@@ -29,7 +29,7 @@ pub(super) struct Outcome {
     pub(super) bytes: usize,
 }
 
-impl Outcome {
+impl CompileOutcome {
     /// Whether compiling the record with these issuers would give the same outcome.
     pub(super) fn is_of(&self, record: &ServerRecord, issuers: &BTreeMap<String, String>) -> bool {
         let is_same = |(name, said): (&String, &Option<String>)| issuers.get(name) == said.as_ref();
@@ -38,18 +38,18 @@ impl Outcome {
 }
 
 /// A stored server that must be compiled.
-pub(super) struct Stale<'r> {
+pub(super) struct StaleServer<'r> {
     pub(super) record: &'r ServerRecord,
     /// Its last good form, with the revision of the record that it was compiled from.
     pub(super) before: Option<(u64, Arc<CompiledServer>)>,
 }
 
 /// Compiles servers on half of the machine's cores; the other half is left for serving.
-pub(super) fn anew<'r>(
+pub(super) fn compile_stale<'r>(
     compiler: &Compiler,
     issuers: &BTreeMap<String, String>,
-    stale: Vec<Stale<'r>>,
-) -> Vec<(&'r ServerRecord, Outcome)> {
+    stale: Vec<StaleServer<'r>>,
+) -> Vec<(&'r ServerRecord, CompileOutcome)> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = (cores / 2).clamp(1, stale.len().max(1));
     let left = Mutex::new(stale.into_iter());
@@ -57,7 +57,7 @@ pub(super) fn anew<'r>(
         let mut done = Vec::new();
         loop {
             let next = left.lock().next();
-            let Some(Stale { record, before }) = next else { return done };
+            let Some(StaleServer { record, before }) = next else { return done };
             done.push((record, compiler.compile_record(record, before, issuers)));
         }
     };
@@ -80,7 +80,7 @@ impl Compiler {
         record: &ServerRecord,
         before: Option<(u64, Arc<CompiledServer>)>,
         issuers: &BTreeMap<String, String>,
-    ) -> Outcome {
+    ) -> CompileOutcome {
         let compiled = match &record.unreadable {
             Some(fault) => {
                 Err(format!("this version cannot read it, a newer one may have written it: {fault}"))
@@ -108,7 +108,7 @@ impl Compiler {
             }
         };
         let bytes = good.as_deref().map_or(0, servers::server_bytes);
-        Outcome { revision, beside, good, good_at, fault, asked: false, bytes }
+        CompileOutcome { revision, beside, good, good_at, fault, asked: false, bytes }
     }
 
     /// Returns the servers that cannot be published as stored and whose last form was not read from the store yet.
@@ -234,9 +234,9 @@ mod tests {
     fn many_servers_are_each_compiled_once() {
         let compiler = Compiler::new(config(true));
         let records: Vec<ServerRecord> = (0..40).map(|n| named(&format!("s{n}"), "dev")).collect();
-        let stale = records.iter().map(|record| Stale { record, before: None }).collect();
+        let stale = records.iter().map(|record| StaleServer { record, before: None }).collect();
         let issuers = compiler.trust().in_force().names();
-        let done = anew(&compiler, &issuers, stale);
+        let done = compile_stale(&compiler, &issuers, stale);
         let mut names: Vec<&str> = done.iter().map(|(record, _)| record.name.as_str()).collect();
         names.sort_unstable();
         names.dedup();

@@ -34,7 +34,7 @@ pub(super) struct Cut {
 
 /// One of the two lists, in the form that edges and gateways search.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct List {
+pub(super) struct EncodedRevocations {
     /// Entries in the form of `EdgeSnapshot.revoked`.
     pub(super) revoked: Vec<u8>,
     pub(super) before: Vec<RevokedBefore>,
@@ -43,7 +43,7 @@ pub(super) struct List {
 }
 
 #[derive(Default)]
-pub(super) struct Revocations {
+pub(super) struct LiveRevocations {
     /// Records by time of revocation and id.
     records: BTreeMap<(u64, String), RevocationRecord>,
     moments: HashMap<String, u64>,
@@ -51,7 +51,7 @@ pub(super) struct Revocations {
     bytes: HashMap<String, usize>,
     issuers: Vec<String>,
     cut: Cut,
-    older: List,
+    older: EncodedRevocations,
     older_is_stale: bool,
     /// Number of times that `older` was built.
     made: u64,
@@ -59,15 +59,15 @@ pub(super) struct Revocations {
 }
 
 /// Both lists of revocations.
-pub(super) struct Lists<'a> {
+pub(super) struct RevocationSplit<'a> {
     pub(super) cut: Cut,
-    pub(super) older: &'a List,
+    pub(super) older: &'a EncodedRevocations,
     /// Changes whenever `older` may have changed.
     pub(super) made: u64,
-    pub(super) recent: List,
+    pub(super) recent: EncodedRevocations,
 }
 
-impl Revocations {
+impl LiveRevocations {
     /// Applies the changes that were read from the store.
     pub(super) fn take(&mut self, changed: ChangedRevocations) {
         match changed {
@@ -122,7 +122,7 @@ impl Revocations {
     }
 
     /// Returns both lists at `now` (Unix milliseconds); a token id without an issuer counts for each of `issuers`.
-    pub(super) fn lists(&mut self, issuers: &[String], now: u64) -> Lists<'_> {
+    pub(super) fn lists(&mut self, issuers: &[String], now: u64) -> RevocationSplit<'_> {
         let hour = now - now % HOUR;
         if self.issuers != issuers {
             self.issuers = issuers.to_vec();
@@ -142,7 +142,7 @@ impl Revocations {
         }
         let recent = self.records.range((cut.since, String::new())..);
         let recent = list(recent.map(|(_, record)| record), issuers, hour);
-        Lists { cut, older: &self.older, made: self.made, recent }
+        RevocationSplit { cut, older: &self.older, made: self.made, recent }
     }
 
     fn cut_at(&self, hour: u64) -> Cut {
@@ -184,9 +184,17 @@ pub fn with(
     (!is_same).then_some(with)
 }
 
-fn list<'a>(records: impl Iterator<Item = &'a RevocationRecord>, issuers: &[String], now: u64) -> List {
+fn list<'a>(
+    records: impl Iterator<Item = &'a RevocationRecord>,
+    issuers: &[String],
+    now: u64,
+) -> EncodedRevocations {
     let Revoked { tokens, before, unknown } = policy::revoked(records, issuers, now);
-    List { revoked: asp_registry::sorted_set(tokens), before: asp_registry::latest(before), unknown }
+    EncodedRevocations {
+        revoked: asp_registry::sorted_set(tokens),
+        before: asp_registry::latest(before),
+        unknown,
+    }
 }
 
 #[cfg(test)]
@@ -216,42 +224,42 @@ mod tests {
         )
     }
 
-    fn count(list: &List) -> usize {
+    fn count(list: &EncodedRevocations) -> usize {
         list.revoked.len() / 16
     }
 
     #[test]
     fn what_was_revoked_lately_leaves_the_others_as_they_are_until_the_hour_is_over() {
-        let mut all = Revocations::default();
+        let mut all = LiveRevocations::default();
         all.take(these([record(1, THIS_HOUR - 5 * HOUR), record(2, THIS_HOUR - 1)]));
-        let Lists { cut, older, recent, .. } = all.lists(&[], NOW);
+        let RevocationSplit { cut, older, recent, .. } = all.lists(&[], NOW);
         assert_eq!(cut, Cut { since: THIS_HOUR - HOUR, through: THIS_HOUR });
         assert_eq!((count(older), count(&recent)), (2, 1));
         let before = older.clone();
         all.take(these([record(3, NOW)]));
-        let Lists { older, recent, .. } = all.lists(&[], NOW);
+        let RevocationSplit { older, recent, .. } = all.lists(&[], NOW);
         assert_eq!((older, count(&recent)), (&before, 2));
-        let Lists { cut, older, recent, .. } = all.lists(&[], NOW + HOUR);
+        let RevocationSplit { cut, older, recent, .. } = all.lists(&[], NOW + HOUR);
         assert_eq!((cut.through, count(older), count(&recent)), (THIS_HOUR + HOUR, 3, 1));
     }
 
     #[test]
     fn what_is_lifted_or_comes_late_changes_the_list_that_it_belongs_to() {
-        let mut all = Revocations::default();
+        let mut all = LiveRevocations::default();
         all.take(these([record(1, 1), record(2, NOW)]));
         all.lists(&[], NOW);
         all.take(ChangedRevocations::These(vec![(record(1, 1).id, None)]));
         assert_eq!(count(all.lists(&[], NOW).older), 0);
         // Written by a control plane whose clock is behind.
         all.take(these([record(3, THIS_HOUR - 1)]));
-        let Lists { older, recent, .. } = all.lists(&[], NOW);
+        let RevocationSplit { older, recent, .. } = all.lists(&[], NOW);
         assert_eq!((count(older), count(&recent)), (1, 2));
         // All of them are read again: what is the same changes nothing.
         let made = all.lists(&[], NOW).made;
         all.take(ChangedRevocations::All(vec![record(2, NOW), record(3, THIS_HOUR - 1)]));
         assert_eq!(all.lists(&[], NOW).made, made);
         all.take(ChangedRevocations::All(Vec::new()));
-        let Lists { older, recent, .. } = all.lists(&[], NOW);
+        let RevocationSplit { older, recent, .. } = all.lists(&[], NOW);
         assert_eq!((count(older), count(&recent)), (0, 0));
         assert_eq!(all.bytes().map(|(_, bytes)| bytes).sum::<usize>(), 0);
     }
@@ -266,7 +274,7 @@ mod tests {
         let more = with(&recent, &[record(2, later), record(1, NOW), user(later)], &[], (6, later)).unwrap();
         assert_eq!((more.revision, more.until, more.revoked.len()), (6, later, 32));
         assert!(more.revoked_before[0].not_after_iat > recent.revoked_before[0].not_after_iat);
-        let mut both = Revocations::default();
+        let mut both = LiveRevocations::default();
         both.take(these([record(1, NOW), record(2, later)]));
         assert_eq!(both.lists(&[], later).recent.revoked, more.revoked, "as the builder says it");
         assert_eq!(with(&more, &[record(2, later)], &[], (7, later)), None);
@@ -274,7 +282,7 @@ mod tests {
 
     #[test]
     fn many_at_once_stay_few_recent_ones_and_none_is_in_neither_list() {
-        let mut all = Revocations::default();
+        let mut all = LiveRevocations::default();
         let mut moves = 0;
         let mut before = Cut::default();
         for id in 0..3_000_usize {
@@ -283,7 +291,7 @@ mod tests {
             if id % 50 != 0 {
                 continue;
             }
-            let Lists { cut, older, recent, .. } = all.lists(&[], NOW);
+            let RevocationSplit { cut, older, recent, .. } = all.lists(&[], NOW);
             assert!(count(&recent) <= MAX_RECENT, "{} after {id}", count(&recent));
             assert!(cut.since <= cut.through && count(older) + count(&recent) > id, "one is in neither");
             assert!(

@@ -9,7 +9,7 @@ use asp_registry::CompiledServer;
 use asp_store::control::RouteRecord;
 use prost::Message as _;
 
-use super::budget::{self, FRAMING, Full, Whole};
+use super::budget::{self, BudgetError, FRAMING, PlatformBudget};
 use super::fault::{Fault, NOT_SERVED, Part};
 use crate::placement;
 
@@ -30,11 +30,11 @@ pub fn admit(
     new: &CompiledServer,
     routes: &[RouteRecord],
     size: impl Fn(&CompiledServer) -> usize,
-) -> Result<(), Full> {
+) -> Result<(), BudgetError> {
     let name = &new.server.name;
     let former = existing.iter().find(|server| server.server.name == *name);
     let others = || existing.iter().filter(|server| server.server.name != *name);
-    let check = |whole: &Whole, bytes: &dyn Fn(&CompiledServer) -> usize| {
+    let check = |whole: &PlatformBudget, bytes: &dyn Fn(&CompiledServer) -> usize| {
         let grows = former.is_none_or(|former| bytes(new) > bytes(former));
         whole.admit(grows, others().map(|server| bytes(server)).sum::<usize>() + bytes(new))
     };
@@ -49,7 +49,7 @@ fn admit_routes(
     existing: &[Arc<CompiledServer>],
     new: &CompiledServer,
     routes: &[RouteRecord],
-) -> Result<(), Full> {
+) -> Result<(), BudgetError> {
     let bytes = |servers: &[&CompiledServer]| asp_registry::routes_bytes(&placement::routes(servers, routes));
     let before: Vec<&CompiledServer> = existing.iter().map(|server| &**server).collect();
     let mut after = before.clone();

@@ -12,7 +12,7 @@ use asp_store::control::{ControlState, RevocationRecord, Written};
 use parking_lot::Mutex;
 use prost::Message as _;
 
-use super::budget::{EXPOSURE, FRAMING, Full, Growth, POLICY, REVOCATIONS, Share};
+use super::budget::{BudgetError, EXPOSURE, FRAMING, Growth, OrgBudget, POLICY, REVOCATIONS};
 use super::orgs::{self, OrgPolicy, Records, Size};
 use crate::clock;
 use crate::policy::{self, Revoked};
@@ -25,19 +25,19 @@ const MAX_WRITES: usize = 10_000;
 
 /// Kind of data that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum BudgetKind {
     Exposure,
     /// Bindings and rate limits.
     Policy,
     Revocations,
 }
 
-impl Part {
-    const fn share(self) -> &'static Share {
+impl BudgetKind {
+    const fn budget(self) -> &'static OrgBudget {
         match self {
-            Part::Exposure => &EXPOSURE,
-            Part::Policy => &POLICY,
-            Part::Revocations => &REVOCATIONS,
+            BudgetKind::Exposure => &EXPOSURE,
+            BudgetKind::Policy => &POLICY,
+            BudgetKind::Revocations => &REVOCATIONS,
         }
     }
 }
@@ -51,19 +51,19 @@ struct Bytes {
 }
 
 impl Bytes {
-    const fn of(&self, part: Part) -> usize {
+    const fn of(&self, part: BudgetKind) -> usize {
         match part {
-            Part::Exposure => self.exposure,
-            Part::Policy => self.policy,
-            Part::Revocations => self.revocations,
+            BudgetKind::Exposure => self.exposure,
+            BudgetKind::Policy => self.policy,
+            BudgetKind::Revocations => self.revocations,
         }
     }
 
-    const fn of_mut(&mut self, part: Part) -> &mut usize {
+    const fn of_mut(&mut self, part: BudgetKind) -> &mut usize {
         match part {
-            Part::Exposure => &mut self.exposure,
-            Part::Policy => &mut self.policy,
-            Part::Revocations => &mut self.revocations,
+            BudgetKind::Exposure => &mut self.exposure,
+            BudgetKind::Policy => &mut self.policy,
+            BudgetKind::Revocations => &mut self.revocations,
         }
     }
 }
@@ -111,11 +111,11 @@ impl Totals {
 /// Totals of all orgs; as many entries as the store has orgs.
 #[derive(Default)]
 pub struct Usage {
-    known: Mutex<Known>,
+    known: Mutex<UsageCounts>,
 }
 
 #[derive(Default)]
-struct Known {
+struct UsageCounts {
     /// Revision of the last read of the store; `None` before the first.
     revision: Option<u64>,
     orgs: HashMap<String, Bytes>,
@@ -128,7 +128,7 @@ struct Known {
 struct Write {
     id: u64,
     org: String,
-    part: Part,
+    part: BudgetKind,
     grown: isize,
     /// Revision of the write; `None` while it is in progress.
     revision: Option<u64>,
@@ -153,7 +153,13 @@ impl Usage {
 
     /// Begins a write that grows (or shrinks) one kind of data of an org by `grown` bytes. `platform`: the writer is an
     /// admin of the platform.
-    pub fn begin(&self, part: Part, org: &str, grown: isize, platform: bool) -> Result<UnderWay<'_>, Full> {
+    pub fn begin(
+        &self,
+        part: BudgetKind,
+        org: &str,
+        grown: isize,
+        platform: bool,
+    ) -> Result<UnderWay<'_>, BudgetError> {
         let mut known = self.known.lock();
         let mut bytes: HashMap<&str, usize> =
             known.orgs.iter().map(|(org, bytes)| (org.as_str(), bytes.of(part))).collect();
@@ -164,9 +170,9 @@ impl Usage {
             *of_org = of_org.saturating_add_signed(if counts { write.grown } else { 0 });
         }
         let before = bytes.remove(org).unwrap_or_default();
-        let share = part.share();
-        let others = fitting(bytes.into_values().collect(), share.whole);
-        share.admit(Growth { before, after: before.saturating_add_signed(grown), others, platform })?;
+        let budget = part.budget();
+        let others = fitting(bytes.into_values().collect(), budget.whole);
+        budget.admit(Growth { before, after: before.saturating_add_signed(grown), others, platform })?;
         known.begun += 1;
         let id = known.begun;
         known.writes.push_back(Write { id, org: org.to_owned(), part, grown, revision: None });
@@ -261,13 +267,13 @@ mod tests {
     }
 
     fn full(usage: &Usage, org: &str, bytes: usize) -> bool {
-        usage.begin(Part::Exposure, org, grown(bytes), false).is_err()
+        usage.begin(BudgetKind::Exposure, org, grown(bytes), false).is_err()
     }
 
     #[test]
     fn two_writes_under_way_that_fit_alone_do_not_pass_together() {
         let usage = Usage::default();
-        let one = usage.begin(Part::Exposure, "acme", grown(ORG), false).unwrap();
+        let one = usage.begin(BudgetKind::Exposure, "acme", grown(ORG), false).unwrap();
         assert!(full(&usage, "acme", 1), "it counts before it is written");
         assert!(!full(&usage, "other", ORG));
         drop(one);
@@ -278,7 +284,7 @@ mod tests {
     fn what_was_written_counts_once_whether_a_look_at_the_store_saw_it_or_not() {
         let usage = Usage::default();
         let written = |revision| Written { revision, changed: true };
-        let begin = || usage.begin(Part::Exposure, "acme", grown(ORG / 2), false).unwrap();
+        let begin = || usage.begin(BudgetKind::Exposure, "acme", grown(ORG / 2), false).unwrap();
         begin().done(written(5));
         usage.take(at(4, "acme", 0));
         assert!(full(&usage, "acme", ORG / 2 + 1) && !full(&usage, "acme", ORG / 2), "not seen");
@@ -297,7 +303,7 @@ mod tests {
     fn a_write_that_shrinks_counts_when_it_is_done() {
         let usage = Usage::default();
         usage.take(at(1, "acme", ORG));
-        let less = usage.begin(Part::Exposure, "acme", -grown(ORG), false).unwrap();
+        let less = usage.begin(BudgetKind::Exposure, "acme", -grown(ORG), false).unwrap();
         assert!(full(&usage, "acme", 1));
         less.done(Written { revision: 2, changed: true });
         assert!(!full(&usage, "acme", ORG));
@@ -307,7 +313,7 @@ mod tests {
     fn writes_that_no_look_at_the_store_sees_stay_bounded_and_counted() {
         let usage = Usage::default();
         for revision in 1..=MAX_WRITES as u64 + 9 {
-            let write = usage.begin(Part::Exposure, "acme", 1, false).unwrap();
+            let write = usage.begin(BudgetKind::Exposure, "acme", 1, false).unwrap();
             write.done(Written { revision, changed: true });
         }
         assert_eq!(usage.known.lock().writes.len(), MAX_WRITES);

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use asp_store::control::{ControlStore, StoreError};
 use parking_lot::Mutex;
 
-use crate::catalog::build::{Batch, Unkept};
+use crate::catalog::build::{Batch, PendingForms};
 
 /// Writer of published forms.
 pub(super) struct FormKeeper {
     store: Arc<dyn ControlStore>,
     /// Forms that are not being written yet.
-    unkept: Mutex<Unkept>,
+    pending: Mutex<PendingForms>,
     /// Whether a task is waiting.
     is_due: AtomicBool,
     alone: tokio::sync::Mutex<()>,
@@ -25,15 +25,15 @@ impl FormKeeper {
     pub(super) fn new(store: Arc<dyn ControlStore>) -> FormKeeper {
         FormKeeper {
             store,
-            unkept: Mutex::default(),
+            pending: Mutex::default(),
             is_due: AtomicBool::new(false),
             alone: tokio::sync::Mutex::default(),
         }
     }
 
     /// Writes these forms and the pending ones in the background.
-    pub(super) fn keep_soon(self: &Arc<Self>, published: Unkept) {
-        self.unkept.lock().add(published);
+    pub(super) fn keep_soon(self: &Arc<Self>, published: PendingForms) {
+        self.pending.lock().add(published);
         if self.is_due.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -53,22 +53,22 @@ impl FormKeeper {
     pub(super) async fn keep(&self) -> anyhow::Result<()> {
         let _alone = self.alone.lock().await;
         self.is_due.store(false, Ordering::SeqCst);
-        let mut unkept = Unkept::default();
+        let mut pending = PendingForms::default();
         loop {
-            unkept.add(std::mem::take(&mut *self.unkept.lock()));
-            if unkept.is_empty() {
+            pending.add(std::mem::take(&mut *self.pending.lock()));
+            if pending.is_empty() {
                 return Ok(());
             }
             // Encoding takes milliseconds, so not on a thread that serves.
             let encoded = tokio::task::spawn_blocking(move || {
-                let batch = unkept.batch();
-                (unkept, batch)
+                let batch = pending.batch();
+                (pending, batch)
             });
             let (rest, batch) = encoded.await?;
-            unkept = rest;
+            pending = rest;
             if let Err(error) = self.put(&batch).await {
-                unkept.add_earlier(batch.of);
-                self.unkept.lock().add_earlier(unkept);
+                pending.add_earlier(batch.of);
+                self.pending.lock().add_earlier(pending);
                 return Err(error.into());
             }
         }

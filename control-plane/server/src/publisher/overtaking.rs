@@ -11,7 +11,7 @@ use asp_store::control::StoreError;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::{Built, COALESCE, POLL, Publisher, SILENT, Source};
+use super::{COALESCE, POLL, Publisher, SILENT, SnapshotBuild, Source};
 use crate::xds::{XdsState, resources};
 
 /// Maximum number of consecutive builds, each superseded because revocations of a later revision were published during
@@ -86,7 +86,7 @@ impl Overtaking<'_> {
 
 impl Publisher {
     /// Builds a snapshot that includes all published revocations.
-    pub(super) async fn build(&mut self, raise: bool) -> anyhow::Result<Built> {
+    pub(super) async fn build(&mut self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let mut raise = raise;
         let mut builds = 0;
         loop {
@@ -108,7 +108,7 @@ impl Publisher {
     }
 
     /// Builds, and publishes revocations in the meantime.
-    async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<Built> {
+    async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let covers = self.standing.borrow().covers;
         let mut overtaking = Overtaking {
             source: &*self.source,
@@ -136,7 +136,7 @@ impl Publisher {
     }
 
     /// Builds, which may take seconds, and checks in the meantime whether the store still answers.
-    async fn build_beside_beats(&self, raise: bool) -> anyhow::Result<Built> {
+    async fn build_beside_beats(&self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let is_current = self.retry_at.is_none() && self.unread.is_none();
         let beats = async {
             let mut left = if is_current { SILENT.as_millis() / POLL.as_millis() } else { 0 };

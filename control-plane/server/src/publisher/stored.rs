@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::forms::FormKeeper;
 use super::{Overtaken, Source};
 use crate::catalog::Compiler;
-use crate::catalog::build::{Builder, Built};
+use crate::catalog::build::{Builder, SnapshotBuild};
 use crate::catalog::revoked;
 use crate::catalog::usage::Usage;
 use crate::clock;
@@ -76,7 +76,12 @@ impl StoreSource {
 
     /// Builds again with the store's last forms of `parts`. If the store does not answer, nothing is delayed, least of
     /// all revocations.
-    async fn with_last_forms(&self, built: Built, parts: Vec<String>, raise: bool) -> anyhow::Result<Built> {
+    async fn with_last_forms(
+        &self,
+        built: SnapshotBuild,
+        parts: Vec<String>,
+        raise: bool,
+    ) -> anyhow::Result<SnapshotBuild> {
         if parts.is_empty() {
             return Ok(built);
         }
@@ -88,7 +93,7 @@ impl StoreSource {
                     "last published forms could not be read, tried again soon; until then what cannot be published may be in force in \
                      another form than at other control planes; check the database"
                 );
-                return Ok(Built { lacks_forms: true, ..built });
+                return Ok(SnapshotBuild { lacks_forms: true, ..built });
             }
         };
         self.work(move |builder| {
@@ -105,7 +110,7 @@ impl Source for StoreSource {
         Ok(self.store.position().await?)
     }
 
-    async fn build(&self, raise: bool) -> anyhow::Result<Built> {
+    async fn build(&self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let known = self.builder.lock().position();
         let is_other_history = !self.store.has(&known).await?;
         if is_other_history {
@@ -138,8 +143,8 @@ impl Source for StoreSource {
     }
 
     fn published(&self) {
-        let unkept = self.builder.lock().unkept();
-        self.forms.keep_soon(unkept);
+        let pending = self.builder.lock().pending();
+        self.forms.keep_soon(pending);
     }
 }
 

@@ -63,7 +63,7 @@ impl Source for Fake {
         Ok(Position { revision: self.revision.load(Ordering::SeqCst), ..Position::default() })
     }
 
-    async fn build(&self, raise: bool) -> anyhow::Result<Built> {
+    async fn build(&self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let failing =
             self.unread.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if failing.is_ok() {
@@ -93,7 +93,7 @@ impl Source for Fake {
             said.gateway.put(parts::RECENT, Some(Part::of(recent)));
         }
         let changed = std::mem::take(&mut said.gateway.changed);
-        Ok(Built {
+        Ok(SnapshotBuild {
             position: Position { revision, ..Position::default() },
             edge: Arc::clone(&said.edge),
             recent: Arc::clone(&said.recent),

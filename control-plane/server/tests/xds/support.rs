@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use asp_control::catalog::build::Built;
+use asp_control::catalog::build::SnapshotBuild;
 use asp_control::publisher::{Handle, Overtaken, Publisher, Source};
 use asp_control::xds::client::{self, Apply, Target};
 use asp_control::xds::context::Context;
@@ -55,7 +55,7 @@ impl Source for Counter {
         Ok(Position { revision: self.revision.load(Ordering::SeqCst), ..Position::default() })
     }
 
-    async fn build(&self, _raise: bool) -> anyhow::Result<Built> {
+    async fn build(&self, _raise: bool) -> anyhow::Result<SnapshotBuild> {
         let revision = self.revision.load(Ordering::SeqCst);
         // What says nothing new is not pushed.
         let public_url = revision.to_string();
@@ -70,7 +70,7 @@ impl Source for Counter {
         gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
         let recent = RecentRevocations { revision, revoked: mark(revision), ..RecentRevocations::default() };
         gateway.put("recent", Some(Part::of(snapshot_part::Part::Recent(recent.clone()))));
-        Ok(Built {
+        Ok(SnapshotBuild {
             position: Position { revision, ..Position::default() },
             edge: Arc::new(edge),
             recent: Arc::new(recent),

@@ -4,7 +4,7 @@ use asp_proto::snapshot::EdgeSnapshot;
 use asp_store::control::UnreadableIssuer;
 use prost::Message as _;
 
-use crate::catalog::budget::{EDGE, Whole};
+use crate::catalog::budget::{EDGE, PlatformBudget};
 use crate::catalog::fault::{Fault, NO_TOKENS, Part};
 use crate::issuers::trust::NotInForce;
 
@@ -39,7 +39,7 @@ pub(super) fn unreadable_issuer(issuer: &UnreadableIssuer) -> Fault {
     }
 }
 
-pub(super) fn misplaced(name: &str, bytes: usize, bound: &Whole, in_force: &'static str) -> Fault {
+pub(super) fn misplaced(name: &str, bytes: usize, bound: &PlatformBudget, in_force: &'static str) -> Fault {
     Fault {
         part: Part::Placement,
         name: name.to_owned(),

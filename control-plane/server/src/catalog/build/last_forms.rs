@@ -13,7 +13,7 @@ use asp_store::control::PublishedForm;
 
 use super::super::fault::{LAST_FORM, ORG_DENIED};
 use super::super::form;
-use super::{Builder, Built, OrgForm, OrgPolicy, Orgs, Room};
+use super::{Builder, OrgForm, OrgPolicy, Orgs, Room, SnapshotBuild};
 
 /// Maximum number of forms in a batch.
 const BATCH: usize = 64;
@@ -21,7 +21,7 @@ const BATCH: usize = 64;
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 
 /// Last published form of an org, as read from the store.
-pub(super) struct AskedOrg {
+pub(super) struct StoredOrgForm {
     /// The org as stored at the time of the read.
     of: Arc<OrgForm>,
     /// Policy with its revision; `None` if the store has no form that this version reads.
@@ -29,7 +29,7 @@ pub(super) struct AskedOrg {
 }
 
 /// The published form of a part, or its removal.
-enum Form {
+enum PendingForm {
     /// A server published as stored, with the revision of its record.
     Server(Arc<CompiledServer>, u64),
     /// An org, by name.
@@ -40,32 +40,32 @@ enum Form {
 
 /// Published forms that the store does not have yet; the last one of each part.
 #[derive(Default)]
-pub struct Unkept {
+pub struct PendingForms {
     /// Forms by name of the part.
-    parts: BTreeMap<String, Form>,
+    parts: BTreeMap<String, PendingForm>,
 }
 
 /// A batch of them, encoded.
 #[derive(Default)]
 pub struct Batch {
-    pub of: Unkept,
+    pub of: PendingForms,
     pub forms: Vec<PublishedForm>,
     /// Parts that are no longer published, with the revision at which that is known.
     pub gone: Vec<(String, u64)>,
 }
 
-impl Unkept {
+impl PendingForms {
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
     /// Adds forms that were published later.
-    pub fn add(&mut self, later: Unkept) {
+    pub fn add(&mut self, later: PendingForms) {
         self.parts.extend(later.parts);
     }
 
     /// Adds forms that were published before.
-    pub fn add_earlier(&mut self, earlier: Unkept) {
+    pub fn add_earlier(&mut self, earlier: PendingForms) {
         for (part, form) in earlier.parts {
             self.parts.entry(part).or_insert(form);
         }
@@ -78,9 +78,9 @@ impl Unkept {
         while batch.of.parts.len() < BATCH && bytes < BATCH_BYTES {
             let Some((part, form)) = self.parts.pop_first() else { break };
             let encoded = match &form {
-                Form::Server(server, at) => Some(form::of_server(server, *at)),
-                Form::Org(org, published) => Some(form::of_org(org, published.policy(), published.at)),
-                Form::Gone(at) => {
+                PendingForm::Server(server, at) => Some(form::of_server(server, *at)),
+                PendingForm::Org(org, published) => Some(form::of_org(org, published.policy(), published.at)),
+                PendingForm::Gone(at) => {
                     batch.gone.push((part.clone(), *at));
                     None
                 }
@@ -118,7 +118,7 @@ impl Builder {
                 Some(Name::Org(org)) => {
                     let Some(of) = self.held.orgs.get(org) else { continue };
                     let form = form.and_then(|form| Some((form.revision, form::policy(form)?)));
-                    self.asked.insert(org.to_owned(), AskedOrg { of: Arc::clone(of), form });
+                    self.asked.insert(org.to_owned(), StoredOrgForm { of: Arc::clone(of), form });
                 }
                 _ => {}
             }
@@ -126,7 +126,7 @@ impl Builder {
     }
 
     /// Builds the same state again, with the forms that were taken since.
-    pub fn build_again(&mut self, before: Built, raise: bool) -> anyhow::Result<Built> {
+    pub fn build_again(&mut self, before: SnapshotBuild, raise: bool) -> anyhow::Result<SnapshotBuild> {
         self.gateway.changed.extend(before.changed);
         self.build_held(true, raise)
     }
@@ -136,12 +136,12 @@ impl Builder {
         for (org, form) in &orgs {
             if !self.orgs.get(org).is_some_and(|former| Arc::ptr_eq(former, form)) {
                 self.gateway.put(&names::of_org(org), form.part.clone());
-                self.note_unkept(org, form);
+                self.note_pending(org, form);
             }
         }
         for org in self.orgs.keys().filter(|org| !orgs.contains_key(*org)) {
             self.gateway.put(&names::of_org(org), None);
-            self.unkept.insert(names::of_org(org));
+            self.pending.insert(names::of_org(org));
         }
         self.orgs = orgs;
         let held = &self.held.orgs;
@@ -180,22 +180,22 @@ impl Builder {
 
     /// Marks an org's form to be stored if the org is published as stored. A form that came from the store removes an
     /// earlier mark.
-    fn note_unkept(&mut self, org: &str, form: &Arc<OrgForm>) {
+    fn note_pending(&mut self, org: &str, form: &Arc<OrgForm>) {
         let is_stored = self.held.orgs.get(org).is_some_and(|held| Arc::ptr_eq(held, form));
         let asked = self.asked.get(org).and_then(|asked| asked.form.as_ref());
         if is_stored {
-            self.unkept.insert(names::of_org(org));
+            self.pending.insert(names::of_org(org));
         } else if asked.is_some_and(|(at, _)| *at == form.at) {
-            self.unkept.remove(&names::of_org(org));
+            self.pending.remove(&names::of_org(org));
         }
     }
 
     /// Removes and returns the published forms that the store does not have yet: of servers published as stored, and of
     /// orgs that are not denied.
-    pub fn unkept(&mut self) -> Unkept {
-        let parts = std::mem::take(&mut self.unkept);
+    pub fn pending(&mut self) -> PendingForms {
+        let parts = std::mem::take(&mut self.pending);
         if parts.is_empty() {
-            return Unkept::default();
+            return PendingForms::default();
         }
         let faulty: BTreeSet<&str> = self.server_faults.iter().map(|fault| fault.name.as_str()).collect();
         let stored = self.held.servers.iter().filter(|record| !faulty.contains(record.name.as_str()));
@@ -206,18 +206,18 @@ impl Builder {
                 Name::Server(name) => {
                     let by_name = |server: &Arc<CompiledServer>| server.server.name.as_str().cmp(name);
                     let index = self.servers.binary_search_by(by_name).ok()?;
-                    Form::Server(Arc::clone(self.servers.get(index)?), *stored.get(name)?)
+                    PendingForm::Server(Arc::clone(self.servers.get(index)?), *stored.get(name)?)
                 }
                 Name::Org(org) => match self.orgs.get(org) {
-                    Some(form) if form.at > 0 => Form::Org(org.to_owned(), Arc::clone(form)),
+                    Some(form) if form.at > 0 => PendingForm::Org(org.to_owned(), Arc::clone(form)),
                     // The form that a denial replaces was taken when it was published.
                     Some(_) => return None,
-                    None => Form::Gone(self.held.revision),
+                    None => PendingForm::Gone(self.held.revision),
                 },
                 _ => return None,
             };
             Some((part, form))
         });
-        Unkept { parts: published.collect() }
+        PendingForms { parts: published.collect() }
     }
 }

@@ -79,10 +79,10 @@ fn small() -> Builder {
 }
 
 /// All forms that are to be kept of what is published now, and the parts that are gone.
-fn unkept(builder: &mut Builder) -> (Vec<PublishedForm>, Vec<String>) {
-    let mut unkept = builder.unkept();
-    let Batch { forms, gone, .. } = unkept.batch();
-    assert!(unkept.is_empty() && builder.unkept().is_empty());
+fn pending(builder: &mut Builder) -> (Vec<PublishedForm>, Vec<String>) {
+    let mut pending = builder.pending();
+    let Batch { forms, gone, .. } = pending.batch();
+    assert!(pending.is_empty() && builder.pending().is_empty());
     (forms, gone.into_iter().map(|(part, _)| part).collect())
 }
 
@@ -106,7 +106,7 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
     };
     let mut running = small();
     built(&mut running, &state);
-    let (forms, gone) = unkept(&mut running);
+    let (forms, gone) = pending(&mut running);
     assert_eq!((forms.len(), forms[0].part.as_str(), forms[0].revision, gone.len()), (1, "org/grown", 1, 0));
     state.revision = 2;
     state.exposure = too_much("grown").collect();
@@ -125,7 +125,7 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
     assert_eq!(bindings(&there, "grown"), [("alice".to_owned(), false)]);
     assert_eq!((&here.bindings, &here.machine_keys), (&there.bindings, &there.machine_keys));
     assert_eq!(fresh.unasked(), Vec::<String>::new(), "it was asked for");
-    assert_eq!(unkept(&mut fresh).0, [], "nothing of it was published here as it is stored");
+    assert_eq!(pending(&mut fresh).0, [], "nothing of it was published here as it is stored");
 
     // What was published here later than what the store has stays.
     let later =
@@ -135,12 +135,12 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
     let asked = running.unasked();
     running.take_forms(&asked, &forms);
     assert_eq!(bindings(&whole, "grown"), [("bob".to_owned(), false)]);
-    let again = running.build_again(Built::default(), false).unwrap();
+    let again = running.build_again(SnapshotBuild::default(), false).unwrap();
     assert_eq!(bindings(&again.whole(), "grown"), [("bob".to_owned(), false)]);
-    assert_eq!(unkept(&mut running).0[0].revision, 3, "the store gets it");
+    assert_eq!(pending(&mut running).0[0].revision, 3, "the store gets it");
 
     built(&mut running, &ControlState { revision: 5, ..ControlState::default() });
-    assert_eq!(unkept(&mut running), (Vec::new(), vec!["org/grown".to_owned()]));
+    assert_eq!(pending(&mut running), (Vec::new(), vec!["org/grown".to_owned()]));
 }
 
 #[test]

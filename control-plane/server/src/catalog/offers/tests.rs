@@ -186,7 +186,7 @@ fn servers_that_orgs_have_lost_are_named_with_the_command_that_offers_them_again
         ..ControlState::default()
     };
     let commands =
-        |state: &ControlState| lost(&compiler, state).iter().map(Lost::command).collect::<Vec<_>>();
+        |state: &ControlState| lost(&compiler, state).iter().map(LostServer::command).collect::<Vec<_>>();
     assert_eq!(commands(&state), ["asp servers offer one --to acme --to globex"]);
     let many = (0..102).map(|org| on(&format!("org-{org:03}"), "one", "mcp", true)).collect();
     let said = commands(&ControlState { exposure: many, ..state });

@@ -38,14 +38,14 @@ fn started(store: &Arc<dyn ControlStore>, issuer: &TestIssuer) -> StoreSource {
 }
 
 /// Builds and publishes, and lists what is in force of each part with a fault.
-async fn published(source: &StoreSource) -> (Built, Vec<&'static str>) {
+async fn published(source: &StoreSource) -> (SnapshotBuild, Vec<&'static str>) {
     let built = source.build(false).await.unwrap();
     source.published();
     let in_force = built.faults.iter().map(|fault| fault.in_force).collect();
     (built, in_force)
 }
 
-fn demo(built: &Built) -> Option<crate::xds::parts::Part> {
+fn demo(built: &SnapshotBuild) -> Option<crate::xds::parts::Part> {
     built.gateway.get("server/demo").cloned()
 }
 

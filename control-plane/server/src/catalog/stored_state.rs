@@ -16,10 +16,10 @@ use asp_store::control::{
 };
 
 use super::fault::Fault;
-use super::fault::Part as Place;
+use super::fault::Part as FaultPart;
 use super::offers::OfferTable;
 use super::orgs::{OrgPolicy, Records, Size};
-use super::revoked::Revocations;
+use super::revoked::LiveRevocations;
 use crate::clock;
 use crate::policy;
 use crate::policy::overlap;
@@ -61,12 +61,12 @@ impl OrgForm {
         if !passed_over.is_empty() {
             faults.push(limits_passed_over(&state.org, &passed_over));
         }
-        let machines = Machines::of(state, &mut faults);
+        let machines = MachineCredentials::of(state, &mut faults);
         OrgForm { at, faults, ..OrgForm::from_policy(&state.org, policy, machines, offered) }
     }
 
     /// Returns the same org with other machines.
-    fn with_machines(&self, org: &str, machines: Machines, offered: &OfferTable) -> OrgForm {
+    fn with_machines(&self, org: &str, machines: MachineCredentials, offered: &OfferTable) -> OrgForm {
         let (at, faults) = (self.at, self.faults.clone());
         OrgForm { at, faults, ..OrgForm::from_policy(org, self.policy(), machines, offered) }
     }
@@ -77,12 +77,12 @@ impl OrgForm {
         (offered.narrow(wanted) != self.exposure).then(|| self.with_machines(org, self.machines(), offered))
     }
 
-    fn machines(&self) -> Machines {
+    fn machines(&self) -> MachineCredentials {
         match self.part.as_ref().and_then(Part::read) {
             Some(snapshot_part::Part::Org(part)) => {
-                Machines { keys: part.machine_keys, certificates: part.machine_certificates }
+                MachineCredentials { keys: part.machine_keys, certificates: part.machine_certificates }
             }
-            _ => Machines::default(),
+            _ => MachineCredentials::default(),
         }
     }
 
@@ -90,10 +90,10 @@ impl OrgForm {
     /// has.
     fn without_ended(&self, org: &str, now: u64, offered: &OfferTable) -> Option<OrgForm> {
         self.machines_until.filter(|until| *until <= now)?;
-        let Machines { mut keys, mut certificates } = self.machines();
+        let MachineCredentials { mut keys, mut certificates } = self.machines();
         keys.retain(|key| key.expires_at > now);
         certificates = certificates.into_iter().filter_map(|known| in_force(known, now)).collect();
-        Some(self.with_machines(org, Machines { keys, certificates }, offered))
+        Some(self.with_machines(org, MachineCredentials { keys, certificates }, offered))
     }
 
     /// Returns the same org with another policy, read at revision `at`.
@@ -103,7 +103,12 @@ impl OrgForm {
 
     /// Its size includes switches of servers that are not offered: a later offer cannot grow it beyond what was
     /// admitted.
-    fn from_policy(org: &str, policy: OrgPolicy, machines: Machines, offered: &OfferTable) -> OrgForm {
+    fn from_policy(
+        org: &str,
+        policy: OrgPolicy,
+        machines: MachineCredentials,
+        offered: &OfferTable,
+    ) -> OrgForm {
         let size = policy.size();
         let exposure = offered.narrow(&policy.exposure);
         let keys = machines.keys.iter().map(|key| key.expires_at);
@@ -154,17 +159,17 @@ impl OrgForm {
 
 /// Machine keys and certificates of an org.
 #[derive(Default)]
-struct Machines {
+struct MachineCredentials {
     keys: Vec<MachineKey>,
     certificates: Vec<MachineCertificate>,
 }
 
-impl Machines {
+impl MachineCredentials {
     /// Compiles the keys and certificates that have not expired, and the reserved URIs of the others. None is ever
     /// stored in a last form, so that a deleted one cannot grant access again.
-    fn of(state: &OrgState, faults: &mut Vec<Fault>) -> Machines {
+    fn of(state: &OrgState, faults: &mut Vec<Fault>) -> MachineCredentials {
         let now = clock::now_ms();
-        let mut machines = Machines::default();
+        let mut machines = MachineCredentials::default();
         faults.extend(state.unreadable_machines.iter().map(unreadable_machine));
         for record in state.machine_keys.iter().filter(|record| record.expires_at > now) {
             if let Some(fault) = beyond(&state.machine_bound, &record.groups, &record.scopes) {
@@ -228,7 +233,7 @@ fn reservation(certificate: MachineCertificate) -> Option<MachineCertificate> {
 
 /// The state of the store.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct StoredState {
     pub(super) revision: u64,
     /// Stamp that identifies the history of the store.
     pub(super) stamp: String,
@@ -238,14 +243,14 @@ pub(super) struct Held {
     offers: Vec<OfferRecord>,
     /// Offers of the published servers; the orgs' forms are narrowed by them.
     pub(super) offered: OfferTable,
-    pub(super) revocations: Revocations,
+    pub(super) revocations: LiveRevocations,
     pub(super) issuers: Vec<IssuerRecord>,
     pub(super) issuer_keys: Vec<IssuerKeysRecord>,
     pub(super) unreadable_issuers: Vec<UnreadableIssuer>,
     pub(super) placement: Placement,
 }
 
-impl Held {
+impl StoredState {
     /// Applies what was read from the store. Returns whether servers or offers changed.
     pub(super) fn take(&mut self, since: Since) -> bool {
         self.stamp = since.position().stamp;
@@ -301,7 +306,7 @@ impl Held {
         for org in had.into_iter().filter(|org| !taken.contains(org)) {
             let state = by_org.remove(&org).unwrap_or_default();
             let mut faults = Vec::new();
-            let machines = Machines::of(&state, &mut faults);
+            let machines = MachineCredentials::of(&state, &mut faults);
             let form = self.orgs.get(&org).map(|form| form.with_machines(&org, machines, &self.offered));
             if let Some(form) = form {
                 self.put(org, form);
@@ -462,5 +467,5 @@ fn beyond_fault(org: &str, what: &str, id: &str, beyond: &str) -> Fault {
 }
 
 fn org_fault(org: &str, fault: String, in_force: &'static str, way_out: &'static str) -> Fault {
-    Fault { part: Place::Org, name: org.to_owned(), fault, in_force, way_out }
+    Fault { part: FaultPart::Org, name: org.to_owned(), fault, in_force, way_out }
 }
