@@ -34,8 +34,8 @@ use crate::catalog::fault::Fault;
 use crate::clock;
 use crate::xds::endpoints::EndpointSet;
 use crate::xds::freshness::Freshness;
-use crate::xds::published::{Content, Published};
-use crate::xds::raised::Raised;
+use crate::xds::published::{Content, Publication};
+use crate::xds::seen_revisions::SeenRevisions;
 use crate::xds::{XdsState, XdsStateReceiver, resources};
 pub use overtaking::Overtaken;
 
@@ -104,13 +104,13 @@ pub struct Handle {
     standing: watch::Receiver<Standing>,
     looked: Arc<Mutex<Instant>>,
     freshness: Freshness,
-    raised: Arc<Raised>,
+    seen_revisions: Arc<SeenRevisions>,
 }
 
 impl Handle {
     /// Returns the collection of revisions that subscribers have in force.
-    pub fn raised(&self) -> Arc<Raised> {
-        Arc::clone(&self.raised)
+    pub fn seen_revisions(&self) -> Arc<SeenRevisions> {
+        Arc::clone(&self.seen_revisions)
     }
 
     /// Notifies the publisher of a new store revision.
@@ -194,7 +194,7 @@ pub struct Publisher {
     overtaken: u64,
     /// Parts that changed in unpublished builds.
     changed: BTreeSet<Arc<str>>,
-    raised: Arc<Raised>,
+    seen_revisions: Arc<SeenRevisions>,
 }
 
 /// A failed read of a revision.
@@ -226,7 +226,7 @@ enum Rebuilt {
         covers: u64,
         faults: Vec<Fault>,
         /// New state to publish; `None` if nothing changed.
-        published: Option<Box<Published>>,
+        published: Option<Box<Publication>>,
     },
 }
 
@@ -239,7 +239,7 @@ impl Publisher {
         let (xds_state, receiver) = watch::channel(XdsState::default());
         let dirty: Arc<Notify> = Arc::default();
         let (standing, watched) = watch::channel(Standing::default());
-        let raised: Arc<Raised> = Arc::default();
+        let seen_revisions: Arc<SeenRevisions> = Arc::default();
         let looked = Arc::new(Mutex::new(Instant::now()));
         let freshness = Freshness::default();
         let handle = Handle {
@@ -248,7 +248,7 @@ impl Publisher {
             standing: watched,
             looked: Arc::clone(&looked),
             freshness: freshness.clone(),
-            raised: Arc::clone(&raised),
+            seen_revisions: Arc::clone(&seen_revisions),
         };
         let publisher = Publisher {
             source,
@@ -268,7 +268,7 @@ impl Publisher {
             edge_waits_until: None,
             overtaken: 0,
             changed: BTreeSet::new(),
-            raised: Arc::clone(&raised),
+            seen_revisions: Arc::clone(&seen_revisions),
         };
         (publisher, handle)
     }
@@ -354,8 +354,8 @@ impl Publisher {
         let last = self.xds_state.borrow().snapshot.clone();
         let covers = self.standing.borrow().covers;
         // A failed build is only retried when it is due.
-        let raise =
-            self.retry_at.is_none() && last.as_deref().is_some_and(|last| self.raised.concerns(last, covers));
+        let raise = self.retry_at.is_none()
+            && last.as_deref().is_some_and(|last| self.seen_revisions.concerns(last, covers));
         let edge_is_due =
             self.retry_at.is_none() && self.edge_waits_until.is_some_and(|until| until <= Instant::now());
         let is_known = self.tried.as_ref() == Some(&position) && hour == self.hour;
@@ -409,13 +409,17 @@ impl Publisher {
                 "snapshot published"
             );
         }
-        let published = published.map(|published| Box::new(Published { revision: covers, ..published }));
+        let published = published.map(|published| Box::new(Publication { revision: covers, ..published }));
         Rebuilt::Built { covers, faults, published }
     }
 
     /// Returns the edge snapshot to publish: `built`, or the last one; in the second case also the time until which
     /// edges keep it if the two differ.
-    fn for_edges(&self, last: &Published, built: Arc<EdgeSnapshot>) -> (Arc<EdgeSnapshot>, Option<Instant>) {
+    fn for_edges(
+        &self,
+        last: &Publication,
+        built: Arc<EdgeSnapshot>,
+    ) -> (Arc<EdgeSnapshot>, Option<Instant>) {
         let has = &last.edge.content;
         let now = Instant::now();
         let until = match EdgeChange::between(has, &built) {

@@ -16,10 +16,10 @@ pub mod participant;
 pub mod parts;
 pub mod peer;
 pub mod published;
-pub mod raised;
 pub mod refused_parts;
 pub mod resources;
 mod revocations;
+pub mod seen_revisions;
 pub mod service;
 pub mod stream;
 pub mod subscribers;
@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use endpoints::EndpointSet;
-use published::Published;
+use published::Publication;
 
 /// Name of the edge filter's resource and HTTP filter.
 pub const EDGE_FILTER: &str = "asp-edge";
@@ -105,7 +105,7 @@ impl Kind {
 /// State that is pushed to subscribers; always replaced as a whole.
 #[derive(Clone, Default)]
 pub struct XdsState {
-    pub snapshot: Option<Arc<Published>>,
+    pub snapshot: Option<Arc<Publication>>,
     /// Revision of the store up to which everything is published.
     pub covers: u64,
     pub endpoints: Arc<EndpointSet>,

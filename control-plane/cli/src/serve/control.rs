@@ -106,7 +106,7 @@ pub(super) async fn start(
         freshness: handle.freshness(),
         subscribers: Arc::clone(&subscribers),
         endpoints,
-        raised: handle.raised(),
+        seen_revisions: handle.seen_revisions(),
         proof: proof(process),
         keys: keeper.clone(),
         stop: process.stop_background.clone(),

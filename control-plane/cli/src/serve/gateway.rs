@@ -204,14 +204,14 @@ fn target(process: &Process) -> anyhow::Result<Target> {
 fn issuers(process: &Process) -> anyhow::Result<IssuerDeps> {
     let settings = &process.settings;
     Ok(IssuerDeps {
-        control: Some(Arc::new(ControlClient(keys::Client::new(target(process)?)))),
+        control: Some(Arc::new(ControlClient(keys::KeysClient::new(target(process)?)))),
         credentials: settings.gateway.credentials.clone(),
         origins: settings.issuer_origins.clone(),
     })
 }
 
 /// Client that asks the control plane of this gateway for keys.
-struct ControlClient(keys::Client);
+struct ControlClient(keys::KeysClient);
 
 #[async_trait]
 impl AskControl for ControlClient {

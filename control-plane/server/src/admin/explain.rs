@@ -33,15 +33,14 @@ use super::problem::{Code, Problem};
 use crate::admin_role::valid_org;
 use crate::policy;
 use crate::policy::when;
-use crate::xds::published::{Evaluator, Published};
+use crate::xds::published::{Evaluator, Publication};
 use depends::Subject;
 use revoked::{Holder, Revocations};
 
 /// Maximum number of groups and of scopes in a question; no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
 
-/// Longest wait for the publication of the last change, which usually takes milliseconds; after that the answer is
-/// based on the current snapshot.
+/// Longest wait for the publication of the last write, which usually takes milliseconds.
 const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A hypothetical call.
@@ -201,7 +200,7 @@ fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
 }
 
 /// Returns the published snapshot once it includes the last write, or after [`PUBLISHED_WITHIN`] as it is.
-async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
+async fn newest(state: &AdminState) -> Result<Arc<Publication>, Problem> {
     let written = state.store.revision().await?;
     let mut published = state.publisher.xds_state();
     if !state.publisher.standing().borrow().is_of(written) {
@@ -297,7 +296,7 @@ fn not_offered() -> Decided {
 }
 
 fn decide(
-    published: &Published,
+    published: &Publication,
     question: &Question,
     protocol: Protocol,
     is_offered: bool,

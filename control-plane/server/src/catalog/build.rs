@@ -29,7 +29,7 @@ use super::{Compiler, Settlement};
 use crate::clock;
 use crate::issuers::trust::NotInForce;
 use crate::placement;
-use crate::xds::parts::{Changing, Part as Encoded, Parts};
+use crate::xds::parts::{EncodedPart, Parts, PartsBuilder};
 use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
 use last_forms::StoredOrgForm;
 
@@ -84,7 +84,7 @@ pub struct Builder {
     asked: BTreeMap<String, StoredOrgForm>,
     /// Names of the parts whose published form the store may not have yet.
     pending: BTreeSet<String>,
-    gateway: Changing,
+    gateway: PartsBuilder,
     edge: Arc<EdgeSnapshot>,
     edge_is_stale: bool,
     recent: Arc<RecentRevocations>,
@@ -138,7 +138,7 @@ impl Builder {
             orgs: BTreeMap::new(),
             asked: BTreeMap::new(),
             pending: BTreeSet::new(),
-            gateway: Changing::default(),
+            gateway: PartsBuilder::default(),
             edge: Arc::default(),
             edge_is_stale: true,
             recent: Arc::default(),
@@ -243,7 +243,7 @@ impl Builder {
         if base == self.base {
             return false;
         }
-        self.gateway.put(names::BASE, Some(Encoded::of(Says::Base(base.clone()))));
+        self.gateway.put(names::BASE, Some(EncodedPart::of(Says::Base(base.clone()))));
         self.base = base;
         self.edge_is_stale = true;
         true
@@ -332,7 +332,7 @@ impl Builder {
         if made != self.revoked_made {
             let EncodedRevocations { revoked, before, .. } = older.clone();
             let part = RevokedPart { through, revoked, revoked_before: before };
-            self.gateway.put(names::REVOKED, Some(Encoded::of(Says::Revoked(part))));
+            self.gateway.put(names::REVOKED, Some(EncodedPart::of(Says::Revoked(part))));
             self.revoked_made = made;
             self.edge_is_stale = true;
         }
@@ -342,7 +342,7 @@ impl Builder {
         if !is_same || self.gateway.parts.get(names::RECENT).is_none() {
             let revision = self.held.revision;
             let recent = RecentRevocations { revision, since, until: now, revoked, revoked_before };
-            self.gateway.put(names::RECENT, Some(Encoded::of(Says::Recent(recent.clone()))));
+            self.gateway.put(names::RECENT, Some(EncodedPart::of(Says::Recent(recent.clone()))));
             self.recent = Arc::new(recent);
         }
         unknown
@@ -353,7 +353,7 @@ impl Builder {
         let revision = self.held.revision;
         self.edge = Arc::new(asp_registry::at_revision((*self.edge).clone(), revision));
         let recent = RecentRevocations { revision, ..(*self.recent).clone() };
-        self.gateway.put(names::RECENT, Some(Encoded::of(Says::Recent(recent.clone()))));
+        self.gateway.put(names::RECENT, Some(EncodedPart::of(Says::Recent(recent.clone()))));
         self.recent = Arc::new(recent);
     }
 
@@ -461,15 +461,15 @@ impl Builder {
     }
 
     fn older(&self) -> (Vec<u8>, Vec<RevokedBefore>, u64) {
-        match self.gateway.parts.get(names::REVOKED).and_then(Encoded::read) {
+        match self.gateway.parts.get(names::REVOKED).and_then(EncodedPart::read) {
             Some(Says::Revoked(part)) => (part.revoked, part.revoked_before, part.through),
             _ => (Vec::new(), Vec::new(), 0),
         }
     }
 }
 
-fn part_of(server: &CompiledServer) -> Encoded {
-    Encoded::of(Says::Server(ServerPart {
+fn part_of(server: &CompiledServer) -> EncodedPart {
+    EncodedPart::of(Says::Server(ServerPart {
         edge: Some(server.edge.clone()),
         server: Some(server.server.clone()),
         primitives: server.primitives.clone(),

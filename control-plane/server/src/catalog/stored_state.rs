@@ -24,7 +24,7 @@ use crate::clock;
 use crate::policy;
 use crate::policy::overlap;
 use crate::server_records;
-use crate::xds::parts::Part;
+use crate::xds::parts::EncodedPart;
 
 pub(super) const ORG_WAY_OUT: &str =
     "delete or replace the org's entries (an admin of the org or of the platform)";
@@ -43,7 +43,7 @@ pub(super) struct OrgForm {
     wanted: Option<Vec<ExposureException>>,
     pub(super) limits: Vec<Limit>,
     /// Part that gateways receive; `None` if it is empty.
-    pub(super) part: Option<Part>,
+    pub(super) part: Option<EncodedPart>,
     /// Earliest expiry of its machines' keys and certificates, in Unix seconds.
     machines_until: Option<u64>,
     has_machines: bool,
@@ -78,7 +78,7 @@ impl OrgForm {
     }
 
     fn machines(&self) -> MachineCredentials {
-        match self.part.as_ref().and_then(Part::read) {
+        match self.part.as_ref().and_then(EncodedPart::read) {
             Some(snapshot_part::Part::Org(part)) => {
                 MachineCredentials { keys: part.machine_keys, certificates: part.machine_certificates }
             }
@@ -133,7 +133,7 @@ impl OrgForm {
             wanted: (exposure.len() < policy.exposure.len()).then_some(policy.exposure),
             exposure,
             limits: policy.limits,
-            part: (!says_nothing).then(|| Part::of(snapshot_part::Part::Org(part))),
+            part: (!says_nothing).then(|| EncodedPart::of(snapshot_part::Part::Org(part))),
             machines_until,
             has_machines,
         }
@@ -141,7 +141,7 @@ impl OrgForm {
 
     /// Returns its policy as written, including switches of servers that are not offered to it.
     pub(super) fn policy(&self) -> OrgPolicy {
-        let mut policy = match self.part.as_ref().and_then(Part::read) {
+        let mut policy = match self.part.as_ref().and_then(EncodedPart::read) {
             Some(snapshot_part::Part::Org(part)) => OrgPolicy::published(part),
             _ => OrgPolicy::default(),
         };

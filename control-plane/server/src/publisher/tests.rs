@@ -13,7 +13,7 @@ use super::*;
 use crate::xds::Kind;
 use crate::xds::endpoints::Endpoints;
 use crate::xds::freshness::STALE;
-use crate::xds::parts::{Changing, Part};
+use crate::xds::parts::{EncodedPart, PartsBuilder};
 
 #[derive(Default)]
 struct Fake {
@@ -51,7 +51,7 @@ struct Fake {
 struct Said {
     edge: Arc<EdgeSnapshot>,
     recent: Arc<RecentRevocations>,
-    gateway: Changing,
+    gateway: PartsBuilder,
 }
 
 #[async_trait]
@@ -88,9 +88,9 @@ impl Source for Fake {
             said.edge = Arc::new(EdgeSnapshot { revision, coarse_limits, ..self.edge.lock().clone() });
             said.recent = Arc::new(RecentRevocations { revision, ..RecentRevocations::default() });
             let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
-            said.gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
+            said.gateway.put("base", Some(EncodedPart::of(snapshot_part::Part::Base(base))));
             let recent = snapshot_part::Part::Recent((*said.recent).clone());
-            said.gateway.put(parts::RECENT, Some(Part::of(recent)));
+            said.gateway.put(parts::RECENT, Some(EncodedPart::of(recent)));
         }
         let changed = std::mem::take(&mut said.gateway.changed);
         Ok(SnapshotBuild {
@@ -288,10 +288,10 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     running.fake.revision.store(7, Ordering::SeqCst);
     running.handle.changed();
     running.handle.standing().wait_for(|standing| standing.covers == 7).await.unwrap();
-    let raised = running.handle.raised();
-    raised.seen(Kind::Edge, 3);
-    raised.seen(Kind::Gateway, 9);
-    raised.seen(Kind::Gateway, u64::MAX);
+    let seen_revisions = running.handle.seen_revisions();
+    seen_revisions.seen(Kind::Edge, 3);
+    seen_revisions.seen(Kind::Gateway, 9);
+    seen_revisions.seen(Kind::Gateway, u64::MAX);
     tokio::time::sleep(POLL * 2).await;
     assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().edge.revision, 3, "9 is not stored here");
     let again = start();
@@ -301,8 +301,8 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     again.fake.notes.store(true, Ordering::SeqCst);
     again.fake.revision.store(7, Ordering::SeqCst);
     // What is made up hides nothing.
-    (0..100).for_each(|n| again.handle.raised().seen(Kind::Revocations, u64::MAX - n));
-    again.handle.raised().seen(Kind::Revocations, 5);
+    (0..100).for_each(|n| again.handle.seen_revisions().seen(Kind::Revocations, u64::MAX - n));
+    again.handle.seen_revisions().seen(Kind::Revocations, 5);
     revision_of(&mut xds_state, 7).await;
     let published = xds_state.borrow().snapshot.clone().unwrap();
     assert_eq!((published.edge.revision, published.recent.revision, published.gateway.revision), (7, 7, 7));
@@ -315,9 +315,9 @@ async fn after_an_older_database_was_restored_all_is_published_once_its_revision
     running.fake.revision.store(9, Ordering::SeqCst);
     let mut xds_state = running.handle.xds_state();
     revision_of(&mut xds_state, 9).await;
-    let raised = running.handle.raised();
+    let seen_revisions = running.handle.seen_revisions();
     for kind in [Kind::Edge, Kind::Revocations, Kind::Gateway] {
-        raised.seen(kind, 9);
+        seen_revisions.seen(kind, 9);
     }
     tokio::time::sleep(POLL * 2).await;
     running.fake.revision.store(8, Ordering::SeqCst);

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Channel, Uri};
 
-use self::controls::{Control, resolve};
+use self::controls::{ControlPlane, resolve};
 use self::revocations::RevocationLists;
 use super::refused_parts;
 use super::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE, reach};
@@ -97,7 +97,7 @@ enum StreamError {
 pub async fn run(target: Target, apply: Apply, note_fresh: NoteFresh, stop: CancellationToken) {
     // The same fault is logged once, not for every attempt.
     let mut told = String::new();
-    let mut subscriber = Subscriber::new(target, apply, note_fresh);
+    let mut subscriber = SnapshotFollower::new(target, apply, note_fresh);
     loop {
         let fault = match Box::pin(subscriber.follow(&stop)).await {
             StreamError::Stopped => return,
@@ -129,14 +129,14 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     causes.last().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-struct Subscriber {
+struct SnapshotFollower {
     target: Arc<Target>,
     /// Control plane that is, or was last, followed.
     control: Uri,
     /// Index of the next control plane to try.
     next: usize,
     /// Fresh control plane to follow next.
-    found: Option<(Control, Channel)>,
+    found: Option<(ControlPlane, Channel)>,
     apply: Apply,
     note_fresh: NoteFresh,
     /// Version in force here; empty before the first. Reported on every new stream: this gateway becomes an endpoint
@@ -147,20 +147,20 @@ struct Subscriber {
     versions: BTreeMap<String, String>,
     refused: Arc<PartFaults>,
     revocations: RevocationLists,
-    staged: Staged,
+    staged: StagedRevision,
 }
 
 /// Messages of a revision that is not complete yet.
 #[derive(Default)]
-struct Staged {
+struct StagedRevision {
     messages: Vec<DeltaDiscoveryResponse>,
     bytes: usize,
 }
 
-impl Subscriber {
-    fn new(target: Target, apply: Apply, note_fresh: NoteFresh) -> Subscriber {
+impl SnapshotFollower {
+    fn new(target: Target, apply: Apply, note_fresh: NoteFresh) -> SnapshotFollower {
         let control = target.uris.first().cloned().unwrap_or_default();
-        Subscriber {
+        SnapshotFollower {
             target: Arc::new(target),
             control,
             // Spreads gateways over the control planes.
@@ -172,7 +172,7 @@ impl Subscriber {
             versions: BTreeMap::new(),
             refused: Arc::default(),
             revocations: RevocationLists::default(),
-            staged: Staged::default(),
+            staged: StagedRevision::default(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Subscriber {
             Err(error) => return error,
         };
         self.control = control.uri.clone();
-        self.staged = Staged::default();
+        self.staged = StagedRevision::default();
         let (requests, mut pushes) = match self.open(channel.clone(), stop).await {
             Ok(stream) => stream,
             Err(error) => return error,
@@ -232,7 +232,7 @@ impl Subscriber {
     }
 
     /// Connects to the control plane that was found, or to the first reachable one starting from the next.
-    async fn connected(&mut self, stop: &CancellationToken) -> Result<(Control, Channel), StreamError> {
+    async fn connected(&mut self, stop: &CancellationToken) -> Result<(ControlPlane, Channel), StreamError> {
         if let Some(found) = self.found.take() {
             return Ok(found);
         }
@@ -244,7 +244,7 @@ impl Subscriber {
         Err(StreamError::Stopped)
     }
 
-    async fn connect_next(&mut self) -> Result<(Control, Channel), StreamError> {
+    async fn connect_next(&mut self) -> Result<(ControlPlane, Channel), StreamError> {
         let controls = resolve(&self.target).await;
         let mut fault = StreamError::Nobody;
         for _ in 0..controls.len() {
@@ -374,7 +374,7 @@ impl Subscriber {
             Err(format!("apply failed: {error}"))
         });
         let error_detail = match outcome {
-            Ok(Taken { put, removed, refused, revocations }) => {
+            Ok(AppliedRevision { put, removed, refused, revocations }) => {
                 let (parts, gone) = (put.len(), removed.len());
                 tracing::info!(%version, parts, removed = gone, refused = refused.len(), "snapshot applied");
                 self.applied = version;
@@ -410,7 +410,7 @@ type Stream = (mpsc::Sender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResp
 
 /// Connects to a control plane with the target's certificate.
 pub(super) async fn connect(target: &Target, uri: &Uri) -> Result<Channel, tonic::transport::Error> {
-    Control::new(target, uri.clone()).connect(target).await
+    ControlPlane::new(target, uri.clone()).connect(target).await
 }
 
 async fn open(
@@ -455,7 +455,7 @@ fn node(target: &Target, applied: &str, refused: &PartFaults) -> Node {
 
 /// Result of applying a revision: the parts put, by name and version; those removed; all parts that are not in force as
 /// sent; and the lists of revocations.
-struct Taken {
+struct AppliedRevision {
     put: Vec<(String, String)>,
     removed: Vec<String>,
     refused: Arc<PartFaults>,
@@ -467,7 +467,7 @@ fn take(
     (revision, covers): (u64, u64),
     apply: &Apply,
     mut revocations: RevocationLists,
-) -> Result<Taken, String> {
+) -> Result<AppliedRevision, String> {
     let mut changes = PartChanges::new();
     let (mut put, mut removed) = (Vec::new(), Vec::new());
     for resource in messages.iter().flat_map(|message| &message.resources) {
@@ -484,5 +484,5 @@ fn take(
     }
     revocations.add_to(revision, &mut changes);
     let refused = apply(revision, covers, changes)?;
-    Ok(Taken { put, removed, refused, revocations })
+    Ok(AppliedRevision { put, removed, refused, revocations })
 }

@@ -11,7 +11,7 @@ use super::endpoints::Endpoints;
 use super::freshness::Freshness;
 use super::keys::RefreshKeys;
 use super::peer::Proof;
-use super::raised::Raised;
+use super::seen_revisions::SeenRevisions;
 use super::subscribers::Subscribers;
 
 /// The parts of the control plane that a stream needs.
@@ -22,7 +22,7 @@ pub struct Context {
     pub subscribers: Arc<Subscribers>,
     pub endpoints: Arc<Endpoints>,
     /// Collects the revisions that subscribers have in force.
-    pub raised: Arc<Raised>,
+    pub seen_revisions: Arc<SeenRevisions>,
     pub proof: Proof,
     /// Fetches the keys that gateways ask for.
     pub keys: Arc<dyn RefreshKeys>,

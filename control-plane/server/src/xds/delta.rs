@@ -14,7 +14,7 @@ use asp_proto::xds::envoy::service::discovery::v3::{
 use prost_types::Any;
 
 use super::published::GatewayParts;
-use super::subscription::{Event, Refusal, reason, revision_in};
+use super::subscription::{Event, StaleSnapshot, reason, revision_in};
 use super::{Kind, XdsState};
 
 /// Size limit of the encoded parts in one message, in bytes; the part that reaches it is the last one.
@@ -23,13 +23,13 @@ const MESSAGE: usize = 4 * 1024 * 1024;
 const MAX_PARTS: usize = 200_000;
 
 /// The parts that the gateway has.
-enum Has {
+enum GatewayState {
     /// Reported when it connected: versions by name.
-    Said(BTreeMap<String, String>),
+    Reported(BTreeMap<String, String>),
     Acknowledged(Arc<GatewayParts>),
 }
 
-struct Sent {
+struct SentPush {
     nonce: String,
     parts: Arc<GatewayParts>,
     answered: bool,
@@ -37,12 +37,12 @@ struct Sent {
 
 /// The state of one gateway's stream.
 pub struct DeltaSubscription {
-    has: Has,
-    sent: Option<Sent>,
+    has: GatewayState,
+    sent: Option<SentPush>,
     is_subscribed: bool,
     /// Snapshot revision that the gateway has, from this stream or an earlier one; 0 if none.
     in_force: u64,
-    refusal: Option<Refusal>,
+    refusal: Option<StaleSnapshot>,
     /// Version that the refusal was about.
     refused: String,
     pushes: u64,
@@ -59,7 +59,7 @@ pub struct Push {
 impl Default for DeltaSubscription {
     fn default() -> DeltaSubscription {
         DeltaSubscription {
-            has: Has::Said(BTreeMap::new()),
+            has: GatewayState::Reported(BTreeMap::new()),
             sent: None,
             is_subscribed: false,
             in_force: 0,
@@ -82,7 +82,7 @@ impl DeltaSubscription {
                 return Event::Ignored;
             }
             self.in_force = revision_in(version);
-            self.has = Has::Said(request.initial_resource_versions.into_iter().collect());
+            self.has = GatewayState::Reported(request.initial_resource_versions.into_iter().collect());
             return Event::Subscribed;
         };
         if sent.answered || request.response_nonce != sent.nonce {
@@ -93,7 +93,7 @@ impl DeltaSubscription {
         match request.error_detail {
             None => {
                 self.in_force = revision;
-                self.has = Has::Acknowledged(Arc::clone(&sent.parts));
+                self.has = GatewayState::Acknowledged(Arc::clone(&sent.parts));
                 Event::Acknowledged { revision }
             }
             Some(detail) => Event::Rejected { revision, reason: reason(detail.message) },
@@ -110,11 +110,11 @@ impl DeltaSubscription {
         if parts.revision < self.in_force {
             if xds_state.covers >= self.in_force {
                 // The gateway's snapshot is from another control plane on the same store. It will be published again at
-                // a later revision (`Raised`).
+                // a later revision (`SeenRevisions`).
                 return None;
             }
             if self.refused != parts.version {
-                self.refusal = Some(Refusal { offered: parts.revision, in_force: self.in_force });
+                self.refusal = Some(StaleSnapshot { offered: parts.revision, in_force: self.in_force });
                 self.refused.clone_from(&parts.version);
             }
             return None;
@@ -125,7 +125,7 @@ impl DeltaSubscription {
         let (put, removed) = self.difference(&parts);
         self.pushes += 1;
         let nonce = format!("{}-{}", Kind::Gateway.as_str(), self.pushes);
-        self.sent = Some(Sent { nonce: nonce.clone(), parts: Arc::clone(&parts), answered: false });
+        self.sent = Some(SentPush { nonce: nonce.clone(), parts: Arc::clone(&parts), answered: false });
         Some(Push { parts, nonce, put, removed })
     }
 
@@ -135,19 +135,19 @@ impl DeltaSubscription {
             new.parts.get(name).filter(|part| Some(part.version) != old).map(|_| Arc::clone(name))
         };
         match &self.has {
-            Has::Acknowledged(old) if old.number + 1 == new.number => {
+            GatewayState::Acknowledged(old) if old.number + 1 == new.number => {
                 let version = |name: &Arc<str>| old.parts.get(name).map(|part| part.version);
                 let put = new.changed.iter().filter_map(|name| of(name, version(name))).collect();
                 let gone = new.changed.iter().filter(|name| new.parts.get(name).is_none());
                 (put, gone.map(|name| name.to_string()).collect())
             }
-            Has::Acknowledged(old) => {
+            GatewayState::Acknowledged(old) => {
                 let version = |name: &Arc<str>| old.parts.get(name).map(|part| part.version);
                 let put = new.parts.iter().filter_map(|(name, _)| of(name, version(name))).collect();
                 let gone = old.parts.iter().filter(|(name, _)| new.parts.get(name).is_none());
                 (put, gone.map(|(name, _)| name.to_string()).collect())
             }
-            Has::Said(versions) => {
+            GatewayState::Reported(versions) => {
                 let version = |name: &Arc<str>| {
                     versions.get(&**name).and_then(|text| u64::from_str_radix(text, 16).ok())
                 };
@@ -169,7 +169,7 @@ impl DeltaSubscription {
     }
 
     /// Returns why there is no push, once for each version.
-    pub fn take_refusal(&mut self) -> Option<Refusal> {
+    pub fn take_refusal(&mut self) -> Option<StaleSnapshot> {
         self.refusal.take()
     }
 }

@@ -50,7 +50,7 @@ type Key = (String, SocketAddr);
 #[derive(Clone, Debug)]
 enum Member {
     /// Connected over these streams: at least one, two while a reconnect overlaps. The newest was opened at that time.
-    Heard(BTreeSet<StreamId>, Instant),
+    Connected(BTreeSet<StreamId>, Instant),
     Lost(Instant),
     Leaving(Instant),
 }
@@ -60,20 +60,20 @@ type StreamId = u64;
 
 /// State of a gateway at the other control planes on the same store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Elsewhere {
-    Heard,
+enum RemoteState {
+    Connected,
     /// Disconnected from all of them since then.
     Silent(Instant),
     Left(Instant),
 }
 
 #[derive(Default)]
-struct Members {
+struct MemberTable {
     /// Bounded by [`MAX_ENDPOINTS`].
     known: BTreeMap<Key, Member>,
     joined: StreamId,
     /// Bounded by the store.
-    elsewhere: BTreeMap<Key, Elsewhere>,
+    elsewhere: BTreeMap<Key, RemoteState>,
     /// Gateways that left here, and when, until the other control planes have been notified.
     left: Vec<(Key, Instant)>,
     /// Gateways in `known` with an unanswered push here, each with its stream.
@@ -84,41 +84,42 @@ struct Members {
 
 /// A gateway's status as published to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum EndpointStatus {
     Serving,
     Draining,
     Nothing,
 }
 
-impl Members {
-    fn told(&self, key: &Key) -> Told {
-        Members::told_of(self.known.get(key), self.elsewhere.get(key))
+impl MemberTable {
+    fn status(&self, key: &Key) -> EndpointStatus {
+        MemberTable::status_of(self.known.get(key), self.elsewhere.get(key))
     }
 
-    fn told_of(here: Option<&Member>, there: Option<&Elsewhere>) -> Told {
+    fn status_of(here: Option<&Member>, there: Option<&RemoteState>) -> EndpointStatus {
         match (here, there) {
             // Its stream was opened later; the others may not have read that yet.
-            (Some(Member::Heard(_, opened)), Some(Elsewhere::Left(since))) if opened >= since => {
-                Told::Serving
+            (Some(Member::Connected(_, opened)), Some(RemoteState::Left(since))) if opened >= since => {
+                EndpointStatus::Serving
             }
-            (_, Some(Elsewhere::Left(since))) if since.elapsed() < DRAINING => Told::Draining,
-            (_, Some(Elsewhere::Left(_))) => Told::Nothing,
-            (Some(Member::Heard(..)), _) | (_, Some(Elsewhere::Heard)) => Told::Serving,
-            (Some(Member::Leaving(_)), _) => Told::Draining,
-            (Some(Member::Lost(_)), _) | (None, Some(Elsewhere::Silent(_))) => Told::Serving,
-            (None, None) => Told::Nothing,
+            (_, Some(RemoteState::Left(since))) if since.elapsed() < DRAINING => EndpointStatus::Draining,
+            (_, Some(RemoteState::Left(_))) => EndpointStatus::Nothing,
+            (Some(Member::Connected(..)), _) | (_, Some(RemoteState::Connected)) => EndpointStatus::Serving,
+            (Some(Member::Leaving(_)), _) => EndpointStatus::Draining,
+            (Some(Member::Lost(_)), _) | (None, Some(RemoteState::Silent(_))) => EndpointStatus::Serving,
+            (None, None) => EndpointStatus::Nothing,
         }
     }
 
     /// Removes gateways whose time is up.
     fn forget(&mut self) {
         let now = Instant::now();
-        let heard = self.heard();
-        let is_over =
-            |since: Instant, cluster: &String| now.duration_since(since) >= LEASE && heard.contains(cluster);
+        let connected = self.connected();
+        let is_over = |since: Instant, cluster: &String| {
+            now.duration_since(since) >= LEASE && connected.contains(cluster)
+        };
         self.known.retain(|(cluster, address), member| {
             let over = match member {
-                Member::Heard(..) => false,
+                Member::Connected(..) => false,
                 Member::Lost(since) => is_over(*since, cluster),
                 Member::Leaving(since) => now.duration_since(*since) >= DRAINING,
             };
@@ -132,17 +133,17 @@ impl Members {
             !over
         });
         self.elsewhere.retain(|(cluster, _), known| match known {
-            Elsewhere::Silent(since) => !is_over(*since, cluster),
-            Elsewhere::Heard | Elsewhere::Left(_) => true,
+            RemoteState::Silent(since) => !is_over(*since, cluster),
+            RemoteState::Connected | RemoteState::Left(_) => true,
         });
         let known = &self.known;
         self.behind.retain(|key, _| known.contains_key(key));
     }
 
     /// Returns the clusters with a connected gateway at any control plane.
-    fn heard(&self) -> BTreeSet<String> {
-        let here = self.known.iter().filter(|(_, member)| matches!(member, Member::Heard(..)));
-        let there = self.elsewhere.iter().filter(|(_, known)| **known == Elsewhere::Heard);
+    fn connected(&self) -> BTreeSet<String> {
+        let here = self.known.iter().filter(|(_, member)| matches!(member, Member::Connected(..)));
+        let there = self.elsewhere.iter().filter(|(_, known)| **known == RemoteState::Connected);
         here.map(|(key, _)| key)
             .chain(there.map(|(key, _)| key))
             .map(|(cluster, _)| cluster.clone())
@@ -154,7 +155,7 @@ impl Members {
 pub struct Endpoints {
     /// Identifies this control plane among those on the same store.
     name: String,
-    members: Mutex<Members>,
+    members: Mutex<MemberTable>,
     set: watch::Sender<Arc<EndpointSet>>,
     /// Notified when a gateway joins or leaves here.
     news: Notify,
@@ -190,20 +191,20 @@ impl Endpoints {
         members.joined += 1;
         let id = members.joined;
         let mut streams = BTreeSet::from([id]);
-        if let Some(Member::Heard(others, _)) = members.known.get(&key) {
+        if let Some(Member::Connected(others, _)) = members.known.get(&key) {
             streams.extend(others);
         }
-        let before = members.told(&key);
-        members.known.insert(key.clone(), Member::Heard(streams, Instant::now()));
+        let before = members.status(&key);
+        members.known.insert(key.clone(), Member::Connected(streams, Instant::now()));
         // It is back, whatever the others were notified of.
         members.left.retain(|(left, _)| *left != key);
-        if matches!(members.elsewhere.get(&key), Some(Elsewhere::Left(_))) {
+        if matches!(members.elsewhere.get(&key), Some(RemoteState::Left(_))) {
             members.elsewhere.remove(&key);
         }
         members.follow_others.remove(&key);
         // A process that opens a stream is not stuck.
         let was_behind = members.behind.remove(&key).is_some();
-        if before != Told::Serving || was_behind {
+        if before != EndpointStatus::Serving || was_behind {
             self.publish(&members);
         }
         self.news.notify_one();
@@ -220,7 +221,7 @@ impl Endpoints {
     /// a newer one is that of another process that has since taken the address.
     fn leave(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
-        let Some(Member::Heard(streams, _)) = members.known.get_mut(key) else {
+        let Some(Member::Connected(streams, _)) = members.known.get_mut(key) else {
             return;
         };
         streams.retain(|other| *other > id);
@@ -231,21 +232,21 @@ impl Endpoints {
 
     /// Withdraws a gateway that announces its shutdown on another stream because it lost its own. A process that is
     /// connected with its address is another one and stays.
-    pub(super) fn leave_unheard(&self, key: (String, SocketAddr)) {
+    pub(super) fn leave_disconnected(&self, key: (String, SocketAddr)) {
         let mut members = self.members.lock();
         let here = matches!(members.known.get(&key), Some(Member::Lost(_)));
-        let is_known = here || matches!(members.elsewhere.get(&key), Some(Elsewhere::Silent(_)));
-        let is_heard = matches!(members.known.get(&key), Some(Member::Heard(..)))
-            || matches!(members.elsewhere.get(&key), Some(Elsewhere::Heard));
+        let is_known = here || matches!(members.elsewhere.get(&key), Some(RemoteState::Silent(_)));
+        let is_heard = matches!(members.known.get(&key), Some(Member::Connected(..)))
+            || matches!(members.elsewhere.get(&key), Some(RemoteState::Connected));
         if is_known && !is_heard {
             self.withdraw(&mut members, &key);
         }
     }
 
-    fn withdraw(&self, members: &mut Members, key: &Key) {
+    fn withdraw(&self, members: &mut MemberTable, key: &Key) {
         members.known.insert(key.clone(), Member::Leaving(Instant::now()));
         if members.elsewhere.contains_key(key) {
-            members.elsewhere.insert(key.clone(), Elsewhere::Left(Instant::now()));
+            members.elsewhere.insert(key.clone(), RemoteState::Left(Instant::now()));
         }
         members.left.push((key.clone(), Instant::now()));
         // Bounded in case no other control plane ever reads them.
@@ -259,7 +260,7 @@ impl Endpoints {
     fn set_behind(&self, key: &Key, id: StreamId, is_behind: bool) {
         let mut members = self.members.lock();
         let is_newest = match members.known.get(key) {
-            Some(Member::Heard(streams, _)) => streams.last() == Some(&id),
+            Some(Member::Connected(streams, _)) => streams.last() == Some(&id),
             Some(Member::Lost(_) | Member::Leaving(_)) | None => false,
         };
         let was_behind = members.behind.contains_key(key);
@@ -275,7 +276,7 @@ impl Endpoints {
 
     fn lose(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
-        let Some(Member::Heard(streams, _)) = members.known.get_mut(key) else {
+        let Some(Member::Connected(streams, _)) = members.known.get_mut(key) else {
             return;
         };
         if streams.remove(&id) && streams.is_empty() {
@@ -295,24 +296,24 @@ impl Endpoints {
     }
 
     /// Publishes the endpoints to Envoys if they changed.
-    fn publish(&self, members: &Members) {
+    fn publish(&self, members: &MemberTable) {
         let mut clusters: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
         let mut draining: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
         let here = members.known.iter().map(|(key, member)| {
             let there = if members.elsewhere.is_empty() { None } else { members.elsewhere.get(key) };
-            (key, Members::told_of(Some(member), there))
+            (key, MemberTable::status_of(Some(member), there))
         });
         let elsewhere = members.elsewhere.iter().filter(|(key, _)| !members.known.contains_key(*key));
-        let elsewhere = elsewhere.map(|(key, state)| (key, Members::told_of(None, Some(state))));
-        for ((cluster, address), told) in here.chain(elsewhere) {
-            let told = match told {
-                Told::Serving => &mut clusters,
-                Told::Draining => &mut draining,
-                Told::Nothing => continue,
+        let elsewhere = elsewhere.map(|(key, state)| (key, MemberTable::status_of(None, Some(state))));
+        for ((cluster, address), status) in here.chain(elsewhere) {
+            let group = match status {
+                EndpointStatus::Serving => &mut clusters,
+                EndpointStatus::Draining => &mut draining,
+                EndpointStatus::Nothing => continue,
             };
-            match told.get_mut(cluster) {
+            match group.get_mut(cluster) {
                 Some(known) => drop(known.insert(*address)),
-                None => drop(told.insert(cluster.clone(), BTreeSet::from([*address]))),
+                None => drop(group.insert(cluster.clone(), BTreeSet::from([*address]))),
             }
         }
         let mut behind: BTreeMap<&String, BTreeSet<SocketAddr>> = BTreeMap::new();
@@ -347,7 +348,7 @@ fn make_room(members: &mut BTreeMap<Key, Member>, newcomer: &Key) {
         return;
     }
     let since = |member: &Member| match member {
-        Member::Heard(..) => None,
+        Member::Connected(..) => None,
         Member::Lost(since) | Member::Leaving(since) => Some(*since),
     };
     let gone = members.iter().filter_map(|(key, member)| Some((since(member)?, key))).min();

@@ -42,16 +42,16 @@ pub(super) async fn check(channel: Channel) -> Condition {
 
 /// Returns the control plane's end.
 pub(super) fn service(freshness: Freshness, xds_state: XdsStateReceiver) -> HealthServer<impl Health> {
-    HealthServer::new(Service { freshness, xds_state })
+    HealthServer::new(HealthService { freshness, xds_state })
 }
 
-struct Service {
+struct HealthService {
     freshness: Freshness,
     xds_state: XdsStateReceiver,
 }
 
 #[tonic::async_trait]
-impl Health for Service {
+impl Health for HealthService {
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,

@@ -32,16 +32,16 @@ pub trait RefreshKeys: Send + Sync {
 
 /// Returns the control plane's end.
 pub(super) fn service(keys: Arc<dyn RefreshKeys>, proof: Proof) -> IssuerKeysServer<impl IssuerKeys> {
-    IssuerKeysServer::new(Service { keys, proof }).max_decoding_message_size(MAX_REQUEST)
+    IssuerKeysServer::new(KeysService { keys, proof }).max_decoding_message_size(MAX_REQUEST)
 }
 
-struct Service {
+struct KeysService {
     keys: Arc<dyn RefreshKeys>,
     proof: Proof,
 }
 
 #[tonic::async_trait]
-impl IssuerKeys for Service {
+impl IssuerKeys for KeysService {
     async fn refresh(&self, request: Request<RefreshRequest>) -> Result<Response<RefreshResponse>, Status> {
         let caller = Caller::of(&request, &self.proof)?;
         caller.may_subscribe(Kind::Gateway).map_err(Status::permission_denied)?;
@@ -51,14 +51,14 @@ impl IssuerKeys for Service {
 }
 
 /// A gateway's end; connects on first use.
-pub struct Client {
+pub struct KeysClient {
     target: Target,
     channel: Mutex<Option<Channel>>,
 }
 
-impl Client {
-    pub fn new(target: Target) -> Client {
-        Client { target, channel: Mutex::default() }
+impl KeysClient {
+    pub fn new(target: Target) -> KeysClient {
+        KeysClient { target, channel: Mutex::default() }
     }
 
     /// Returns the revision that has the result; an error if no control plane answered.

@@ -13,10 +13,10 @@ use tonic::Status;
 use super::context::Context;
 use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
-use super::raised::Raised;
 use super::refused_parts;
+use super::seen_revisions::SeenRevisions;
 use super::subscribers::{self, OVERDUE};
-use super::subscription::{Event, Refusal};
+use super::subscription::{Event, StaleSnapshot};
 use super::{ADVERTISE, DEFAULT_POOL, Kind};
 
 /// Metadata key of a node: Envoy cluster that a gateway belongs to.
@@ -25,7 +25,7 @@ const POOL: &str = "pool";
 /// A subscriber.
 pub struct Participant {
     endpoints: Arc<Endpoints>,
-    raised: Arc<Raised>,
+    seen_revisions: Arc<SeenRevisions>,
     pub(super) entry: subscribers::Stream,
     caller: Caller,
     /// Node of the first request, and of a gateway's last one.
@@ -48,7 +48,7 @@ impl Participant {
         let entry = context.subscribers.admit(caller.identity());
         Ok(Participant {
             endpoints: Arc::clone(&context.endpoints),
-            raised: Arc::clone(&context.raised),
+            seen_revisions: Arc::clone(&context.seen_revisions),
             entry: entry.ok_or_else(|| Status::resource_exhausted("too many subscribers"))?,
             caller,
             node: Node::default(),
@@ -67,12 +67,12 @@ impl Participant {
             Event::Subscribed => {
                 let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
                 self.entry.subscribed(kind, &self.node.id, address, in_force);
-                self.raised.seen(kind, in_force);
+                self.seen_revisions.seen(kind, in_force);
                 self.keep_refused_parts(kind);
                 tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
             }
             Event::Acknowledged { revision } => {
-                self.raised.seen(kind, revision);
+                self.seen_revisions.seen(kind, revision);
                 self.entry.acknowledged(kind, revision, version);
                 self.keep_refused_parts(kind);
             }
@@ -107,7 +107,7 @@ impl Participant {
     }
 
     /// Records that the published snapshot is older than the other end's.
-    pub(super) fn refused(&self, kind: Kind, refusal: Refusal) {
+    pub(super) fn refused(&self, kind: Kind, refusal: StaleSnapshot) {
         tracing::error!(
             node = %self.node.id, kind = kind.as_str(), revision = refusal.offered, in_force = refusal.in_force,
             "the published snapshot is older than the one this subscriber has in force, as after the restore of an \
@@ -165,7 +165,7 @@ impl Participant {
         match std::mem::replace(&mut self.presence, Presence::Left) {
             Presence::Serving(registration) => registration.leave(),
             Presence::Absent => match self.place() {
-                Some((pool, address)) => self.endpoints.leave_unheard((pool, address)),
+                Some((pool, address)) => self.endpoints.leave_disconnected((pool, address)),
                 None => return,
             },
             Presence::Left => return,

@@ -10,18 +10,18 @@ use sha2::{Digest, Sha256};
 
 /// An encoded `SnapshotPart` with its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct EncodedPart {
     /// First bytes of the SHA-256 of its content.
     pub version: u64,
     pub bytes: Bytes,
 }
 
-impl Part {
-    pub fn of(part: snapshot_part::Part) -> Part {
+impl EncodedPart {
+    pub fn of(part: snapshot_part::Part) -> EncodedPart {
         let bytes = Bytes::from(SnapshotPart { part: Some(part), ..SnapshotPart::default() }.encode_to_vec());
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         let [a, b, c, d, e, f, g, h, ..] = digest;
-        Part { version: u64::from_be_bytes([a, b, c, d, e, f, g, h]), bytes }
+        EncodedPart { version: u64::from_be_bytes([a, b, c, d, e, f, g, h]), bytes }
     }
 
     /// Returns the version as written on the wire.
@@ -38,17 +38,17 @@ impl Part {
 /// All parts of one revision. A clone shares them.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
-    by_name: BTreeMap<Arc<str>, Part>,
+    by_name: BTreeMap<Arc<str>, EncodedPart>,
     /// Encoded bytes of all parts.
     bytes: usize,
 }
 
 impl Parts {
-    pub fn get(&self, name: &str) -> Option<&Part> {
+    pub fn get(&self, name: &str) -> Option<&EncodedPart> {
         self.by_name.get(name)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Part)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &EncodedPart)> {
         self.by_name.iter()
     }
 
@@ -76,7 +76,7 @@ impl Parts {
         hasher.finalize().into()
     }
 
-    fn put(&mut self, name: &Arc<str>, part: Option<Part>) -> bool {
+    fn put(&mut self, name: &Arc<str>, part: Option<EncodedPart>) -> bool {
         let before = match part {
             Some(part) => {
                 self.bytes += part.bytes.len();
@@ -95,14 +95,14 @@ impl Parts {
 
 /// Parts of the next revision while it is built, with the names of those that differ.
 #[derive(Debug, Default)]
-pub struct Changing {
+pub struct PartsBuilder {
     pub parts: Parts,
     pub changed: BTreeSet<Arc<str>>,
 }
 
-impl Changing {
+impl PartsBuilder {
     /// Replaces a part; `None` removes it.
-    pub fn put(&mut self, name: &str, part: Option<Part>) {
+    pub fn put(&mut self, name: &str, part: Option<EncodedPart>) {
         let name = match self.parts.by_name.get_key_value(name) {
             Some((known, _)) => Arc::clone(known),
             None => Arc::from(name),

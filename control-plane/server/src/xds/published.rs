@@ -13,7 +13,7 @@ use asp_proto::snapshot::{
 use asp_snapshot::parts;
 use asp_snapshot::policy::Policy;
 
-use crate::xds::parts::{Part, Parts};
+use crate::xds::parts::{EncodedPart, Parts};
 use crate::xds::reach;
 
 /// Content of a revision before it is encoded for subscribers.
@@ -52,7 +52,7 @@ pub struct GatewayParts {
 }
 
 /// The published state for all subscribers.
-pub struct Published {
+pub struct Publication {
     /// Revision of the store.
     pub revision: u64,
     pub edge: Arc<EdgeResource<EdgeSnapshot>>,
@@ -68,7 +68,7 @@ pub struct Evaluator {
     pub policy: Policy,
 }
 
-impl Published {
+impl Publication {
     /// Returns the store revision up to which gateways are sent everything. Edges may wait for some of it.
     pub fn gateways_at(&self) -> u64 {
         let (_, covers) = reach(&self.gateway.version);
@@ -85,7 +85,7 @@ impl Published {
 
     /// Returns an org's part for gateways; an empty one if there is none.
     pub fn org(&self, org: &str) -> OrgPart {
-        match self.gateway.parts.get(&parts::of_org(org)).and_then(Part::read) {
+        match self.gateway.parts.get(&parts::of_org(org)).and_then(EncodedPart::read) {
             Some(Says::Org(part)) => part,
             _ => OrgPart { org: org.to_owned(), ..OrgPart::default() },
         }
@@ -93,7 +93,7 @@ impl Published {
 
     /// Returns the evaluator of callers of one org at one server; the error says what cannot be read.
     pub fn evaluator(&self, server: &ServerPart, org: &OrgPart) -> Result<Evaluator, String> {
-        let base = match self.gateway.parts.get(parts::BASE).and_then(Part::read) {
+        let base = match self.gateway.parts.get(parts::BASE).and_then(EncodedPart::read) {
             Some(Says::Base(base)) => base,
             _ => return Err("there is no base".into()),
         };

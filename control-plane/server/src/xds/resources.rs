@@ -15,8 +15,8 @@ use prost_types::value::Kind as Said;
 use prost_types::{Any, Duration, Struct, Value};
 use sha2::{Digest, Sha256};
 
-use super::parts::{Changing, Part};
-use super::published::{Content, EdgeResource, GatewayParts, Published};
+use super::parts::{EncodedPart, PartsBuilder};
+use super::published::{Content, EdgeResource, GatewayParts, Publication};
 use super::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind, OVERTAKEN, XdsState};
 use crate::clock;
 
@@ -94,7 +94,7 @@ fn endpoints(xds_state: &XdsState, names: &[String]) -> Vec<Any> {
 
 /// Encodes what changed since the last publication, for every kind of subscriber; `None` if nothing changed.
 /// `filter_wasm` is a path on the Envoy's machine.
-pub fn publish(content: Content, last: Option<&Published>, filter_wasm: &str) -> Option<Published> {
+pub fn publish(content: Content, last: Option<&Publication>, filter_wasm: &str) -> Option<Publication> {
     let Content { revision, edge, recent, gateway, changed } = content;
     let edge = match last.filter(|last| Arc::ptr_eq(&last.edge.content, &edge)) {
         Some(last) => Arc::clone(&last.edge),
@@ -132,18 +132,23 @@ pub fn publish(content: Content, last: Option<&Published>, filter_wasm: &str) ->
             && Arc::ptr_eq(&last.recent, &recent)
             && Arc::ptr_eq(&last.gateway, &gateway)
     });
-    let published = Published { revision, edge, recent, gateway, published_at: clock::now_ms() };
+    let published = Publication { revision, edge, recent, gateway, published_at: clock::now_ms() };
     (!says_the_same).then_some(published)
 }
 
 /// Returns the last publication with other recent revocations of a later revision. `covers` is the revision up to which
 /// everything else is published; the versions name it.
-pub fn overtaken(last: &Published, recent: RecentRevocations, covers: u64, filter_wasm: &str) -> Published {
+pub fn overtaken(
+    last: &Publication,
+    recent: RecentRevocations,
+    covers: u64,
+    filter_wasm: &str,
+) -> Publication {
     let revision = recent.revision;
     let version = |digest: &[u8]| format!("{}{OVERTAKEN}{covers}", version_text(revision, digest));
-    let mut gateway = Changing { parts: last.gateway.parts.clone(), changed: BTreeSet::new() };
-    gateway.put(parts::RECENT, Some(Part::of(Says::Recent(recent.clone()))));
-    let Changing { parts, changed } = gateway;
+    let mut gateway = PartsBuilder { parts: last.gateway.parts.clone(), changed: BTreeSet::new() };
+    gateway.put(parts::RECENT, Some(EncodedPart::of(Says::Recent(recent.clone()))));
+    let PartsBuilder { parts, changed } = gateway;
     let gateway = GatewayParts {
         revision,
         version: version(&parts.digest()),
@@ -158,7 +163,7 @@ pub fn overtaken(last: &Published, recent: RecentRevocations, covers: u64, filte
         bytes: filter(EDGE_REVOKED, encoded, filter_wasm).encode_to_vec(),
         content: Arc::new(recent),
     };
-    Published {
+    Publication {
         revision: last.revision,
         edge: Arc::clone(&last.edge),
         recent: Arc::new(recent),

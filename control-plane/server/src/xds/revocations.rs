@@ -18,19 +18,19 @@ use super::{Kind, XdsStateReceiver};
 /// Reason sent when a control plane that cannot read its store ends or refuses a stream.
 const BEHIND: &str = "this control plane is behind its store";
 
-type Answer = Result<FollowResponse, Status>;
+type FollowResult = Result<FollowResponse, Status>;
 
 pub(super) fn service(context: Context) -> RevocationsServer<impl Revocations> {
-    RevocationsServer::new(Service { context })
+    RevocationsServer::new(RevocationsService { context })
 }
 
-struct Service {
+struct RevocationsService {
     context: Context,
 }
 
 #[tonic::async_trait]
-impl Revocations for Service {
-    type FollowStream = ReceiverStream<Answer>;
+impl Revocations for RevocationsService {
+    type FollowStream = ReceiverStream<FollowResult>;
 
     async fn follow(&self, request: Request<FollowRequest>) -> Result<Response<Self::FollowStream>, Status> {
         let caller = Caller::of(&request, &self.context.proof)?;
@@ -56,7 +56,7 @@ impl Revocations for Service {
 }
 
 /// Sends each list until the gateway disconnects or this process shuts down.
-async fn send(mut xds_state: XdsStateReceiver, outbound: mpsc::Sender<Answer>) {
+async fn send(mut xds_state: XdsStateReceiver, outbound: mpsc::Sender<FollowResult>) {
     let mut sent = String::new();
     loop {
         let snapshot = xds_state.borrow_and_update().snapshot.clone();

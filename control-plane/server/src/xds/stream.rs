@@ -26,7 +26,7 @@ const OUTBOUND: usize = Kind::ALL.len();
 /// requests. A gateway that notices the loss only by its keepalive reconnects later and is added then.
 const SETTLE: Duration = CONNECT_TIMEOUT.saturating_add(Duration::from_millis(BACKOFF_MS.end + 500));
 
-type Push = Result<DiscoveryResponse, Status>;
+type PushResult = Result<DiscoveryResponse, Status>;
 
 /// Serves one stream in a task of its own. `default_kind` is for services whose requests may omit the type URL.
 pub fn serve(
@@ -34,7 +34,7 @@ pub fn serve(
     inbound: Streaming<DiscoveryRequest>,
     default_kind: Option<Kind>,
     caller: Caller,
-) -> Result<mpsc::Receiver<Push>, Status> {
+) -> Result<mpsc::Receiver<PushResult>, Status> {
     let other = Participant::admit(context, caller)?;
     let (outbound, receiver) = mpsc::channel(OUTBOUND);
     let stream = StreamState {
@@ -66,7 +66,7 @@ struct StreamState {
 }
 
 impl StreamState {
-    async fn run(mut self, mut inbound: Streaming<DiscoveryRequest>, outbound: mpsc::Sender<Push>) {
+    async fn run(mut self, mut inbound: Streaming<DiscoveryRequest>, outbound: mpsc::Sender<PushResult>) {
         loop {
             let xds_state = self.xds_state.borrow_and_update().clone();
             let settled = xds_state.endpoints.since.map(|since| since + SETTLE);

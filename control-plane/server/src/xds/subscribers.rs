@@ -77,7 +77,7 @@ impl Subscriber {
 type Key = (u64, Kind);
 
 #[derive(Default)]
-struct Table {
+struct SubscriberTable {
     next_stream: u64,
     streams: usize,
     /// Streams of each identity that has any.
@@ -88,7 +88,7 @@ struct Table {
 /// The table of subscribers.
 #[derive(Default)]
 pub struct Subscribers {
-    table: Mutex<Table>,
+    table: Mutex<SubscriberTable>,
 }
 
 impl Subscribers {

@@ -29,7 +29,7 @@ pub enum Event {
     TooMany,
 }
 
-struct Sent {
+struct SentResponse {
     nonce: String,
     version: String,
     revision: u64,
@@ -40,7 +40,7 @@ struct Sent {
 pub struct Subscription {
     kind: Kind,
     names: Vec<String>,
-    sent: Option<Sent>,
+    sent: Option<SentResponse>,
     /// Whether the names changed since the last push.
     wanted: bool,
     /// Whether the subscriber started with a version from another stream.
@@ -48,7 +48,7 @@ pub struct Subscription {
     /// Snapshot revision that the subscriber has, from this stream or an earlier one; 0 if none.
     in_force: u64,
     /// Reason why nothing is pushed, until it is taken.
-    refusal: Option<Refusal>,
+    refusal: Option<StaleSnapshot>,
     /// Version that the refusal was about.
     refused: String,
     pushes: u64,
@@ -58,7 +58,7 @@ pub struct Subscription {
 /// that (to Envoy a worker's refusal is a broken VM), so it is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: revision {offered} is older than revision {in_force}, which the subscriber has in force")]
-pub struct Refusal {
+pub struct StaleSnapshot {
     pub offered: u64,
     pub in_force: u64,
 }
@@ -125,11 +125,11 @@ impl Subscription {
         if revision < self.in_force {
             if xds_state.covers >= self.in_force {
                 // The subscriber's snapshot is from another control plane on the same store. It will be published again
-                // at a later revision (`Raised`).
+                // at a later revision (`SeenRevisions`).
                 return None;
             }
             if self.refused != version {
-                self.refusal = Some(Refusal { offered: revision, in_force: self.in_force });
+                self.refusal = Some(StaleSnapshot { offered: revision, in_force: self.in_force });
                 self.refused = version;
             }
             return None;
@@ -141,7 +141,8 @@ impl Subscription {
         self.pushes += 1;
         self.wanted = false;
         let nonce = format!("{}-{}", self.kind.as_str(), self.pushes);
-        self.sent = Some(Sent { nonce: nonce.clone(), version: version.clone(), revision, answered: false });
+        self.sent =
+            Some(SentResponse { nonce: nonce.clone(), version: version.clone(), revision, answered: false });
         Some(DiscoveryResponse {
             version_info: version,
             resources: resources::resources(xds_state, self.kind, &self.names),
@@ -161,7 +162,7 @@ impl Subscription {
     }
 
     /// Returns why there is no push, once for each version.
-    pub fn take_refusal(&mut self) -> Option<Refusal> {
+    pub fn take_refusal(&mut self) -> Option<StaleSnapshot> {
         self.refusal.take()
     }
 

@@ -10,7 +10,7 @@ use asp_control::xds::client::{self, Apply, Target};
 use asp_control::xds::context::Context;
 use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::keys::RefreshKeys;
-use asp_control::xds::parts::{Changing, Part};
+use asp_control::xds::parts::{EncodedPart, PartsBuilder};
 use asp_control::xds::peer::Proof;
 use asp_control::xds::subscribers::{Subscriber, Subscribers};
 use asp_control::xds::{EDGE_FILTER, Kind, service};
@@ -66,10 +66,10 @@ impl Source for Counter {
             ..EdgeSnapshot::default()
         };
         let base = BasePart { public_url, ..BasePart::default() };
-        let mut gateway = Changing::default();
-        gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
+        let mut gateway = PartsBuilder::default();
+        gateway.put("base", Some(EncodedPart::of(snapshot_part::Part::Base(base))));
         let recent = RecentRevocations { revision, revoked: mark(revision), ..RecentRevocations::default() };
-        gateway.put("recent", Some(Part::of(snapshot_part::Part::Recent(recent.clone()))));
+        gateway.put("recent", Some(EncodedPart::of(snapshot_part::Part::Recent(recent.clone()))));
         Ok(SnapshotBuild {
             position: Position { revision, ..Position::default() },
             edge: Arc::new(edge),
@@ -128,7 +128,7 @@ impl Control {
             freshness: handle.freshness(),
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
-            raised: handle.raised(),
+            seen_revisions: handle.seen_revisions(),
             proof: peer.map_or_else(|| Proof::Account(Accounts::new(&[])), Proof::Certificate),
             keys: Arc::new(NoKeys),
             stop: stop.clone(),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::clock;
 use crate::policy::{self, RevokedList};
-use crate::xds::published::Published;
+use crate::xds::published::Publication;
 
 /// Maximum number of revocations in an answer; the newest.
 const MAX_SHOWN: usize = 20;
@@ -39,7 +39,7 @@ pub(super) struct Revocations {
 /// Finds the revocations; `of_all` includes those that the platform made for all orgs.
 pub(super) async fn find(
     store: &dyn ControlStore,
-    published: &Published,
+    published: &Publication,
     holder: &Holder<'_>,
     of_all: bool,
 ) -> Result<Revocations, StoreError> {

@@ -11,7 +11,7 @@ use super::{Api, DEMO, read, sample};
 use crate::admin::auth::Admin;
 use crate::admin::turns::{MAX_OF_ORG, WriteRate};
 use crate::admin_role::Role;
-use crate::xds::published::Published;
+use crate::xds::published::Publication;
 
 /// Nothing that must not wait takes so long.
 const HANG: Duration = Duration::from_secs(60);
@@ -130,7 +130,7 @@ fn a_write_whose_caller_goes_away_is_brought_to_its_end_and_keeps_its_turn_until
         }
         release.send(()).unwrap();
         let mut xds_state = api.xds_state.clone();
-        let published = |published: &Published| !published.whole().bindings.is_empty();
+        let published = |published: &Publication| !published.whole().bindings.is_empty();
         let stored = xds_state.wait_for(|state| state.snapshot.as_deref().is_some_and(published)).await;
         drop(stored.unwrap());
         let listed = api.get("org:acme", path).await.body;

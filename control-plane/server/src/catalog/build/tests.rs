@@ -11,7 +11,6 @@ use asp_store::control::{
 use super::super::tests::{config, server};
 use super::*;
 use crate::catalog::fault::ORG_DENIED;
-use crate::xds::parts::Part as PublishedPart;
 
 fn denial(org: &str, target: &str) -> BindingRecord {
     BindingRecord {
@@ -348,7 +347,7 @@ fn a_uri_whose_registration_opens_nothing_is_published_as_reserved_and_a_fingerp
     assert_eq!(faults.len(), 1, "the one beyond the bound");
     builder.held.forget_ended(now + 120_000);
     let org = builder.held.orgs.get("acme").unwrap();
-    let Some(snapshot_part::Part::Org(part)) = org.part.as_ref().and_then(PublishedPart::read) else {
+    let Some(snapshot_part::Part::Org(part)) = org.part.as_ref().and_then(EncodedPart::read) else {
         panic!()
     };
     assert!(part.machine_certificates.iter().all(|known| known.expires_at == RESERVED), "live has ended");

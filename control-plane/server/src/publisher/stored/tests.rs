@@ -45,7 +45,7 @@ async fn published(source: &StoreSource) -> (SnapshotBuild, Vec<&'static str>) {
     (built, in_force)
 }
 
-fn demo(built: &SnapshotBuild) -> Option<crate::xds::parts::Part> {
+fn demo(built: &SnapshotBuild) -> Option<crate::xds::parts::EncodedPart> {
     built.gateway.get("server/demo").cloned()
 }
 

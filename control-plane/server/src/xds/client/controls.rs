@@ -20,15 +20,15 @@ const MAX_CONTROLS: usize = 16;
 
 /// One control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Control {
+pub(super) struct ControlPlane {
     pub(super) uri: Uri,
     /// Name in its certificate; its host by default.
     name: Option<String>,
 }
 
-impl Control {
-    pub(super) fn new(target: &Target, uri: Uri) -> Control {
-        Control { uri, name: target.name.clone() }
+impl ControlPlane {
+    pub(super) fn new(target: &Target, uri: Uri) -> ControlPlane {
+        ControlPlane { uri, name: target.name.clone() }
     }
 
     /// Connects to it with the target's certificate.
@@ -54,8 +54,8 @@ impl Control {
 }
 
 /// Returns every control plane of a target, in the order of the settings.
-pub(super) async fn resolve(target: &Target) -> Vec<Control> {
-    let mut controls: Vec<Control> = Vec::new();
+pub(super) async fn resolve(target: &Target) -> Vec<ControlPlane> {
+    let mut controls: Vec<ControlPlane> = Vec::new();
     for uri in &target.uris {
         for control in resolve_one(target, uri).await {
             if !controls.contains(&control) && controls.len() < MAX_CONTROLS {
@@ -68,8 +68,8 @@ pub(super) async fn resolve(target: &Target) -> Vec<Control> {
 
 /// Returns one control plane for each address if the name has several, as that of a headless Service; else the URL as
 /// it is.
-async fn resolve_one(target: &Target, uri: &Uri) -> Vec<Control> {
-    let as_it_is = || vec![Control::new(target, uri.clone())];
+async fn resolve_one(target: &Target, uri: &Uri) -> Vec<ControlPlane> {
+    let as_it_is = || vec![ControlPlane::new(target, uri.clone())];
     let Some(host) = uri.host().map(|host| host.trim_start_matches('[').trim_end_matches(']')) else {
         return as_it_is();
     };
@@ -93,7 +93,7 @@ async fn resolve_one(target: &Target, uri: &Uri) -> Vec<Control> {
         let scheme = uri.scheme_str().unwrap_or("http");
         let authority = address.to_string();
         let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build().ok()?;
-        Some(Control { uri, name: Some(name.clone()) })
+        Some(ControlPlane { uri, name: Some(name.clone()) })
     };
     addresses.into_iter().filter_map(at).collect()
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
 
-use super::controls::{Control, resolve};
+use super::controls::{ControlPlane, resolve};
 use super::{NoteFresh, Target};
 use crate::xds::health::{self, Condition};
 
@@ -19,10 +19,10 @@ const MISSES: u32 = 3;
 /// returns that one. If no other one is fresh, the gateway stays and keeps its snapshot.
 pub(super) async fn fresher(
     target: Arc<Target>,
-    followed: Control,
+    followed: ControlPlane,
     channel: Channel,
     note_fresh: NoteFresh,
-) -> (Control, Channel) {
+) -> (ControlPlane, Channel) {
     let mut ticks = tokio::time::interval(EVERY);
     // No checks while a snapshot is being applied.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -56,7 +56,7 @@ pub(super) async fn fresher(
 
 /// Finds a fresh control plane, the followed one last. One address may have several control planes behind it, so that a
 /// new connection may reach another one.
-async fn find(target: &Target, followed: &Control) -> Option<(Control, Channel)> {
+async fn find(target: &Target, followed: &ControlPlane) -> Option<(ControlPlane, Channel)> {
     let mut controls = resolve(target).await;
     controls.sort_by_cached_key(|control| (control == followed, rand::random::<u32>()));
     for control in controls {

@@ -17,7 +17,7 @@ use prost::Message;
 use tokio::sync::mpsc;
 
 use super::Target;
-use super::controls::{Control, resolve};
+use super::controls::{ControlPlane, resolve};
 
 /// Wait before the other control planes are tried again after all of them failed.
 const RETRY: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ const MAX_MERGED: usize = 100_000;
 /// Forwards the lists of any control plane other than the followed one, forever.
 pub(super) async fn listen(
     target: Arc<Target>,
-    followed: Control,
+    followed: ControlPlane,
     lists: mpsc::Sender<RecentRevocations>,
 ) -> Infallible {
     loop {
@@ -50,7 +50,7 @@ pub(super) async fn listen(
 
 async fn pass_on(
     target: &Target,
-    control: &Control,
+    control: &ControlPlane,
     lists: &mpsc::Sender<RecentRevocations>,
 ) -> anyhow::Result<()> {
     let channel = control.connect(target).await?;

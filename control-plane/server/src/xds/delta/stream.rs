@@ -16,14 +16,14 @@ use crate::xds::{IN_FORCE, Kind, LEAVING, XdsStateReceiver};
 /// Maximum number of messages queued for a slow gateway.
 const OUTBOUND: usize = 1;
 
-type Push = Result<DeltaDiscoveryResponse, Status>;
+type PushResult = Result<DeltaDiscoveryResponse, Status>;
 
 /// Serves one stream in a task of its own.
 pub fn serve(
     context: &Context,
     inbound: Streaming<DeltaDiscoveryRequest>,
     caller: Caller,
-) -> Result<mpsc::Receiver<Push>, Status> {
+) -> Result<mpsc::Receiver<PushResult>, Status> {
     let other = Participant::admit(context, caller)?;
     let (outbound, receiver) = mpsc::channel(OUTBOUND);
     let stream = DeltaStream {
@@ -53,7 +53,11 @@ struct DeltaStream {
 }
 
 impl DeltaStream {
-    async fn run(mut self, mut inbound: Streaming<DeltaDiscoveryRequest>, outbound: mpsc::Sender<Push>) {
+    async fn run(
+        mut self,
+        mut inbound: Streaming<DeltaDiscoveryRequest>,
+        outbound: mpsc::Sender<PushResult>,
+    ) {
         let mut is_open = false;
         loop {
             if !self.push(&outbound).await {
@@ -88,7 +92,7 @@ impl DeltaStream {
     }
 
     /// Sends the push that is due; returns false if the stream is gone.
-    async fn push(&mut self, outbound: &mpsc::Sender<Push>) -> bool {
+    async fn push(&mut self, outbound: &mpsc::Sender<PushResult>) -> bool {
         let xds_state = self.xds_state.borrow_and_update().clone();
         let Some(push) = self.subscription.next_push(&xds_state) else {
             if let Some(refusal) = self.subscription.take_refusal() {

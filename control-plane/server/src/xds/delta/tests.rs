@@ -4,23 +4,23 @@ use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_pa
 use asp_proto::xds::google::rpc::Status;
 
 use super::*;
-use crate::xds::parts::{Changing, Part};
-use crate::xds::published::{Content, Published};
+use crate::xds::parts::{EncodedPart, PartsBuilder};
+use crate::xds::published::{Content, Publication};
 use crate::xds::resources;
 
 /// A control plane that publishes parts of which each says one word.
 #[derive(Default)]
 struct Control {
-    gateway: Changing,
+    gateway: PartsBuilder,
     revision: u64,
-    published: Option<Arc<Published>>,
+    published: Option<Arc<Publication>>,
 }
 
 impl Control {
     fn publish(&mut self, revision: u64, parts: &[(&str, Option<&str>)]) -> XdsState {
         for (name, said) in parts {
             let base = said.map(|said| BasePart { public_url: said.into(), ..BasePart::default() });
-            self.gateway.put(name, base.map(|base| Part::of(snapshot_part::Part::Base(base))));
+            self.gateway.put(name, base.map(|base| EncodedPart::of(snapshot_part::Part::Base(base))));
         }
         self.revision = revision;
         let content = Content {
@@ -134,7 +134,7 @@ fn a_gateway_that_comes_back_gets_what_it_has_not() {
     let mut ahead = DeltaSubscription::default();
     ahead.on_request(again, "9-abcdef01");
     assert!(ahead.next_push(&state).is_none());
-    assert_eq!(ahead.take_refusal(), Some(Refusal { offered: 5, in_force: 9 }));
+    assert_eq!(ahead.take_refusal(), Some(StaleSnapshot { offered: 5, in_force: 9 }));
     assert!(ahead.next_push(&state).is_none() && ahead.take_refusal().is_none(), "it is told once");
     let state = control.publish(10, &[("base", Some("z"))]);
     assert!(ahead.next_push(&state).is_some());

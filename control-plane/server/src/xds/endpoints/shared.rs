@@ -11,7 +11,7 @@ use asp_store::heard_gateways::{HeardGateway, HeardGateways, KnownGateway, Unava
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Elsewhere, Endpoints, Key, LEASE, Member};
+use super::{Endpoints, Key, LEASE, Member, RemoteState};
 
 /// Interval of reports and reads.
 const EVERY: Duration = Duration::from_secs(2);
@@ -60,8 +60,8 @@ impl Endpoints {
         for ((pool, address), at) in &left {
             store.leave(pool, &address.to_string(), at.elapsed()).await?;
         }
-        self.members.lock().left.retain(|told| !left.contains(told));
-        store.hear(&self.name, &self.heard_here()).await?;
+        self.members.lock().left.retain(|notified| !left.contains(notified));
+        store.hear(&self.name, &self.connected_here()).await?;
         // Taken before the read: a slow answer must not date a leave after a join that followed it.
         let now = Instant::now();
         let known = store.known(READ).await?;
@@ -69,35 +69,35 @@ impl Endpoints {
         let mut elsewhere: BTreeMap<_, _> = known.iter().filter_map(|known| read(known, now)).collect();
         if is_back {
             // The control planes that have them may not have reported yet: their lease starts again.
-            let heard = members.elsewhere.iter().filter(|(_, state)| **state == Elsewhere::Heard);
-            for (key, _) in heard {
-                let state = elsewhere.entry(key.clone()).or_insert(Elsewhere::Silent(now));
-                if matches!(state, Elsewhere::Silent(_)) {
-                    *state = Elsewhere::Silent(now);
+            let connected = members.elsewhere.iter().filter(|(_, state)| **state == RemoteState::Connected);
+            for (key, _) in connected {
+                let state = elsewhere.entry(key.clone()).or_insert(RemoteState::Silent(now));
+                if matches!(state, RemoteState::Silent(_)) {
+                    *state = RemoteState::Silent(now);
                 }
             }
         }
         let others = known.iter().filter(|known| !known.follows.is_empty() && known.follows != self.name);
         members.follow_others = others.filter_map(key).collect();
         // Leaves that were announced in the meantime.
-        elsewhere.extend(members.left.iter().map(|(key, at)| (key.clone(), Elsewhere::Left(*at))));
+        elsewhere.extend(members.left.iter().map(|(key, at)| (key.clone(), RemoteState::Left(*at))));
         members.elsewhere = elsewhere;
         members.forget();
         self.publish(&members);
         Ok(())
     }
 
-    fn heard_here(&self) -> Vec<HeardGateway> {
+    fn connected_here(&self) -> Vec<HeardGateway> {
         let members = self.members.lock();
-        let heard = members.known.iter().filter_map(|((pool, address), member)| match member {
-            Member::Heard(_, opened) => Some(HeardGateway {
+        let connected = members.known.iter().filter_map(|((pool, address), member)| match member {
+            Member::Connected(_, opened) => Some(HeardGateway {
                 pool: pool.clone(),
                 address: address.to_string(),
                 opened: opened.elapsed(),
             }),
             Member::Lost(_) | Member::Leaving(_) => None,
         });
-        heard.collect()
+        connected.collect()
     }
 }
 
@@ -105,12 +105,12 @@ fn key(known: &KnownGateway) -> Option<Key> {
     Some((known.pool.clone(), known.address.parse().ok()?))
 }
 
-fn read(known: &KnownGateway, now: Instant) -> Option<(Key, Elsewhere)> {
+fn read(known: &KnownGateway, now: Instant) -> Option<(Key, RemoteState)> {
     let ago = |time: Duration| now.checked_sub(time).unwrap_or(now);
     let state = match known.left {
-        Some(left) => Elsewhere::Left(ago(left)),
-        None if known.silent >= SILENT => Elsewhere::Silent(ago(known.silent)),
-        None => Elsewhere::Heard,
+        Some(left) => RemoteState::Left(ago(left)),
+        None if known.silent >= SILENT => RemoteState::Silent(ago(known.silent)),
+        None => RemoteState::Connected,
     };
     Some((key(known)?, state))
 }

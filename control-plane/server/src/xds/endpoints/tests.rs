@@ -93,14 +93,14 @@ async fn one_is_behind_on_its_newest_stream_alone_and_as_long_as_there_is_that_s
 async fn one_that_has_lost_its_stream_is_withdrawn_by_its_word_and_nobody_who_came_after_it() {
     let endpoints = Endpoints::new();
     let set = endpoints.subscribe();
-    endpoints.leave_unheard((POOL.into(), address(1)));
+    endpoints.leave_disconnected((POOL.into(), address(1)));
     assert_eq!(set.borrow().version, 0, "nobody knows it");
     drop(endpoints.join(POOL.into(), address(1)));
     assert_eq!(served(&set), [1], "lost");
-    endpoints.leave_unheard((POOL.into(), address(1)));
+    endpoints.leave_disconnected((POOL.into(), address(1)));
     assert!(served(&set).is_empty());
     let _next = endpoints.join(POOL.into(), address(1));
-    endpoints.leave_unheard((POOL.into(), address(1)));
+    endpoints.leave_disconnected((POOL.into(), address(1)));
     assert_eq!(served(&set), [1], "another process is heard at its address");
 }
 

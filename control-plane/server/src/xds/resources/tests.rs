@@ -37,7 +37,7 @@ fn told(clusters: &[(&str, u16)], draining: &[(&str, u16)], name: &str) -> Vec<u
     resources(&xds_state, Kind::Endpoints, &[name.to_owned()]).remove(0).value
 }
 
-fn published(edge: EdgeSnapshot, recent: RecentRevocations, filter_wasm: &str) -> Published {
+fn published(edge: EdgeSnapshot, recent: RecentRevocations, filter_wasm: &str) -> Publication {
     let content = Content {
         revision: edge.revision,
         edge: Arc::new(edge),

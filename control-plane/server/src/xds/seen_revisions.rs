@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 
 use super::Kind;
-use super::published::Published;
+use super::published::Publication;
 
 /// Maximum number of revisions kept per kind. The highest are dropped first: one beyond the store's own revision is of
 /// no use until the store has passed it, and may be made up.
@@ -15,13 +15,13 @@ const MAX_SEEN: usize = 64;
 /// content under a later revision, or the store's revision may have been raised past theirs. No subscriber would accept
 /// what is then published under an earlier revision.
 #[derive(Default)]
-pub struct Raised {
+pub struct SeenRevisions {
     edge: Mutex<BTreeSet<u64>>,
     recent: Mutex<BTreeSet<u64>>,
     gateway: Mutex<BTreeSet<u64>>,
 }
 
-impl Raised {
+impl SeenRevisions {
     /// Records that a subscriber has a revision in force.
     pub fn seen(&self, kind: Kind, revision: u64) {
         let mut seen = match kind {
@@ -38,7 +38,7 @@ impl Raised {
 
     /// Whether a subscriber would reject the published revision, but accept one that the store has reached by now.
     /// `covers`: the store revision up to which everything is published.
-    pub fn concerns(&self, published: &Published, covers: u64) -> bool {
+    pub fn concerns(&self, published: &Publication, covers: u64) -> bool {
         let kinds = [
             (&self.edge, published.edge.revision),
             (&self.recent, published.recent.revision),
