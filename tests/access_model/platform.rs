@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_control::catalog::build::Builder;
 use asp_control::catalog::fault::Part;
 use asp_control::catalog::{Compiler, StaticConfig};
-use asp_control::issuers::trust::{Given, Trust};
+use asp_control::issuers::trust::{StaticIssuers, Trust};
 use asp_edge::{
     Admitted, Caller, Edge, Env, MACHINE_ISSUER, Reason, RecentList, Reply, Role, Step, Trace, Verdict,
 };
@@ -45,7 +45,7 @@ impl Platform {
             // Servers that ask nobody who they are are for development.
             dev: true,
             workers: 1,
-            trust: Trust::new(Given::default()),
+            trust: Trust::new(StaticIssuers::default()),
             upstreams: Vec::new(),
         };
         Platform {

@@ -412,7 +412,7 @@ mod tests {
         };
         let compiler = |lists: serde_json::Value| {
             let file = crate::issuers::File { clients: vec![corporate(lists)], ..Default::default() };
-            let given = crate::issuers::trust::Given { file, ..Default::default() };
+            let given = crate::issuers::trust::StaticIssuers { file, ..Default::default() };
             Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) })
         };
         let accepts = |lists: serde_json::Value, audience: &str| {
@@ -444,7 +444,7 @@ mod tests {
             clients: vec![serde_json::from_value(document).unwrap()],
             ..Default::default()
         };
-        let given = crate::issuers::trust::Given { file, ..Default::default() };
+        let given = crate::issuers::trust::StaticIssuers { file, ..Default::default() };
         let compiler = Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) });
         let stored = server("{schemes: [jwt], issuers: [corporate], audiences: [shop]}");
         let Settlement { servers, faults } = compiler.settle(&[stored]);

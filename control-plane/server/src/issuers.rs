@@ -21,8 +21,8 @@ mod compile;
 pub mod document;
 pub mod faults;
 pub mod fetch;
-mod fetched;
 mod keys;
+mod metadata;
 pub mod refresh;
 pub mod trust;
 
@@ -97,7 +97,7 @@ mod tests {
     use asp_store::control::{ControlState, IssuerRecord, Side};
     use serde_json::{Value, json};
 
-    use super::trust::{Given, InForce, Trust};
+    use super::trust::{InForce, StaticIssuers, Trust};
     use super::*;
     use crate::testkit::TestIssuer;
 
@@ -109,7 +109,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("issuers.json");
         std::fs::write(&path, value.to_string()).unwrap();
-        let trust = Trust::new(Given { file: read(&path)?, ..Given::default() });
+        let trust = Trust::new(StaticIssuers { file: read(&path)?, ..StaticIssuers::default() });
         assert!(trust.take(&ControlState::default(), 0).is_empty());
         Ok(trust.in_force())
     }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_was_read_earlier_takes_nothing_back() {
-        let trust = Trust::new(Given::default());
+        let trust = Trust::new(StaticIssuers::default());
         let document = json!({ "iss": "https://login.example.com", "orgs": ["acme"] }).to_string();
         let name = "login".to_owned();
         let record = IssuerRecord { side: Side::Clients, name, document, revision: 8, updated_at: 0 };
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn servers_are_judged_again_when_an_issuer_lists_other_audiences() {
-        let trust = Trust::new(Given::default());
+        let trust = Trust::new(StaticIssuers::default());
         let names = |revision: u64, member: &str, audiences: Value| {
             let mut document = json!({ "iss": "https://login.example.com", "orgs": ["acme"] });
             document[member] = audiences;
@@ -175,7 +175,8 @@ mod tests {
             std::fs::write(&path, json!({ "clients": [entry] }).to_string()).unwrap();
         };
         let primitives = |dev: bool| {
-            let trust = Trust::new(Given { file: read(&path).unwrap(), dev, ..Given::default() });
+            let trust =
+                Trust::new(StaticIssuers { file: read(&path).unwrap(), dev, ..StaticIssuers::default() });
             let access = trust.in_force().access[0].clone();
             access.exchange.unwrap().audiences[0].primitives.clone()
         };

@@ -28,17 +28,17 @@ pub const KEY_ID_BYTES: usize = 8;
 /// A value in a stored record that this version does not know.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{what} `{value}` is not known")]
-pub struct Unknown {
+pub struct UnknownValue {
     pub what: &'static str,
     pub value: String,
 }
 
-fn unknown<T>(what: &'static str, value: &str) -> Result<T, Unknown> {
-    Err(Unknown { what, value: value.to_owned() })
+fn unknown<T>(what: &'static str, value: &str) -> Result<T, UnknownValue> {
+    Err(UnknownValue { what, value: value.to_owned() })
 }
 
 /// Parses `mcp`, `a2a` or `rest`.
-pub fn protocol(text: &str) -> Result<Protocol, Unknown> {
+pub fn protocol(text: &str) -> Result<Protocol, UnknownValue> {
     match text {
         "mcp" => Ok(Protocol::Mcp),
         "a2a" => Ok(Protocol::A2a),
@@ -48,12 +48,12 @@ pub fn protocol(text: &str) -> Result<Protocol, Unknown> {
 }
 
 /// Parses a protocol, or `*` for every protocol.
-pub fn protocol_or_any(text: &str) -> Result<Protocol, Unknown> {
+pub fn protocol_or_any(text: &str) -> Result<Protocol, UnknownValue> {
     if text == "*" { Ok(Protocol::Unspecified) } else { protocol(text) }
 }
 
 /// Parses `user`, `machine`, `wcit` or `group`; a machine is a user of the machines' issuer.
-pub fn target_kind(text: &str) -> Result<TargetKind, Unknown> {
+pub fn target_kind(text: &str) -> Result<TargetKind, UnknownValue> {
     match text {
         "user" | MACHINE => Ok(TargetKind::User),
         "wcit" => Ok(TargetKind::Wcit),
@@ -67,7 +67,7 @@ pub fn leaves_issuer_open(kind: &str, target: &str, issuer: &str) -> bool {
     kind != MACHINE && target != "*" && issuer.is_empty()
 }
 
-pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, Unknown> {
+pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, UnknownValue> {
     Ok(ExposureException {
         org: record.org.clone(),
         server: record.server.clone(),
@@ -78,7 +78,7 @@ pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, Unknown> {
 
 /// Converts a binding. One with a condition is marked as a denial for readers that do not know conditions
 /// (`snapshot.proto`).
-pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
+pub fn binding(record: &BindingRecord) -> Result<Binding, UnknownValue> {
     let Ok(when) = when::stored(&record.when) else { return unknown("condition", &record.when) };
     let issuer = match (record.target_type.as_str(), record.issuer.as_str()) {
         (MACHINE, "") => MACHINE_ISSUER,
@@ -100,7 +100,7 @@ pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
     })
 }
 
-pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, Unknown> {
+pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, UnknownValue> {
     let Ok(refill_per_second) = refill::parse(&record.refill) else {
         return unknown("refill", &record.refill);
     };
@@ -124,7 +124,7 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, Unknown> {
 }
 
 /// Converts a machine's key to the form that gateways compare.
-pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
+pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, UnknownValue> {
     let Some(hash) = sha256(&record.hash) else { return unknown("hash of a machine's key", &record.id) };
     Ok(MachineKey {
         id: record.id.clone(),
@@ -139,7 +139,7 @@ pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
 }
 
 /// Converts a machine's certificate to the form that gateways compare.
-pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineCertificate, Unknown> {
+pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineCertificate, UnknownValue> {
     let (fingerprint, uri) = match &record.name {
         CertificateName::Fingerprint(hash) => (sha256(hash), String::new()),
         CertificateName::Uri(uri) => (Some(Vec::new()), uri.clone()),
@@ -178,7 +178,7 @@ pub fn issuers_hit<'a>(jti: &str, issuers: &'a [String]) -> impl Iterator<Item =
 
 /// Revocations in the form that the edge compares.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Revoked {
+pub struct RevocationEntries {
     /// Entries for `EdgeSnapshot.revoked`, in no order.
     pub tokens: Vec<[u8; 16]>,
     pub before: Vec<RevokedBefore>,
@@ -194,8 +194,8 @@ pub fn revoked<'a>(
     records: impl IntoIterator<Item = &'a RevocationRecord>,
     issuers: &[String],
     now_ms: u64,
-) -> Revoked {
-    let mut revoked = Revoked::default();
+) -> RevocationEntries {
+    let mut revoked = RevocationEntries::default();
     for record in records.into_iter().filter(|record| record.until > now_ms) {
         match record.kind.as_str() {
             "token" if record.issuer.is_empty() => {
@@ -220,7 +220,7 @@ pub fn revoked<'a>(
 }
 
 /// The properties of a token by which revocations match it.
-pub struct Presented<'a> {
+pub struct PresentedToken<'a> {
     pub iss: &'a str,
     pub jti: &'a str,
     /// Org of the token; "" if it has none.
@@ -252,7 +252,7 @@ impl<'a> From<&'a RecentRevocations> for RevokedList<'a> {
 }
 
 /// Whether one of these lists revokes a token: by its jti, its hash, its user or its org.
-pub fn is_revoked(lists: &[RevokedList<'_>], token: &Presented<'_>) -> bool {
+pub fn is_revoked(lists: &[RevokedList<'_>], token: &PresentedToken<'_>) -> bool {
     let hash: String = Sha256::digest(token.compact).iter().map(|byte| format!("{byte:02x}")).collect();
     let mut wanted = vec![token_entry(token.iss, "", token.jti), hash_entry("", &hash)];
     if !token.org.is_empty() {
@@ -375,23 +375,23 @@ mod tests {
         let edge = edge(&[by_jti, by_hash]);
         let token = presented("acme");
         assert!(hits(&edge, &token));
-        assert!(hits(&edge, &Presented { jti: "j2", compact: "a.b.c", ..token }));
-        assert!(!hits(&edge, &Presented { jti: "j2", ..presented("acme") }));
-        assert!(!hits(&edge, &Presented { iss: "other", ..presented("acme") }), "another issuer's jti");
+        assert!(hits(&edge, &PresentedToken { jti: "j2", compact: "a.b.c", ..token }));
+        assert!(!hits(&edge, &PresentedToken { jti: "j2", ..presented("acme") }));
+        assert!(!hits(&edge, &PresentedToken { iss: "other", ..presented("acme") }), "another issuer's jti");
     }
 
     fn edge(records: &[RevocationRecord]) -> EdgeSnapshot {
-        let Revoked { mut tokens, before, .. } = revoked(records, &["asp-dev".to_owned()], 6_000);
+        let RevocationEntries { mut tokens, before, .. } = revoked(records, &["asp-dev".to_owned()], 6_000);
         tokens.sort_unstable();
         EdgeSnapshot { revoked: tokens.concat(), revoked_before: before, ..EdgeSnapshot::default() }
     }
 
-    fn hits(edge: &EdgeSnapshot, token: &Presented<'_>) -> bool {
+    fn hits(edge: &EdgeSnapshot, token: &PresentedToken<'_>) -> bool {
         is_revoked(&[edge.into()], token)
     }
 
-    fn presented(org: &str) -> Presented<'_> {
-        Presented { iss: "asp-dev", jti: "j1", org, user: "alice", issued_at: 5, compact: "x.y.z" }
+    fn presented(org: &str) -> PresentedToken<'_> {
+        PresentedToken { iss: "asp-dev", jti: "j1", org, user: "alice", issued_at: 5, compact: "x.y.z" }
     }
 
     #[test]
@@ -415,7 +415,7 @@ mod tests {
         for record in [revocation("user", "acme", "alice"), revocation("org", "acme", "acme")] {
             let edge = edge(&[record]);
             assert!(hits(&edge, &presented("acme")));
-            let at = |issued_at| Presented { issued_at, ..presented("acme") };
+            let at = |issued_at| PresentedToken { issued_at, ..presented("acme") };
             assert!(hits(&edge, &at(5 + LEEWAY_SECONDS)) && !hits(&edge, &at(6 + LEEWAY_SECONDS)));
             assert!(!hits(&edge, &presented("globex")) && !hits(&edge, &presented("")));
         }
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn an_expired_revocation_is_left_out_and_an_unknown_one_revokes_its_org() {
-        assert_eq!(revoked(&[revocation("token_hash", "", "aa")], &[], 10_000), Revoked::default());
+        assert_eq!(revoked(&[revocation("token_hash", "", "aa")], &[], 10_000), RevocationEntries::default());
         let newer =
             revoked(&[revocation("session", "acme", "x"), revocation("user", "acme", "al")], &[], 6_000);
         assert_eq!(newer.unknown, ["x"]);

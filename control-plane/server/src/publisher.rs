@@ -37,7 +37,7 @@ use crate::xds::freshness::Freshness;
 use crate::xds::published::{Content, Publication};
 use crate::xds::seen_revisions::SeenRevisions;
 use crate::xds::{XdsState, XdsStateReceiver, resources};
-pub use overtaking::Overtaken;
+pub use overtaking::RevocationUpdate;
 
 /// Minimum time between two pushes.
 pub const COALESCE: Duration = Duration::from_millis(50);
@@ -64,21 +64,21 @@ pub const SILENT: Duration = Duration::from_secs(15);
 
 /// Source of snapshots.
 #[async_trait]
-pub trait Source: Send + Sync {
+pub trait SnapshotSource: Send + Sync {
     /// Returns the current position of the store.
     async fn position(&self) -> anyhow::Result<Position>;
     /// Builds the snapshot of the current state, which may be newer than the last position. With `raise`, all parts get
     /// the new revision, including unchanged ones.
     async fn build(&self, raise: bool) -> anyhow::Result<SnapshotBuild>;
     /// Adds the revocations after a revision to `recent`; works during a build, too.
-    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken>;
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<RevocationUpdate>;
     /// Called once the last build is published; a build for which it is not called was repeated.
     fn published(&self) {}
 }
 
 /// Status of publication: the published state compared to the stored one.
 #[derive(Clone, Debug, Default)]
-pub struct Standing {
+pub struct PublicationStatus {
     /// Store revision that is published, or that did not change the snapshot.
     pub covers: u64,
     /// Newest revision that was tried.
@@ -89,7 +89,7 @@ pub struct Standing {
     pub parts: Vec<Fault>,
 }
 
-impl Standing {
+impl PublicationStatus {
     /// Whether it tells the outcome of `revision`; a fault of an earlier revision does not.
     pub fn is_of(&self, revision: u64) -> bool {
         self.covers >= revision || (self.fault.is_some() && self.tried >= revision)
@@ -101,7 +101,7 @@ impl Standing {
 pub struct Handle {
     dirty: Arc<Notify>,
     xds_state: XdsStateReceiver,
-    standing: watch::Receiver<Standing>,
+    standing: watch::Receiver<PublicationStatus>,
     looked: Arc<Mutex<Instant>>,
     freshness: Freshness,
     seen_revisions: Arc<SeenRevisions>,
@@ -123,7 +123,7 @@ impl Handle {
     }
 
     /// Returns the status of publication, which can be awaited.
-    pub fn standing(&self) -> watch::Receiver<Standing> {
+    pub fn standing(&self) -> watch::Receiver<PublicationStatus> {
         self.standing.clone()
     }
 
@@ -165,13 +165,13 @@ impl Handle {
 
 /// Publisher of snapshots, run as a task.
 pub struct Publisher {
-    source: Arc<dyn Source>,
+    source: Arc<dyn SnapshotSource>,
     /// Path of the filter on Envoy's machine.
     filter_wasm: String,
     endpoints: watch::Receiver<Arc<EndpointSet>>,
     xds_state: watch::Sender<XdsState>,
     dirty: Arc<Notify>,
-    standing: watch::Sender<Standing>,
+    standing: watch::Sender<PublicationStatus>,
     /// Position of the store at the last attempt.
     tried: Option<Position>,
     /// Time of the next attempt at the tried revision; `None` if it was built.
@@ -180,14 +180,14 @@ pub struct Publisher {
     /// current without them.
     forms_again_at: Option<Instant>,
     /// Last failed read of the store.
-    unread: Option<Unread>,
+    unread: Option<ReadFailure>,
     /// Time of the last completed read of the store.
     looked: Arc<Mutex<Instant>>,
     freshness: Freshness,
     /// Hour since 1970 of the last attempt.
     hour: u64,
     /// Time at which the edge snapshot last changed for edges.
-    edge_told: Option<Instant>,
+    edge_pushed_at: Option<Instant>,
     /// Time until which edges wait for the last build; `None` if they have it.
     edge_waits_until: Option<Instant>,
     /// Revision of revocations that were published ahead of a build; 0 if the last build has them all.
@@ -199,18 +199,18 @@ pub struct Publisher {
 
 /// A failed read of a revision.
 #[derive(Clone, Copy)]
-struct Unread {
+struct ReadFailure {
     revision: u64,
     pause: Duration,
     again_at: Instant,
 }
 
-impl Unread {
+impl ReadFailure {
     /// Returns the failure that follows `last`, for `revision`.
-    fn after(last: Option<Unread>, revision: u64) -> Unread {
+    fn after(last: Option<ReadFailure>, revision: u64) -> ReadFailure {
         let last = last.filter(|last| last.revision == revision);
         let pause = last.map_or(Duration::ZERO, |last| (last.pause * 2).max(POLL).min(READ_AGAIN));
-        Unread { revision, pause, again_at: Instant::now() + pause }
+        ReadFailure { revision, pause, again_at: Instant::now() + pause }
     }
 
     fn waits(&self, revision: u64) -> bool {
@@ -219,9 +219,9 @@ impl Unread {
 }
 
 /// Result of a refresh.
-enum Rebuilt {
-    /// Unchanged: the revision was tried before.
-    Nothing,
+enum RefreshOutcome {
+    /// The revision was tried before.
+    Unchanged,
     Built {
         covers: u64,
         faults: Vec<Fault>,
@@ -232,13 +232,13 @@ enum Rebuilt {
 
 impl Publisher {
     pub fn new(
-        source: Arc<dyn Source>,
+        source: Arc<dyn SnapshotSource>,
         filter_wasm: String,
         endpoints: watch::Receiver<Arc<EndpointSet>>,
     ) -> (Publisher, Handle) {
         let (xds_state, receiver) = watch::channel(XdsState::default());
         let dirty: Arc<Notify> = Arc::default();
-        let (standing, watched) = watch::channel(Standing::default());
+        let (standing, watched) = watch::channel(PublicationStatus::default());
         let seen_revisions: Arc<SeenRevisions> = Arc::default();
         let looked = Arc::new(Mutex::new(Instant::now()));
         let freshness = Freshness::default();
@@ -264,7 +264,7 @@ impl Publisher {
             looked,
             freshness,
             hour: 0,
-            edge_told: None,
+            edge_pushed_at: None,
             edge_waits_until: None,
             overtaken: 0,
             changed: BTreeSet::new(),
@@ -307,14 +307,14 @@ impl Publisher {
             }
         }
         let snapshot = match rebuilt {
-            Ok(Rebuilt::Nothing) => {
+            Ok(RefreshOutcome::Unchanged) => {
                 // The fault of a revision that could not be built or read remains until the next attempt.
                 if self.retry_at.is_none() && self.unread.is_none() {
                     self.recovered();
                 }
                 None
             }
-            Ok(Rebuilt::Built { covers, faults, published }) => {
+            Ok(RefreshOutcome::Built { covers, faults, published }) => {
                 news = Some((covers, faults));
                 published
             }
@@ -346,7 +346,7 @@ impl Publisher {
     }
 
     /// Builds a snapshot if the revision moved or another attempt is due.
-    async fn rebuild(&mut self) -> anyhow::Result<Rebuilt> {
+    async fn rebuild(&mut self) -> anyhow::Result<RefreshOutcome> {
         let position = self.source.position().await?;
         let revision = position.revision;
         let due = [self.retry_at, self.forms_again_at].into_iter().flatten().any(|at| at <= Instant::now());
@@ -361,16 +361,16 @@ impl Publisher {
         let is_known = self.tried.as_ref() == Some(&position) && hour == self.hour;
         if is_known && !due && !raise && !edge_is_due {
             self.unread = None;
-            return Ok(Rebuilt::Nothing);
+            return Ok(RefreshOutcome::Unchanged);
         }
         if self.unread.is_some_and(|unread| unread.waits(revision)) {
-            return Ok(Rebuilt::Nothing);
+            return Ok(RefreshOutcome::Unchanged);
         }
         let built = self.build(raise).await;
         if built.as_ref().is_err_and(|error| error.is::<StoreError>()) {
             // The revision does not count as tried: nothing is known about it.
-            self.unread = Some(Unread::after(self.unread, revision));
-            return built.map(|_| Rebuilt::Nothing);
+            self.unread = Some(ReadFailure::after(self.unread, revision));
+            return built.map(|_| RefreshOutcome::Unchanged);
         }
         (self.unread, self.tried, self.hour) = (None, Some(position), hour);
         self.forms_again_at = None;
@@ -379,7 +379,7 @@ impl Publisher {
     }
 
     /// Publishes a build; edges may get theirs later, but not with `raise`.
-    fn publish(&mut self, built: SnapshotBuild, raise: bool) -> Rebuilt {
+    fn publish(&mut self, built: SnapshotBuild, raise: bool) -> RefreshOutcome {
         let SnapshotBuild { position, edge, recent, gateway, changed, faults, lacks_forms } = built;
         let revision = position.revision;
         // Revocations may have been published during the build.
@@ -398,7 +398,7 @@ impl Publisher {
         self.forms_again_at = lacks_forms.then(|| Instant::now() + RETRY);
         if let Some(published) = &published {
             if last.is_none_or(|last| !Arc::ptr_eq(&last.edge, &published.edge)) {
-                self.edge_told = Some(Instant::now());
+                self.edge_pushed_at = Some(Instant::now());
             }
             tracing::info!(
                 revision,
@@ -410,7 +410,7 @@ impl Publisher {
             );
         }
         let published = published.map(|published| Box::new(Publication { revision: covers, ..published }));
-        Rebuilt::Built { covers, faults, published }
+        RefreshOutcome::Built { covers, faults, published }
     }
 
     /// Returns the edge snapshot to publish: `built`, or the last one; in the second case also the time until which
@@ -426,7 +426,9 @@ impl Publisher {
             EdgeChange::Nothing => return (Arc::clone(has), None),
             // Further changes do not postpone it.
             EdgeChange::Closes => self.edge_waits_until.or(Some(now + MAX_EDGE_COALESCE)),
-            EdgeChange::Opens => self.edge_told.map(|told| told + window(last.edge.bytes.len())),
+            EdgeChange::Opens => {
+                self.edge_pushed_at.map(|pushed_at| pushed_at + window(last.edge.bytes.len()))
+            }
             EdgeChange::Other => None,
         };
         match until.filter(|until| *until > now) {

@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use serde_json::{Value, json};
 
 use crate::clock;
-use crate::issuers::trust::{Given, Trust};
+use crate::issuers::trust::{StaticIssuers, Trust};
 use crate::trusted_issuer::{ADMIN_AUDIENCE, IssuerRules, MAX_TTL, TYP, TrustedIssuer};
 
 /// Name in `server.yaml`.
@@ -71,7 +71,7 @@ impl TestIssuer {
     /// Returns both, as given to a process at start.
     pub(crate) fn trust(&self) -> Trust {
         let (clients, admins) = (vec![self.snapshot()], vec![self.trusted()]);
-        Trust::new(Given { clients, admins, ..Given::default() })
+        Trust::new(StaticIssuers { clients, admins, ..StaticIssuers::default() })
     }
 
     /// A token of the admin `ops` with a role.

@@ -18,7 +18,7 @@ use asp_control::issuers;
 use asp_control::issuers::document::Document;
 use asp_control::issuers::fetch::Fetcher;
 use asp_control::issuers::refresh::Keeper;
-use asp_control::issuers::trust::{Given, Trust};
+use asp_control::issuers::trust::{StaticIssuers, Trust};
 use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
 use asp_control::xds::context::Context as XdsContext;
@@ -324,8 +324,8 @@ impl KeySet for Keys {
 
 /// Returns the issuers trusted regardless of the store: those of the operator's file, in development the development issuer,
 /// and the emergency key.
-fn given(process: &Process) -> anyhow::Result<Given> {
-    let mut given = Given { dev: process.settings.dev, ..Given::default() };
+fn given(process: &Process) -> anyhow::Result<StaticIssuers> {
+    let mut given = StaticIssuers { dev: process.settings.dev, ..StaticIssuers::default() };
     if let Some(path) = &process.settings.issuers {
         given.file = issuers::read(path).context("read the issuers")?;
     }

@@ -26,8 +26,8 @@ use super::issuers;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
 use crate::clock;
-use crate::issuers::trust::{Trust, Wanted};
-use crate::policy::{self, Presented, RevokedList};
+use crate::issuers::trust::{FetchedIssuer, Trust};
+use crate::policy::{self, PresentedToken, RevokedList};
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 
 /// Maximum length of a token, in bytes; longer ones are not parsed.
@@ -136,7 +136,7 @@ impl Verifier {
         if in_force.admins.iter().any(|issuer| issuer.kid == kid && issuer.rules.iss == iss) {
             return None;
         }
-        let is_its = |wanted: &&Wanted| wanted.side == Side::Admins && wanted.document.iss == iss;
+        let is_its = |wanted: &&FetchedIssuer| wanted.side == Side::Admins && wanted.document.iss == iss;
         in_force.wanted.iter().find(is_its).map(|wanted| wanted.name.clone())
     }
 
@@ -195,7 +195,7 @@ impl Verifier {
         if !issuer.accepts_role(&role) {
             return Err(refuse("the issuer may not give this role"));
         }
-        let presented = Presented {
+        let presented = PresentedToken {
             iss: &issuer.iss,
             jti: &claims.jti,
             org: role.org().unwrap_or_default(),

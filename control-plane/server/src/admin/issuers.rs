@@ -22,7 +22,7 @@ use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use crate::issuers::document::{Document, Source};
+use crate::issuers::document::{Document, KeySource};
 use crate::issuers::faults;
 
 /// Lists the issuers in the store, and the status of all issuers whose keys are fetched.
@@ -237,8 +237,8 @@ async fn fetched(state: &AdminState) -> Result<Vec<Value>, Problem> {
         };
         let at = times.iter().find(is_its).map(|record| record.fetched_at);
         let how = match wanted.source {
-            Source::Keys(_) => "jwksUri",
-            Source::Discovery(_) | Source::Written => "discovery",
+            KeySource::Keys(_) => "jwksUri",
+            KeySource::Discovery(_) | KeySource::Written => "discovery",
         };
         json!({
             "side": wanted.side.as_str(),

@@ -24,7 +24,7 @@ use super::problem::{Code, Problem};
 use crate::admission::{Admission, Refusal};
 use crate::patterns;
 use crate::policy;
-use crate::policy::when::{self, When};
+use crate::policy::when::{self, ArgumentCondition};
 
 /// Maximum length of a binding's name, in bytes.
 const MAX_NAME: usize = 64;
@@ -49,7 +49,7 @@ pub struct Binding {
     /// Conditions on the arguments of a call; the binding applies if all hold, and does not affect lists. It denies
     /// such calls (`allowed: false`), or requires a person's approval (`allowed: true`, `approval: true`). At most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub when: Vec<When>,
+    pub when: Vec<ArgumentCondition>,
     /// Requires a person's approval of the call. Only with `when`
     #[serde(default, skip_serializing_if = "is_false")]
     pub approval: bool,

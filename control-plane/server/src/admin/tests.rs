@@ -47,7 +47,7 @@ use crate::issuers::fetch::Fetcher;
 use crate::issuers::refresh::Keeper;
 use crate::issuers::trust::Trust;
 use crate::publisher::stored::StoreSource;
-use crate::publisher::{Overtaken, Publisher, Source};
+use crate::publisher::{Publisher, RevocationUpdate, SnapshotSource};
 use crate::testkit::TestIssuer;
 use crate::trusted_issuer::MAX_TTL;
 use crate::xds::endpoints::Endpoints;
@@ -65,7 +65,7 @@ struct Api {
     xds_state: crate::xds::XdsStateReceiver,
     store: Arc<dyn ControlStore>,
     turns: Arc<Turns>,
-    standing: tokio::sync::watch::Receiver<crate::publisher::Standing>,
+    standing: tokio::sync::watch::Receiver<crate::publisher::PublicationStatus>,
     /// Whether nothing newer can be published.
     fails: Arc<AtomicBool>,
 }
@@ -77,7 +77,7 @@ struct Failing {
 }
 
 #[async_trait::async_trait]
-impl Source for Failing {
+impl SnapshotSource for Failing {
     async fn position(&self) -> anyhow::Result<Position> {
         self.source.position().await
     }
@@ -87,7 +87,7 @@ impl Source for Failing {
         self.source.build(raise).await
     }
 
-    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<RevocationUpdate> {
         self.source.overtake(recent, after).await
     }
 }

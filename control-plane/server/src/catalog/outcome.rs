@@ -152,7 +152,7 @@ mod tests {
     use super::super::tests::{config, server};
     use super::*;
     use crate::catalog::StaticConfig;
-    use crate::issuers::trust::{Given, Trust};
+    use crate::issuers::trust::{StaticIssuers, Trust};
 
     fn named(name: &str, issuer: &str) -> ServerRecord {
         let mut record = server(&format!("{{schemes: [jwt], issuers: [{issuer}]}}"));
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_server_is_compiled_again_for_its_own_issuers_alone() {
-        let trust = Trust::new(Given::default());
+        let trust = Trust::new(StaticIssuers::default());
         let compiler = Compiler::new(StaticConfig { trust: trust.clone(), ..config(true) });
         let take = |revision: u64, issuers: Vec<IssuerRecord>| {
             drop(trust.take(&ControlState { revision, issuers, ..ControlState::default() }, 0));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_form_of_the_store_goes_with_its_issuer_and_is_asked_for_again() {
-        let trust = Trust::new(Given::default());
+        let trust = Trust::new(StaticIssuers::default());
         let compiler = Compiler::new(StaticConfig { trust: trust.clone(), ..config(true) });
         let take = |revision: u64, issuer: &str| {
             let issuers = vec![stored(issuer, &[], revision)];

@@ -11,7 +11,7 @@ use asp_proto::snapshot::{RecentRevocations, RevokedBefore};
 use asp_store::control::{ChangedRevocations, RevocationRecord};
 
 use super::usage::revocation_bytes;
-use crate::policy::{self, Revoked};
+use crate::policy::{self, RevocationEntries};
 
 const HOUR: u64 = 60 * 60 * 1_000;
 /// Maximum number of recent entries, unless more were revoked within one millisecond.
@@ -170,7 +170,7 @@ pub fn with(
     issuers: &[String],
     (revision, until): (u64, u64),
 ) -> Option<RecentRevocations> {
-    let Revoked { mut tokens, mut before, .. } = policy::revoked(records, issuers, until);
+    let RevocationEntries { mut tokens, mut before, .. } = policy::revoked(records, issuers, until);
     tokens.extend(recent.revoked.as_chunks::<16>().0);
     before.extend(recent.revoked_before.iter().cloned());
     let with = RecentRevocations {
@@ -189,7 +189,7 @@ fn list<'a>(
     issuers: &[String],
     now: u64,
 ) -> EncodedRevocations {
-    let Revoked { tokens, before, unknown } = policy::revoked(records, issuers, now);
+    let RevocationEntries { tokens, before, unknown } = policy::revoked(records, issuers, now);
     EncodedRevocations {
         revoked: asp_registry::sorted_set(tokens),
         before: asp_registry::latest(before),

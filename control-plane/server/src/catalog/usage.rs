@@ -15,7 +15,7 @@ use prost::Message as _;
 use super::budget::{BudgetError, EXPOSURE, FRAMING, Growth, OrgBudget, POLICY, REVOCATIONS};
 use super::orgs::{self, OrgPolicy, Records, Size};
 use crate::clock;
-use crate::policy::{self, Revoked};
+use crate::policy::{self, RevocationEntries};
 
 /// Minimum bytes of a revocation: one entry in `EdgeSnapshot.revoked`.
 const REVOCATION: usize = 16;
@@ -234,7 +234,7 @@ pub fn size(org: &str, records: &Records<'_>) -> Size {
 }
 
 /// Returns the encoded bytes of revocations in a snapshot.
-fn revoked_bytes(revoked: &Revoked) -> usize {
+fn revoked_bytes(revoked: &RevocationEntries) -> usize {
     let before = revoked.before.iter().map(|before| before.encoded_len() + FRAMING);
     revoked.tokens.len() * size_of::<[u8; 16]>() + before.sum::<usize>()
 }

@@ -7,8 +7,8 @@ use asp_platform::operator_list::{self, EVERY_PRIMITIVE};
 use asp_proto::snapshot;
 
 use super::document::{Document, Exchange, ExchangeAudience, Grant, Introspection, Login};
-use super::fetched::Fetched;
 use super::keys::{ALGS, Key};
+use super::metadata::IssuerMetadata;
 use super::trust::AdminLogin;
 use crate::admin_role::Role;
 use crate::patterns;
@@ -53,10 +53,10 @@ pub(super) fn client(document: &Document, keys: &[Key]) -> Result<snapshot::Issu
 /// Compiles the services of an issuer that gateways use in addition to verifying its tokens; `None` if there are none.
 pub(super) fn access(
     document: &Document,
-    fetched: Option<&Fetched>,
+    fetched: Option<&IssuerMetadata>,
     serves_all: bool,
 ) -> Result<Option<snapshot::IssuerAccess>, String> {
-    let said = |own: &Option<String>, found: fn(&Fetched) -> Option<&String>, what: &str| {
+    let said = |own: &Option<String>, found: fn(&IssuerMetadata) -> Option<&String>, what: &str| {
         let found = own.as_ref().or_else(|| fetched.and_then(found));
         found.cloned().ok_or_else(|| format!("its discovery names no {what}: write it"))
     };
@@ -183,7 +183,7 @@ fn grant(grant: &Grant) -> Result<RoleGrant, String> {
 }
 
 /// Returns the admin login of an issuer, once its endpoints are known; `None` if it has none.
-pub(super) fn admin_login(document: &Document, fetched: Option<&Fetched>) -> Option<AdminLogin> {
+pub(super) fn admin_login(document: &Document, fetched: Option<&IssuerMetadata>) -> Option<AdminLogin> {
     let login = document.login.as_ref()?;
     let fetched = fetched?;
     Some(AdminLogin {
@@ -315,7 +315,7 @@ fn check_urls(document: &Document) -> Result<(), String> {
         ("login.authorizationEndpoint", login.and_then(|login| login.authorization_endpoint.as_ref())),
         ("login.tokenEndpoint", login.and_then(|login| login.token_endpoint.as_ref())),
     ];
-    let discovered = document.source() == super::document::Source::Discovery(document.iss.clone());
+    let discovered = document.source() == super::document::KeySource::Discovery(document.iss.clone());
     let iss = [("iss, whose discovery is asked,", discovered.then_some(&document.iss))];
     for (member, url) in urls.into_iter().chain(iss) {
         let Some(url) = url else { continue };

@@ -231,7 +231,7 @@ fn is_yes(value: &bool) -> bool {
 
 /// Source of an issuer's keys and endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum KeySource {
     /// The document itself.
     Written,
     Keys(String),
@@ -248,21 +248,21 @@ impl Document {
         self.audiences.iter().any(|listed| listed == audience) || self.server_audiences.iter().any(is_listed)
     }
 
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> KeySource {
         match (&self.jwks, &self.jwks_uri) {
-            (Some(_), _) => Source::Written,
-            (None, Some(uri)) => Source::Keys(uri.clone()),
-            (None, None) => Source::Discovery(self.iss.clone()),
+            (Some(_), _) => KeySource::Written,
+            (None, Some(uri)) => KeySource::Keys(uri.clone()),
+            (None, None) => KeySource::Discovery(self.iss.clone()),
         }
     }
 }
 
-impl Source {
+impl KeySource {
     /// Returns the URL under which fetched data is stored; `None` if nothing is fetched.
     pub fn url(&self) -> Option<&str> {
         match self {
-            Source::Written => None,
-            Source::Keys(url) | Source::Discovery(url) => Some(url),
+            KeySource::Written => None,
+            KeySource::Keys(url) | KeySource::Discovery(url) => Some(url),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use asp_outbound::{Outbound, body};
 use serde::Deserialize;
 
-use super::document::{KeySet, Source};
-use super::fetched::Fetched;
+use super::document::{KeySet, KeySource};
+use super::metadata::IssuerMetadata;
 
 /// Largest document, in bytes.
 const MAX_BODY: usize = 256 * 1024;
@@ -53,19 +53,21 @@ impl Fetcher {
     }
 
     /// Fetches the issuer's documents in their stored form; the error tells the operator what is wrong.
-    pub(super) async fn fetch(&self, source: &Source) -> Result<Fetched, String> {
+    pub(super) async fn fetch(&self, source: &KeySource) -> Result<IssuerMetadata, String> {
         let work = async {
             match source {
-                Source::Written => Ok(Fetched::default()),
-                Source::Keys(url) => Ok(Fetched { jwks: self.key_set(url).await?, ..Fetched::default() }),
-                Source::Discovery(iss) => self.discover(iss).await,
+                KeySource::Written => Ok(IssuerMetadata::default()),
+                KeySource::Keys(url) => {
+                    Ok(IssuerMetadata { jwks: self.key_set(url).await?, ..IssuerMetadata::default() })
+                }
+                KeySource::Discovery(iss) => self.discover(iss).await,
             }
         };
         let late = || format!("it did not answer within {} s", WITHIN.as_secs());
         tokio::time::timeout(WITHIN, work).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn discover(&self, iss: &str) -> Result<Fetched, String> {
+    async fn discover(&self, iss: &str) -> Result<IssuerMetadata, String> {
         let mut first = String::new();
         for url in locations(iss) {
             let found = match self.get::<Discovery>(&url).await {
@@ -87,7 +89,7 @@ impl Fetcher {
             if found.authorization_endpoint.as_ref().is_some_and(|url| url.len() > MAX_URL) {
                 return Err(format!("{url}: it names a URL of more than {MAX_URL} bytes"));
             }
-            return Ok(Fetched {
+            return Ok(IssuerMetadata {
                 jwks: self.key_set(&found.jwks_uri).await?,
                 introspection_endpoint: found.introspection_endpoint,
                 authorization_endpoint: found.authorization_endpoint,

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::fetch::Fetcher;
 use super::keys;
-use super::trust::{STALE, Trust, Wanted};
+use super::trust::{FetchedIssuer, STALE, Trust};
 use crate::clock;
 use crate::xds::keys::RefreshKeys;
 
@@ -42,20 +42,20 @@ pub struct Keeper {
     fetcher: Fetcher,
     /// Called when a fetch changed the store.
     news: Box<dyn Fn() + Send + Sync>,
-    known: Mutex<HashMap<Key, Arc<Asked>>>,
+    known: Mutex<HashMap<Key, Arc<FetchState>>>,
     wake: Notify,
 }
 
 /// Fetches of one issuer by this process.
-struct Asked {
+struct FetchState {
     /// Held during a fetch.
     turn: tokio::sync::Mutex<()>,
-    standing: Mutex<Standing>,
+    standing: Mutex<FetchStatus>,
 }
 
 /// Status of an issuer's fetches.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct FetchStatus {
     /// Fetched URL; with another URL it is another issuer.
     source: String,
     /// Time of the last fetch.
@@ -123,7 +123,7 @@ impl Keeper {
     }
 
     /// Returns the issuers that are due; forgets deleted issuers.
-    fn due(&self) -> Vec<(Wanted, Arc<Asked>)> {
+    fn due(&self) -> Vec<(FetchedIssuer, Arc<FetchState>)> {
         let in_force = self.trust.in_force();
         let now = Instant::now();
         self.known.lock().retain(|(side, name), _| {
@@ -162,7 +162,7 @@ impl Keeper {
 
     /// Advances the store's revision for an event that changes no row, so that the snapshot is rebuilt; the audit
     /// records why.
-    async fn note(&self, wanted: &Wanted, action: &str) -> Option<u64> {
+    async fn note(&self, wanted: &FetchedIssuer, action: &str) -> Option<u64> {
         let resource = format!("issuer/{}/{}", wanted.side.as_str(), wanted.name);
         let source = wanted.source.url().unwrap_or_default();
         let note = Note { action, resource: &resource, org: "", detail: source };
@@ -181,7 +181,7 @@ impl Keeper {
         }
     }
 
-    fn entry(&self, wanted: &Wanted, now: Instant) -> Arc<Asked> {
+    fn entry(&self, wanted: &FetchedIssuer, now: Instant) -> Arc<FetchState> {
         let known = &mut *self.known.lock();
         let source = wanted.source.url().unwrap_or_default();
         let key = (wanted.side, wanted.name.clone());
@@ -190,7 +190,7 @@ impl Keeper {
         }
         // Keys in the store may serve until their refresh is due.
         let age = Duration::from_millis(self.trust.clock().now_ms().saturating_sub(wanted.fetched_at));
-        let standing = Standing {
+        let standing = FetchStatus {
             source: source.to_owned(),
             asked: None,
             next: now + FRESH.saturating_sub(age),
@@ -199,13 +199,14 @@ impl Keeper {
             revision: 0,
             heard: wanted.fetched_at,
         };
-        let asked = Arc::new(Asked { turn: tokio::sync::Mutex::default(), standing: Mutex::new(standing) });
+        let asked =
+            Arc::new(FetchState { turn: tokio::sync::Mutex::default(), standing: Mutex::new(standing) });
         known.insert(key, Arc::clone(&asked));
         asked
     }
 
     /// Fetches an issuer once and stores the result. The caller holds its lock.
-    async fn ask(&self, wanted: &Wanted, asked: &Asked) {
+    async fn ask(&self, wanted: &FetchedIssuer, asked: &FetchState) {
         asked.standing.lock().asked = Some(Instant::now());
         let outcome = self.fetch(wanted).await;
         let now = Instant::now();
@@ -237,7 +238,7 @@ impl Keeper {
     }
 
     /// Fetches and stores; returns the revision of the change, `None` if there was none.
-    async fn fetch(&self, wanted: &Wanted) -> Result<Option<u64>, String> {
+    async fn fetch(&self, wanted: &FetchedIssuer) -> Result<Option<u64>, String> {
         let mut fetched = self.fetcher.fetch(&wanted.source).await?;
         let (mut good, faults) = keys::published(&wanted.document, &fetched.jwks.keys);
         if good.is_empty() {
@@ -309,7 +310,7 @@ impl Keeper {
         for _ in 0..4 {
             tokio::task::yield_now().await;
         }
-        let asked: Vec<Arc<Asked>> = self.known.lock().values().cloned().collect();
+        let asked: Vec<Arc<FetchState>> = self.known.lock().values().cloned().collect();
         for asked in asked {
             drop(asked.turn.lock().await);
         }

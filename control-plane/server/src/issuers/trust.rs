@@ -15,10 +15,10 @@ use prost::Message as _;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::document::{Document, Source};
+use super::document::{Document, KeySource};
 use super::faults::ISSUERS_BYTES;
-use super::fetched::Fetched;
 use super::keys::{self, Key};
+use super::metadata::IssuerMetadata;
 use super::{File, compile};
 use crate::clock::Clock;
 use crate::trusted_issuer::TrustedIssuer;
@@ -29,7 +29,7 @@ pub const STALE: Duration = Duration::from_secs(3_600 + 600);
 
 /// Issuers with which this process was started.
 #[derive(Clone, Default)]
-pub struct Given {
+pub struct StaticIssuers {
     pub file: File,
     /// The development issuer.
     pub clients: Vec<snapshot::Issuer>,
@@ -40,11 +40,11 @@ pub struct Given {
 
 /// An issuer whose keys are fetched.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct FetchedIssuer {
     pub side: Side,
     pub name: String,
     pub document: Document,
-    pub source: Source,
+    pub source: KeySource,
     /// Time of the last fetch, in Unix milliseconds; 0 if never.
     pub fetched_at: u64,
     /// Number of keys in force.
@@ -82,7 +82,7 @@ pub struct InForce {
     pub documents: Vec<Document>,
     pub admins: Vec<TrustedIssuer>,
     pub logins: Vec<AdminLogin>,
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<FetchedIssuer>,
 }
 
 impl InForce {
@@ -115,14 +115,14 @@ impl InForce {
 /// Holder of the issuers in force; cheap to clone.
 #[derive(Clone)]
 pub struct Trust {
-    given: Arc<Given>,
+    given: Arc<StaticIssuers>,
     in_force: Arc<RwLock<Arc<InForce>>>,
     /// Clock for the age of keys.
     clock: Clock,
 }
 
 impl Trust {
-    pub fn new(given: Given) -> Trust {
+    pub fn new(given: StaticIssuers) -> Trust {
         let trust = Trust { given: Arc::new(given), in_force: Arc::default(), clock: Clock::default() };
         // Issuers given at start are in force before the store is read.
         trust.take(&ControlState::default(), 0);
@@ -165,7 +165,7 @@ impl Trust {
     /// Combines the issuers with those of the store at `now` (Unix milliseconds), unless a newer state was taken
     /// before; returns those that are not in force.
     pub fn take(&self, state: &ControlState, now: u64) -> Vec<NotInForce> {
-        let mut making = Making {
+        let mut builder = TrustBuilder {
             state,
             now,
             dev: self.given.dev,
@@ -180,31 +180,31 @@ impl Trust {
             faults: Vec::new(),
             bytes: 0,
         };
-        making.isses.extend(self.given.clients.iter().map(|issuer| (Side::Clients, issuer.iss.clone())));
-        making.isses.extend(self.given.admins.iter().map(|key| (Side::Admins, key.rules.iss.clone())));
+        builder.isses.extend(self.given.clients.iter().map(|issuer| (Side::Clients, issuer.iss.clone())));
+        builder.isses.extend(self.given.admins.iter().map(|key| (Side::Admins, key.rules.iss.clone())));
         for (side, document) in self.given_documents() {
-            making.add(side, document);
+            builder.add(side, document);
         }
         for record in &state.issuers {
             match serde_json::from_str::<Document>(&record.document) {
-                Ok(document) => making.add(record.side, &Document { name: record.name.clone(), ..document }),
-                Err(error) => making.fault(record.side, &record.name, error.to_string()),
+                Ok(document) => builder.add(record.side, &Document { name: record.name.clone(), ..document }),
+                Err(error) => builder.fault(record.side, &record.name, error.to_string()),
             }
         }
         // A snapshot is built from a state read a moment ago; an admin's later change may already be in force.
         let mut in_force = self.in_force.write();
-        if making.in_force.revision >= in_force.revision {
-            *in_force = Arc::new(making.in_force);
+        if builder.in_force.revision >= in_force.revision {
+            *in_force = Arc::new(builder.in_force);
         }
-        making.faults
+        builder.faults
     }
 }
 
-struct Making<'a> {
+struct TrustBuilder<'a> {
     state: &'a ControlState,
     now: u64,
     in_force: InForce,
-    /// Value of [`Given::dev`].
+    /// Value of [`StaticIssuers::dev`].
     dev: bool,
     names: HashSet<(Side, String)>,
     isses: HashSet<(Side, String)>,
@@ -212,7 +212,7 @@ struct Making<'a> {
     bytes: usize,
 }
 
-impl Making<'_> {
+impl TrustBuilder<'_> {
     fn fault(&mut self, side: Side, name: &str, fault: String) {
         self.faults.push(NotInForce { side, name: name.to_owned(), fault });
     }
@@ -232,7 +232,8 @@ impl Making<'_> {
     fn compile(&mut self, side: Side, document: &Document) -> Result<(), String> {
         let source = document.source();
         let record = source.url().and_then(|url| self.record(side, &document.name, url));
-        let fetched: Option<Fetched> = record.and_then(|record| serde_json::from_str(&record.content).ok());
+        let fetched: Option<IssuerMetadata> =
+            record.and_then(|record| serde_json::from_str(&record.content).ok());
         let is_stale =
             record.is_some_and(|record| record.fetched_at.saturating_add(millis(STALE)) <= self.now);
         let (keys, unusable): (Vec<Key>, Vec<String>) = match (&document.jwks, &fetched) {
@@ -241,7 +242,7 @@ impl Making<'_> {
             (None, _) => (Vec::new(), Vec::new()),
         };
         if source.url().is_some() {
-            self.in_force.wanted.push(Wanted {
+            self.in_force.wanted.push(FetchedIssuer {
                 side,
                 name: document.name.clone(),
                 document: document.clone(),

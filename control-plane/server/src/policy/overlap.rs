@@ -21,7 +21,7 @@ pub enum OverlapFault {
 
 /// Kind of a part of a selector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum How {
+enum SelectorKind {
     Any,
     Each,
     Named,
@@ -29,7 +29,7 @@ enum How {
 
 /// Kinds for server, user, token, issuer and machine. Two limits of one shape that apply to the same call have the same
 /// names.
-type Shape = [How; 5];
+type Shape = [SelectorKind; 5];
 
 /// Refuses a list in which a selector occurs twice, or from which one call may draw more than [`MAX_DRAWN`] limits.
 pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
@@ -69,8 +69,9 @@ pub fn passed_over<'l>(limits: &[&'l LimitRecord]) -> Vec<&'l LimitRecord> {
 fn meet(one: &LimitRecord, other: &LimitRecord) -> bool {
     let is_of_user = |limit: &LimitRecord| limit.user != "*" || limit.issuer != "*";
     let is_apart = |user: &LimitRecord, machine: &LimitRecord| is_of_user(user) && machine.machine != "*";
-    let agree =
-        |(one, other): (&str, &str)| one == other || how(one) != How::Named || how(other) != How::Named;
+    let agree = |(one, other): (&str, &str)| {
+        one == other || how(one) != SelectorKind::Named || how(other) != SelectorKind::Named
+    };
     let is_about = |pattern: &str, id: &str| match (split(pattern), split(id)) {
         ((prefix, true), (id, _)) => id.starts_with(prefix),
         ((exact, false), (id, is_open)) => exact == id && !is_open,
@@ -98,8 +99,9 @@ fn most_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
     let sum = |about: fn(&Shape) -> bool| {
         most.iter().filter(|(shape, _)| about(shape)).map(|(_, n)| n).sum::<usize>()
     };
-    let of_user = sum(|[.., machine]| *machine == How::Any);
-    let of_machine = sum(|[_, user, _, issuer, _]| *user == How::Any && *issuer == How::Any);
+    let of_user = sum(|[.., machine]| *machine == SelectorKind::Any);
+    let of_machine =
+        sum(|[_, user, _, issuer, _]| *user == SelectorKind::Any && *issuer == SelectorKind::Any);
     of_user.max(of_machine)
 }
 
@@ -107,11 +109,11 @@ fn parts(limit: &LimitRecord) -> [&str; 5] {
     [&limit.server, &limit.user, &limit.wcit, &limit.issuer, &limit.machine].map(String::as_str)
 }
 
-fn how(part: &str) -> How {
+fn how(part: &str) -> SelectorKind {
     match part {
-        "*" => How::Any,
-        "each" => How::Each,
-        _ => How::Named,
+        "*" => SelectorKind::Any,
+        "each" => SelectorKind::Each,
+        _ => SelectorKind::Named,
     }
 }
 

@@ -12,7 +12,8 @@ use utoipa::ToSchema;
 /// One condition: exactly one of `equals`, `in`, `glob` and `range`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct When {
+#[schema(as = When)]
+pub struct ArgumentCondition {
     /// JSON Pointer (RFC 6901) into the arguments, their defaults filled in
     pub pointer: String,
     /// A string, number, boolean or null. Numbers are compared by value, integers of 64 bits exactly
@@ -49,7 +50,7 @@ fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>
 }
 
 /// Returns the stored text; the error says which condition is wrong, and why.
-pub fn to_store(list: &[When]) -> Result<String, String> {
+pub fn to_store(list: &[ArgumentCondition]) -> Result<String, String> {
     if list.is_empty() {
         return Ok(String::new());
     }
@@ -69,15 +70,15 @@ pub fn stored(text: &str) -> Result<Vec<Condition>, String> {
 }
 
 /// Converts a stored text to the form for admins.
-pub fn shown(text: &str) -> Result<Vec<When>, String> {
+pub fn shown(text: &str) -> Result<Vec<ArgumentCondition>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
-fn message(when: &When) -> Result<Condition, String> {
-    let When { pointer, equals, any_of, glob, range } = when;
+fn message(when: &ArgumentCondition) -> Result<Condition, String> {
+    let ArgumentCondition { pointer, equals, any_of, glob, range } = when;
     let json = |value: &Value| value.to_string();
     let scalars = |json: Vec<String>| Scalars { json };
     let test = match (equals, any_of, glob, range) {
@@ -94,13 +95,18 @@ fn message(when: &When) -> Result<Condition, String> {
 }
 
 /// Converts a snapshot's condition to the form for admins.
-pub fn body(condition: &Condition) -> When {
+pub fn body(condition: &Condition) -> ArgumentCondition {
     let values = |scalars: &Scalars| {
         let values = scalars.json.iter().map(|text| serde_json::from_str(text).unwrap_or_default());
         values.collect::<Vec<Value>>()
     };
-    let mut when =
-        When { pointer: condition.pointer.clone(), equals: None, any_of: None, glob: None, range: None };
+    let mut when = ArgumentCondition {
+        pointer: condition.pointer.clone(),
+        equals: None,
+        any_of: None,
+        glob: None,
+        range: None,
+    };
     match &condition.test {
         Some(Test::Equals(one)) => when.equals = values(one).into_iter().next(),
         Some(Test::In(some)) => when.any_of = Some(values(some)),
@@ -129,7 +135,7 @@ mod tests {
             {"pointer": "", "equals": null},
             {"pointer": "/mode", "in": ["a", 1, true, null]},
         ]);
-        let list: Vec<When> = serde_json::from_value(written.clone()).unwrap();
+        let list: Vec<ArgumentCondition> = serde_json::from_value(written.clone()).unwrap();
         let text = to_store(&list).unwrap();
         assert_eq!(shown(&text).unwrap(), list);
         let published = stored(&text).unwrap();

@@ -11,7 +11,7 @@ use asp_store::control::StoreError;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::{COALESCE, POLL, Publisher, SILENT, SnapshotBuild, Source};
+use super::{COALESCE, POLL, Publisher, SILENT, SnapshotBuild, SnapshotSource};
 use crate::xds::{XdsState, resources};
 
 /// Maximum number of consecutive builds, each superseded because revocations of a later revision were published during
@@ -20,7 +20,7 @@ pub(super) const MAX_BUILDS: u32 = 3;
 
 /// Revocations read independently of other changes.
 #[derive(Debug, Default)]
-pub struct Overtaken {
+pub struct RevocationUpdate {
     /// Revision up to which the revocations were read.
     pub through: u64,
     /// Recent revocations including these, at that revision; `None` if nothing changed.
@@ -28,8 +28,8 @@ pub struct Overtaken {
 }
 
 /// Publication of revocations during one build.
-pub(super) struct Overtaking<'p> {
-    pub(super) source: &'p dyn Source,
+pub(super) struct RevocationWatch<'p> {
+    pub(super) source: &'p dyn SnapshotSource,
     pub(super) dirty: &'p Notify,
     pub(super) xds_state: &'p watch::Sender<XdsState>,
     pub(super) filter_wasm: &'p str,
@@ -40,27 +40,30 @@ pub(super) struct Overtaking<'p> {
     /// Last revision published this way; 0 if none.
     pub(super) published: u64,
     /// Whether a change was signalled during the build; the consumer of the signal must poll again.
-    pub(super) was_told: bool,
+    pub(super) was_notified: bool,
 }
 
-impl Overtaking<'_> {
+impl RevocationWatch<'_> {
     /// Publishes revocations until it is dropped. A build that finishes within [`COALESCE`] includes them itself.
     pub(super) async fn run(&mut self) -> Infallible {
         loop {
             tokio::time::sleep(COALESCE).await;
-            self.look().await;
+            self.publish_revoked().await;
             tokio::select! {
-                () = self.dirty.notified() => self.was_told = true,
+                () = self.dirty.notified() => self.was_notified = true,
                 () = tokio::time::sleep(POLL) => {}
             }
         }
     }
 
     /// Publishes the revocations so far.
-    pub(super) async fn look(&mut self) {
+    pub(super) async fn publish_revoked(&mut self) {
         let last = self.xds_state.borrow().snapshot.clone();
         let Some(last) = last else { return };
-        let Overtaken { through, recent } = match self.source.overtake(&last.recent.content, self.after).await
+        let RevocationUpdate { through, recent } = match self
+            .source
+            .overtake(&last.recent.content, self.after)
+            .await
         {
             Ok(overtaken) => overtaken,
             // The build reads the same store and reports the fault.
@@ -93,7 +96,7 @@ impl Publisher {
             builds += 1;
             let is_last = builds >= MAX_BUILDS;
             let mut built = match is_last {
-                true => self.build_beside_beats(raise).await,
+                true => self.build_with_heartbeat(raise).await,
                 false => self.build_overtaken(raise).await,
             }?;
             self.changed.append(&mut built.changed);
@@ -110,7 +113,7 @@ impl Publisher {
     /// Builds, and publishes revocations in the meantime.
     async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let covers = self.standing.borrow().covers;
-        let mut overtaking = Overtaking {
+        let mut overtaking = RevocationWatch {
             source: &*self.source,
             dirty: &self.dirty,
             xds_state: &self.xds_state,
@@ -118,25 +121,25 @@ impl Publisher {
             covers,
             after: covers.max(self.overtaken),
             published: 0,
-            was_told: false,
+            was_notified: false,
         };
         let built = tokio::select! {
-            built = self.build_beside_beats(raise) => built,
+            built = self.build_with_heartbeat(raise) => built,
             never = overtaking.run() => match never {},
         };
         if built.as_ref().is_err_and(|error| !error.is::<StoreError>()) {
-            overtaking.look().await;
+            overtaking.publish_revoked().await;
         }
-        let Overtaking { published, was_told, .. } = overtaking;
+        let RevocationWatch { published, was_notified, .. } = overtaking;
         self.overtaken = self.overtaken.max(published);
-        if was_told {
+        if was_notified {
             self.dirty.notify_one();
         }
         built
     }
 
     /// Builds, which may take seconds, and checks in the meantime whether the store still answers.
-    async fn build_beside_beats(&self, raise: bool) -> anyhow::Result<SnapshotBuild> {
+    async fn build_with_heartbeat(&self, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let is_current = self.retry_at.is_none() && self.unread.is_none();
         let beats = async {
             let mut left = if is_current { SILENT.as_millis() / POLL.as_millis() } else { 0 };

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::forms::FormKeeper;
-use super::{Overtaken, Source};
+use super::{RevocationUpdate, SnapshotSource};
 use crate::catalog::Compiler;
 use crate::catalog::build::{Builder, SnapshotBuild};
 use crate::catalog::revoked;
@@ -105,7 +105,7 @@ impl StoreSource {
 }
 
 #[async_trait]
-impl Source for StoreSource {
+impl SnapshotSource for StoreSource {
     async fn position(&self) -> anyhow::Result<Position> {
         Ok(self.store.position().await?)
     }
@@ -133,13 +133,13 @@ impl Source for StoreSource {
         self.with_last_forms(built, unasked, raise).await
     }
 
-    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<RevocationUpdate> {
         let now = clock::now_ms();
         let RevocationPage { through, is_whole, records } = self.store.revoked_since(after).await?;
         // Only a complete page includes everything that was revoked until now.
         let until = if is_whole { now } else { recent.until };
         let with = revoked::with(recent, &records, &self.compiler.trusted(), (through, until));
-        Ok(Overtaken { through, recent: with })
+        Ok(RevocationUpdate { through, recent: with })
     }
 
     fn published(&self) {

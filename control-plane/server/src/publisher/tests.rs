@@ -55,7 +55,7 @@ struct Said {
 }
 
 #[async_trait]
-impl Source for Fake {
+impl SnapshotSource for Fake {
     async fn position(&self) -> anyhow::Result<Position> {
         if self.silent.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
@@ -104,11 +104,11 @@ impl Source for Fake {
         })
     }
 
-    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<RevocationUpdate> {
         let revoked = self.revoked.load(Ordering::SeqCst);
         let with = RecentRevocations { revision: revoked, revoked: vec![1; 16], ..recent.clone() };
         let through = self.revision.load(Ordering::SeqCst);
-        Ok(Overtaken { through, recent: (revoked > after).then_some(with) })
+        Ok(RevocationUpdate { through, recent: (revoked > after).then_some(with) })
     }
 
     fn published(&self) {

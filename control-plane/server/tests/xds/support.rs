@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_control::catalog::build::SnapshotBuild;
-use asp_control::publisher::{Handle, Overtaken, Publisher, Source};
+use asp_control::publisher::{Handle, Publisher, RevocationUpdate, SnapshotSource};
 use asp_control::xds::client::{self, Apply, Target};
 use asp_control::xds::context::Context;
 use asp_control::xds::endpoints::Endpoints;
@@ -47,7 +47,7 @@ pub(crate) struct Counter {
 }
 
 #[async_trait]
-impl Source for Counter {
+impl SnapshotSource for Counter {
     async fn position(&self) -> anyhow::Result<Position> {
         while self.is_silent.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -81,8 +81,8 @@ impl Source for Counter {
         })
     }
 
-    async fn overtake(&self, _: &RecentRevocations, through: u64) -> anyhow::Result<Overtaken> {
-        Ok(Overtaken { through, recent: None })
+    async fn overtake(&self, _: &RecentRevocations, through: u64) -> anyhow::Result<RevocationUpdate> {
+        Ok(RevocationUpdate { through, recent: None })
     }
 }
 

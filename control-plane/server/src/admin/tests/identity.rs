@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Api, DEMO, read, sample};
 use crate::admin::auth::Verifier;
 use crate::clock;
-use crate::issuers::trust::{Given, Trust};
+use crate::issuers::trust::{StaticIssuers, Trust};
 use crate::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
 
 fn edge(snapshot: &GatewaySnapshot) -> EdgeSnapshot {
@@ -179,7 +179,7 @@ fn verifier(api: &Api, change: impl FnOnce(&mut IssuerRules)) -> Verifier {
     let mut changed = IssuerRules::of(&rules.iss);
     change(&mut changed);
     let admins = vec![TrustedIssuer { kid, algorithm, key, rules: Arc::new(changed) }];
-    Verifier::new(Trust::new(Given { admins, ..Given::default() }))
+    Verifier::new(Trust::new(StaticIssuers { admins, ..StaticIssuers::default() }))
 }
 
 #[tokio::test]

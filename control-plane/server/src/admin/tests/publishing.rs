@@ -29,7 +29,7 @@ async fn text(api: &Api, path: &str) -> (StatusCode, String) {
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
-async fn covers(api: &mut Api) -> crate::publisher::Standing {
+async fn covers(api: &mut Api) -> crate::publisher::PublicationStatus {
     let stored = api.store.revision().await.unwrap();
     let standing = api.standing.wait_for(|standing| standing.covers >= stored || standing.fault.is_some());
     standing.await.unwrap().clone()

@@ -7,7 +7,7 @@ use super::document::KeySet;
 /// Stored form of an issuer's documents.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
-pub(super) struct Fetched {
+pub(super) struct IssuerMetadata {
     pub(super) jwks: KeySet,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) introspection_endpoint: Option<String>,
