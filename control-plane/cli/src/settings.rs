@@ -20,7 +20,7 @@ pub mod tls;
 
 use std::path::PathBuf;
 
-use asp_control::admin::turns::WriteRate;
+use asp_control::admin::queues::WriteRate;
 
 use crate::args::ServeArgs;
 use calls::CallSection;

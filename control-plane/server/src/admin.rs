@@ -6,7 +6,6 @@
 
 pub mod artifacts;
 pub mod auth;
-mod beside;
 pub mod body;
 pub mod bounds;
 pub mod calls;
@@ -24,10 +23,12 @@ pub mod lists;
 pub mod machines;
 pub mod offers;
 pub mod openapi;
+mod optimistic;
 pub mod params;
 pub mod policy;
 pub mod primitives;
 pub mod problem;
+pub mod queues;
 pub mod ratelimits;
 pub mod refusals;
 pub mod regions;
@@ -37,7 +38,6 @@ pub mod routes;
 pub mod runtimes;
 pub mod status;
 pub mod stored_servers;
-pub mod turns;
 pub mod versions;
 
 use std::sync::Arc;
@@ -61,9 +61,9 @@ use auth::{Admin, Verifier};
 use emergency::Emergencies;
 use in_flight::InFlight;
 use problem::Problem;
+use queues::OrgQueues;
 use refusals::Refusals;
 use stored_servers::StoredServers;
-use turns::Turns;
 
 /// Maximum size of a request body, which may hold the files of one server.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -99,7 +99,7 @@ pub struct AdminState {
     pub refusals: Refusals,
     /// Unanswered requests of orgs, teams and installers.
     pub in_flight: Arc<InFlight>,
-    pub turns: Arc<Turns>,
+    pub queues: Arc<OrgQueues>,
     /// The platform's own public keys.
     pub jwks: Arc<dyn KeySet>,
     /// Whether only loopback names are allowed in Host.

@@ -19,7 +19,7 @@ use crate::catalog::usage::{BudgetKind, Totals, Usage, revocation_bytes, size};
 
 /// Reason why a write is not stored.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum AdmissionError {
     #[error(transparent)]
     OverBudget(#[from] BudgetError),
     /// The org is not offered such a server.
@@ -64,11 +64,11 @@ impl Admission {
         platform: bool,
         change: &Change,
         record: &ExposureRecord,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         let org = record.org.as_str();
         let offered = self.offered(&record.server, org).await?;
         if offered.is_none() && !platform {
-            return Err(Refusal::NotOffered);
+            return Err(AdmissionError::NotOffered);
         }
         self.evaluate(org, &Records { exposure: vec![record], ..Records::default() }).await?;
         let offer = OfferRecord { server: record.server.clone(), org: org.to_owned() };
@@ -111,7 +111,7 @@ impl Admission {
         platform: bool,
         change: &Change,
         record: &BindingRecord,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         let org = record.org.as_str();
         self.evaluate(org, &Records { bindings: vec![record], ..Records::default() }).await?;
         let mut list = self.store.bindings(org).await?.value;
@@ -134,7 +134,7 @@ impl Admission {
         change: &Change,
         org: &str,
         list: &[LimitRecord],
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         let records = Records { limits: list.iter().collect(), ..Records::default() };
         self.evaluate(org, &records).await?;
         let stored = self.store.limits(org).await?.value;
@@ -151,7 +151,7 @@ impl Admission {
         platform: bool,
         change: &Change,
         record: &RevocationRecord,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         let grown = grown(0, revocation_bytes(record, &self.compiler.trusted()));
         let usage = self.usage().await?;
         let under_way = usage.begin(BudgetKind::Revocations, &record.org, grown, platform)?;
@@ -164,7 +164,7 @@ impl Admission {
         platform: bool,
         change: &Change,
         records: &[RevocationRecord],
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         let org = records.first().map_or("", |first| first.org.as_str());
         let issuers = self.compiler.trusted();
         let bytes = records.iter().map(|record| revocation_bytes(record, &issuers)).sum();
@@ -186,14 +186,16 @@ impl Admission {
     }
 
     /// Checks that edges and gateways accept these records of an org.
-    async fn evaluate(&self, org: &str, records: &Records<'_>) -> Result<(), Refusal> {
+    async fn evaluate(&self, org: &str, records: &Records<'_>) -> Result<(), AdmissionError> {
         let (compiled, unreadable) = OrgPolicy::compile(org, records);
         if !unreadable.is_empty() {
-            return Err(Refusal::Unpublishable(unreadable.join("; ")));
+            return Err(AdmissionError::Unpublishable(unreadable.join("; ")));
         }
         let compiler = self.compiler.clone();
         let evaluated = tokio::task::spawn_blocking(move || compiler.evaluate(&compiled)).await;
-        evaluated.map_err(|error| StoreError::Backend(error.to_string()))?.map_err(Refusal::Unpublishable)
+        evaluated
+            .map_err(|error| StoreError::Backend(error.to_string()))?
+            .map_err(AdmissionError::Unpublishable)
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_control::admin::auth::Verifier;
 use asp_control::admin::emergency::Emergencies;
+use asp_control::admin::queues::OrgQueues;
 use asp_control::admin::refusals::Refusals;
-use asp_control::admin::turns::Turns;
 use asp_control::admin::{self, AdminState, KeySet};
 use asp_control::admission::Admission;
 use asp_control::catalog::offers::{self, LostServer};
@@ -133,7 +133,7 @@ pub(super) async fn start(
         keeper,
         refusals: Refusals::default(),
         in_flight: Arc::default(),
-        turns: Turns::limited(settings.admin_writes),
+        queues: OrgQueues::limited(settings.admin_writes),
         jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,
     };

@@ -1,6 +1,6 @@
 //! Limits on a gateway's concurrent calls, and on the size of their audit log.
 
-use asp_control::admin::turns::WriteRate;
+use asp_control::admin::queues::WriteRate;
 use asp_gateway::pipeline::admission::{AdmissionBounds, MEMORY};
 
 use super::source::Reader;

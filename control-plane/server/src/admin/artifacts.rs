@@ -24,7 +24,7 @@ use utoipa::IntoParams;
 use super::auth::{Admin, AnyAdmin};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use super::turns::{self, Topic};
+use super::queues::{self, Topic};
 use super::{AdminState, off_thread};
 use crate::clock;
 use crate::package_format::Format;
@@ -63,7 +63,7 @@ pub async fn put(
     let mut upload = state.packages.create(admin.role.org().unwrap_or_default()).await?;
     receive(body, upload.as_mut()).await?;
     // Queued after the upload, which may take minutes, so that it does not block the org's other writes.
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let work = async move {
         let owner = admin.role.org().unwrap_or_default();
         let stored = upload.finish(&digest, &query.name, clock::now_ms()).await?;
@@ -78,7 +78,7 @@ pub async fn put(
         };
         Ok::<_, Problem>((status, Json(shown(&meta))).into_response())
     };
-    turns::write(turn, work).await?
+    queues::write(permit, work).await?
 }
 
 /// Returns the bytes of a package file or, if the operator configured it, a redirect to a short-lived URL of the object
@@ -170,7 +170,7 @@ pub async fn delete(
     Path(sha256): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     admin.writer()?;
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let meta = find(&state, &admin, &sha256).await?;
     let pins = pinned_by(&servers(&state).await?, &meta.sha256);
     if !pins.is_empty() {
@@ -188,7 +188,7 @@ pub async fn delete(
         }
         Ok::<_, Problem>(Json(json!({ "sha256": meta.sha256, "changed": deleted })))
     };
-    turns::write(turn, work).await?
+    queues::write(permit, work).await?
 }
 
 fn digest(text: &str) -> Result<Digest, Problem> {

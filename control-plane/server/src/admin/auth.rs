@@ -106,11 +106,11 @@ fn has_critical(token: &str) -> bool {
 /// Returns the issuer that a compact token names, unverified, for the lookup of its key.
 fn named_issuer(token: &str) -> Option<String> {
     #[derive(Deserialize)]
-    struct Named {
+    struct IssuerClaim {
         iss: String,
     }
     let payload = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    serde_json::from_slice::<Named>(&payload).ok().map(|named| named.iss)
+    serde_json::from_slice::<IssuerClaim>(&payload).ok().map(|named| named.iss)
 }
 
 /// An admin whose token was verified.

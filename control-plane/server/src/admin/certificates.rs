@@ -26,7 +26,7 @@ use super::body::Body;
 use super::bounds;
 use super::machines::Terms;
 use super::problem::{Code, Problem};
-use super::turns::{self, Topic};
+use super::queues::{self, Topic};
 use crate::clock;
 use crate::policy::KEY_ID_BYTES;
 
@@ -146,7 +146,7 @@ pub async fn register(
     refuse_foreign(&state, &org, uris).await?;
     bounds::check(&state, &org, &record.groups, &record.scopes).await?;
     let change = state.change(&admin, Precondition::None);
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let work = {
         let (state, record) = (Arc::clone(&state), record.clone());
         async move {
@@ -155,7 +155,7 @@ pub async fn register(
             Ok::<_, Problem>(id)
         }
     };
-    let id = turns::write(turn, work).await??;
+    let id = queues::write(permit, work).await??;
     let status = if id == record.id { StatusCode::CREATED } else { StatusCode::OK };
     let known = MachineCertificateRecord { id, ..record };
     Ok((status, Json(Certificate::from(known))).into_response())
@@ -187,7 +187,7 @@ pub async fn delete(
     admin.writer()?;
     let change = state.change(&admin, Precondition::None);
     // In the queue of revocations, so that it does not wait for the org's policy writes.
-    let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     state.published(state.store.delete_machine_certificate(&change, &org, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }

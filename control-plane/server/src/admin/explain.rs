@@ -35,7 +35,7 @@ use crate::policy;
 use crate::policy::when;
 use crate::xds::published::{Evaluator, Publication};
 use depends::Subject;
-use revoked::{Holder, Revocations};
+use revoked::{CallerRevocations, TokenHolder};
 
 /// Maximum number of groups and of scopes in a question; no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
@@ -130,7 +130,7 @@ pub async fn explain(
 ) -> Result<Json<Explanation>, Problem> {
     let is_team = is_team(&admin, &question)?;
     let protocol = check(&question, is_team)?;
-    let turn = state.turns.to_read(&admin).await?;
+    let permit = state.queues.to_read(&admin).await?;
     let published = newest(&state).await?;
     let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
     let of_org = admin.role.org().is_some();
@@ -140,13 +140,13 @@ pub async fn explain(
     let asked = Arc::clone(&published);
     // The server's team must not learn about callers of an org to which its server is not offered.
     let revoked = match is_team && !is_offered {
-        true => Revocations::default(),
+        true => CallerRevocations::default(),
         false => {
             let holder = holder(&state, &question);
             revoked::find(state.store.as_ref(), &published, &holder, admin.role.is_platform()).await?
         }
     };
-    let (decided, limits) = turn
+    let (decided, limits) = permit
         .with_thread()
         .await?
         .work(move || {
@@ -159,7 +159,7 @@ pub async fn explain(
         .await??;
     let decided = if revoked.token { decided.with_dead_token() } else { decided };
     let (decided, limits) = if is_team { (decided.for_team(), Vec::new()) } else { (decided, limits) };
-    let Decided { outcome, by: decided_by, rules, observed, depends } = decided;
+    let DecisionReport { outcome, by: decided_by, rules, observed, depends } = decided;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
         outcome: outcome.to_owned(),
@@ -240,7 +240,7 @@ fn complete(state: &AdminState, part: Option<&ServerPart>, question: &mut Questi
 }
 
 /// Returns the caller with the `iss` values that its token may have.
-fn holder<'a>(state: &AdminState, question: &'a Question) -> Holder<'a> {
+fn holder<'a>(state: &AdminState, question: &'a Question) -> TokenHolder<'a> {
     let Question { org, user, wcit, issuer, .. } = question;
     let issuers = match issuer.as_str() {
         MACHINE_ISSUER => vec![MACHINE_ISSUER.to_owned()],
@@ -250,7 +250,7 @@ fn holder<'a>(state: &AdminState, question: &'a Question) -> Holder<'a> {
             named.map(|known| known.iss.clone()).collect()
         }
     };
-    Holder { org, user, wcit, issuers }
+    TokenHolder { org, user, wcit, issuers }
 }
 
 fn call_of(question: &Question) -> LimitedCall<'_> {
@@ -258,7 +258,7 @@ fn call_of(question: &Question) -> LimitedCall<'_> {
     LimitedCall { server, primitive, user, wcit, issuer }
 }
 
-struct Decided {
+struct DecisionReport {
     outcome: &'static str,
     by: Value,
     rules: Vec<Value>,
@@ -266,9 +266,9 @@ struct Decided {
     depends: Vec<Value>,
 }
 
-impl Decided {
+impl DecisionReport {
     /// Replaces the outcome by that of a revoked token: a 401 before any policy of the org is evaluated.
-    fn with_dead_token(self) -> Decided {
+    fn with_dead_token(self) -> DecisionReport {
         match self.outcome {
             "not_served" | "unknown_server" | "unknown_primitive" | "not_offered" => self,
             _ => ("token_revoked", json!({ "stage": "identity", "rule": "the token is revoked" })).into(),
@@ -276,7 +276,7 @@ impl Decided {
     }
 
     /// Withholds the content of bindings, which only the org may see.
-    fn for_team(self) -> Decided {
+    fn for_team(self) -> DecisionReport {
         let stage = self.by.get("stage").and_then(Value::as_str);
         let is_orgs = matches!(stage, Some("bindings" | "arguments"));
         let by = if is_orgs { json!({ "stage": "bindings", "withheld": true }) } else { self.by };
@@ -284,14 +284,14 @@ impl Decided {
     }
 }
 
-impl From<(&'static str, Value)> for Decided {
-    fn from((outcome, by): (&'static str, Value)) -> Decided {
-        Decided { outcome, by, rules: Vec::new(), observed: None, depends: Vec::new() }
+impl From<(&'static str, Value)> for DecisionReport {
+    fn from((outcome, by): (&'static str, Value)) -> DecisionReport {
+        DecisionReport { outcome, by, rules: Vec::new(), observed: None, depends: Vec::new() }
     }
 }
 
 /// Returns the same answer to an org for a primitive that is not offered and for one that does not exist.
-fn not_offered() -> Decided {
+fn not_offered() -> DecisionReport {
     ("not_offered", json!({ "stage": "offer", "rule": "no such primitive is offered to the org" })).into()
 }
 
@@ -300,7 +300,7 @@ fn decide(
     question: &Question,
     protocol: Protocol,
     is_offered: bool,
-) -> Result<Decided, Problem> {
+) -> Result<DecisionReport, Problem> {
     if !asp_registry::is_served(protocol) {
         let rule =
             format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);
@@ -336,25 +336,25 @@ fn decide(
     let caller = caller(question);
     let required = [edge.required_scopes(&question.server), primitive.scopes.as_slice()].concat();
     let missing: BTreeSet<&String> = required.iter().filter(|scope| !caller.scopes.contains(scope)).collect();
-    let named = Named { policy: &policy, org: &of_org, caller: &caller, primitive, listing, protocol };
+    let call = EvaluatedCall { policy: &policy, org: &of_org, caller: &caller, primitive, listing, protocol };
     let ruling = policy.rule(&caller, primitive, protocol);
     Ok(match ruling {
-        Ruling::Denied(rule) => named.with_rules(("denied", binding_rule(&rule)), &question.arguments),
+        Ruling::Denied(rule) => call.with_rules(("denied", binding_rule(&rule)), &question.arguments),
         Ruling::Allowed(_) | Ruling::NeedsApproval if !missing.is_empty() => {
             let (scopes, given) = (&required, &caller.scopes);
             let by = json!({ "stage": "scopes", "required": scopes, "given": given, "missing": missing });
             ("insufficient_scope", by).into()
         }
         Ruling::Allowed(_) | Ruling::NeedsApproval if question.arguments.is_some() => {
-            named.with_arguments(question.arguments.clone().unwrap_or_default())
+            call.with_arguments(question.arguments.clone().unwrap_or_default())
         }
-        Ruling::Allowed(rule) => named.with_rules(("allowed", binding_rule(&rule)), &None),
-        Ruling::NeedsApproval => named.with_rules(("needs_approval", danger()), &None),
+        Ruling::Allowed(rule) => call.with_rules(("allowed", binding_rule(&rule)), &None),
+        Ruling::NeedsApproval => call.with_rules(("needs_approval", danger()), &None),
     })
 }
 
 /// A caller with the primitive that it would call.
-struct Named<'a> {
+struct EvaluatedCall<'a> {
     policy: &'a Policy,
     org: &'a OrgPart,
     caller: &'a Caller,
@@ -363,9 +363,9 @@ struct Named<'a> {
     protocol: Protocol,
 }
 
-impl Named<'_> {
+impl EvaluatedCall<'_> {
     /// Decides as a gateway does once it has the arguments: validates them, with their defaults filled in.
-    fn with_arguments(&self, mut arguments: Value) -> Decided {
+    fn with_arguments(&self, mut arguments: Value) -> DecisionReport {
         let input = ListedPrimitive::build(self.primitive, self.listing).ok().and_then(|entry| entry.input);
         if let Some(schema) = input {
             schema.apply_defaults(&mut arguments);
@@ -385,10 +385,10 @@ impl Named<'_> {
         let observed =
             observed.map(|seen| json!({ "outcome": outcome(seen.effect), "binding": body(&seen.by, true) }));
         let decided = self.with_rules((outcome(effect), by), &Some(arguments));
-        Decided { observed, ..decided }
+        DecisionReport { observed, ..decided }
     }
 
-    fn with_rules(&self, decided: (&'static str, Value), arguments: &Option<Value>) -> Decided {
+    fn with_rules(&self, decided: (&'static str, Value), arguments: &Option<Value>) -> DecisionReport {
         let mut rules = Vec::new();
         let looked_at = arguments.as_ref().unwrap_or(&Value::Null);
         let whose = (self.caller, self.primitive);
@@ -403,7 +403,7 @@ impl Named<'_> {
             has_arguments: arguments.is_some(),
         };
         let depends = depends::of(&self.org.bindings, &asked, outcome);
-        Decided { rules, depends, ..decided.into() }
+        DecisionReport { rules, depends, ..decided.into() }
     }
 
     /// Returns the outcome for another caller.

@@ -41,14 +41,14 @@ pub struct InFlight {
 }
 
 struct Load {
-    writers: Share,
-    readers: Share,
+    writers: LoadCounts,
+    readers: LoadCounts,
     reads: Arc<Semaphore>,
 }
 
 /// Requests in flight of admins who may write, or of read-only admins.
 #[derive(Default)]
-struct Share {
+struct LoadCounts {
     requests: usize,
     body_bytes: usize,
 }
@@ -56,12 +56,12 @@ struct Share {
 impl Default for Load {
     fn default() -> Load {
         let reads = Arc::new(Semaphore::new(MAX_READS));
-        Load { writers: Share::default(), readers: Share::default(), reads }
+        Load { writers: LoadCounts::default(), readers: LoadCounts::default(), reads }
     }
 }
 
 impl Load {
-    fn share(&mut self, role: &Role) -> &mut Share {
+    fn counts(&mut self, role: &Role) -> &mut LoadCounts {
         if role.may_write() { &mut self.writers } else { &mut self.readers }
     }
 }
@@ -77,21 +77,21 @@ struct Permit {
 
 /// Slot for the permit of one request, from authentication to the end of its response.
 #[derive(Clone, Default)]
-struct Slot(Arc<OnceLock<Permit>>);
+struct PermitSlot(Arc<OnceLock<Permit>>);
 
 impl InFlight {
     /// Returns the permit of a request, and the semaphore for reads of its scope.
     fn enter(self: &Arc<Self>, role: &Role) -> Result<(Permit, Arc<Semaphore>), Problem> {
         let mut loads = self.loads.lock();
         let load = loads.entry(role.scope().clone()).or_default();
-        let share = load.share(role);
-        if share.requests >= MAX_REQUESTS {
+        let counts = load.counts(role);
+        if counts.requests >= MAX_REQUESTS {
             return Err(Problem::new(
                 Code::TooManyRequests,
                 format!("{MAX_REQUESTS} requests are not answered yet: send fewer at a time"),
             ));
         }
-        share.requests += 1;
+        counts.requests += 1;
         let reads = Arc::clone(&load.reads);
         let (in_flight, role) = (Arc::clone(self), role.clone());
         Ok((Permit { in_flight, role, body_bytes: AtomicUsize::new(0), read: Mutex::default() }, reads))
@@ -101,8 +101,8 @@ impl InFlight {
 impl Permit {
     fn add_body(&self, bytes: usize) -> Result<(), Problem> {
         let mut loads = self.in_flight.loads.lock();
-        let share = loads.entry(self.role.scope().clone()).or_default().share(&self.role);
-        if share.body_bytes + bytes > MAX_BODY_BYTES {
+        let counts = loads.entry(self.role.scope().clone()).or_default().counts(&self.role);
+        if counts.body_bytes + bytes > MAX_BODY_BYTES {
             return Err(Problem::new(
                 Code::TooManyRequests,
                 format!(
@@ -111,7 +111,7 @@ impl Permit {
                 ),
             ));
         }
-        share.body_bytes += bytes;
+        counts.body_bytes += bytes;
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Permit {
     fn answered(&self) {
         drop(self.read.lock().take());
         if let Some(load) = self.in_flight.loads.lock().get_mut(self.role.scope()) {
-            load.share(&self.role).body_bytes -= self.body_bytes.swap(0, Ordering::Relaxed);
+            load.counts(&self.role).body_bytes -= self.body_bytes.swap(0, Ordering::Relaxed);
         }
     }
 }
@@ -130,7 +130,7 @@ impl Drop for Permit {
         self.answered();
         let mut loads = self.in_flight.loads.lock();
         if let Some(load) = loads.get_mut(self.role.scope()) {
-            load.share(&self.role).requests -= 1;
+            load.counts(&self.role).requests -= 1;
             if load.writers.requests + load.readers.requests == 0 {
                 loads.remove(self.role.scope());
             }
@@ -140,7 +140,7 @@ impl Drop for Permit {
 
 /// Middleware that holds the permit of a request until its response is sent.
 pub async fn track(mut request: Request, next: Next) -> Response {
-    let slot = Slot::default();
+    let slot = PermitSlot::default();
     request.extensions_mut().insert(slot.clone());
     let response = next.run(request).await;
     if let Some(permit) = slot.0.get() {
@@ -161,7 +161,7 @@ pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Role)
     }
     let internal = || Problem::new(Code::Internal, "");
     // Every route is behind the middleware.
-    let Slot(slot) = parts.extensions.get::<Slot>().cloned().ok_or_else(internal)?;
+    let PermitSlot(slot) = parts.extensions.get::<PermitSlot>().cloned().ok_or_else(internal)?;
     if slot.get().is_none() {
         let (permit, reads) = in_flight.enter(role)?;
         if matches!(parts.method, Method::GET | Method::HEAD) {
@@ -177,7 +177,7 @@ pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Role)
 
 /// Counts the body of such a request before it is read; without a length it counts as the maximum.
 pub(super) fn add_body(request: &Request<Body>) -> Result<(), Problem> {
-    let Some(permit) = request.extensions().get::<Slot>().and_then(|slot| slot.0.get()) else {
+    let Some(permit) = request.extensions().get::<PermitSlot>().and_then(|slot| slot.0.get()) else {
         return Ok(());
     };
     let declared = request.body().size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
@@ -238,7 +238,7 @@ mod tests {
     async fn reads_of_an_org_wait_for_each_other_and_nothing_else_does() {
         let in_flight: Arc<InFlight> = Arc::default();
         let request = |method: Method| {
-            let request = http::Request::builder().method(method).extension(Slot::default());
+            let request = http::Request::builder().method(method).extension(PermitSlot::default());
             request.body(()).unwrap().into_parts().0
         };
         let acme = role("org:acme");

@@ -14,7 +14,7 @@ use crate::catalog;
 const FOLDER: &str = "inline";
 
 /// Result of a check.
-pub struct Checked {
+pub struct InlineReport {
     pub report: Report,
 }
 
@@ -25,7 +25,7 @@ struct OnlyId {
 
 /// Checks the body of `validate` and `compile`: `{"files": [...]}`, or the text of one primitive spec, which is then
 /// checked in a generated server.
-pub fn check(text: &Text) -> Result<Checked, Problem> {
+pub fn check(text: &Text) -> Result<InlineReport, Problem> {
     let (sources, is_lone) = match files(text)? {
         Some(files) => (catalog::sources(&files.files), false),
         None => (lone_spec(text), true),
@@ -35,7 +35,7 @@ pub fn check(text: &Text) -> Result<Checked, Problem> {
         // The server is generated, so warnings about its protocols are not the author's.
         report.warnings.retain(|warning| warning.code != FaultCode::UnservedProtocol);
     }
-    Ok(Checked { report })
+    Ok(InlineReport { report })
 }
 
 fn files(text: &Text) -> Result<Option<Files>, Problem> {

@@ -17,9 +17,9 @@ use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::known::{self, ForceQuery, Mention};
 use super::problem::{Code, Problem};
-use super::turns::{self, Topic};
+use super::queues::{self, Topic};
 use super::{AdminState, changed};
-use crate::admission::{Admission, Refusal};
+use crate::admission::{Admission, AdmissionError};
 
 /// A list of an org's policy.
 #[async_trait]
@@ -60,7 +60,7 @@ pub trait PolicyList {
         change: &Change,
         org: &str,
         record: &Self::Record,
-    ) -> Result<Written, Refusal>;
+    ) -> Result<Written, AdmissionError>;
 
     async fn delete(
         store: &dyn ControlStore,
@@ -73,7 +73,7 @@ pub trait PolicyList {
 }
 
 /// A request about an org.
-pub struct Call {
+pub struct OrgRequest {
     pub admin: Admin,
     pub state: Arc<AdminState>,
     pub org: String,
@@ -82,16 +82,16 @@ pub struct Call {
 
 /// Stores an entry, or the whole list, and returns the list. Unknown names are refused unless forced.
 pub async fn put<L: PolicyList>(
-    call: Call,
+    request: OrgRequest,
     ForceQuery { force }: ForceQuery,
     body: L::Body,
 ) -> Result<Response, Problem> {
-    let Call { admin, state, org, headers } = call;
+    let OrgRequest { admin, state, org, headers } = request;
     admin.of_org(&org)?;
     admin.writer()?;
     let record = L::record(&org, body)?;
     let change = state.change(&admin, precondition(&headers)?);
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     if !force {
         let code = L::unknown_code(admin.role.is_platform());
         known::check(&state, &admin, &org, L::names(&record), code).await?;
@@ -108,31 +108,31 @@ pub async fn put<L: PolicyList>(
                 let (actor, revision) = (&change.actor, written.revision);
                 tracing::info!(%actor, org, revision, "forced policy write stored; its names were not checked");
             }
-            Ok::<_, Refusal>(state.published(written))
+            Ok::<_, AdmissionError>(state.published(written))
         }
     };
-    turns::write(turn, work).await??;
+    queues::write(permit, work).await??;
     show::<L>(&state, &org).await
 }
 
 /// Returns the list.
-pub async fn get<L: PolicyList>(call: Call) -> Result<Response, Problem> {
-    call.admin.of_org(&call.org)?;
-    show::<L>(&call.state, &call.org).await
+pub async fn get<L: PolicyList>(request: OrgRequest) -> Result<Response, Problem> {
+    request.admin.of_org(&request.org)?;
+    show::<L>(&request.state, &request.org).await
 }
 
 /// Deletes the entries that `key` selects.
-pub async fn delete<L: PolicyList>(call: Call, key: L::Key) -> Result<Json<Value>, Problem> {
-    let Call { admin, state, org, headers } = call;
+pub async fn delete<L: PolicyList>(request: OrgRequest, key: L::Key) -> Result<Json<Value>, Problem> {
+    let OrgRequest { admin, state, org, headers } = request;
     admin.of_org(&org)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let work = async move {
         let written = L::delete(state.store.as_ref(), &change, &org, key).await?;
         Ok::<_, Problem>(state.published(written))
     };
-    let written = turns::write(turn, work).await??;
+    let written = queues::write(permit, work).await??;
     Ok(changed(written))
 }
 

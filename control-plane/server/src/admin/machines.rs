@@ -21,7 +21,7 @@ use super::auth::Admin;
 use super::body::Body;
 use super::bounds;
 use super::problem::Problem;
-use super::turns::{self, Topic};
+use super::queues::{self, Topic};
 use crate::clock;
 use crate::policy::KEY_ID_BYTES;
 
@@ -97,12 +97,12 @@ pub async fn add(
     let (record, key) = make(&org, body, clock::now_ms())?;
     bounds::check(&state, &org, &record.groups, &record.scopes).await?;
     let change = state.change(&admin, Precondition::None);
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let work = {
         let (state, record) = (Arc::clone(&state), record.clone());
         async move { Ok::<_, Problem>(state.published(state.store.add_machine_key(&change, &record).await?)) }
     };
-    turns::write(turn, work).await??;
+    queues::write(permit, work).await??;
     let made = MadeKey { key: key.expose().to_owned(), about: record.into() };
     let mut response = (StatusCode::CREATED, Json(made)).into_response();
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -135,7 +135,7 @@ pub async fn delete(
     admin.writer()?;
     let change = state.change(&admin, Precondition::None);
     // In the queue of revocations, so that it does not wait for the org's policy writes.
-    let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     state.published(state.store.delete_machine_key(&change, &org, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -21,7 +21,7 @@ use super::etag::{precondition, tagged};
 use super::known::{self, ForceQuery};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use super::turns::{self, Topic};
+use super::queues::{self, Topic};
 use super::{AdminState, changed, off_thread};
 use crate::admin_role::valid_org;
 use crate::catalog::offers::{self, OfferSource};
@@ -47,7 +47,8 @@ pub struct Offers {
 /// The state of a server for an org.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Standing {
+#[schema(as = Standing)]
+pub struct ServerState {
     pub server: String,
     pub org: String,
     pub offered: bool,
@@ -141,7 +142,7 @@ pub async fn put(
 ) -> Result<Response, Problem> {
     let record = writes(&admin, &name, org)?;
     let change = state.change(&admin, precondition(&headers)?);
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     known::server(&state, &admin, &name).await?;
     if !force && admin.role.server().is_none() {
         known::check_org(&state, &admin, &record.org).await?;
@@ -158,7 +159,7 @@ pub async fn put(
             Ok::<_, Problem>(state.published(written))
         }
     };
-    turns::write(turn, work).await??;
+    queues::write(permit, work).await??;
     show(&state, &admin, &name).await
 }
 
@@ -188,10 +189,10 @@ pub async fn delete(
         return Err(Problem::new(Code::OfferedByServer, detail));
     }
     let change = state.change(&admin, precondition(&headers)?);
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let work =
         async move { Ok::<_, Problem>(state.published(state.store.delete_offer(&change, &record).await?)) };
-    Ok(changed(turns::write(turn, work).await??))
+    Ok(changed(queues::write(permit, work).await??))
 }
 
 /// Requires access to the server; for an org's admin, other orgs do not exist.
@@ -214,12 +215,12 @@ fn writes(admin: &Admin, name: &str, org: String) -> Result<OfferRecord, Problem
 /// Returns whether a server is offered to an org, and which of its protocols are switched on.
 #[utoipa::path(get, path = "/api/registry/orgs/{org}/servers/{server}", tag = "registry",
     params(("org" = String, Path), ("server" = String, Path)),
-    responses((status = 200, body = Standing), (status = 404, body = Problem)))]
+    responses((status = 200, body = ServerState), (status = 404, body = Problem)))]
 pub async fn standing(
     AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Path((org, name)): Path<(String, String)>,
-) -> Result<Json<Standing>, Problem> {
+) -> Result<Json<ServerState>, Problem> {
     let is_own_server = admin.role.server() == Some(name.as_str());
     if !is_own_server {
         admin.of_org(&org)?;
@@ -237,7 +238,7 @@ pub async fn standing(
         Some(Switch { protocol: text, on: is_on })
     };
     let on = server.edge.protocols().filter_map(on).collect();
-    Ok(Json(Standing { server: name, org, offered: source.is_some(), offered_by: source.map(word), on }))
+    Ok(Json(ServerState { server: name, org, offered: source.is_some(), offered_by: source.map(word), on }))
 }
 
 const fn protocol_text(protocol: Protocol) -> Option<&'static str> {

@@ -90,7 +90,7 @@ use super::{
     modifiers(&BearerToken, &Refusals),
     security(("bearer" = []))
 )]
-pub struct Document;
+pub struct ApiDocument;
 
 struct BearerToken;
 
@@ -137,7 +137,7 @@ impl utoipa::Modify for Refusals {
 
 /// Serves the document. Public.
 pub async fn document() -> Json<utoipa::openapi::OpenApi> {
-    Json(Document::openapi())
+    Json(ApiDocument::openapi())
 }
 
 /// Examples that use the state directory's `env`, written by `asp serve --dev`.
@@ -177,7 +177,7 @@ pub async fn root() -> Html<String> {
 
 /// Serves a readable page of the operations, without scripts or external resources. Public.
 pub async fn page() -> Html<String> {
-    let document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    let document = serde_json::to_value(ApiDocument::openapi()).unwrap_or_default();
     let mut rows = String::new();
     for (path, item) in document.get("paths").and_then(Value::as_object).into_iter().flatten() {
         for (method, operation) in item.as_object().into_iter().flatten() {

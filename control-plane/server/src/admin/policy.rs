@@ -18,10 +18,10 @@ use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::known::{ForceQuery, Mention};
-use super::lists::{self, Call, PolicyList};
+use super::lists::{self, OrgRequest, PolicyList};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use crate::admission::{Admission, Refusal};
+use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy;
 use crate::policy::when::{self, ArgumentCondition};
@@ -108,7 +108,7 @@ pub async fn put_exposure(
     headers: HeaderMap,
     Body(body): Body<Exposure>,
 ) -> Result<Response, Problem> {
-    lists::put::<Exposures>(Call { admin, state, org, headers }, forced, body).await
+    lists::put::<Exposures>(OrgRequest { admin, state, org, headers }, forced, body).await
 }
 
 /// Lists the org's exceptions.
@@ -119,7 +119,7 @@ pub async fn get_exposure(
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
 ) -> Result<Response, Problem> {
-    lists::get::<Exposures>(Call { admin, state, org, headers: HeaderMap::new() }).await
+    lists::get::<Exposures>(OrgRequest { admin, state, org, headers: HeaderMap::new() }).await
 }
 
 /// Exception to remove; all if none is given.
@@ -143,7 +143,7 @@ pub async fn delete_exposure(
     Query(key): Query<ExposureKey>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    lists::delete::<Exposures>(Call { admin, state, org, headers }, key).await
+    lists::delete::<Exposures>(OrgRequest { admin, state, org, headers }, key).await
 }
 
 struct Exposures;
@@ -179,7 +179,7 @@ impl PolicyList for Exposures {
         change: &Change,
         _org: &str,
         record: &ExposureRecord,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         admission.put_exposure(platform, change, record).await
     }
 
@@ -223,7 +223,7 @@ pub async fn put_binding(
     headers: HeaderMap,
     Body(body): Body<Binding>,
 ) -> Result<Response, Problem> {
-    lists::put::<Bindings>(Call { admin, state, org, headers }, forced, body).await
+    lists::put::<Bindings>(OrgRequest { admin, state, org, headers }, forced, body).await
 }
 
 /// Lists the org's bindings.
@@ -234,7 +234,7 @@ pub async fn get_bindings(
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
 ) -> Result<Response, Problem> {
-    lists::get::<Bindings>(Call { admin, state, org, headers: HeaderMap::new() }).await
+    lists::get::<Bindings>(OrgRequest { admin, state, org, headers: HeaderMap::new() }).await
 }
 
 /// Binding to remove; all if none is given.
@@ -268,7 +268,7 @@ pub async fn delete_bindings(
     Query(key): Query<BindingKey>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    lists::delete::<Bindings>(Call { admin, state, org, headers }, key).await
+    lists::delete::<Bindings>(OrgRequest { admin, state, org, headers }, key).await
 }
 
 struct Bindings;
@@ -347,7 +347,7 @@ impl PolicyList for Bindings {
         change: &Change,
         _org: &str,
         record: &BindingRecord,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         admission.put_binding(platform, change, record).await
     }
 

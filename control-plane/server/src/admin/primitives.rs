@@ -34,21 +34,22 @@ pub async fn org_primitives(
     Path(org): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
-    let turn = state.turns.to_read(&admin).await?;
+    let permit = state.queues.to_read(&admin).await?;
     let stored = state.servers.read(&*state.store).await?.value;
     let offers = state.store.offers_to(&org).await?;
     let exposure = state.store.exposure(&org).await?.value;
     let bindings = state.store.bindings(&org).await?.value;
     let compiler = state.compiler.clone();
-    let turn = turn.with_thread().await?;
-    turn.work(move || {
-        let servers = compiler.compile_all(&stored);
-        let offered = OfferTable::of(&servers, &offers);
-        let policy = OrgView::of(&exposure, &bindings);
-        let servers = servers.iter().filter(|server| offered.includes(&server.server.name, &org));
-        Json(servers.flat_map(|server| policy.listed(server)).collect())
-    })
-    .await
+    let permit = permit.with_thread().await?;
+    permit
+        .work(move || {
+            let servers = compiler.compile_all(&stored);
+            let offered = OfferTable::of(&servers, &offers);
+            let policy = OrgView::of(&exposure, &bindings);
+            let servers = servers.iter().filter(|server| offered.includes(&server.server.name, &org));
+            Json(servers.flat_map(|server| policy.listed(server)).collect())
+        })
+        .await
 }
 
 /// An org's records, indexed for lookup by server and primitive.

@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::admission::Refusal;
+use crate::admission::AdmissionError;
 use crate::catalog::budget::BudgetError;
 
 /// Default `Retry-After`, in seconds: a queued request takes milliseconds.
@@ -239,7 +239,7 @@ impl From<StoreError> for Problem {
             }
             StoreError::Moved => Problem::new(
                 Code::PreconditionFailed,
-                "what it must fit beside changed meanwhile: send it again",
+                "records that it depends on changed during its evaluation: send it again",
             ),
             StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
             StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
@@ -264,13 +264,13 @@ impl From<StoreError> for Problem {
     }
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Problem {
+impl From<AdmissionError> for Problem {
+    fn from(refusal: AdmissionError) -> Problem {
         match refusal {
-            Refusal::OverBudget(error) => Problem::from(error),
-            Refusal::Unpublishable(_) => Problem::params(refusal.to_string()),
-            Refusal::NotOffered => Problem::not_found(),
-            Refusal::Store(error) => Problem::from(error),
+            AdmissionError::OverBudget(error) => Problem::from(error),
+            AdmissionError::Unpublishable(_) => Problem::params(refusal.to_string()),
+            AdmissionError::NotOffered => Problem::not_found(),
+            AdmissionError::Store(error) => Problem::from(error),
         }
     }
 }

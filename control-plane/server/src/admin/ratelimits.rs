@@ -17,10 +17,10 @@ use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::known::{ForceQuery, Mention};
-use super::lists::{self, Call, PolicyList};
+use super::lists::{self, OrgRequest, PolicyList};
 use super::params::{Path, Query};
 use super::problem::Problem;
-use crate::admission::{Admission, Refusal};
+use crate::admission::{Admission, AdmissionError};
 use crate::patterns;
 use crate::policy::overlap::{self, OverlapFault};
 use crate::policy::refill;
@@ -98,7 +98,7 @@ pub async fn put(
     headers: HeaderMap,
     Body(body): Body<Vec<RateLimit>>,
 ) -> Result<Response, Problem> {
-    lists::put::<Limits>(Call { admin, state, org, headers }, forced, body).await
+    lists::put::<LimitList>(OrgRequest { admin, state, org, headers }, forced, body).await
 }
 
 /// Lists the org's limits.
@@ -109,7 +109,7 @@ pub async fn get(
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
 ) -> Result<Response, Problem> {
-    lists::get::<Limits>(Call { admin, state, org, headers: HeaderMap::new() }).await
+    lists::get::<LimitList>(OrgRequest { admin, state, org, headers: HeaderMap::new() }).await
 }
 
 /// Removes the org's limits.
@@ -121,13 +121,13 @@ pub async fn delete(
     Path(org): Path<String>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    lists::delete::<Limits>(Call { admin, state, org, headers }, ()).await
+    lists::delete::<LimitList>(OrgRequest { admin, state, org, headers }, ()).await
 }
 
-struct Limits;
+struct LimitList;
 
 #[async_trait]
-impl PolicyList for Limits {
+impl PolicyList for LimitList {
     type Body = Vec<RateLimit>;
     type Record = Vec<LimitRecord>;
     type Key = ();
@@ -166,7 +166,7 @@ impl PolicyList for Limits {
         change: &Change,
         org: &str,
         record: &Vec<LimitRecord>,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, AdmissionError> {
         admission.put_limits(platform, change, org, record).await
     }
 

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::beside::Trial;
 use super::body::Body;
 use super::etag::{precondition, tagged};
+use super::optimistic::OptimisticWrite;
 use super::params::Path;
 use super::problem::Problem;
 use super::{AdminState, changed};
@@ -77,12 +77,12 @@ pub async fn put(
     if !faults.is_empty() {
         return Err(Problem::params(faults.join("; ")));
     }
-    let mut trial = Trial::of(state.change(&admin, precondition(&headers)?));
+    let mut attempt = OptimisticWrite::of(state.change(&admin, precondition(&headers)?));
     loop {
-        let change = trial.begin(&state).await?;
+        let change = attempt.begin(&state).await?;
         fit(&state, |placed| placed.regions.clone_from(&records)).await?;
         let written = state.store.put_regions(change, &records).await;
-        if trial.end(&state, written)?.is_some() {
+        if attempt.end(&state, written)?.is_some() {
             break;
         }
     }
@@ -147,16 +147,16 @@ pub async fn put_home(
     if let Some(fault) = placement::home_fault(&record) {
         return Err(Problem::params(fault));
     }
-    let mut trial = Trial::of(state.change(&admin, precondition(&headers)?));
+    let mut attempt = OptimisticWrite::of(state.change(&admin, precondition(&headers)?));
     let written = loop {
-        let change = trial.begin(&state).await?;
+        let change = attempt.begin(&state).await?;
         fit(&state, |placed| {
             placed.homes.retain(|known| known.org != record.org);
             placed.homes.push(record.clone());
         })
         .await?;
         let written = state.store.put_home(change, &record).await;
-        if let Some(written) = trial.end(&state, written)? {
+        if let Some(written) = attempt.end(&state, written)? {
             break written;
         }
     };

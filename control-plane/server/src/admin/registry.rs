@@ -16,12 +16,12 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Admin, AnyAdmin};
-use super::beside::MAX_TRIES;
 use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
+use super::optimistic::MAX_TRIES;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use super::turns::{self, Topic};
+use super::queues::{self, Topic};
 use super::{AdminState, ids, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
@@ -50,8 +50,8 @@ pub async fn validate(
     State(state): State<Arc<AdminState>>,
     text: Text,
 ) -> Result<Json<Validity>, Problem> {
-    let turn = state.turns.to_ask(&admin).await?;
-    let report = turn.work(move || inline::check(&text)).await??.report;
+    let permit = state.queues.to_compile(&admin).await?;
+    let report = permit.work(move || inline::check(&text)).await??.report;
     Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
 }
 
@@ -74,8 +74,8 @@ pub async fn compile(
     Query(query): Query<CompileQuery>,
     text: Text,
 ) -> Result<Json<Value>, Problem> {
-    let turn = state.turns.to_ask(&admin).await?;
-    let checked = turn.work(move || inline::check(&text)).await??;
+    let permit = state.queues.to_compile(&admin).await?;
+    let checked = permit.work(move || inline::check(&text)).await??;
     let Some(found) = checked.report.catalog else {
         return Err(Problem::primitives(checked.report.faults));
     };
@@ -131,7 +131,7 @@ pub async fn put_server(
 ) -> Result<Response, Problem> {
     admin.of_server(&name)?;
     admin.writer()?;
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
         let stored = store_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
@@ -140,18 +140,18 @@ pub async fn put_server(
         }
         Ok::<_, Problem>(stored.response(&name))
     };
-    turns::write(turn, work).await?
+    queues::write(permit, work).await?
 }
 
 /// A server that was stored, or that was stored already.
-pub(super) struct Stored {
+pub(super) struct StoreOutcome {
     written: Written,
     content_hash: String,
     warnings: Vec<Fault>,
     changes: Vec<asp_registry::Change>,
 }
 
-impl Stored {
+impl StoreOutcome {
     pub(super) fn response(&self, name: &str) -> Response {
         tagged(
             self.written.revision,
@@ -173,7 +173,7 @@ pub(super) async fn store_files(
     (admin, change): (&Admin, &Change),
     (name, files): (&str, &[SourceFile]),
     force: bool,
-) -> Result<Stored, Problem> {
+) -> Result<StoreOutcome, Problem> {
     let sources = catalog::sources(files);
     let report = off_thread(move || asp_registry::check(&sources)).await?;
     let Some(found) = report.catalog else {
@@ -191,7 +191,12 @@ pub(super) async fn store_files(
         return Err(Problem::new(Code::InvalidPrimitives, fault));
     }
     let (written, changes) = store_server(state, (admin, change), server, files, force).await?;
-    Ok(Stored { written, content_hash: server.content_hash.clone(), warnings: report.warnings, changes })
+    Ok(StoreOutcome {
+        written,
+        content_hash: server.content_hash.clone(),
+        warnings: report.warnings,
+        changes,
+    })
 }
 
 /// Audits, in addition to the write itself, that a breaking change was forced.
@@ -347,7 +352,7 @@ pub async fn delete_server(
 ) -> Result<Json<Value>, Problem> {
     admin.of_server(&name)?;
     admin.writer()?;
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
         // A deleted server keeps its ids.
@@ -357,7 +362,7 @@ pub async fn delete_server(
             json!({ "server": name, "revision": written.revision, "changed": written.changed }),
         ))
     };
-    turns::write(turn, work).await?
+    queues::write(permit, work).await?
 }
 
 /// Returns the compiled stored servers, and the revision at which they were read.

@@ -21,8 +21,8 @@ use super::body::Body;
 use super::known::KnownNames;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use super::turns::{self, Topic};
-use crate::admission::Refusal;
+use super::queues::{self, Topic};
+use crate::admission::AdmissionError;
 use crate::clock;
 use crate::policy;
 use crate::trusted_issuer::MAX_TTL;
@@ -201,15 +201,15 @@ pub async fn add(
     let record = record(&admin, body, now)?;
     let change = state.change(&admin, Precondition::None);
     let platform = admin.role.is_platform();
-    let turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     let work = {
         let (state, record) = (Arc::clone(&state), record.clone());
         async move {
             let written = state.admission.add_revocation(platform, &change, &record).await?;
-            Ok::<_, Refusal>(state.published(written))
+            Ok::<_, AdmissionError>(state.published(written))
         }
     };
-    turns::write(turn, work).await??;
+    queues::write(permit, work).await??;
     // It may be kept longer than requested (`MachineKeyRecord`).
     let record = state.store.revocation(&record.id).await?.unwrap_or(record);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
@@ -232,15 +232,15 @@ pub async fn add_several(
     let change = state.change(&admin, Precondition::None);
     let records = records(&admin, body, change.at)?;
     let platform = admin.role.is_platform();
-    let turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     let work = {
         let (state, records) = (Arc::clone(&state), records.clone());
         async move {
             let written = state.admission.add_revocations(platform, &change, &records).await?;
-            Ok::<_, Refusal>(state.published(written))
+            Ok::<_, AdmissionError>(state.published(written))
         }
     };
-    turns::write(turn, work).await??;
+    queues::write(permit, work).await??;
     Ok((StatusCode::CREATED, Json(records.into_iter().map(Revocation::from).collect())))
 }
 
@@ -369,7 +369,7 @@ pub async fn delete(
     let record = find(&admin, &state, &id).await?;
     admin.writer()?;
     may_take_back(&admin, &record)?;
-    let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     let change = state.change(&admin, Precondition::None);
     state.published(state.store.delete_revocation(&change, &id).await?);
     Ok(StatusCode::NO_CONTENT)
@@ -388,7 +388,7 @@ pub async fn delete_matching(
     Body(body): Body<NewRevocation>,
 ) -> Result<Json<Vec<Revocation>>, Problem> {
     let wanted = record(&admin, body, clock::now_ms())?;
-    let turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     let org = Some(wanted.org.as_str()).filter(|org| !org.is_empty());
     let mut live = state.store.revocations(org, ALL).await?;
     live.retain(|found| {
@@ -407,7 +407,7 @@ pub async fn delete_matching(
         }
         Ok::<_, Problem>(Json(live.into_iter().map(Revocation::from).collect()))
     };
-    turns::write(turn, work).await?
+    queues::write(permit, work).await?
 }
 
 /// Finds a revocation that the admin may access.

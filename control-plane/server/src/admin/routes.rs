@@ -15,10 +15,10 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Admin;
-use super::beside::Trial;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
+use super::optimistic::OptimisticWrite;
 use super::problem::Problem;
 use super::{AdminState, changed};
 use crate::catalog::budget;
@@ -80,12 +80,12 @@ pub async fn put(
     if !faults.is_empty() {
         return Err(Problem::params(faults.join("; ")));
     }
-    let mut trial = Trial::of(state.change(&admin, precondition(&headers)?));
+    let mut attempt = OptimisticWrite::of(state.change(&admin, precondition(&headers)?));
     loop {
-        let change = trial.begin(&state).await?;
+        let change = attempt.begin(&state).await?;
         fit(&state, &records).await?;
         let written = state.store.put_routes(change, &records).await;
-        if trial.end(&state, written)?.is_some() {
+        if attempt.end(&state, written)?.is_some() {
             break;
         }
     }

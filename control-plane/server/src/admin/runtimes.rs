@@ -42,13 +42,14 @@ pub struct RuntimeStatus {
     report: Option<Report>,
     /// Plugins of its languages that are hidden from callers because currently no runtime can run them. Empty if this
     /// process is not a gateway.
-    off: Vec<Off>,
+    off: Vec<HiddenPlugin>,
 }
 
 /// A plugin that is hidden from callers.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Off {
+#[schema(as = Off)]
+struct HiddenPlugin {
     /// `<id>@<version>`.
     plugin: String,
     language: String,
@@ -118,7 +119,7 @@ struct Plugin {
     quarantined_s: u64,
     draining: bool,
     #[serde(flatten)]
-    used: Used,
+    used: ResourceUsage,
     latency: Latency,
     worker_list: Vec<Worker>,
 }
@@ -134,15 +135,15 @@ struct Worker {
     calls: u64,
     pids: u64,
     #[serde(flatten)]
-    used: Used,
+    used: ResourceUsage,
     latency: Latency,
 }
 
 /// Resource usage of workers; heap and garbage collections if the language reports them.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default, rename_all(serialize = "camelCase"))]
-#[schema(rename_all = "camelCase")]
-struct Used {
+#[schema(as = Used, rename_all = "camelCase")]
+struct ResourceUsage {
     cpu_ms: u64,
     rss_bytes: u64,
     memory_bytes: u64,
@@ -208,9 +209,9 @@ fn status(health: RuntimeHealth) -> RuntimeStatus {
     RuntimeStatus { languages, url, address, state, report, off }
 }
 
-fn hidden(plugin: OffPlugin) -> Off {
+fn hidden(plugin: OffPlugin) -> HiddenPlugin {
     let OffPlugin { name, language, why, way_out } = plugin;
-    Off { plugin: cut(name), language: cut(language), why: cut(why), way_out: cut(way_out) }
+    HiddenPlugin { plugin: cut(name), language: cut(language), why: cut(why), way_out: cut(way_out) }
 }
 
 impl Report {

@@ -19,9 +19,9 @@ mod placement;
 mod policy;
 mod publisher;
 mod publishing;
+mod queues;
 mod registry;
 mod targets;
-mod turns;
 
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,7 +64,7 @@ struct Api {
     _stop: tokio_util::sync::DropGuard,
     xds_state: crate::xds::XdsStateReceiver,
     store: Arc<dyn ControlStore>,
-    turns: Arc<Turns>,
+    queues: Arc<OrgQueues>,
     standing: tokio::sync::watch::Receiver<crate::publisher::PublicationStatus>,
     /// Whether nothing newer can be published.
     fails: Arc<AtomicBool>,
@@ -198,7 +198,7 @@ impl Api {
             Keeper::new(Arc::clone(&store), trust.clone(), Fetcher::new(origins).unwrap(), move || {
                 news.changed()
             });
-        let turns = Turns::new();
+        let queues = OrgQueues::new();
         let state = AdminState {
             admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
             store: Arc::clone(&store),
@@ -214,7 +214,7 @@ impl Api {
             keeper: Arc::clone(&keeper),
             refusals: Refusals::default(),
             in_flight: Arc::default(),
-            turns: Arc::clone(&turns),
+            queues: Arc::clone(&queues),
             jwks: Arc::new(Keys(issuer.jwk().clone())),
             dev: true,
         };
@@ -229,7 +229,7 @@ impl Api {
             stop,
             xds_state,
             store,
-            turns,
+            queues,
             standing,
             fails,
         }

@@ -19,7 +19,7 @@ use super::body::Body;
 use super::etag::precondition;
 use super::params::Path;
 use super::problem::Problem;
-use super::turns::{self, Topic};
+use super::queues::{self, Topic};
 use super::{AdminState, registry};
 
 /// Lists the kept versions, newest first; those of a deleted server stay for 30 days.
@@ -88,7 +88,7 @@ pub async fn rollback(
     let Some(version) = state.store.server_version(&name, wanted.revision).await? else {
         return Err(Problem::not_found());
     };
-    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
         let stored = registry::store_files(&state, (&admin, &change), (&name, &version.files), true).await?;
@@ -98,5 +98,5 @@ pub async fn rollback(
         state.store.note(&state.change(&admin, Precondition::None), note).await?;
         Ok::<_, Problem>(stored.response(&name))
     };
-    turns::write(turn, work).await?
+    queues::write(permit, work).await?
 }

@@ -118,10 +118,10 @@ pub struct Growth {
 /// A write that exceeds a budget.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    #[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the bound: {way_out}")]
+    #[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the limit: {way_out}")]
     Beyond { what: &'static str, scope: &'static str, bytes: usize, bound: usize, way_out: &'static str },
     /// Does not report what the other orgs use: an org could see from it when another one writes.
-    #[error("the room that all orgs share for {what} is used up: {way_out}")]
+    #[error("the budget that all orgs share for {what} is used up: {way_out}")]
     Shared { what: &'static str, way_out: &'static str },
 }
 
@@ -207,7 +207,7 @@ mod tests {
             SHARE.admit(growth).unwrap_err().to_string()
         };
         let told = refused(false);
-        assert!(told.contains("room that all orgs share for things is used up"), "{told}");
+        assert!(told.contains("budget that all orgs share for things is used up"), "{told}");
         assert!(!told.contains(|c: char| c.is_ascii_digit()), "{told}");
         assert!(refused(true).contains("1187"), "the platform's admins see it");
     }

@@ -203,7 +203,7 @@ impl MachineCredentials {
                     &record.org,
                     error.to_string(),
                     "the certificate opens nothing",
-                    "delete the certificate, and register it anew",
+                    "delete the certificate, and register it again",
                 )),
             }
         }

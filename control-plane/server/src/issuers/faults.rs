@@ -38,7 +38,7 @@ pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
     let bytes: usize = file.clients.iter().map(bytes).sum();
     if bytes > ISSUERS_BYTES {
         found.push(format!(
-            "the client issuers take {bytes} bytes of an edge snapshot, {ISSUERS_BYTES} is the bound: remove old keys"
+            "the client issuers take {bytes} bytes of an edge snapshot, {ISSUERS_BYTES} is the limit: remove old keys"
         ));
     }
     let mut seen = HashSet::new();

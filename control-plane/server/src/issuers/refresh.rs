@@ -49,7 +49,7 @@ pub struct Keeper {
 /// Fetches of one issuer by this process.
 struct FetchState {
     /// Held during a fetch.
-    turn: tokio::sync::Mutex<()>,
+    fetching: tokio::sync::Mutex<()>,
     standing: Mutex<FetchStatus>,
 }
 
@@ -108,7 +108,7 @@ impl Keeper {
                 let stop = stop.clone();
                 asking.spawn(async move {
                     // A fetch is already running.
-                    let Ok(_turn) = asked.turn.try_lock() else { return };
+                    let Ok(_fetching) = asked.fetching.try_lock() else { return };
                     stop.run_until_cancelled(keeper.ask(&wanted, &asked)).await;
                 });
             }
@@ -200,7 +200,7 @@ impl Keeper {
             heard: wanted.fetched_at,
         };
         let asked =
-            Arc::new(FetchState { turn: tokio::sync::Mutex::default(), standing: Mutex::new(standing) });
+            Arc::new(FetchState { fetching: tokio::sync::Mutex::default(), standing: Mutex::new(standing) });
         known.insert(key, Arc::clone(&asked));
         asked
     }
@@ -292,7 +292,7 @@ impl Keeper {
         let Some(wanted) = wanted else { return 0 };
         let asked = self.entry(wanted, Instant::now());
         // A caller that arrives during a fetch gets its result.
-        let _turn = asked.turn.lock().await;
+        let _fetching = asked.fetching.lock().await;
         let last = asked.standing.lock().asked;
         if last.is_none_or(|last| last.elapsed() >= ASKED_GAP) {
             self.ask(wanted, &asked).await;
@@ -312,7 +312,7 @@ impl Keeper {
         }
         let asked: Vec<Arc<FetchState>> = self.known.lock().values().cloned().collect();
         for asked in asked {
-            drop(asked.turn.lock().await);
+            drop(asked.fetching.lock().await);
         }
     }
 }

@@ -17,7 +17,7 @@ const MAX_SHOWN: usize = 20;
 const MAX_READ: u32 = MAX_REVOCATIONS_PER_ORG as u32;
 
 /// A caller whose tokens may be revoked.
-pub(super) struct Holder<'a> {
+pub(super) struct TokenHolder<'a> {
     pub(super) org: &'a str,
     /// Name of a user or machine.
     pub(super) user: &'a str,
@@ -29,7 +29,7 @@ pub(super) struct Holder<'a> {
 
 /// Revocations of one caller's tokens.
 #[derive(Default)]
-pub(super) struct Revocations {
+pub(super) struct CallerRevocations {
     /// Whether the named token is revoked.
     pub(super) token: bool,
     /// Records, newest first.
@@ -40,10 +40,10 @@ pub(super) struct Revocations {
 pub(super) async fn find(
     store: &dyn ControlStore,
     published: &Publication,
-    holder: &Holder<'_>,
+    holder: &TokenHolder<'_>,
     of_all: bool,
-) -> Result<Revocations, StoreError> {
-    let Holder { org, user, wcit, ref issuers } = *holder;
+) -> Result<CallerRevocations, StoreError> {
+    let TokenHolder { org, user, wcit, ref issuers } = *holder;
     let (token, before) = {
         let lists: [RevokedList<'_>; 2] =
             [(&*published.edge.content).into(), (&*published.recent.content).into()];
@@ -51,7 +51,7 @@ pub(super) async fn find(
         (token, policy::is_revoked_before(&lists, org, user))
     };
     if !token && !before {
-        return Ok(Revocations::default());
+        return Ok(CallerRevocations::default());
     }
     let now = clock::now_ms();
     let counts = |record: &RevocationRecord| record.until > now && hits(record, holder);
@@ -62,10 +62,10 @@ pub(super) async fn find(
         all.retain(|record| record.org.is_empty() && counts(record));
         records.extend(all);
     }
-    Ok(Revocations { token, records })
+    Ok(CallerRevocations { token, records })
 }
 
-fn hits(record: &RevocationRecord, holder: &Holder<'_>) -> bool {
+fn hits(record: &RevocationRecord, holder: &TokenHolder<'_>) -> bool {
     let is_token = !holder.wcit.is_empty() && record.target == holder.wcit;
     match record.kind.as_str() {
         "org" => record.target == holder.org,
@@ -79,7 +79,7 @@ fn hits(record: &RevocationRecord, holder: &Holder<'_>) -> bool {
     }
 }
 
-impl Revocations {
+impl CallerRevocations {
     /// Formats them for an answer. The team of a server does not get the reasons.
     pub(super) fn shown(&self, is_team: bool) -> Vec<Value> {
         let shown = |record: &RevocationRecord| {

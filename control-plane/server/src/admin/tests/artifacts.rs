@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Answer, Api, read};
 use crate::admin::auth::Admin;
-use crate::admin::turns::{MAX_OF_ORG, Topic};
+use crate::admin::queues::{MAX_OF_ORG, Topic};
 use crate::admin_role::Role;
 
 const WHEEL: &str = "greet-1.0.0-py3-none-any.whl";
@@ -152,9 +152,9 @@ async fn an_owners_packages_are_bounded() {
 async fn an_org_stores_packages_in_its_turn() {
     let api = Api::start().await;
     let acme = Admin { name: "ops".into(), role: Role::parse("org:acme").unwrap(), emergency: None };
-    let first = api.turns.to_write(Topic::Policy, &acme).await.unwrap();
+    let first = api.queues.to_write(Topic::Policy, &acme).await.unwrap();
     let mut waiting: Vec<_> =
-        (1..MAX_OF_ORG).map(|_| Box::pin(api.turns.to_write(Topic::Policy, &acme))).collect();
+        (1..MAX_OF_ORG).map(|_| Box::pin(api.queues.to_write(Topic::Policy, &acme))).collect();
     for one in &mut waiting {
         assert!(futures::poll!(one).is_pending());
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use super::turns::with_one_compiler;
+use super::queues::with_one_compiler;
 use super::{Answer, Api, DEMO, sample};
 use crate::testkit::TestIssuer;
 

@@ -14,7 +14,7 @@ pub(super) fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
         part: Part::Edge,
         name: String::new(),
         fault: format!("the edge snapshot has {bytes} bytes, it should have at most {EDGE}"),
-        in_force: "it is published: every Envoy worker copies it, and requests wait meanwhile",
+        in_force: "it is published: every Envoy worker copies it, and requests wait for that",
         way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
     })
 }
@@ -33,7 +33,7 @@ pub(super) fn unreadable_issuer(issuer: &UnreadableIssuer) -> Fault {
     Fault {
         part: Part::Issuer,
         name: format!("{}/{}", issuer.side, issuer.name),
-        fault: format!("`{}` is no side of issuers that this version knows", issuer.side),
+        fault: format!("`{}` is not a kind of issuers that this version knows", issuer.side),
         in_force: NO_TOKENS,
         way_out: "run the version that wrote it",
     }
@@ -43,7 +43,7 @@ pub(super) fn misplaced(name: &str, bytes: usize, bound: &PlatformBudget, in_for
     Fault {
         part: Part::Placement,
         name: name.to_owned(),
-        fault: format!("they take {bytes} bytes of a snapshot, {} is the bound", bound.bytes),
+        fault: format!("they take {bytes} bytes of a snapshot, {} is the limit", bound.bytes),
         in_force,
         way_out: bound.way_out,
     }
@@ -55,6 +55,6 @@ pub(super) fn unknown_revocation(id: &str) -> Fault {
         name: id.to_owned(),
         fault: "its type is not known to this version".to_owned(),
         in_force: "every token of its org issued up to its moment is revoked",
-        way_out: "run the version that wrote it, or delete it and revoke anew",
+        way_out: "run the version that wrote it, or delete it and revoke again",
     }
 }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::{Api, DEMO, read, sample};
 use crate::admin::auth::Admin;
-use crate::admin::turns::{MAX_OF_ORG, WriteRate};
+use crate::admin::queues::{MAX_OF_ORG, WriteRate};
 use crate::admin_role::Role;
 use crate::xds::published::Publication;
 
@@ -103,13 +103,13 @@ fn questions_beyond_a_bound_are_refused_and_told_when_to_come_back() {
     });
 }
 
-/// Without a publisher, what is read before the turn is an internal error after a second.
+/// Without a publisher, what is read before the permit is an internal error after a second.
 #[tokio::test]
 async fn a_question_about_policy_reads_nothing_before_its_turn() {
     let api = Api::without_publisher().await;
     let acme = Admin { name: "ops".into(), role: Role::parse("org:acme").unwrap(), emergency: None };
-    let first = api.turns.to_read(&acme).await.unwrap();
-    let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(api.turns.to_read(&acme))).collect();
+    let first = api.queues.to_read(&acme).await.unwrap();
+    let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(api.queues.to_read(&acme))).collect();
     for one in &mut waiting {
         assert!(futures::poll!(one).is_pending());
     }
@@ -134,7 +134,7 @@ fn a_write_whose_caller_goes_away_is_brought_to_its_end_and_keeps_its_turn_until
         let stored = xds_state.wait_for(|state| state.snapshot.as_deref().is_some_and(published)).await;
         drop(stored.unwrap());
         let listed = api.get("org:acme", path).await.body;
-        assert_eq!(listed, json!([binding_as_shown(0)]), "the others had no turn");
+        assert_eq!(listed, json!([binding_as_shown(0)]), "the others had no permit");
     });
 }
 

@@ -22,11 +22,11 @@ use crate::admin_role::Scope;
 pub const MAX_OF_ORG: usize = 16;
 /// Maximum number of reads of all orgs, teams and installers together: each holds a body of up to [`super::MAX_BODY`].
 /// The platform has [`MAX_OF_ORG`] of its own.
-pub const MAX_QUESTIONS: usize = 64;
-/// Number of reads of all orgs from which on an org may have only [`FEW_QUESTIONS`], so that a few orgs do not use up
+pub const MAX_READS: usize = 64;
+/// Number of reads of all orgs from which on an org may have only [`FEW_READS`], so that a few orgs do not use up
 /// the capacity of all.
-const MANY_QUESTIONS: usize = MAX_QUESTIONS / 2;
-const FEW_QUESTIONS: usize = 2;
+const MANY_READS: usize = MAX_READS / 2;
+const FEW_READS: usize = 2;
 
 /// Rate limit for policy writes of one org's admins, and for writes of one server's team. Revocations have ten times
 /// the rate.
@@ -67,13 +67,13 @@ pub enum Topic {
     Policy,
     Revocations,
     /// Reads that compile: validate, compile, explain, an org's primitives.
-    Questions,
+    Reads,
 }
 
 type Key = (Topic, Scope);
 
 /// The queues of all orgs.
-pub struct Turns {
+pub struct OrgQueues {
     /// Queues with running or waiting requests; one is removed with its last request.
     queues: Mutex<HashMap<Key, Queue>>,
     rate: WriteRate,
@@ -88,16 +88,16 @@ struct Queue {
 }
 
 /// The right to run a queued request; the next one runs when this is dropped.
-pub struct Turn {
-    place: Place,
+pub struct QueuePermit {
+    entry: QueueEntry,
     _one: OwnedSemaphorePermit,
     _answering: Option<OwnedSemaphorePermit>,
 }
 
-impl Turn {
+impl QueuePermit {
     /// Adds a thread for the read, once one is free.
-    pub async fn with_thread(mut self) -> Result<Turn, Problem> {
-        self._answering = Some(permit(&self.place.turns.answering).await?);
+    pub async fn with_thread(mut self) -> Result<QueuePermit, Problem> {
+        self._answering = Some(permit(&self.entry.queues.answering).await?);
         Ok(self)
     }
 
@@ -119,11 +119,11 @@ impl Turn {
 /// Completes a write even if its caller disconnects, and holds its permit as long. A write is therefore never
 /// interrupted between its evaluation and the store.
 pub async fn write<T: Send + 'static>(
-    turn: Option<Turn>,
+    permit: Option<QueuePermit>,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Problem> {
     let ended = tokio::spawn(async move {
-        let _turn = turn;
+        let _permit = permit;
         work.await
     });
     ended.await.map_err(|error| {
@@ -135,27 +135,31 @@ pub async fn write<T: Send + 'static>(
     })
 }
 
-struct Place {
-    turns: Arc<Turns>,
+struct QueueEntry {
+    queues: Arc<OrgQueues>,
     key: Key,
 }
 
-impl Turns {
-    pub fn new() -> Arc<Turns> {
-        Turns::limited(WriteRate::default())
+impl OrgQueues {
+    pub fn new() -> Arc<OrgQueues> {
+        OrgQueues::limited(WriteRate::default())
     }
 
     /// Creates queues with another rate of writes.
-    pub fn limited(rate: WriteRate) -> Arc<Turns> {
+    pub fn limited(rate: WriteRate) -> Arc<OrgQueues> {
         // The other half is left for publishing and serving.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let answering = Arc::new(Semaphore::new((cores / 2).max(1)));
-        Arc::new(Turns { queues: Mutex::default(), rate, buckets: Mutex::default(), answering })
+        Arc::new(OrgQueues { queues: Mutex::default(), rate, buckets: Mutex::default(), answering })
     }
 
     /// Waits in the write queue of an admin's org or of a server's team; `None` for admins of the platform, who do not
     /// queue.
-    pub async fn to_write(self: &Arc<Self>, topic: Topic, admin: &Admin) -> Result<Option<Turn>, Problem> {
+    pub async fn to_write(
+        self: &Arc<Self>,
+        topic: Topic,
+        admin: &Admin,
+    ) -> Result<Option<QueuePermit>, Problem> {
         let who = match (admin.role.server(), admin.role.org()) {
             (Some(_), _) => "server's team",
             (None, Some(_)) => "org",
@@ -196,47 +200,45 @@ impl Turns {
     }
 
     /// Waits in the read queue of an admin's org, team or installers, or of the platform, and for a thread.
-    pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
+    pub async fn to_compile(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit, Problem> {
         self.to_read(admin).await?.with_thread().await
     }
 
-    /// Waits in the read queue without taking a thread, for requests that read the store first; [`Turn::with_thread`]
+    /// Waits in the read queue without taking a thread, for requests that read the store first; [`QueuePermit::with_thread`]
     /// waits for the thread.
-    pub async fn to_read(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
-        self.take(Topic::Questions, admin.role.scope()).await
+    pub async fn to_read(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit, Problem> {
+        self.take(Topic::Reads, admin.role.scope()).await
     }
 
-    async fn take(self: &Arc<Self>, topic: Topic, scope: &Scope) -> Result<Turn, Problem> {
-        let (place, one) = self.enter((topic, scope.clone()))?;
-        Ok(Turn { _one: permit(&one).await?, place, _answering: None })
+    async fn take(self: &Arc<Self>, topic: Topic, scope: &Scope) -> Result<QueuePermit, Problem> {
+        let (entry, one) = self.enter((topic, scope.clone()))?;
+        Ok(QueuePermit { _one: permit(&one).await?, entry, _answering: None })
     }
 
-    fn enter(self: &Arc<Self>, key: Key) -> Result<(Place, Arc<Semaphore>), Problem> {
+    fn enter(self: &Arc<Self>, key: Key) -> Result<(QueueEntry, Arc<Semaphore>), Problem> {
         let mut queues = self.queues.lock();
-        let is_of_orgs = |(topic, scope): &Key| *topic == Topic::Questions && *scope != Scope::Platform;
+        let is_of_orgs = |(topic, scope): &Key| *topic == Topic::Reads && *scope != Scope::Platform;
         let of_orgs = queues.iter().filter(|(key, _)| is_of_orgs(key)).map(|(_, queue)| queue.present);
-        let questions: usize = if is_of_orgs(&key) { of_orgs.sum() } else { 0 };
-        if questions >= MAX_QUESTIONS {
+        let reads: usize = if is_of_orgs(&key) { of_orgs.sum() } else { 0 };
+        if reads >= MAX_READS {
             return Err(Problem::new(
                 Code::Overloaded,
-                format!("{MAX_QUESTIONS} questions wait for an answer: ask again after a moment"),
+                format!("{MAX_READS} reads are queued already: send it again after a moment"),
             ));
         }
-        let own_bound = if questions >= MANY_QUESTIONS { FEW_QUESTIONS } else { MAX_OF_ORG };
+        let own_bound = if reads >= MANY_READS { FEW_READS } else { MAX_OF_ORG };
         let queue = queues
             .entry(key.clone())
             .or_insert_with(|| Queue { one: Arc::new(Semaphore::new(1)), present: 0 });
         if queue.present >= own_bound {
             return Err(Problem::new(
                 Code::TooManyRequests,
-                format!(
-                    "{own_bound} requests of this kind wait for their turn already: send fewer at a time"
-                ),
+                format!("{own_bound} requests of this kind are queued already: send fewer at a time"),
             ));
         }
         queue.present += 1;
         let one = Arc::clone(&queue.one);
-        Ok((Place { turns: Arc::clone(self), key }, one))
+        Ok((QueueEntry { queues: Arc::clone(self), key }, one))
     }
 }
 
@@ -245,9 +247,9 @@ async fn permit(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
     Arc::clone(of).acquire_owned().await.map_err(|_| Problem::new(Code::Internal, ""))
 }
 
-impl Drop for Place {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
-        let mut queues = self.turns.queues.lock();
+        let mut queues = self.queues.queues.lock();
         if let Some(queue) = queues.get_mut(&self.key) {
             queue.present -= 1;
             if queue.present == 0 {
@@ -271,30 +273,30 @@ mod tests {
     /// Invariant I-4.
     #[tokio::test]
     async fn an_org_has_one_turn_at_a_time_and_a_bounded_number_that_wait() {
-        let turns = Turns::new();
+        let queues = OrgQueues::new();
         let acme = admin("org:acme");
-        let first = turns.to_write(Topic::Policy, &acme).await.unwrap();
+        let first = queues.to_write(Topic::Policy, &acme).await.unwrap();
         let mut waiting: Vec<_> =
-            (1..MAX_OF_ORG).map(|_| Box::pin(turns.to_write(Topic::Policy, &acme))).collect();
+            (1..MAX_OF_ORG).map(|_| Box::pin(queues.to_write(Topic::Policy, &acme))).collect();
         for one in &mut waiting {
             assert!(futures::poll!(one).is_pending());
         }
-        let refused = turns.to_write(Topic::Policy, &acme).await.err().unwrap();
+        let refused = queues.to_write(Topic::Policy, &acme).await.err().unwrap();
         assert_eq!(refused.code(), Code::TooManyRequests);
-        assert!(turns.to_write(Topic::Revocations, &acme).await.is_ok(), "another topic");
-        assert!(turns.to_write(Topic::Policy, &admin("org:other")).await.is_ok(), "another org");
-        assert!(turns.to_write(Topic::Policy, &admin("platform")).await.unwrap().is_none());
+        assert!(queues.to_write(Topic::Revocations, &acme).await.is_ok(), "another topic");
+        assert!(queues.to_write(Topic::Policy, &admin("org:other")).await.is_ok(), "another org");
+        assert!(queues.to_write(Topic::Policy, &admin("platform")).await.unwrap().is_none());
         drop(first);
         assert!(futures::poll!(&mut waiting[0]).is_ready(), "in the order in which they came");
         drop(waiting);
-        assert!(turns.queues.lock().is_empty());
+        assert!(queues.queues.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_org_writes_so_often_and_takes_nothing_from_others() {
-        let turns = Turns::limited(WriteRate { burst: 2, per_second: 1 });
+        let queues = OrgQueues::limited(WriteRate { burst: 2, per_second: 1 });
         let acme = admin("org:acme");
-        let write = async |topic, admin: &Admin| turns.to_write(topic, admin).await.map(drop);
+        let write = async |topic, admin: &Admin| queues.to_write(topic, admin).await.map(drop);
         for _ in 0..2 {
             write(Topic::Policy, &acme).await.ok().unwrap();
         }
@@ -311,7 +313,7 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
         assert!(write(Topic::Policy, &acme).await.is_ok());
         assert!(write(Topic::Policy, &acme).await.is_err());
-        let unbounded = Turns::limited(WriteRate { burst: 1, per_second: 0 });
+        let unbounded = OrgQueues::limited(WriteRate { burst: 1, per_second: 0 });
         for _ in 0..100 {
             unbounded.to_write(Topic::Policy, &acme).await.map(drop).ok().unwrap();
         }
@@ -319,8 +321,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_team_of_a_server_writes_so_often_too() {
-        let turns = Turns::limited(WriteRate { burst: 2, per_second: 1 });
-        let write = async |role: &str| turns.to_write(Topic::Policy, &admin(role)).await.map(drop);
+        let queues = OrgQueues::limited(WriteRate { burst: 2, per_second: 1 });
+        let write = async |role: &str| queues.to_write(Topic::Policy, &admin(role)).await.map(drop);
         for _ in 0..2 {
             write("server:pay").await.ok().unwrap();
         }
@@ -334,40 +336,40 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn questions_of_many_orgs_are_bounded_together() {
-        let turns = Turns::new();
+    async fn reads_of_many_orgs_are_bounded_together() {
+        let queues = OrgQueues::new();
         let mut asked = Vec::new();
-        for number in 0..MAX_QUESTIONS {
+        for number in 0..MAX_READS {
             let admin = admin(&format!("org:o{number}"));
-            let turns = Arc::clone(&turns);
-            let mut asking = Box::pin(async move { turns.to_ask(&admin).await });
+            let queues = Arc::clone(&queues);
+            let mut asking = Box::pin(async move { queues.to_compile(&admin).await });
             asked.push((futures::poll!(&mut asking), asking));
         }
         let answered = asked.iter().filter(|(polled, _)| polled.is_ready()).count();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         assert_eq!(answered, (cores / 2).max(1), "half of the machine answers");
-        let refused = turns.to_ask(&admin("org:late")).await.err().unwrap();
+        let refused = queues.to_compile(&admin("org:late")).await.err().unwrap();
         assert_eq!(refused.code(), Code::Overloaded);
-        let platform = turns.to_ask(&admin("platform")).now_or_never();
+        let platform = queues.to_compile(&admin("platform")).now_or_never();
         assert!(!matches!(platform, Some(Err(_))), "it waits at most");
         drop((asked, platform));
-        assert!(turns.to_ask(&admin("org:late")).await.is_ok());
+        assert!(queues.to_compile(&admin("org:late")).await.is_ok());
     }
 
     #[tokio::test]
-    async fn a_question_that_reads_the_store_takes_no_thread_from_others() {
-        let turns = Turns::new();
+    async fn a_read_of_the_store_takes_no_thread_from_others() {
+        let queues = OrgQueues::new();
         let mut reading = Vec::new();
-        for number in 0..MAX_QUESTIONS - 2 {
-            reading.push(turns.to_read(&admin(&format!("org:o{number}"))).await.unwrap());
+        for number in 0..MAX_READS - 2 {
+            reading.push(queues.to_read(&admin(&format!("org:o{number}"))).await.unwrap());
         }
         let late = admin("org:late");
-        let answered = turns.to_ask(&late).now_or_never();
+        let answered = queues.to_compile(&late).now_or_never();
         assert!(matches!(answered, Some(Ok(_))), "all threads are free");
         drop(answered);
         let first = admin("org:o0");
-        let mut second = Box::pin(turns.to_read(&first));
-        assert!(futures::poll!(&mut second).is_pending(), "one question of an org at a time");
+        let mut second = Box::pin(queues.to_read(&first));
+        assert!(futures::poll!(&mut second).is_pending(), "one read of an org at a time");
         let answering = reading.remove(0).with_thread().await.unwrap();
         assert!(futures::poll!(&mut second).is_pending());
         drop(answering);
@@ -375,12 +377,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn questions_of_a_few_orgs_leave_some_to_others() {
-        let turns = Turns::new();
+    async fn reads_of_a_few_orgs_leave_some_to_others() {
+        let queues = OrgQueues::new();
         let mut asked = Vec::new();
         let mut asks = |org: usize| {
-            let (turns, admin) = (Arc::clone(&turns), admin(&format!("org:o{org}")));
-            let mut asking = Box::pin(async move { turns.to_ask(&admin).await });
+            let (queues, admin) = (Arc::clone(&queues), admin(&format!("org:o{org}")));
+            let mut asking = Box::pin(async move { queues.to_compile(&admin).await });
             let polled = asking.as_mut().now_or_never();
             if matches!(polled, Some(Err(_))) {
                 return false;
@@ -389,33 +391,36 @@ mod tests {
             true
         };
         let taken: Vec<usize> = (0..5).map(|org| (0..MAX_OF_ORG).filter(|_| asks(org)).count()).collect();
-        assert_eq!(taken, [MAX_OF_ORG, MAX_OF_ORG, FEW_QUESTIONS, FEW_QUESTIONS, FEW_QUESTIONS]);
+        assert_eq!(taken, [MAX_OF_ORG, MAX_OF_ORG, FEW_READS, FEW_READS, FEW_READS]);
     }
 
     #[tokio::test]
-    async fn questions_of_installers_take_no_place_of_the_platform() {
-        let turns = Turns::new();
+    async fn reads_of_installers_take_no_place_of_the_platform() {
+        let queues = OrgQueues::new();
         let installer = admin("installer");
-        let first = turns.to_ask(&installer).await.unwrap();
-        let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(turns.to_ask(&installer))).collect();
+        let first = queues.to_compile(&installer).await.unwrap();
+        let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(queues.to_compile(&installer))).collect();
         for one in &mut waiting {
             assert!(futures::poll!(one).is_pending());
         }
-        assert!(turns.to_ask(&installer).await.is_err());
-        assert!(!matches!(turns.to_ask(&admin("platform")).now_or_never(), Some(Err(_))), "it waits at most");
+        assert!(queues.to_compile(&installer).await.is_err());
+        assert!(
+            !matches!(queues.to_compile(&admin("platform")).now_or_never(), Some(Err(_))),
+            "it waits at most"
+        );
         drop((first, waiting));
     }
 
     #[tokio::test]
     async fn a_caller_who_goes_away_keeps_the_turn_until_the_work_is_done() {
-        let turns = Turns::new();
+        let queues = OrgQueues::new();
         let acme = admin("org:acme");
-        let turn = turns.to_ask(&acme).await.unwrap();
+        let permit = queues.to_compile(&acme).await.unwrap();
         let (release, released) = std::sync::mpsc::channel::<()>();
-        let mut working = Box::pin(turn.work(move || released.recv()));
+        let mut working = Box::pin(permit.work(move || released.recv()));
         assert!(futures::poll!(&mut working).is_pending());
         drop(working);
-        let mut next = Box::pin(turns.to_ask(&acme));
+        let mut next = Box::pin(queues.to_compile(&acme));
         assert!(futures::poll!(&mut next).is_pending(), "the work goes on");
         release.send(()).unwrap();
         assert!(next.await.is_ok());

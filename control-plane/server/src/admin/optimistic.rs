@@ -13,14 +13,14 @@ use super::problem::Problem;
 pub(super) const MAX_TRIES: u32 = 5;
 
 /// A write that is evaluated and stored, and repeated until no record that it depends on changes in between.
-pub(super) struct Trial {
+pub(super) struct OptimisticWrite {
     change: Change,
     tries: u32,
 }
 
-impl Trial {
-    pub(super) fn of(change: Change) -> Trial {
-        Trial { change, tries: 0 }
+impl OptimisticWrite {
+    pub(super) fn of(change: Change) -> OptimisticWrite {
+        OptimisticWrite { change, tries: 0 }
     }
 
     /// Starts an evaluation; returns the change with which to store its result.
