@@ -53,7 +53,7 @@ async fn whole() -> Result<()> {
     let faults = stack::faults(&[running.asp.log()], &[]);
     assert!(faults.is_empty(), "errors in the log:\n{}", faults.join("\n"));
     assert!(
-        !running.asp.log().contains("no control plane heard"),
+        !running.asp.log().contains("could not be announced to any control plane"),
         "the gateway ends before its control plane"
     );
     wait::until("every child is gone, and any that was started later", wait::CONVERGE, || async {

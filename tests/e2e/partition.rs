@@ -49,7 +49,7 @@ async fn cut_off() -> Result<()> {
         let answer = http1::send(edge, &list).await?;
         ensure!(answer.status == 200, "{:?} after the end: {}", ended.elapsed(), answer.text());
     }
-    cluster.control.logged("gateway ends, withdrawn").await?;
+    cluster.control.logged("gateway shuts down and was withdrawn").await?;
     cluster.gateways[0].process.wait(wait::START).await?;
     let forgotten = || async { cluster.envoy.stat(TOTAL).await.ok().filter(|total| *total == 1) };
     wait::until("Envoy forgets it", wait::START, forgotten).await?;

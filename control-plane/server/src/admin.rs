@@ -70,7 +70,7 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 
 /// The platform's own public keys, which rotate.
 #[async_trait]
-pub trait KeySet: Send + Sync {
+pub trait PublicKeys: Send + Sync {
     /// Returns the keys as a JWK set (RFC 7517 section 5).
     async fn jwks(&self) -> serde_json::Value;
 }
@@ -101,7 +101,7 @@ pub struct AdminState {
     pub in_flight: Arc<InFlight>,
     pub queues: Arc<OrgQueues>,
     /// The platform's own public keys.
-    pub jwks: Arc<dyn KeySet>,
+    pub jwks: Arc<dyn PublicKeys>,
     /// Whether only loopback names are allowed in Host.
     pub dev: bool,
 }
@@ -129,7 +129,7 @@ fn changed(written: asp_store::control::Written) -> Json<Value> {
 /// Runs work that takes milliseconds (compiling, decoding) off the threads that serve requests.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(%error, "work for an admin request was aborted and its caller got an internal error; a panic is logged above, report it");
+        tracing::error!(%error, "work for an admin request was aborted and the request got an internal error; a panic is logged above, report it");
         Problem::new(problem::Code::Internal, "")
     })
 }

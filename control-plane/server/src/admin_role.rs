@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 /// The role claim of an admin token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Role {
+pub struct AdminRole {
     scope: Scope,
     read_only: bool,
 }
@@ -26,9 +26,9 @@ pub(crate) enum Scope {
 /// Longest name of a server (`[a-z0-9-]{1,63}`).
 const MAX_SERVER: usize = 63;
 
-impl Role {
+impl AdminRole {
     /// Parses `platform`, `org:<id>`, `server:<name>` or `installer`, each optionally followed by `:read`.
-    pub fn parse(text: &str) -> Option<Role> {
+    pub fn parse(text: &str) -> Option<AdminRole> {
         let mut parts: Vec<&str> = text.split(':').collect();
         let read_only = parts.len() > 1 && parts.last() == Some(&"read");
         // In a role of two parts, `read` is the id of an org or the name of a server.
@@ -43,7 +43,7 @@ impl Role {
             ["installer"] => Scope::Installer,
             _ => return None,
         };
-        Some(Role { scope, read_only })
+        Some(AdminRole { scope, read_only })
     }
 
     pub fn is_platform(&self) -> bool {
@@ -128,17 +128,17 @@ mod tests {
 
     #[test]
     fn a_role_is_the_platform_or_one_org_to_change_or_to_read() {
-        let org = Role::parse("org:acme").unwrap();
+        let org = AdminRole::parse("org:acme").unwrap();
         assert!(org.covers("acme") && !org.covers("other") && org.may_write() && !org.is_platform());
-        let reader = Role::parse("platform:read").unwrap();
+        let reader = AdminRole::parse("platform:read").unwrap();
         assert!(reader.covers("other") && !reader.may_write() && reader.is_platform());
-        let team = Role::parse("server:billing").unwrap();
+        let team = AdminRole::parse("server:billing").unwrap();
         assert_eq!((team.server(), team.org(), team.may_write()), (Some("billing"), None, true));
         assert!(!team.is_platform() && !team.covers("billing") && !team.covers("acme"));
-        assert!(!Role::parse("server:billing:read").unwrap().may_write());
-        assert_eq!(Role::parse("server:read").unwrap().server(), Some("read"));
-        assert_eq!(Role::parse("org:read").unwrap().org(), Some("read"));
-        let installer = Role::parse("installer").unwrap();
+        assert!(!AdminRole::parse("server:billing:read").unwrap().may_write());
+        assert_eq!(AdminRole::parse("server:read").unwrap().server(), Some("read"));
+        assert_eq!(AdminRole::parse("org:read").unwrap().org(), Some("read"));
+        let installer = AdminRole::parse("installer").unwrap();
         assert!(installer.is_installer() && !installer.is_platform() && !installer.covers("acme"));
         for text in [
             "",
@@ -159,17 +159,17 @@ mod tests {
             "server:a:b",
             "installer:x",
         ] {
-            assert_eq!(Role::parse(text), None, "{text}");
+            assert_eq!(AdminRole::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn an_org_with_separators_is_named_in_a_role_and_confused_with_no_other() {
-        let own = |text: &str| Role::parse(text).unwrap().org().unwrap().to_owned();
+        let own = |text: &str| AdminRole::parse(text).unwrap().org().unwrap().to_owned();
         assert_eq!(own("org:urn%3Aacme"), "urn:acme");
         assert_eq!(own("org:Acme Holding/EMEA"), "Acme Holding/EMEA");
         assert_eq!(own("org:50%25:read"), "50%");
-        let read = Role::parse("org:a%3Aread").unwrap();
+        let read = AdminRole::parse("org:a%3Aread").unwrap();
         assert!(read.covers("a:read") && !read.covers("a") && read.may_write());
     }
 }

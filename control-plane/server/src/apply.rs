@@ -38,7 +38,7 @@ pub async fn directory(
     }
     let Some(found) = report.catalog else {
         for fault in &report.faults {
-            tracing::error!(fault = %catalog::describe(fault), "a primitive has a fault, nothing of its directory is applied");
+            tracing::error!(fault = %catalog::describe(fault), "a primitive has a fault; its directory is not applied");
         }
         let list: Vec<String> = report.faults.iter().map(catalog::describe).collect();
         bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));

@@ -446,7 +446,7 @@ impl Publisher {
                 fault = %fault.fault,
                 in_force = fault.in_force,
                 way_out = fault.way_out,
-                "a part of the stored state is not published as it is stored, the rest is"
+                "a part of the stored state is not published as stored; everything else is published"
             );
         }
         self.standing.send_modify(|standing| {
@@ -476,7 +476,7 @@ impl Publisher {
             news || moved
         });
         if news {
-            tracing::error!(error = %text, "no new snapshot is published; the last good one stays, with what is revoked meanwhile where that can be read");
+            tracing::error!(error = %text, "no new snapshot is published; the last good one stays, plus new revocations if they can be read");
         }
     }
 }

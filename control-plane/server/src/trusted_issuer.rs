@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 
-use crate::admin_role::Role;
+use crate::admin_role::AdminRole;
 use crate::patterns;
 
 /// Name of the development issuer in `server.yaml`.
@@ -45,7 +45,7 @@ pub struct IssuerRules {
     /// Claim with the admin's groups: a name, or a JSON Pointer.
     pub groups_claim: String,
     /// Roles that groups give if the token has no role claim.
-    pub roles: Vec<(String, Role)>,
+    pub roles: Vec<(String, AdminRole)>,
     /// Roles that several claims give together.
     pub grants: Vec<RoleGrant>,
     /// Maximum accepted `exp - iat` in seconds; a revocation lasts as long.
@@ -56,7 +56,7 @@ pub struct IssuerRules {
 
 /// A role for tokens with all of these claims.
 pub struct RoleGrant {
-    pub role: Role,
+    pub role: AdminRole,
     /// Names or JSON Pointers of claims, each with its value as text.
     pub claims: Vec<(String, String)>,
 }
@@ -86,7 +86,7 @@ impl IssuerRules {
         self.typ.iter().any(|accepted| accepted == typ)
     }
 
-    pub(crate) fn accepts_role(&self, role: &Role) -> bool {
+    pub(crate) fn accepts_role(&self, role: &AdminRole) -> bool {
         let covered = |org: &str| self.orgs.iter().any(|pattern| patterns::matches(pattern, org));
         self.orgs.is_empty()
             || match role.org() {
@@ -101,7 +101,7 @@ impl IssuerRules {
         &self,
         groups: impl Iterator<Item = &'a str> + Clone,
         has: impl Fn(&str, &str) -> bool,
-    ) -> Option<Role> {
+    ) -> Option<AdminRole> {
         let by_group = self.roles.iter().filter(|(group, _)| groups.clone().any(|own| own == group));
         let has_all = |grant: &&RoleGrant| grant.claims.iter().all(|(claim, value)| has(claim, value));
         let by_claims = self.grants.iter().filter(has_all).map(|grant| &grant.role);

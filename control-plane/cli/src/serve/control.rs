@@ -9,7 +9,7 @@ use asp_control::admin::auth::Verifier;
 use asp_control::admin::emergency::Emergencies;
 use asp_control::admin::queues::OrgQueues;
 use asp_control::admin::refusals::Refusals;
-use asp_control::admin::{self, AdminState, KeySet};
+use asp_control::admin::{self, AdminState, PublicKeys};
 use asp_control::admission::Admission;
 use asp_control::catalog::offers::{self, LostServer};
 use asp_control::catalog::usage::Usage;
@@ -23,7 +23,7 @@ use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
 use asp_control::xds::context::Context as XdsContext;
 use asp_control::xds::endpoints::Endpoints;
-use asp_control::xds::peer::Proof;
+use asp_control::xds::peer::PeerProof;
 use asp_control::xds::service;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock};
@@ -69,11 +69,11 @@ pub(super) struct ControlRole {
 }
 
 /// Returns how gateways and Envoys authenticate to the control plane.
-fn proof(process: &Process) -> Proof {
+fn proof(process: &Process) -> PeerProof {
     match (&process.certificates.peer, process.settings.mesh) {
-        (Some(peer), _) => Proof::Certificate(peer.clone()),
-        (None, true) => Proof::Mesh,
-        (None, false) => Proof::Account(Accounts::new(&process.settings.xds_accounts)),
+        (Some(peer), _) => PeerProof::Certificate(peer.clone()),
+        (None, true) => PeerProof::Mesh,
+        (None, false) => PeerProof::Account(Accounts::new(&process.settings.xds_accounts)),
     }
 }
 
@@ -311,7 +311,7 @@ impl Keys {
 }
 
 #[async_trait]
-impl KeySet for Keys {
+impl PublicKeys for Keys {
     async fn jwks(&self) -> Value {
         let tokens = match &self.tokens {
             Some(tokens) => tokens.jwks().await,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use asp_control::xds::client::{self, Target};
+use asp_control::xds::client::{self, SubscriptionTarget};
 use asp_control::xds::keys;
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::gateway::{Gateway, Stores};
@@ -176,7 +176,7 @@ fn serve(
 }
 
 /// Returns the control planes that this gateway gets snapshots from, and its own name there.
-fn target(process: &Process) -> anyhow::Result<Target> {
+fn target(process: &Process) -> anyhow::Result<SubscriptionTarget> {
     let settings = &process.settings;
     let port = match process.ports.gateway_mtls {
         0 => process.ports.gateway,
@@ -190,7 +190,7 @@ fn target(process: &Process) -> anyhow::Result<Target> {
     let urls = settings.gateway.xds_urls.clone().unwrap_or_else(|| vec![own()]);
     let uris = urls.iter().map(|url| url.parse().with_context(|| format!("read the xDS url {url}")));
     let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
-    Ok(Target {
+    Ok(SubscriptionTarget {
         uris: uris.collect::<anyhow::Result<_>>()?,
         node_id: format!("gateway-{advertise}"),
         advertise,

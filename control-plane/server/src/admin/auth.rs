@@ -24,7 +24,7 @@ use super::emergency::{self, Emergency};
 use super::in_flight;
 use super::issuers;
 use super::problem::{Code, Problem};
-use crate::admin_role::{Role, valid_org};
+use crate::admin_role::{AdminRole, valid_org};
 use crate::clock;
 use crate::issuers::trust::{FetchedIssuer, Trust};
 use crate::policy::{self, PresentedToken, RevokedList};
@@ -46,7 +46,7 @@ pub struct Verifier {
 }
 
 #[derive(Deserialize)]
-struct Claims {
+struct AdminClaims {
     #[serde(default)]
     jti: String,
     iat: u64,
@@ -55,7 +55,7 @@ struct Claims {
     others: Map<String, Value>,
 }
 
-impl Claims {
+impl AdminClaims {
     /// Returns the claim with this name, or the value at this JSON Pointer (RFC 6901).
     fn find(&self, path: &str) -> Option<&Value> {
         let Some(pointer) = path.strip_prefix('/') else { return self.others.get(path) };
@@ -82,9 +82,9 @@ impl Claims {
     }
 
     /// Returns the role that the token names, or else the one that its groups or claims give.
-    fn role(&self, issuer: &IssuerRules) -> Option<Role> {
+    fn role(&self, issuer: &IssuerRules) -> Option<AdminRole> {
         let named = if issuer.role_claim.is_empty() { None } else { self.text(&issuer.role_claim) };
-        if let Some(role) = named.and_then(Role::parse) {
+        if let Some(role) = named.and_then(AdminRole::parse) {
             return Some(role);
         }
         let groups: Vec<&str> = match self.find(&issuer.groups_claim) {
@@ -117,7 +117,7 @@ fn named_issuer(token: &str) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
     pub name: String,
-    pub role: Role,
+    pub role: AdminRole,
     /// Emergency token of the admin, if it is one; its use is audited.
     pub emergency: Option<Emergency>,
 }
@@ -141,7 +141,7 @@ impl Verifier {
     }
 
     /// Verifies the signature of a compact token; returns its claims, and the rules of the admin issuer that signed it.
-    fn signed(&self, token: &str) -> Result<(Claims, Arc<IssuerRules>), Problem> {
+    fn signed(&self, token: &str) -> Result<(AdminClaims, Arc<IssuerRules>), Problem> {
         let invalid = || Problem::new(Code::TokenInvalid, "");
         if token.len() > MAX_TOKEN {
             return Err(invalid());
@@ -165,7 +165,7 @@ impl Verifier {
         rules.set_audience(&issuer.audiences);
         rules.set_issuer(&[&issuer.iss]);
         rules.set_required_spec_claims(&["exp", "aud", "iss", "sub"]);
-        let decoded = jsonwebtoken::decode::<Claims>(token, &trusted.key, &rules);
+        let decoded = jsonwebtoken::decode::<AdminClaims>(token, &trusted.key, &rules);
         let decoded = decoded.map_err(|error| match error.kind() {
             ErrorKind::ExpiredSignature => Problem::new(Code::TokenExpired, ""),
             _ => invalid(),

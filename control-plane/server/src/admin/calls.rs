@@ -65,7 +65,8 @@ pub async fn list(
 pub(super) fn unreadable(error: &AuditError) -> Problem {
     tracing::error!(
         %error,
-        "the audit log of calls cannot be read and an admin was told so; calls go on. Check the audit file and its disk"
+        "the audit log of calls cannot be read and an admin's request got an internal error; calls are not affected. \
+         Check the audit file and its disk"
     );
     Problem::new(Code::Internal, "the audit log cannot be read at the moment")
 }

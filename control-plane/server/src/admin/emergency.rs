@@ -59,7 +59,7 @@ pub(super) async fn audit(state: &AdminState, admin: &Admin) -> Result<(), Probl
     state.store.note(&state.change(admin, Precondition::None), note).await?;
     tracing::warn!(
         actor = %admin.actor(), reason = %emergency.reason, token = %emergency.token,
-        "an emergency token opens the admin API: whoever runs the platform should know why"
+        "an emergency token is used for the admin API; make sure that the platform's operator knows the reason"
     );
     state.emergencies.keep(&emergency.token);
     Ok(())

@@ -326,7 +326,7 @@ fn decide(
     }
     let of_org = published.org(&question.org);
     let Evaluator { edge, policy } = published.evaluator(&part, &of_org).map_err(|fault| {
-        tracing::error!(%fault, "what is published cannot be read, so explain cannot answer");
+        tracing::error!(%fault, "the published snapshot cannot be read and an explain request got an internal error");
         Problem::new(Code::Internal, "")
     })?;
     let speaks = part.edge.as_ref().is_some_and(|edge| edge.protocols().any(|spoken| spoken == protocol));

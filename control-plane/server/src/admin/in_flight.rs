@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MAX_BODY;
 use super::problem::{Code, Problem};
-use crate::admin_role::{Role, Scope};
+use crate::admin_role::{AdminRole, Scope};
 
 /// Maximum number of concurrent requests of one org, team or installer: four times the writes that may be queued.
 /// Read-only admins have the same number of their own.
@@ -61,7 +61,7 @@ impl Default for Load {
 }
 
 impl Load {
-    fn counts(&mut self, role: &Role) -> &mut LoadCounts {
+    fn counts(&mut self, role: &AdminRole) -> &mut LoadCounts {
         if role.may_write() { &mut self.writers } else { &mut self.readers }
     }
 }
@@ -69,7 +69,7 @@ impl Load {
 /// One request in flight, until this is dropped, when its response has been sent.
 struct Permit {
     in_flight: Arc<InFlight>,
-    role: Role,
+    role: AdminRole,
     /// Bytes of its body, and its permit to read, held until its response is ready.
     body_bytes: AtomicUsize,
     read: Mutex<Option<OwnedSemaphorePermit>>,
@@ -81,7 +81,7 @@ struct PermitSlot(Arc<OnceLock<Permit>>);
 
 impl InFlight {
     /// Returns the permit of a request, and the semaphore for reads of its scope.
-    fn enter(self: &Arc<Self>, role: &Role) -> Result<(Permit, Arc<Semaphore>), Problem> {
+    fn enter(self: &Arc<Self>, role: &AdminRole) -> Result<(Permit, Arc<Semaphore>), Problem> {
         let mut loads = self.loads.lock();
         let load = loads.entry(role.scope().clone()).or_default();
         let counts = load.counts(role);
@@ -155,7 +155,7 @@ pub async fn track(mut request: Request, next: Next) -> Response {
 }
 
 /// Counts a request of an authenticated sender; returns once it may run.
-pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Role) -> Result<(), Problem> {
+pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &AdminRole) -> Result<(), Problem> {
     if role.is_platform() {
         return Ok(());
     }
@@ -188,8 +188,8 @@ pub(super) fn add_body(request: &Request<Body>) -> Result<(), Problem> {
 mod tests {
     use super::*;
 
-    fn role(text: &str) -> Role {
-        Role::parse(text).unwrap()
+    fn role(text: &str) -> AdminRole {
+        AdminRole::parse(text).unwrap()
     }
 
     #[test]

@@ -212,7 +212,7 @@ pub(super) async fn take_effect(state: &AdminState) -> Result<(), Problem> {
 
 fn shown(state: &AdminState, record: &IssuerRecord) -> Result<Value, Problem> {
     let document: Value = serde_json::from_str(&record.document).map_err(|error| {
-        tracing::error!(%error, issuer = %record.name, "a stored issuer is not JSON, its admin got an internal error");
+        tracing::error!(%error, issuer = %record.name, "a stored issuer is not JSON and an admin's request got an internal error");
         Problem::new(Code::Internal, "")
     })?;
     Ok(json!({

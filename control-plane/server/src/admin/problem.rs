@@ -248,8 +248,8 @@ impl From<StoreError> for Problem {
             StoreError::Busy(fault) | StoreError::Aborted(fault) => {
                 tracing::warn!(
                     %fault,
-                    "the control store was busy for too long and an admin's request was sent away with 503; if this goes on, look \
-                     who writes so much, and at the database's locks"
+                    "the control store was busy for too long and an admin's request was refused with 503; if this \
+                     persists, check for clients that write too often and for locks in the database"
                 );
                 Problem::new(Code::Overloaded, "others keep the store busy: send it again after a moment")
             }

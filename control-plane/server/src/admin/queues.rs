@@ -129,7 +129,7 @@ pub async fn write<T: Send + 'static>(
     ended.await.map_err(|error| {
         tracing::error!(
             %error,
-            "a write was aborted and its caller got an internal error; a panic is logged above, report it"
+            "a write was aborted and its request got an internal error; a panic is logged above, report it"
         );
         Problem::new(Code::Internal, "")
     })
@@ -264,10 +264,10 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
-    use crate::admin_role::Role;
+    use crate::admin_role::AdminRole;
 
     fn admin(role: &str) -> Admin {
-        Admin { name: "ops".into(), role: Role::parse(role).unwrap(), emergency: None }
+        Admin { name: "ops".into(), role: AdminRole::parse(role).unwrap(), emergency: None }
     }
 
     /// Invariant I-4.

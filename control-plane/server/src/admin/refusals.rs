@@ -125,7 +125,7 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     // An org sees the attempts of its own admins; another org does not see attempts against it.
     let org = admin.role.org().unwrap_or_default();
     let Some(left_out) = state.refusals.admit(admin.role.scope(), &actor, Instant::now()) else {
-        tracing::debug!(%actor, path, what, "a refused write is not audited: too many in a minute");
+        tracing::debug!(%actor, path, what, "a refused write is not audited; there were too many within a minute");
         return;
     };
     let detail = match left_out {
@@ -142,7 +142,7 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     if let Err(error) = state.store.note(&change, note).await {
         tracing::error!(
             %actor, path, what, %error,
-            "a refused write could not be audited; it stays refused. Check the database and its disk"
+            "a refused write could not be audited; check the database and its disk"
         );
     }
 }
@@ -150,10 +150,10 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin_role::Role;
+    use crate::admin_role::AdminRole;
 
     fn scope(role: &str) -> Scope {
-        Role::parse(role).unwrap().scope().clone()
+        AdminRole::parse(role).unwrap().scope().clone()
     }
 
     #[test]

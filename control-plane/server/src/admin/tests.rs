@@ -98,7 +98,7 @@ struct Nobody;
 struct Keys(Value);
 
 #[async_trait::async_trait]
-impl KeySet for Keys {
+impl PublicKeys for Keys {
     async fn jwks(&self) -> Value {
         json!({ "keys": [self.0] })
     }

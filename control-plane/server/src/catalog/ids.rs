@@ -57,7 +57,7 @@ async fn take(store: &dyn ControlStore, record: ServerRecord) -> Result<(), Stor
     };
     let written = store.take_primitives(&change, &name, &ids).await?;
     if written.changed {
-        tracing::info!(server = %name, ids = ids.len(), "the ids of a stored server's primitives are its own from now on");
+        tracing::info!(server = %name, ids = ids.len(), "ids of a stored server's primitives claimed for it");
     }
     Ok(())
 }

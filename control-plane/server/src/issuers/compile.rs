@@ -10,7 +10,7 @@ use super::document::{Document, Exchange, ExchangeAudience, Grant, Introspection
 use super::keys::{ALGS, Key};
 use super::metadata::IssuerMetadata;
 use super::trust::AdminLogin;
-use crate::admin_role::Role;
+use crate::admin_role::AdminRole;
 use crate::patterns;
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, RoleGrant, TrustedIssuer};
 
@@ -150,7 +150,8 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     rules.max_lifetime = lifetime(document)?;
     rules.orgs = orgs(document)?;
     for (group, role) in &document.roles {
-        let parsed = Role::parse(role).ok_or_else(|| format!("roles: `{role}` of {group:?} is no role"))?;
+        let parsed =
+            AdminRole::parse(role).ok_or_else(|| format!("roles: `{role}` of {group:?} is no role"))?;
         rules.roles.push((group.clone(), parsed));
     }
     for grant in &document.grants {
@@ -168,7 +169,7 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
 
 fn grant(grant: &Grant) -> Result<RoleGrant, String> {
     let Grant { role, claims } = grant;
-    let parsed = Role::parse(role).ok_or_else(|| format!("grants: `{role}` is no role"))?;
+    let parsed = AdminRole::parse(role).ok_or_else(|| format!("grants: `{role}` is no role"))?;
     if claims.is_empty() || claims.len() > MAX_GRANT_CLAIMS {
         return Err(format!("grants: {role} needs 1 to {MAX_GRANT_CLAIMS} claims"));
     }

@@ -174,7 +174,7 @@ impl Keeper {
             Err(error) => {
                 tracing::error!(
                     issuer = %wanted.name, %error,
-                    "it could not be noted that an issuer's keys have ended or are back: check the database"
+                    "the change of an issuer's keys in force could not be stored; check the database"
                 );
                 None
             }
@@ -214,7 +214,7 @@ impl Keeper {
         match outcome {
             Ok(revision) => {
                 if standing.fault.take().is_some() {
-                    tracing::info!(issuer = %wanted.name, side = wanted.side.as_str(), "an issuer's keys are fetched again");
+                    tracing::info!(issuer = %wanted.name, side = wanted.side.as_str(), "an issuer's keys can be fetched again");
                 }
                 standing.failures = 0;
                 standing.heard = self.trust.clock().now_ms();
@@ -225,8 +225,8 @@ impl Keeper {
                 if standing.fault.as_ref() != Some(&fault) {
                     tracing::warn!(
                         issuer = %wanted.name, side = wanted.side.as_str(), %fault, keys = wanted.keys,
-                        "an issuer's keys could not be fetched, and are asked for again; those that are known serve for at \
-                         most 70 minutes after they were fetched"
+                        "an issuer's keys could not be fetched, retrying; known keys stay in force for at most 70 \
+                         minutes after their last fetch"
                     );
                 }
                 standing.fault = Some(fault);

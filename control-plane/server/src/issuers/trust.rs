@@ -256,7 +256,7 @@ impl TrustBuilder<'_> {
             }
         }
         for fault in unusable {
-            tracing::debug!(issuer = %document.name, %fault, "a key that an issuer publishes is not taken");
+            tracing::debug!(issuer = %document.name, %fault, "a published key of an issuer is not used");
         }
         match side {
             Side::Clients => {

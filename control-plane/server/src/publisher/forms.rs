@@ -42,8 +42,8 @@ impl FormKeeper {
             if let Err(error) = keeper.keep().await {
                 tracing::warn!(
                     %error,
-                    "last published forms could not be stored, tried again with the next change; until then a control plane that \
-                     starts may serve an earlier form of what cannot be published; check the database"
+                    "last published forms could not be stored, retrying with the next change; until then a new \
+                     control plane may serve earlier forms of parts that cannot be published; check the database"
                 );
             }
         });

@@ -81,7 +81,7 @@ impl RevocationWatch<'_> {
         tracing::info!(
             revision = self.published,
             covers = self.covers,
-            "revocations published ahead of what else has changed"
+            "revocations published ahead of other changes"
         );
         self.xds_state.send_modify(|xds_state| xds_state.snapshot = Some(published.into()));
     }

@@ -53,8 +53,8 @@ impl StoreSource {
         tracing::error!(
             published = known.revision,
             now = raised.revision,
-            "the database has lost commits that were published, as by a failover or a restore; all is read and published anew, \
-             without them: look through the audit for what is missing, revocations first (docs/databases.md)"
+            "the database has lost commits that were published, as after a failover or a restore; everything is read and \
+             published again without them. Check the audit for missing changes, revocations first (docs/databases.md)"
         );
         Ok(())
     }
@@ -90,8 +90,8 @@ impl StoreSource {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "last published forms could not be read, tried again soon; until then what cannot be published may be in force in \
-                     another form than at other control planes; check the database"
+                    "last published forms could not be read, retrying; until then parts that cannot be published may \
+                     differ from those of other control planes; check the database"
                 );
                 return Ok(SnapshotBuild { lacks_forms: true, ..built });
             }

@@ -57,7 +57,7 @@ const MAX_STAGED: usize = 512 * 1024 * 1024;
 
 /// Identity of the subscriber, and the control planes that it subscribes to.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct SubscriptionTarget {
     /// Control planes, e.g. `http://127.0.0.1:18000`. All use one store, so any of them will do. A name with several
     /// addresses stands for all of them.
     pub uris: Vec<Uri>,
@@ -94,7 +94,7 @@ enum StreamError {
 }
 
 /// Subscribes until `stop` is cancelled, and reconnects forever.
-pub async fn run(target: Target, apply: Apply, note_fresh: NoteFresh, stop: CancellationToken) {
+pub async fn run(target: SubscriptionTarget, apply: Apply, note_fresh: NoteFresh, stop: CancellationToken) {
     // The same fault is logged once, not for every attempt.
     let mut told = String::new();
     let mut subscriber = SnapshotFollower::new(target, apply, note_fresh);
@@ -104,7 +104,7 @@ pub async fn run(target: Target, apply: Apply, note_fresh: NoteFresh, stop: Canc
             StreamError::Stale => {
                 // No backoff: gateways notice it at different moments within a second and do not stampede.
                 let control = subscriber.control.to_string();
-                tracing::warn!(%control, "the control plane is behind its store or does not answer, another one is followed");
+                tracing::warn!(%control, "the control plane is behind its store or does not answer, following another one");
                 continue;
             }
             ended => ended.to_string(),
@@ -130,7 +130,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 struct SnapshotFollower {
-    target: Arc<Target>,
+    target: Arc<SubscriptionTarget>,
     /// Control plane that is, or was last, followed.
     control: Uri,
     /// Index of the next control plane to try.
@@ -158,7 +158,7 @@ struct StagedRevision {
 }
 
 impl SnapshotFollower {
-    fn new(target: Target, apply: Apply, note_fresh: NoteFresh) -> SnapshotFollower {
+    fn new(target: SubscriptionTarget, apply: Apply, note_fresh: NoteFresh) -> SnapshotFollower {
         let control = target.uris.first().cloned().unwrap_or_default();
         SnapshotFollower {
             target: Arc::new(target),
@@ -296,7 +296,7 @@ impl SnapshotFollower {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} s", LEAVE_WITHIN.as_secs()),
         };
-        tracing::warn!(%cause, "no control plane heard that this gateway ends; Envoy's health checks will");
+        tracing::warn!(%cause, "the shutdown of this gateway could not be announced to any control plane; Envoy's health checks will notice it");
     }
 
     /// Sends the announcement on a stream once that is open.
@@ -409,7 +409,10 @@ async fn ended(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<(), Stre
 type Stream = (mpsc::Sender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>);
 
 /// Connects to a control plane with the target's certificate.
-pub(super) async fn connect(target: &Target, uri: &Uri) -> Result<Channel, tonic::transport::Error> {
+pub(super) async fn connect(
+    target: &SubscriptionTarget,
+    uri: &Uri,
+) -> Result<Channel, tonic::transport::Error> {
     ControlPlane::new(target, uri.clone()).connect(target).await
 }
 
@@ -439,7 +442,7 @@ fn request() -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest { type_url: Kind::Gateway.type_url().into(), ..DeltaDiscoveryRequest::default() }
 }
 
-fn node(target: &Target, applied: &str, refused: &PartFaults) -> Node {
+fn node(target: &SubscriptionTarget, applied: &str, refused: &PartFaults) -> Node {
     let fields = [(ADVERTISE, target.advertise.as_str()), ("pool", &target.pool), (IN_FORCE, applied)];
     let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
     let mut fields: BTreeMap<String, Value> =

@@ -10,7 +10,7 @@ use super::XdsStateReceiver;
 use super::endpoints::Endpoints;
 use super::freshness::Freshness;
 use super::keys::RefreshKeys;
-use super::peer::Proof;
+use super::peer::PeerProof;
 use super::seen_revisions::SeenRevisions;
 use super::subscribers::Subscribers;
 
@@ -23,7 +23,7 @@ pub struct Context {
     pub endpoints: Arc<Endpoints>,
     /// Collects the revisions that subscribers have in force.
     pub seen_revisions: Arc<SeenRevisions>,
-    pub proof: Proof,
+    pub proof: PeerProof,
     /// Fetches the keys that gateways ask for.
     pub keys: Arc<dyn RefreshKeys>,
     pub stop: CancellationToken,

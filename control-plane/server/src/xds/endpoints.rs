@@ -126,8 +126,8 @@ impl MemberTable {
             if over && matches!(member, Member::Lost(_)) {
                 tracing::warn!(
                     %address, cluster,
-                    "a gateway has had no stream for its lease while others of its cluster have one: Envoy is told of it \
-                     no more. If it runs, let it reach this control plane"
+                    "a gateway had no stream for the length of its lease while others of its cluster had one, and is \
+                     no longer an endpoint; if it is running, make sure that it can reach a control plane"
                 );
             }
             !over
@@ -284,8 +284,8 @@ impl Endpoints {
             let (cluster, address) = key;
             tracing::warn!(
                 %address, cluster,
-                "a gateway's last stream ended and it did not say that it leaves: it stays an endpoint, and Envoy's \
-                 health checks decide meanwhile"
+                "a gateway's last stream ended without an announced shutdown; it stays an endpoint, subject to \
+                 Envoy's health checks"
             );
         }
         // The unanswered push was on that stream; the gateway may be current at another control plane by now.

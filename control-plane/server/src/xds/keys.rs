@@ -14,8 +14,8 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::Kind;
-use super::client::{Target, connect};
-use super::peer::{Caller, Proof};
+use super::client::{SubscriptionTarget, connect};
+use super::peer::{Caller, PeerProof};
 
 /// Maximum size of a request, which names one issuer.
 const MAX_REQUEST: usize = 4 * 1024;
@@ -31,13 +31,13 @@ pub trait RefreshKeys: Send + Sync {
 }
 
 /// Returns the control plane's end.
-pub(super) fn service(keys: Arc<dyn RefreshKeys>, proof: Proof) -> IssuerKeysServer<impl IssuerKeys> {
+pub(super) fn service(keys: Arc<dyn RefreshKeys>, proof: PeerProof) -> IssuerKeysServer<impl IssuerKeys> {
     IssuerKeysServer::new(KeysService { keys, proof }).max_decoding_message_size(MAX_REQUEST)
 }
 
 struct KeysService {
     keys: Arc<dyn RefreshKeys>,
-    proof: Proof,
+    proof: PeerProof,
 }
 
 #[tonic::async_trait]
@@ -52,12 +52,12 @@ impl IssuerKeys for KeysService {
 
 /// A gateway's end; connects on first use.
 pub struct KeysClient {
-    target: Target,
+    target: SubscriptionTarget,
     channel: Mutex<Option<Channel>>,
 }
 
 impl KeysClient {
-    pub fn new(target: Target) -> KeysClient {
+    pub fn new(target: SubscriptionTarget) -> KeysClient {
         KeysClient { target, channel: Mutex::default() }
     }
 

@@ -79,7 +79,7 @@ impl Participant {
             Event::Rejected { revision, reason } => {
                 tracing::error!(
                     node = %self.node.id, kind = kind.as_str(), revision, %reason,
-                    "a subscriber rejected the snapshot and keeps its last one; the reason says what to mend"
+                    "a subscriber rejected the snapshot and keeps its last one; fix what the reason names"
                 );
                 self.entry.rejected(kind, revision, &reason);
             }
@@ -101,7 +101,8 @@ impl Participant {
         if self.entry.refused_parts(kind, refused) && count > 0 {
             tracing::warn!(
                 node = %self.node.id, count, %parts,
-                "a gateway could not apply parts of the snapshot; `asp status` says why: update the gateway, or mend them"
+                "a gateway could not apply parts of the snapshot; `asp status` shows the reasons. Update the gateway \
+                 or fix the parts"
             );
         }
     }
@@ -110,8 +111,9 @@ impl Participant {
     pub(super) fn refused(&self, kind: Kind, refusal: StaleSnapshot) {
         tracing::error!(
             node = %self.node.id, kind = kind.as_str(), revision = refusal.offered, in_force = refusal.in_force,
-            "the published snapshot is older than the one this subscriber has in force, as after the restore of an \
-             older database; it keeps its own until the revision has passed it. Raise it: `asp db raise-revision`"
+            "the published snapshot is older than the one in force at this subscriber, as after the restore of an \
+             older database; it keeps its own until the revision has passed it. Raise the revision with `asp db \
+             raise-revision`"
         );
         self.entry.rejected(kind, refusal.offered, &refusal.to_string());
     }
@@ -123,7 +125,7 @@ impl Participant {
         if is_open && (differs(ADVERTISE) || differs(POOL)) {
             tracing::warn!(
                 caller = %self.caller, node = %self.node.id,
-                "a subscriber changes its address or pool on an open stream, which is refused and the stream ended"
+                "a subscriber changed its address or pool on an open stream, and the stream was ended"
             );
             return Err(Status::permission_denied(
                 "a stream keeps the address and the pool of its first request",
@@ -170,14 +172,15 @@ impl Participant {
             },
             Presence::Left => return,
         }
-        tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
+        tracing::info!(node = %self.node.id, "gateway shuts down and was withdrawn");
     }
 
     /// Records that a gateway has not answered a push for [`OVERDUE`].
     pub(super) fn overdue(&self) {
         tracing::error!(
             node = %self.node.id, seconds = OVERDUE.as_secs(),
-            "a gateway has not answered a push: it is sent nothing more until it does, revocations among it. If it stays so, restart it"
+            "a gateway has not answered a push and gets no further ones until it does, including revocations; if this \
+             persists, restart it"
         );
         if let Presence::Serving(registration) = &self.presence {
             registration.set_behind(true);
@@ -204,7 +207,8 @@ impl Participant {
             Err(_) => {
                 tracing::warn!(
                     node = %self.node.id, address,
-                    "a gateway advertises no <ip>:<port>: Envoy is not told of it; set its ASP_ADVERTISE"
+                    "a gateway does not advertise an <ip>:<port> and gets no requests from Envoy; set its \
+                     ASP_ADVERTISE"
                 );
                 None
             }

@@ -23,7 +23,7 @@ const MAX_NAMES: usize = 8;
 
 /// Proof of identity that subscribers must give.
 #[derive(Clone)]
-pub enum Proof {
+pub enum PeerProof {
     /// Certificate; holds this process's own side of the connection.
     Certificate(Peer),
     /// Account that their processes run as; the port is reachable from this machine only.
@@ -32,12 +32,12 @@ pub enum Proof {
     Mesh,
 }
 
-impl Proof {
+impl PeerProof {
     /// Returns this process's side if certificates are in use.
     pub fn peer(&self) -> Option<&Peer> {
         match self {
-            Proof::Certificate(peer) => Some(peer),
-            Proof::Account(_) | Proof::Mesh => None,
+            PeerProof::Certificate(peer) => Some(peer),
+            PeerProof::Account(_) | PeerProof::Mesh => None,
         }
     }
 }
@@ -54,11 +54,11 @@ pub enum Caller {
 
 impl Caller {
     /// Identifies the sender of `request`.
-    pub fn of<T>(request: &Request<T>, proof: &Proof) -> Result<Caller, Status> {
+    pub fn of<T>(request: &Request<T>, proof: &PeerProof) -> Result<Caller, Status> {
         let peer = match proof {
-            Proof::Certificate(peer) => peer,
-            Proof::Account(accounts) => return Caller::local(request, accounts),
-            Proof::Mesh => return Ok(Caller::InMesh),
+            PeerProof::Certificate(peer) => peer,
+            PeerProof::Account(accounts) => return Caller::local(request, accounts),
+            PeerProof::Mesh => return Ok(Caller::InMesh),
         };
         let certificates = request.peer_certs();
         let own = certificates.as_ref().and_then(|chain| chain.first());
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn without_certificates_a_process_of_an_account_that_is_taken_may_subscribe_and_nobody_else() {
-        let proof = Proof::Account(Accounts::new(&[]));
+        let proof = PeerProof::Account(Accounts::new(&[]));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, remote) = listener.accept().unwrap();

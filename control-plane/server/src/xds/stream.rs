@@ -124,7 +124,8 @@ impl StreamState {
         if url == WHOLE_SNAPSHOT {
             tracing::error!(
                 node = %self.other.node.id,
-                "a gateway of an earlier version is sent no changes by this control plane, revocations among them; update it"
+                "a gateway of an earlier version gets no changes from this control plane, including revocations; \
+                 update it"
             );
             return Err(Status::failed_precondition("gateways are told of parts; update this gateway"));
         }

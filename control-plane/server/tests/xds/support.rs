@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use asp_control::catalog::build::SnapshotBuild;
 use asp_control::publisher::{Handle, Publisher, RevocationUpdate, SnapshotSource};
-use asp_control::xds::client::{self, Apply, Target};
+use asp_control::xds::client::{self, Apply, SubscriptionTarget};
 use asp_control::xds::context::Context;
 use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::keys::RefreshKeys;
 use asp_control::xds::parts::{EncodedPart, PartsBuilder};
-use asp_control::xds::peer::Proof;
+use asp_control::xds::peer::PeerProof;
 use asp_control::xds::subscribers::{Subscriber, Subscribers};
 use asp_control::xds::{EDGE_FILTER, Kind, service};
 use asp_peer::{Accounts, Peer};
@@ -129,7 +129,7 @@ impl Control {
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
             seen_revisions: handle.seen_revisions(),
-            proof: peer.map_or_else(|| Proof::Account(Accounts::new(&[])), Proof::Certificate),
+            proof: peer.map_or_else(|| PeerProof::Account(Accounts::new(&[])), PeerProof::Certificate),
             keys: Arc::new(NoKeys),
             stop: stop.clone(),
         };
@@ -307,7 +307,7 @@ impl Gateway {
             list.lock().push(revision);
             Ok(faults.lock().clone())
         });
-        let target = Target {
+        let target = SubscriptionTarget {
             uris: controls.iter().map(|url| url.parse().unwrap()).collect(),
             node_id: format!("gateway-{advertise}"),
             advertise: advertise.into(),

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::{Answer, Api, read};
 use crate::admin::auth::Admin;
 use crate::admin::queues::{MAX_OF_ORG, Topic};
-use crate::admin_role::Role;
+use crate::admin_role::AdminRole;
 
 const WHEEL: &str = "greet-1.0.0-py3-none-any.whl";
 const OCTETS: (&str, &str) = ("content-type", "application/octet-stream");
@@ -151,7 +151,7 @@ async fn an_owners_packages_are_bounded() {
 #[tokio::test]
 async fn an_org_stores_packages_in_its_turn() {
     let api = Api::start().await;
-    let acme = Admin { name: "ops".into(), role: Role::parse("org:acme").unwrap(), emergency: None };
+    let acme = Admin { name: "ops".into(), role: AdminRole::parse("org:acme").unwrap(), emergency: None };
     let first = api.queues.to_write(Topic::Policy, &acme).await.unwrap();
     let mut waiting: Vec<_> =
         (1..MAX_OF_ORG).map(|_| Box::pin(api.queues.to_write(Topic::Policy, &acme))).collect();

@@ -7,7 +7,7 @@ use asp_peer::Role;
 use tokio::net::lookup_host;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use super::Target;
+use super::SubscriptionTarget;
 use crate::xds::CONNECT_TIMEOUT;
 
 /// Keepalive of a connection: a control plane that vanished silently is noticed after the sum of the two.
@@ -27,12 +27,15 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
-    pub(super) fn new(target: &Target, uri: Uri) -> ControlPlane {
+    pub(super) fn new(target: &SubscriptionTarget, uri: Uri) -> ControlPlane {
         ControlPlane { uri, name: target.name.clone() }
     }
 
     /// Connects to it with the target's certificate.
-    pub(super) async fn connect(&self, target: &Target) -> Result<Channel, tonic::transport::Error> {
+    pub(super) async fn connect(
+        &self,
+        target: &SubscriptionTarget,
+    ) -> Result<Channel, tonic::transport::Error> {
         let endpoint = match target.peer {
             None => Endpoint::from(self.uri.clone()),
             Some(_) => Endpoint::from(asp_peer::endpoint_uri(&self.uri)),
@@ -54,7 +57,7 @@ impl ControlPlane {
 }
 
 /// Returns every control plane of a target, in the order of the settings.
-pub(super) async fn resolve(target: &Target) -> Vec<ControlPlane> {
+pub(super) async fn resolve(target: &SubscriptionTarget) -> Vec<ControlPlane> {
     let mut controls: Vec<ControlPlane> = Vec::new();
     for uri in &target.uris {
         for control in resolve_one(target, uri).await {
@@ -68,7 +71,7 @@ pub(super) async fn resolve(target: &Target) -> Vec<ControlPlane> {
 
 /// Returns one control plane for each address if the name has several, as that of a headless Service; else the URL as
 /// it is.
-async fn resolve_one(target: &Target, uri: &Uri) -> Vec<ControlPlane> {
+async fn resolve_one(target: &SubscriptionTarget, uri: &Uri) -> Vec<ControlPlane> {
     let as_it_is = || vec![ControlPlane::new(target, uri.clone())];
     let Some(host) = uri.host().map(|host| host.trim_start_matches('[').trim_end_matches(']')) else {
         return as_it_is();
@@ -102,8 +105,8 @@ async fn resolve_one(target: &Target, uri: &Uri) -> Vec<ControlPlane> {
 mod tests {
     use super::*;
 
-    fn target(urls: &[&str]) -> Target {
-        Target {
+    fn target(urls: &[&str]) -> SubscriptionTarget {
+        SubscriptionTarget {
             uris: urls.iter().map(|url| url.parse().unwrap()).collect(),
             node_id: String::new(),
             advertise: String::new(),

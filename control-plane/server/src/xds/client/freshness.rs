@@ -7,7 +7,7 @@ use tokio::time::MissedTickBehavior;
 use tonic::transport::Channel;
 
 use super::controls::{ControlPlane, resolve};
-use super::{NoteFresh, Target};
+use super::{NoteFresh, SubscriptionTarget};
 use crate::xds::health::{self, Condition};
 
 /// Interval of health checks.
@@ -18,7 +18,7 @@ const MISSES: u32 = 3;
 /// Checks the followed control plane, over the connection of its stream, until it is stale and another one is fresh;
 /// returns that one. If no other one is fresh, the gateway stays and keeps its snapshot.
 pub(super) async fn fresher(
-    target: Arc<Target>,
+    target: Arc<SubscriptionTarget>,
     followed: ControlPlane,
     channel: Channel,
     note_fresh: NoteFresh,
@@ -47,8 +47,8 @@ pub(super) async fn fresher(
         if !std::mem::replace(&mut is_alone, true) {
             tracing::warn!(
                 control = %followed.uri,
-                "the control plane that is followed is behind its store or does not answer, and no other one is fresh: this \
-                 gateway goes on with the last snapshot, and revocations since then are not known here"
+                "the followed control plane is behind its store or does not answer, and no other one is fresh; this \
+                 gateway keeps the last snapshot and does not know later revocations"
             );
         }
     }
@@ -56,7 +56,7 @@ pub(super) async fn fresher(
 
 /// Finds a fresh control plane, the followed one last. One address may have several control planes behind it, so that a
 /// new connection may reach another one.
-async fn find(target: &Target, followed: &ControlPlane) -> Option<(ControlPlane, Channel)> {
+async fn find(target: &SubscriptionTarget, followed: &ControlPlane) -> Option<(ControlPlane, Channel)> {
     let mut controls = resolve(target).await;
     controls.sort_by_cached_key(|control| (control == followed, rand::random::<u32>()));
     for control in controls {

@@ -16,7 +16,7 @@ use asp_snapshot::{PartChanges, parts};
 use prost::Message;
 use tokio::sync::mpsc;
 
-use super::Target;
+use super::SubscriptionTarget;
 use super::controls::{ControlPlane, resolve};
 
 /// Wait before the other control planes are tried again after all of them failed.
@@ -34,7 +34,7 @@ const MAX_MERGED: usize = 100_000;
 
 /// Forwards the lists of any control plane other than the followed one, forever.
 pub(super) async fn listen(
-    target: Arc<Target>,
+    target: Arc<SubscriptionTarget>,
     followed: ControlPlane,
     lists: mpsc::Sender<RecentRevocations>,
 ) -> Infallible {
@@ -49,7 +49,7 @@ pub(super) async fn listen(
 }
 
 async fn pass_on(
-    target: &Target,
+    target: &SubscriptionTarget,
     control: &ControlPlane,
     lists: &mpsc::Sender<RecentRevocations>,
 ) -> anyhow::Result<()> {

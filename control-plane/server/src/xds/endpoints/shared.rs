@@ -28,13 +28,13 @@ impl Endpoints {
             loop {
                 match self.exchange(store.as_ref(), is_away).await {
                     Ok(()) if is_away => {
-                        tracing::info!("gateways that other control planes hear are known again");
+                        tracing::info!("gateways of other control planes can be read again");
                         is_away = false;
                     }
                     Err(error) if !is_away => {
                         tracing::warn!(
                             %error,
-                            "which gateways other control planes hear is not known now, what was known stays; check the \
+                            "gateways of other control planes cannot be read; the last known ones stay. Check the \
                              database"
                         );
                         is_away = true;
