@@ -64,7 +64,7 @@ pub fn region_faults(list: &[RegionRecord]) -> Vec<String> {
             faults.push(format!("region {position}: another one has the same name"));
         }
         if cluster.is_empty() && before().any(|other| other.cluster.is_empty()) {
-            faults.push(format!("region {position}: another one is said to be here"));
+            faults.push(format!("region {position}: another one is `here`"));
         }
     }
     faults

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_control::admin_role::Role;
+use asp_control::admin_role::AdminRole;
 use asp_platform::secret::Secret;
 
 use crate::args::TokenArgs;
@@ -43,7 +43,7 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
     let issuer = DevIssuer::load(&state_dir).context("read the development issuer")?;
     let issuer = issuer.ok_or_else(|| no_state(&state_dir, "development issuer", "asp serve --dev"))?;
     let minted = if args.admin {
-        if Role::parse(&args.role).is_none() {
+        if AdminRole::parse(&args.role).is_none() {
             let message = format!(
                 "`{}` is none of platform, org:<id>, server:<name> and installer, with :read or not",
                 args.role

@@ -134,12 +134,13 @@ pub async fn register(
     admin.writer()?;
     let is_platform = admin.role.is_platform();
     if body.uri.is_some() && !is_platform {
-        let detail = "uri: an admin of the platform says whose it is; register single certificates, with a proof of their keys";
+        let detail = "uri: only an admin of the platform registers a URI; register single certificates, with a proof of \
+                      their keys";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     if body.fingerprint.is_some() && !is_platform {
-        let detail = "fingerprint: anybody who saw a certificate can write it down; send the certificate with a proof of its \
-                      key (asp machines certificates register --certificate FILE --key FILE)";
+        let detail = "fingerprint: anyone who has seen a certificate knows it; send the certificate with a proof of its key \
+                      (asp machines certificates register --certificate FILE --key FILE)";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let (record, uris) = record(&org, body, clock::now_ms())?;
@@ -283,9 +284,7 @@ fn name(fingerprint: Option<&str>, uri: Option<&str>) -> Result<CertificateName,
             let detail = "uri: scheme://… in visible ASCII without quotes, backslashes, commas and semicolons, at most";
             Err(Problem::params(format!("{detail} {MAX_URI} bytes")))
         }
-        _ => {
-            Err(Problem::params("certificate, fingerprint or uri: one of them says which certificate it is"))
-        }
+        _ => Err(Problem::params("certificate, fingerprint or uri: exactly one of them is needed")),
     }
 }
 

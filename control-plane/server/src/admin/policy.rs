@@ -396,7 +396,7 @@ fn check_issuer(target: &Target, allows: bool) -> Result<(), Problem> {
         (policy::MACHINE, _) => Err(Problem::params("target.issuer: a machine has no issuer")),
         (_, policy::EVERY_ISSUER) if allows => Ok(()),
         (_, policy::EVERY_ISSUER) => Err(Problem::params(
-            "target.issuer `*` goes with what allows: leave it out, and the binding is about every issuer",
+            "target.issuer `*` is only for bindings that allow: leave it out, and the binding applies to every issuer",
         )),
         _ if patterns::is_issuer(issuer) => Ok(()),
         _ => Err(Problem::params("target.issuer must be an issuer's name or `*`")),

@@ -205,7 +205,7 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord, Problem>
         return bad("issuer must be an issuer's name or *");
     }
     if selector.machine != "*" && (selector.user != "*" || selector.issuer != "*") {
-        return bad("machine goes with neither user nor issuer: a machine is no user and has no issuer");
+        return bad("machine excludes user and issuer: a machine is not a user and has no issuer");
     }
     if !patterns::valid(&selector.primitive) {
         return bad("primitive must be exact, prefix* or *");

@@ -276,9 +276,7 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
         ("token" | "token_hash", None) => admin.role.org().unwrap_or_default().to_owned(),
         ("token" | "token_hash" | "user" | "org", Some(org)) => org,
         ("linked_token", _) => {
-            return Err(Problem::params(
-                "no linked tokens are kept by this platform: there is nothing to revoke",
-            ));
+            return Err(Problem::params("this platform stores no linked tokens: there is nothing to revoke"));
         }
         _ => return Err(Problem::params("type must be token, token_hash, user or org")),
     };
@@ -294,7 +292,7 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
         ));
     }
     if body.issuer.is_some() && body.kind != "token" {
-        return Err(Problem::params("issuer is for type token: it says whose jti is revoked"));
+        return Err(Problem::params("issuer is only for type token"));
     }
     if let Some(fault) = names::fault(&body.id) {
         return Err(Problem::params(format!("id {fault}")));

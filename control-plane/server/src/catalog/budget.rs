@@ -134,7 +134,7 @@ impl OrgBudget {
         }
         // The platform's revocations in an org must not fail because the org has used up its budget.
         if after > self.org && !platform {
-            let way_out = "delete what is no longer needed, or say the same by fewer and wider entries";
+            let way_out = "delete unneeded entries, or replace them by fewer and wider ones";
             return Err(BudgetError::Beyond {
                 what: self.what,
                 scope: "of this org",
@@ -151,7 +151,7 @@ impl OrgBudget {
         let bytes = others + after;
         if bytes > bound {
             let what = self.what;
-            let way_out = "an admin of the platform may still write, and delete what takes the room";
+            let way_out = "an admin of the platform may still write, and delete unneeded entries";
             return Err(match platform {
                 true => BudgetError::Beyond { what, scope: "of all orgs", bytes, bound, way_out },
                 false => BudgetError::Shared { what, way_out },
@@ -197,7 +197,7 @@ mod tests {
         let full = SHARE.admit(Growth { before: 0, after: 301, others: 0, platform: false }).unwrap_err();
         let text = full.to_string();
         assert!(text.contains("things of this org would take 301 bytes") && text.contains("300"), "{text}");
-        assert!(text.contains("delete what is no longer needed"), "{text}");
+        assert!(text.contains("delete unneeded entries"), "{text}");
     }
 
     #[test]

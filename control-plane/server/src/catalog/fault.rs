@@ -63,4 +63,4 @@ pub const NO_TOKENS: &str = "its tokens are refused";
 pub const HOMES_CUT: &str =
     "the most specific homes that fit; every other org is refused (421, unknown_region)";
 /// Consequence of routes that do not fit.
-pub const ROUTES_CLOSED: &str = "all requests to a server of which a primitive is routed are refused (503)";
+pub const ROUTES_CLOSED: &str = "all requests to a server with a routed primitive are refused (503)";

@@ -407,7 +407,7 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
     org_fault(
         org,
         format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
-        "what they deny or limit is denied, what they allow is left out",
+        "their denials and limits deny, their allows are left out",
         ORG_WAY_OUT,
     )
 }

@@ -58,7 +58,7 @@ pub(super) fn access(
 ) -> Result<Option<snapshot::IssuerAccess>, String> {
     let said = |own: &Option<String>, found: fn(&IssuerMetadata) -> Option<&String>, what: &str| {
         let found = own.as_ref().or_else(|| fetched.and_then(found));
-        found.cloned().ok_or_else(|| format!("its discovery names no {what}: write it"))
+        found.cloned().ok_or_else(|| format!("its discovery document has no {what}: set it in the issuer"))
     };
     let introspection = |given: &Introspection| -> Result<_, String> {
         Ok(snapshot::Introspection {
@@ -151,7 +151,7 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     rules.orgs = orgs(document)?;
     for (group, role) in &document.roles {
         let parsed =
-            AdminRole::parse(role).ok_or_else(|| format!("roles: `{role}` of {group:?} is no role"))?;
+            AdminRole::parse(role).ok_or_else(|| format!("roles: `{role}` of {group:?} is not a role"))?;
         rules.roles.push((group.clone(), parsed));
     }
     for grant in &document.grants {
@@ -169,7 +169,7 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
 
 fn grant(grant: &Grant) -> Result<RoleGrant, String> {
     let Grant { role, claims } = grant;
-    let parsed = AdminRole::parse(role).ok_or_else(|| format!("grants: `{role}` is no role"))?;
+    let parsed = AdminRole::parse(role).ok_or_else(|| format!("grants: `{role}` is not a role"))?;
     if claims.is_empty() || claims.len() > MAX_GRANT_CLAIMS {
         return Err(format!("grants: {role} needs 1 to {MAX_GRANT_CLAIMS} claims"));
     }
@@ -236,7 +236,7 @@ fn check(document: &Document) -> Result<(), String> {
         return Err(format!("a list has more than {MAX_LIST} entries"));
     }
     if let Some(group) = defaults.groups.iter().find(|group| !names::is_name(group)) {
-        return Err(format!("defaults.groups: `{group}` is no name of a group"));
+        return Err(format!("defaults.groups: `{group}` is not a valid name of a group"));
     }
     check_urls(document)?;
     if document
@@ -285,7 +285,7 @@ fn check_exchange(given: &Exchange) -> Result<(), String> {
         !name.is_empty() && name.len() <= 2048 && name.bytes().all(|b| (0x21..0x7f).contains(&b))
     };
     if let Some(name) = given.audiences.keys().find(|name| !is_visible(name)) {
-        return Err(format!("exchange.audiences: {name:?} is no audience of visible ASCII"));
+        return Err(format!("exchange.audiences: {name:?} is not an audience in visible ASCII"));
     }
     let is_origin = |text: &String| {
         let uri: Option<http::Uri> = text.parse().ok();
@@ -300,7 +300,7 @@ fn check_exchange(given: &Exchange) -> Result<(), String> {
             })
     };
     if let Some(origin) = lists.flatten().find(|origin| !is_origin(origin)) {
-        return Err(format!("exchange.audiences: {origin:?} is no origin http(s)://host[:port]"));
+        return Err(format!("exchange.audiences: {origin:?} is not an origin http(s)://host[:port]"));
     }
     let mut patterns = given.audiences.values().filter_map(ExchangeAudience::primitives);
     patterns.try_for_each(operator_list::check).map_err(|fault| format!("exchange.audiences: {fault}"))

@@ -87,7 +87,7 @@ pub(super) fn published(document: &Document, keys: &[Value]) -> (Vec<Key>, Vec<S
                 bytes += key.jwk.to_string().len();
                 if bytes > MAX_PUBLISHED {
                     faults.push(format!(
-                        "its keys take more than {MAX_PUBLISHED} bytes, the first of them are taken"
+                        "its keys have more than {MAX_PUBLISHED} bytes; only the first of them are used"
                     ));
                     break;
                 }
@@ -169,7 +169,7 @@ fn key(kid: String, alg: String, value: Value) -> Result<Key, String> {
         return Err(format!("key {kid} does not fit alg {alg}"));
     }
     if !is_on_its_curve(algorithm, &decoding) {
-        return Err(format!("key {kid} cannot be used: x and y are no point of the curve of {alg}"));
+        return Err(format!("key {kid} cannot be used: x and y are not a point on the curve of {alg}"));
     }
     Ok(Key { kid, alg, algorithm, jwk: value, decoding })
 }

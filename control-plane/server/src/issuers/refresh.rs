@@ -255,7 +255,7 @@ impl Keeper {
             content,
             fetched_at: self.trust.clock().now_ms(),
         };
-        let stored = |error: StoreError| format!("what it said could not be stored: {error}");
+        let stored = |error: StoreError| format!("its keys could not be stored: {error}");
         let written = self.store.put_issuer_keys(&change(), &record).await.map_err(stored)?;
         if !written.changed {
             // The keys were out of force, and have not changed.

@@ -3,7 +3,7 @@
 /// A text that is not a refill rate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "`{0}` is no refill: write <number>/s, <number>/m or <number>/h, the number above 0 and at most 1000000"
+    "`{0}` is not a refill: write <number>/s, <number>/m or <number>/h, the number above 0 and at most 1000000"
 )]
 pub struct BadRefill(pub String);
 

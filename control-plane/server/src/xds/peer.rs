@@ -102,7 +102,7 @@ impl Caller {
         };
         match self {
             Caller::Proved(identity) if !identity.role.may_act_as(wanted) => {
-                Err(format!("{identity} subscribes to what is for the role {wanted} only"))
+                Err(format!("{identity} subscribes to resources that are only for the role {wanted}"))
             }
             _ => Ok(()),
         }

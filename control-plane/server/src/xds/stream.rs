@@ -127,7 +127,9 @@ impl StreamState {
                 "a gateway of an earlier version gets no changes from this control plane, including revocations; \
                  update it"
             );
-            return Err(Status::failed_precondition("gateways are told of parts; update this gateway"));
+            return Err(Status::failed_precondition(
+                "gateways receive parts of snapshots; update this gateway",
+            ));
         }
         let kind = match Kind::of(url, &request.resource_names) {
             None | Some(Kind::Gateway) => return Ok(()),

@@ -324,7 +324,7 @@ async fn a_workload_has_a_role_only_with_every_claim_that_the_grant_names() {
         document
     };
     for (grant, told) in [
-        (json!({ "role": "root", "claims": { "a": "b" } }), "is no role"),
+        (json!({ "role": "root", "claims": { "a": "b" } }), "is not a role"),
         (json!({ "role": "platform", "claims": {} }), "1 to 16 claims"),
         (json!({ "role": "platform", "claims": { "a": "" } }), "1 to 256 bytes"),
     ] {

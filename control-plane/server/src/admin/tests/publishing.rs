@@ -85,7 +85,7 @@ async fn an_org_at_its_budget_is_told_so_and_may_still_shrink() {
     let full = api.put("org:acme", "/api/policy/orgs/acme/bindings", binding.clone()).await;
     assert_eq!((full.status, &full.body["code"]), (StatusCode::CONFLICT, &json!("limit_reached")));
     let detail = full.body["detail"].as_str().unwrap();
-    assert!(detail.contains("of this org") && detail.contains("delete what is no longer needed"), "{detail}");
+    assert!(detail.contains("of this org") && detail.contains("delete unneeded entries"), "{detail}");
     let fewer: Value = (0..999).map(limit).collect();
     assert_eq!(api.put("org:acme", path, fewer).await.status, StatusCode::OK, "it shrinks");
     let other = api.put("org:other", "/api/policy/orgs/other/bindings", binding).await;
