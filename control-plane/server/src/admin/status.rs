@@ -186,7 +186,7 @@ pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String)
         0 => (StatusCode::OK, "ready\n".to_owned()),
         count => {
             let text =
-                format!("ready, with {count} standing faults; `asp status` names them and the way out\n");
+                format!("ready, with {count} standing faults; `asp status` lists them with remedies\n");
             (StatusCode::OK, text)
         }
     }
@@ -220,12 +220,12 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
     );
     registry.register(
         "asp_snapshot_standing_faults",
-        "Parts of the stored state that are not published as they are stored",
+        "Parts of the stored state that are not published as stored",
         faults.clone(),
     );
     registry.register(
         "asp_snapshot_store_age_seconds",
-        "Seconds since the store was read to the end; changes made since then are not published",
+        "Seconds since the last completed read of the store; later changes are not published",
         age.clone(),
     );
     registry.register(
@@ -252,7 +252,7 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     let refused: Gauge = Gauge::default();
     registry.register(
         "asp_snapshot_refused_parts",
-        "Parts of the snapshot that are not in force at a gateway as they were sent, of all gateways together",
+        "Parts of the snapshot that are not in force at a gateway as sent, for all gateways together",
         refused.clone(),
     );
     registry.register(
@@ -263,7 +263,7 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     registry.register("asp_snapshot_subscribers", "Open subscriptions by kind", streams.clone());
     registry.register(
         "asp_snapshot_overdue",
-        "Subscriptions whose last push has had no answer for 10 s, by kind; they are sent nothing more until it comes",
+        "Subscriptions with a push unanswered for 10 s, by kind; they get no further pushes until it is answered",
         overdue.clone(),
     );
     registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
