@@ -66,11 +66,11 @@ struct Api {
     store: Arc<dyn ControlStore>,
     queues: Arc<OrgQueues>,
     standing: tokio::sync::watch::Receiver<crate::publisher::PublicationStatus>,
-    /// Whether nothing newer can be published.
+    /// Makes publication fail.
     fails: Arc<AtomicBool>,
 }
 
-/// What is stored, until it fails.
+/// Source that reads the store until it is made to fail.
 struct Failing {
     source: StoreSource,
     fails: Arc<AtomicBool>,
@@ -132,14 +132,14 @@ impl Api {
         Api::with(true, Vec::new()).await
     }
 
-    /// Keys are fetched, from these origins of this machine too.
+    /// Creates an API that fetches keys, also from these origins on this machine.
     async fn with_issuers(origins: Vec<String>) -> Api {
         let api = Api::with(true, origins).await;
         tokio::spawn(Arc::clone(&api.keeper).run(api.stop.clone()));
         api
     }
 
-    /// As a control plane is before its first snapshot.
+    /// Creates an API whose control plane has no snapshot yet.
     async fn without_publisher() -> Api {
         Api::with(false, Vec::new()).await
     }
@@ -148,13 +148,13 @@ impl Api {
         let state_dir = tempfile::tempdir().unwrap();
         let store = match origins.is_empty() {
             true => SqlStore::in_memory().await,
-            // Where time leaps the store may connect anew, and what is in memory is its connection's.
+            // With paused time the store may reconnect, and an in-memory database belongs to its connection.
             false => SqlStore::file(&state_dir.path().join("control.db")).await,
         };
         Api::of_store(Arc::new(store.unwrap()), state_dir, publishes, origins).await
     }
 
-    /// Another control plane of the same store.
+    /// Creates another control plane on the same store.
     async fn another(&self) -> Api {
         let store = Arc::clone(&self.store);
         Api::of_store(store, tempfile::tempdir().unwrap(), true, Vec::new()).await
@@ -279,7 +279,7 @@ impl Api {
         self.send(role, Method::GET, path, None, &[]).await
     }
 
-    /// Puts a body; policy may name what no test has stored.
+    /// Puts a body; policy may use unknown names.
     async fn put(&self, role: &str, path: &str, body: Value) -> Answer {
         let is_policy = path.starts_with("/api/policy/") || path.starts_with("/api/ratelimits/");
         let path =
@@ -305,7 +305,7 @@ impl Api {
 }
 
 async fn read(response: Response) -> Answer {
-    // Of a copy: a borrowed body does not go to another thread.
+    // A copy, because a borrowed body cannot be sent to another thread.
     let headers = response.headers().clone();
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
     let etag = text(header::ETAG);

@@ -19,7 +19,7 @@ use crate::xds::parts::{EncodedPart, PartsBuilder};
 struct Fake {
     revision: AtomicU64,
     builds: AtomicU64,
-    /// Number of times it heard that what it built last is published.
+    /// Number of notifications that the last build is published.
     published: AtomicU64,
     broken: AtomicBool,
     /// Number of reads of the store that still fail.
@@ -32,12 +32,12 @@ struct Fake {
     notes: AtomicBool,
     /// Whether last published forms cannot be read.
     lacks_forms: AtomicBool,
-    /// Whether a build that has read the store is held until it is let go.
+    /// Whether a build that has read the store waits until it is released.
     holds: AtomicBool,
     let_go: Notify,
     /// Builds that have read the store.
     read: watch::Sender<u64>,
-    /// The revision that revoked something last; 0: none.
+    /// Revision of the last revocation; 0 if none.
     revoked: AtomicU64,
     /// The edge snapshot, but for its revision, and a limit that differs with it.
     edge: Mutex<EdgeSnapshot>,
@@ -117,7 +117,7 @@ impl SnapshotSource for Fake {
 }
 
 impl Fake {
-    /// Something is revoked, which nobody but the store knows of.
+    /// Stores a revocation without notifying the publisher.
     fn revoke(&self) -> u64 {
         let revision = self.revision.fetch_add(1, Ordering::SeqCst) + 1;
         self.revoked.store(revision, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Peer certificates: who may subscribe to what, and whose snapshots are taken.
+//! Peer certificates: access of subscribers, and the control planes that a gateway accepts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -108,7 +108,7 @@ async fn a_gateway_takes_snapshots_of_a_control_plane_only() {
     }
 }
 
-/// An address that passes every connection on to `target`, and tells of each.
+/// An address that forwards every connection to `target`, and reports each.
 async fn counted(target: SocketAddr) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Envoys: one push at a time, what is recorded of them, and how their streams end.
+//! Envoys: one push at a time, their records in the table of subscribers, and the end of their streams.
 
 use asp_control::xds::Kind;
 use asp_proto::control::FollowRequest;

@@ -1,4 +1,4 @@
-//! Gateways: endpoints from their first snapshot on, and what they make of a control plane that comes back.
+//! Gateways: endpoints from their first snapshot on, and reconnection to a restarted control plane.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ async fn a_gateway_is_an_endpoint_from_its_first_snapshot_until_it_says_that_it_
     assert_eq!(addresses(&envoy.next().await), 0);
 }
 
-/// With its first request on a new stream it takes part, which it does not know before the answer.
+/// The first request on a new stream makes it an endpoint, which it does not know before the response.
 #[tokio::test]
 async fn a_gateway_that_ends_while_its_stream_opens_says_so() {
     let control = Control::start().await;
@@ -102,7 +102,7 @@ async fn a_gateway_that_refuses_a_snapshot_keeps_the_last_and_says_why() {
     assert_eq!(*gateway.applied.lock(), [1, 3]);
 }
 
-/// What was acknowledged is in force; what of it is not is known to each control plane that the gateway follows.
+/// Each control plane that the gateway follows learns which acknowledged parts are not in force.
 #[tokio::test]
 async fn the_parts_that_a_gateway_could_not_apply_are_shown_until_it_can() {
     let control = Control::start().await;
@@ -211,7 +211,7 @@ async fn a_gateway_leaves_a_control_plane_that_cannot_read_its_store_for_one_tha
     other.serves(&["127.0.0.1:4711"]).await;
 }
 
-/// Each of them has a store of its own here: the followed one does not learn what the other one publishes.
+/// Each of them has a store of its own in this test: the followed one does not learn of publications of the other.
 #[tokio::test]
 async fn a_gateway_takes_revocations_from_a_control_plane_that_it_does_not_follow() {
     let (followed, other, gateway) = followed_and_other().await;

@@ -1,4 +1,4 @@
-//! A control plane without a store, an Envoy reduced to its messages, and a gateway that notes what it applies.
+//! A control plane without a store, an Envoy reduced to its messages, and a gateway that records what it applies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -57,7 +57,7 @@ impl SnapshotSource for Counter {
 
     async fn build(&self, _raise: bool) -> anyhow::Result<SnapshotBuild> {
         let revision = self.revision.load(Ordering::SeqCst);
-        // What says nothing new is not pushed.
+        // Unchanged content is not pushed.
         let public_url = revision.to_string();
         let edge = EdgeSnapshot {
             revision,
@@ -86,7 +86,7 @@ impl SnapshotSource for Counter {
     }
 }
 
-/// The entry of what is revoked at a revision, which is the only one then.
+/// Entry of the only revocation at a revision.
 pub(crate) fn mark(revision: u64) -> Vec<u8> {
     revision.to_be_bytes().repeat(2)
 }
@@ -162,7 +162,7 @@ impl Control {
         Endpoint::from_shared(self.url()).unwrap().connect().await.unwrap()
     }
 
-    /// Waits until the gateways that Envoy is told of are these.
+    /// Waits until these gateways are published to Envoy.
     pub(crate) async fn serves(&self, wanted: &[&str]) {
         let xds_state = self.handle.xds_state();
         until(|| {
@@ -241,7 +241,7 @@ impl Stream {
         tokio::time::timeout(GUARD, self.pushes.message()).await.unwrap().unwrap_err()
     }
 
-    /// Whether nothing comes although other work of the server got its turns.
+    /// Whether nothing is sent although other tasks of the server had time to run.
     pub(crate) async fn is_silent(&mut self) -> bool {
         tokio::time::timeout(Duration::from_millis(200), self.pushes.message()).await.is_err()
     }
@@ -268,10 +268,10 @@ pub(crate) fn first(name: &str) -> DiscoveryRequest {
 
 pub(crate) struct Gateway {
     pub(crate) applied: Arc<Mutex<Vec<u64>>>,
-    /// The entries that it was told last.
+    /// Entries that it received last.
     pub(crate) revoked: Arc<Mutex<Vec<u8>>>,
     pub(crate) refuses: Arc<AtomicBool>,
-    /// The parts that it cannot put in force.
+    /// Parts that it cannot apply.
     pub(crate) refused: Arc<Mutex<Arc<PartFaults>>>,
     pub(crate) stop: CancellationToken,
     _guard: DropGuard,
@@ -325,12 +325,12 @@ impl Gateway {
     }
 }
 
-/// A way to a control plane whose answers can be kept back.
+/// A connection to a control plane whose responses can be held back.
 pub(crate) struct Way {
     address: std::net::SocketAddr,
-    /// Ends the connections there are; the answers of those that come later wait.
+    /// Ends the current connections; responses on later ones are held back.
     pub(crate) broken: CancellationToken,
-    /// Answers come again.
+    /// Releases the responses.
     pub(crate) mended: CancellationToken,
     _task: JoinSet<()>,
 }
@@ -376,7 +376,7 @@ async fn carry(
         mended.cancelled().await;
         copy(&mut from_server, &mut to_client).await
     };
-    // Either side's end is the other's.
+    // If one side closes, the other is closed, too.
     tokio::select! {
         _ = copy(&mut from_client, &mut to_server) => {}
         _ = answers => {}

@@ -1,4 +1,4 @@
-//! Who may do what, what is refused, and what the control plane tells of itself.
+//! Access by role, refusals, and the public endpoints of the control plane.
 
 use std::collections::BTreeSet;
 

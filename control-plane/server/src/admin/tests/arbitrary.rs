@@ -1,5 +1,5 @@
-//! Whatever admins of many orgs write, and whatever of it is accepted: the snapshot is published each time, and the
-//! builders of edges and gateways take it (I-5).
+//! Arbitrary writes by admins of many orgs: after each accepted write the snapshot is published, and the builders of
+//! edges and gateways accept it (I-5).
 
 use asp_proto::snapshot::SnapshotPart;
 use asp_snapshot::Snapshot;
@@ -22,7 +22,7 @@ const CAPACITIES: [u64; 6] = [0, 1, 7, 1_000_000_000, u64::MAX, 4_294_967_296];
 const POOLS: [&str; 4] = ["gateway", "heavy", "risky-2", "No Pool"];
 const PROTOCOLS: [&str; 5] = ["mcp", "a2a", "rest", "*", "quic"];
 
-/// A seeded source of choices (splitmix64), so that a run can be had again.
+/// A seeded random generator (splitmix64), so that a run can be repeated.
 struct Dice(u64);
 
 impl Dice {
@@ -43,7 +43,7 @@ impl Dice {
     }
 }
 
-/// One write: who, how, where, what.
+/// One write: role, method, path and body.
 struct Write {
     role: String,
     method: Method,
@@ -80,7 +80,7 @@ fn write(dice: &mut Dice, number: usize, samples: &[(&str, Value)]) -> Write {
     Write { role, method, path, body }
 }
 
-/// Routes, regions and homes: the platform's alone.
+/// Routes, regions and homes, which only the platform may write.
 fn placement(dice: &mut Dice, org: &str) -> Write {
     let (path, body) = match dice.below(3) {
         0 => {
@@ -109,7 +109,7 @@ fn placement(dice: &mut Dice, org: &str) -> Write {
 }
 
 fn rate_limits(dice: &mut Dice) -> Value {
-    // Now and then as much as an org may have.
+    // Sometimes as much as an org may have.
     let huge = dice.below(12) == 0;
     let count = if huge { 1_000 } else { dice.below(6) };
     let limits = (0..count).map(|number| {

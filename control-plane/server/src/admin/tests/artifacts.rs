@@ -1,4 +1,4 @@
-//! The artifact store: what is stored has its digest, is its owner's, and stays while it is pinned.
+//! The artifact store: packages have their digest and owner, and stay while they are pinned.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -183,7 +183,7 @@ async fn an_orgs_packages_are_nobody_elses() {
     let reader = push(&api, "org:acme:read", &digest, "acme's").await;
     assert_eq!((reader.status, code(&reader)), (StatusCode::FORBIDDEN, "forbidden"));
     assert_eq!(fetch(&api, "org:acme:read", Method::DELETE, &digest).await.status(), StatusCode::FORBIDDEN);
-    // The platform's runtimes fetch whatever a registered server pins, whoever pushed it.
+    // The platform's runtimes fetch every pinned package of a registered server, regardless of its uploader.
     assert_eq!(fetch(&api, "platform:read", Method::GET, &digest).await.status(), StatusCode::OK);
     assert_eq!(fetch(&api, "org:acme", Method::DELETE, &digest).await.status(), StatusCode::OK);
     assert_eq!(fetch(&api, "org:acme", Method::GET, &digest).await.status(), StatusCode::NOT_FOUND);

@@ -1,4 +1,4 @@
-//! Certificates of machines: registered for one machine, renewed, listed and forgotten.
+//! Certificates of machines: registration, renewal, listing and deletion.
 
 use asp_peer::SentCertificate;
 use base64::Engine;

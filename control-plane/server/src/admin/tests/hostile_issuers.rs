@@ -1,5 +1,5 @@
-//! What an issuer must not publish, and how it must not answer: nothing of it is a key, replaces a key, or leads elsewhere,
-//! and the operator is told what it was.
+//! Hostile documents and responses of issuers: none adds or replaces a key or redirects a request, and the operator
+//! gets the reason.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::xds::keys::RefreshKeys as _;
 const KEYS: &str = "/keys";
 const NOT_JSON: &str = "not what it should be";
 
-/// One thing that is published at a path, and a part of what the operator is told.
+/// A document at a path, and part of the message that the operator gets.
 struct Case {
     path: &'static str,
     page: Page,
@@ -38,7 +38,7 @@ fn at_both(page: &Page, told: &'static str) -> [Case; 2] {
     [case(DISCOVERY, page.clone(), told), case(KEYS, page.clone(), told)]
 }
 
-/// What is no JSON object of the kind.
+/// Documents that are not a JSON object of the expected form.
 fn documents(publisher: &Publisher) -> Vec<Case> {
     let good = json!({ "keys": [key("evil")] }).to_string();
     let origin = &publisher.origin;
@@ -99,7 +99,7 @@ fn documents(publisher: &Publisher) -> Vec<Case> {
     cases
 }
 
-/// Answers that are none, or end otherwise than they say (RFC 9112).
+/// Malformed responses, and responses that end differently than announced (RFC 9112).
 fn answers() -> Vec<Case> {
     let mut cases = Vec::new();
     for status in [201, 204, 206, 304, 400, 401, 403, 404, 410, 429, 500, 503] {
@@ -154,7 +154,7 @@ fn answers() -> Vec<Case> {
     cases
 }
 
-/// Keys that are none.
+/// Invalid keys.
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn keys() -> Vec<Case> {
     let mut cases: Vec<(Value, &'static str)> = Vec::new();
@@ -237,8 +237,8 @@ fn keys() -> Vec<Case> {
     cases.into_iter().map(|(keys, told)| case(KEYS, Page::Json(json!({ "keys": keys })), told)).collect()
 }
 
-/// Places that metadata must not name: addresses of this machine and of private networks in every spelling, and what is no
-/// https.
+/// URLs that metadata must not name: addresses of this machine and of private networks in every spelling, and URLs
+/// without https.
 #[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn places(publisher: &Publisher, sink: &Publisher) -> Vec<Case> {
     let port = sink.origin.rsplit(':').next().unwrap();
@@ -379,7 +379,7 @@ async fn silent(api: &Api, publisher: &Publisher, path: &str, before: usize) {
         while publisher.asked(path) == before {
             tokio::task::yield_now().await;
         }
-        // What was written is read meanwhile.
+        // Gives the other side time to read.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! Who is named how, which admin tokens are taken, what a revocation hits, and what is audited when it is refused.
+//! Names of callers, accepted admin tokens, effects of revocations, and the audit of refusals.
 
 use std::sync::Arc;
 

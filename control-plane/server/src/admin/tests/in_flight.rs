@@ -1,4 +1,4 @@
-//! Requests of one org are bounded while they are not answered, and so are their bodies; others notice nothing.
+//! Concurrent requests of one org and their bodies are limited, without an effect on other orgs.
 
 use axum::body::{Body, Bytes, HttpBody};
 use futures::stream;

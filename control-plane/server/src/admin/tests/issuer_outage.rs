@@ -1,4 +1,4 @@
-//! An issuer that is away for an hour, what its return costs it, and keys that nobody vouches for any more.
+//! An outage of an issuer for an hour, the load on its return, and the expiry of keys that can no longer be fetched.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::testkit::TestIssuer;
 const OPS: &str = "/api/issuers/admins/ops";
 const STEP: Duration = Duration::from_secs(1);
 
-/// A second goes by, for timers and for the clock; whoever is due then is asked.
+/// Advances timers and the clock by a second, and waits for due fetches.
 async fn second(api: &Api) {
     tokio::time::pause();
     tokio::time::advance(STEP).await;

@@ -1,4 +1,4 @@
-//! Names that the platform has no record of, in exposure, bindings and limits.
+//! Unknown names in exposure, bindings and limits.
 
 use asp_store::audit::{AuditLog, CallEvent};
 use http::{Method, StatusCode};

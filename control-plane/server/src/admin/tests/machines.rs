@@ -1,4 +1,4 @@
-//! Keys of machines: made, listed, deleted, and never shown again.
+//! Keys of machines: creation, listing and deletion; a key is never shown again.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Routes, regions and homes: who may write them, what is refused, and what is published of them.
+//! Routes, regions and homes: access, refusals and publication.
 
 use asp_store::control::{Change, HomeRecord, Placement, Precondition};
 use http::{Method, StatusCode};

@@ -1,4 +1,4 @@
-//! Exposure, bindings, limits, revocations, and why a call is allowed.
+//! Exposure, bindings, limits, revocations, and explanations of decisions.
 
 use std::time::{Duration, Instant};
 
@@ -372,7 +372,7 @@ async fn explain_names_the_rule_that_decides() {
         (&hidden["outcome"], &hidden["decidedBy"]["rule"]),
         (&json!("not_exposed"), &json!("the org's exception"))
     );
-    // Of a server that the org is offered it is told what there is.
+    // For an offered server, an org learns which primitives exist.
     for (server, outcome) in [("nowhere", "not_offered"), ("demo", "unknown_primitive")] {
         assert_eq!(ask(server, "nothing", "mcp", json!([])).await["outcome"], outcome);
     }

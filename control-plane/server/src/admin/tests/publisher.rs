@@ -1,4 +1,4 @@
-//! An issuer on this machine that says whatever a test wants, byte by byte.
+//! An issuer on this machine that sends the bytes that a test wants.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(super) const DISCOVERY: &str = "/.well-known/openid-configuration";
 
-/// What an issuer publishes at a path.
+/// Response of an issuer at a path.
 #[derive(Clone, Debug)]
 pub(super) enum Page {
     Json(Value),
@@ -150,7 +150,7 @@ async fn answer(mut stream: TcpStream, shared: Shared) {
     *shared.asked.lock().entry(path.clone()).or_default() += 1;
     let page = shared.pages.lock().get(&path).cloned();
     let page = page.unwrap_or_else(|| Page::Text(StatusCode::NOT_FOUND, String::new()));
-    // Err: whoever asked has gone away.
+    // Err: the client has disconnected.
     if page.write(&mut stream).await.is_ok() {
         let _ = stream.shutdown().await;
         // What was sent is lost where something is left unread.

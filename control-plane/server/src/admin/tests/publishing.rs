@@ -1,4 +1,4 @@
-//! No write stops what is published: budgets, standing faults, and what holds while nothing can be published.
+//! No write can stop publishing: budgets, standing faults, and the behaviour while nothing can be published.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -254,7 +254,7 @@ async fn while_nothing_is_published_who_proves_nothing_is_refused_without_the_st
     assert!(unknown.status.is_server_error(), "whether it is revoked is not known: {}", unknown.status);
 }
 
-/// Holds the one thread that compiles, behind what waits for it already; says when it has it.
+/// Occupies the only compiler thread after the work that is queued already; reports when it has it.
 fn hold_the_compiler() -> (oneshot::Receiver<()>, mpsc::Sender<()>) {
     let (start, started) = oneshot::channel();
     let (release, held) = mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! Who asks all the time keeps nobody else waiting: what happens here is in an order, whatever it takes.
+//! An org that sends continuously does not delay others. The tests depend on order, not on time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::admin::queues::{MAX_OF_ORG, WriteRate};
 use crate::admin_role::AdminRole;
 use crate::xds::published::Publication;
 
-/// Nothing that must not wait takes so long.
+/// Limit for operations that must not wait.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Runs with one thread to compile on, which the first thing that takes it holds as long as it wants.
+/// Runs with one compiler thread, which the first task that gets it holds as long as it wants.
 pub(super) fn with_one_compiler(test: impl AsyncFnOnce(Arc<Api>, std::sync::mpsc::Sender<()>)) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
@@ -103,7 +103,7 @@ fn questions_beyond_a_bound_are_refused_and_told_when_to_come_back() {
     });
 }
 
-/// Without a publisher, what is read before the permit is an internal error after a second.
+/// Without a publisher, a read before the permit is an internal error after a second.
 #[tokio::test]
 async fn a_question_about_policy_reads_nothing_before_its_turn() {
     let api = Api::without_publisher().await;

@@ -1,4 +1,4 @@
-//! Servers and specs: stored, checked, compiled, listed.
+//! Storage, validation, compilation and listing of servers and specs.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};

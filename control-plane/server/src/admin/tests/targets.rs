@@ -83,7 +83,7 @@ async fn a_target_that_makes_no_sense_or_names_an_unknown_issuer_is_refused() {
     assert_eq!(forced.status, StatusCode::OK, "{}", forced.body);
 }
 
-/// Two issuers speak for acme: the one of development, and `login`.
+/// Two issuers serve acme: the development issuer, and `login`.
 async fn with_two_issuers(publisher: &Publisher) -> Api {
     publisher.publish(&[key("one")]);
     let mut api = Api::with_issuers(vec![publisher.origin.clone()]).await;

@@ -1,4 +1,4 @@
-//! What is built of what changed, and what stays as it was.
+//! Builds from changes: what is rebuilt, and what stays the same.
 
 use asp_edge::names;
 use asp_proto::snapshot::{GatewaySnapshot, snapshot_part};
@@ -238,7 +238,7 @@ fn of_two_stored_servers_that_conflict_the_older_one_is_published() {
     assert!(Snapshot::build(built).is_ok());
 }
 
-/// Of an org of its own each, beside those of a pattern and of all others.
+/// Homes of single orgs, in addition to those of a pattern and of all others.
 fn homes(count: usize) -> Placement {
     let home = |org: String| HomeRecord { org, region: "us".into() };
     let homes = (0..count).map(|number| home(format!("{number:0>250}")));

@@ -1,4 +1,4 @@
-//! Edge and gateway have open what is offered and switched on, and nothing else, whatever led there.
+//! Edges and gateways expose exactly the servers that are offered and switched on, after any sequence of changes.
 
 use asp_proto::snapshot::Protocol;
 use asp_store::control::{Changed, ServerRecord, Since};
@@ -51,7 +51,7 @@ impl File {
     }
 }
 
-/// All that is stored, as plainly as it can be said.
+/// Model of the stored state, as simple as possible.
 #[derive(Default)]
 struct Model {
     files: BTreeMap<String, File>,
@@ -85,7 +85,7 @@ impl Model {
         self.offers.iter().map(record).collect()
     }
 
-    /// Changes something, and tells of it as the store does.
+    /// Applies a change, and returns it as the store does.
     fn step(&mut self, dice: &mut Dice, revision: u64) -> Changed {
         let server = SERVERS[dice.below(3)].to_owned();
         let org = ORGS[dice.below(3)].to_owned();

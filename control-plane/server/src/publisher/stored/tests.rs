@@ -75,7 +75,7 @@ async fn a_control_plane_that_has_just_started_serves_the_form_that_the_others_s
     assert_eq!(servers[0].offered_to, ["acme"], "it is offered to whom it was");
     fresh.forms.keep().await.unwrap();
 
-    // It is no form of the server that has the name later.
+    // It is not a form of a later server with the same name.
     store.delete_server(&change(), "demo").await.unwrap();
     store.put_server(&change(), "demo", &files(BAD), "h3").await.unwrap();
     let (anew, faults) = published(&started(&store, &issuer)).await;

@@ -1,4 +1,4 @@
-//! Time for which edges wait for what changed.
+//! Waiting times of edges for changes.
 
 use asp_proto::snapshot::OrgExposure;
 

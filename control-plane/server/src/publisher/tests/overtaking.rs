@@ -1,4 +1,4 @@
-//! Revocations past a build that is held, or fails.
+//! Revocations published during a build that is blocked, or fails.
 
 use super::*;
 use crate::publisher::overtaking::MAX_BUILDS;
@@ -27,7 +27,7 @@ async fn a_revocation_overtakes_a_build_that_is_held() {
     assert_eq!(published.recent.content.revoked, [1; 16]);
     assert_eq!(published.gateway.changed.iter().map(|name| &**name).collect::<Vec<_>>(), [parts::RECENT]);
     assert_eq!(handle.standing().borrow().covers, 3, "4 is not published yet");
-    // Who has it has no more than it says, also once something newer is published.
+    // A subscriber that has it has nothing beyond its version, also once something newer is published.
     let versions =
         [(Kind::Gateway, &published.gateway.version), (Kind::Revocations, &published.recent.version)];
     for (kind, version) in versions {
@@ -35,7 +35,7 @@ async fn a_revocation_overtakes_a_build_that_is_held() {
         assert_eq!(ahead.covered(kind.as_str(), 5, version), 3);
     }
 
-    // What was read before the revocation is not published without it.
+    // A state that was read before the revocation is not published without it.
     fake.holds.store(false, Ordering::SeqCst);
     fake.let_go.notify_one();
     let whole = xds_state.wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.revision != 3));
@@ -93,7 +93,7 @@ async fn a_change_during_a_build_waits_for_no_poll() {
     fake.has_read(reads + 1).await;
     fake.revision.store(2, Ordering::SeqCst);
     handle.changed();
-    // The look for revocations takes the notice.
+    // The read of revocations consumes the notification.
     tokio::time::sleep(COALESCE * 3).await;
     fake.holds.store(false, Ordering::SeqCst);
     fake.let_go.notify_one();

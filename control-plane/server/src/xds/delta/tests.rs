@@ -8,7 +8,7 @@ use crate::xds::parts::{EncodedPart, PartsBuilder};
 use crate::xds::published::{Content, Publication};
 use crate::xds::resources;
 
-/// A control plane that publishes parts of which each says one word.
+/// A control plane that publishes parts with one word each.
 #[derive(Default)]
 struct Control {
     gateway: PartsBuilder,
@@ -36,7 +36,7 @@ impl Control {
     }
 }
 
-/// What a push says: names put and taken away, and its version.
+/// Content of a push: names put and removed, and its version.
 fn said(push: Push) -> (Vec<String>, Vec<String>, String) {
     let mut messages: Vec<_> = push.messages().collect();
     let last = messages.pop().unwrap();
@@ -78,7 +78,7 @@ fn a_gateway_gets_everything_once_and_then_what_changed() {
     assert_eq!(said(gateway.next_push(&state).unwrap()).0, ["org/acme"]);
     gateway.on_request(answer("gateway-2", None), "");
     assert!(gateway.next_push(&state).is_none(), "nothing new");
-    // Two changes while it is busy come as one; what is back to what it was is none.
+    // Two changes during a push are sent as one; a reverted change is not sent.
     control.publish(3, &[("org/acme", Some("x")), ("org/new", Some("n"))]);
     let state = control.publish(4, &[("org/acme", Some("B")), ("org/globex", None)]);
     let (put, removed, _) = said(gateway.next_push(&state).unwrap());

@@ -1,4 +1,4 @@
-//! What is pushed, and its bytes as Envoy's own API definition gives them.
+//! Pushed resources, compared with bytes encoded by Envoy's own API definition.
 
 use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 

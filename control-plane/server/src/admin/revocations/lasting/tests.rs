@@ -1,4 +1,4 @@
-//! The denials that an answer prints, held against the decision of edges and gateways.
+//! The denials in a response, checked against the decisions of edges and gateways.
 
 use asp_edge::Caller;
 use asp_proto::snapshot::{Mutation, Primitive};
@@ -81,7 +81,7 @@ fn machines(name: &str) -> Vec<Caller> {
     callers(name).into_iter().map(is_machine).collect()
 }
 
-/// Everybody with this name, whatever else the issuer says of him.
+/// Every caller with this name, with any groups and tokens.
 fn callers(user: &str) -> Vec<Caller> {
     let groups: [&[&str]; 4] = [&[], &["ops"], &["dev"], &["ops", "dev"]];
     let mut all = Vec::new();
@@ -144,7 +144,7 @@ fn with_the_denials_of_an_answer_no_call_of_a_user_is_allowed_whatever_is_stored
         assert_eq!(omitted, 0);
         let left = open(&with(&stored, &denials), &callers("bob"));
         assert_eq!(left, Vec::<String>::new(), "{state}: {stored:?}\n{denials:?}");
-        // What the answer had before: a denial of everything, and of each pattern that a binding allows.
+        // The previous response: a denial of everything, and of each pattern that a binding allows.
         let before: Vec<Binding> = std::iter::once("*")
             .chain(stored.iter().filter(|one| one.allowed && !one.observed).map(|one| one.primitive.as_str()))
             .map(|primitive| lockout(Some("bob")).denial(primitive, Protocol::Unspecified))
