@@ -9,7 +9,7 @@ use std::error::Error;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use asp_platform::breaker::{Breaker, Outcome};
 use base64::Engine;
@@ -21,7 +21,7 @@ use url::Url;
 
 use super::Settings;
 use super::spool::SpooledContent;
-use crate::clock::milliseconds;
+use crate::clock::{milliseconds, now_ms};
 use crate::link::Link;
 
 /// Maximum attempts of a request; a busy store asks for retries (503 `SlowDown`).
@@ -64,6 +64,11 @@ impl S3Fault {
             S3Fault::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 429),
             S3Fault::Resting | S3Fault::Client(_) => false,
         }
+    }
+
+    /// Whether the object does not exist. A missing bucket has the same status.
+    fn is_missing(&self) -> bool {
+        matches!(self, S3Fault::Refused { status: 404, code } if code == "NoSuchKey")
     }
 }
 
@@ -160,8 +165,7 @@ impl S3 {
         });
         match answer.await {
             Ok(answer) => Ok(Some(answer)),
-            // A missing bucket has the same status.
-            Err(S3Fault::Refused { status: 404, code }) if code == "NoSuchKey" => Ok(None),
+            Err(fault) if fault.is_missing() => Ok(None),
             Err(fault) => Err(fault),
         }
     }
@@ -174,7 +178,7 @@ impl S3 {
             self.request(Method::DELETE, url)
         });
         match answer.await {
-            Err(S3Fault::Refused { status: 404, code }) if code == "NoSuchKey" => Ok(()),
+            Err(fault) if fault.is_missing() => Ok(()),
             answer => answer.map(drop),
         }
     }
@@ -196,8 +200,7 @@ impl S3 {
         get.query_mut().insert("response-content-type", OCTETS);
         get.query_mut().insert("response-cache-control", "private, no-store");
         let url = get.sign(*life);
-        let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + *life;
-        Some(Link { url: url.into(), expires_ms: milliseconds(until) })
+        Some(Link { url: url.into(), expires_ms: now_ms().saturating_add(milliseconds(*life)) })
     }
 
     fn key(&self, key: &str) -> String {

@@ -3,21 +3,18 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::stream;
-use sha2::Sha256;
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
 use super::client::S3;
-use super::reading::Download;
-use super::stored::{Error, ObjectFolder, ObjectUpload};
+use super::stored::{Error, ObjectFolder, ObjectUpload, VerifiedDownload};
 use crate::hex::hex;
 use crate::link::Link;
 use crate::packages;
 use crate::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota};
 use crate::postgres::Postgres;
-use crate::postgres::objects::{Kind, ObjectQuota, StoredObject};
+use crate::postgres::objects::{Kind, ObjectQuota};
 
 const FOLDER: &str = "packages";
 /// Bytes of each upload in memory: large, because few packages are uploaded at once.
@@ -81,7 +78,7 @@ impl Packages for S3Packages {
         let row = self.0.rows.find(Some(&found.owner), &found.sha256).await;
         let Some(row) = row.map_err(|error| self.failed(error.into()))? else { return Ok(None) };
         let reading = self.0.open(&row).await.map_err(|error| self.failed(error))?;
-        Ok(reading.map(|reading| Box::new(checked(self.0.clone(), row, reading)) as Box<_>))
+        Ok(reading.map(|reading| Box::new(reader(reading)) as Box<_>))
     }
 
     async fn link(&self, found: &PackageMeta) -> Result<Option<Link>, PackageError> {
@@ -120,38 +117,11 @@ impl Packages for S3Packages {
     }
 }
 
-/// Streams the bytes. The last ones are passed on only after the digest of all has been verified.
-fn checked(stored: ObjectFolder, found: StoredObject, reading: Download) -> impl AsyncRead + Send + Unpin {
-    struct State {
-        reading: Download,
-        hash: Sha256,
-        size: u64,
-        held: Option<Bytes>,
-        ended: bool,
-    }
-    let state = State { reading, hash: <Sha256 as sha2::Digest>::new(), size: 0, held: None, ended: false };
-    let pieces = stream::try_unfold((stored, found, state), |(stored, found, mut state)| async move {
-        while !state.ended {
-            match state.reading.next().await.map_err(std::io::Error::other)? {
-                Some(piece) => {
-                    sha2::Digest::update(&mut state.hash, &piece);
-                    state.size += piece.len() as u64;
-                    if state.size > found.size {
-                        return Err(std::io::Error::other(stored.other(&found)));
-                    }
-                    if let Some(ready) = state.held.replace(piece) {
-                        return Ok(Some((ready, (stored, found, state))));
-                    }
-                }
-                None => {
-                    state.ended = true;
-                    if sha2::Digest::finalize(state.hash.clone()).as_slice() != found.sha256 {
-                        return Err(std::io::Error::other(stored.other(&found)));
-                    }
-                }
-            }
-        }
-        Ok::<_, std::io::Error>(state.held.take().map(|last| (last, (stored, found, state))))
+/// Converts a download to a reader.
+fn reader(reading: VerifiedDownload) -> impl AsyncRead + Send + Unpin {
+    let pieces = stream::try_unfold(reading, |mut reading| async move {
+        let piece = reading.next().await.map_err(std::io::Error::other)?;
+        Ok::<_, std::io::Error>(piece.map(|piece| (piece, reading)))
     });
     StreamReader::new(Box::pin(pieces))
 }

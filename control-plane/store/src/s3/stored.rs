@@ -85,27 +85,29 @@ impl ObjectFolder {
     }
 
     /// Opens an object for reading; `None` if its bytes are gone.
-    pub(super) async fn open(&self, found: &StoredObject) -> Result<Option<Download>, Error> {
-        let answer = self.s3.get(&self.key(found.object)).await?;
-        Ok(answer.map(|answer| Download::new(answer, found.size)))
+    pub(super) async fn open(&self, found: &StoredObject) -> Result<Option<VerifiedDownload>, Error> {
+        let object = self.key(found.object);
+        let answer = self.s3.get(&object).await?;
+        Ok(answer.map(|answer| VerifiedDownload {
+            object,
+            size: found.size,
+            sha256: found.sha256.clone(),
+            reading: Some(Download::new(answer, found.size)),
+            received: 0,
+            hash: Sha256::new(),
+            held: None,
+        }))
     }
 
     /// Reads and verifies all bytes of an object.
     pub(super) async fn read(&self, found: &StoredObject) -> Result<Option<Bytes>, Error> {
         let Some(mut reading) = self.open(found).await? else { return Ok(None) };
-        let other = || Error::Other { object: self.key(found.object) };
-        let size = usize::try_from(found.size).map_err(|_| other())?;
+        let size = usize::try_from(found.size).map_err(|_| self.other(found))?;
         let mut bytes = BytesMut::with_capacity(size);
         while let Some(piece) = reading.next().await? {
-            if bytes.len() + piece.len() > size {
-                return Err(other());
-            }
             bytes.extend_from_slice(&piece);
         }
-        match Sha256::digest(&bytes).as_slice() == found.sha256 {
-            true => Ok(Some(bytes.freeze())),
-            false => Err(other()),
-        }
+        Ok(Some(bytes.freeze()))
     }
 
     /// Returns a signed URL of an object; `None` if signed URLs are disabled.
@@ -152,6 +154,53 @@ impl ObjectFolder {
             0 => Ok(()),
             count => Err(Error::Undeleted { count, named: named.join("; ") }),
         }
+    }
+}
+
+/// Download of an object that returns the last bytes only after it has verified the size and the digest of all.
+pub(super) struct VerifiedDownload {
+    /// Key of the object.
+    object: String,
+    size: u64,
+    sha256: Vec<u8>,
+    /// `None` after the end.
+    reading: Option<Download>,
+    received: u64,
+    hash: Sha256,
+    held: Option<Bytes>,
+}
+
+impl VerifiedDownload {
+    /// Returns the next bytes; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(reading) = &mut self.reading {
+            let Some(piece) = reading.next().await? else {
+                self.reading = None;
+                return self.last();
+            };
+            self.hash.update(&piece);
+            self.received += piece.len() as u64;
+            if self.received > self.size {
+                return Err(self.other());
+            }
+            if let Some(ready) = self.held.replace(piece) {
+                return Ok(Some(ready));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Verifies the digest and returns the last bytes.
+    fn last(&mut self) -> Result<Option<Bytes>, Error> {
+        let last = self.held.take();
+        match self.hash.clone().finalize().as_slice() == self.sha256 {
+            true => Ok(last),
+            false => Err(self.other()),
+        }
+    }
+
+    fn other(&self) -> Error {
+        Error::Other { object: self.object.clone() }
     }
 }
 
