@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod link;
 mod migrations;
 pub mod outbox;
+mod owner_files;
 pub mod packages;
 pub mod postgres;
 mod private;

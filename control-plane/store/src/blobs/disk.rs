@@ -4,30 +4,36 @@
 //! Keeps true: the description is written last and by rename, so that a crash leaves no partial blob; the bytes of an
 //! org's blobs are counted with [`EACH`] for every blob, uploads included, and refused above its quota.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use parking_lot::Mutex;
-use tokio::fs::{self, File};
-use tokio::io::AsyncWriteExt;
+use tokio::fs;
 
 use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, ORG_QUOTA, Upload};
 use crate::clock::now_ms;
+use crate::hex::hex;
+use crate::owner_files::{FileError, FileUsage, OwnerUsage, UnfinishedFile, describe};
 use crate::private;
 
 /// Blobs below one directory, which only one process uses.
 pub struct DiskBlobs {
     directory: PathBuf,
-    quota: u64,
-    /// Bytes by org directory, uploads included.
-    used: Arc<Mutex<HashMap<String, u64>>>,
+    /// Usage by org directory, uploads included.
+    usage: OwnerUsage,
 }
 
 fn failed(error: std::io::Error) -> BlobError {
     BlobError::Unavailable(error.to_string())
+}
+
+impl From<FileError> for BlobError {
+    fn from(error: FileError) -> BlobError {
+        match error {
+            FileError::Full => BlobError::Quota,
+            FileError::Failed(error) => failed(error),
+        }
+    }
 }
 
 impl DiskBlobs {
@@ -39,7 +45,9 @@ impl DiskBlobs {
     /// Opens a directory with another quota for each org, in bytes.
     pub async fn with_quota(directory: &Path, quota: u64) -> Result<DiskBlobs, BlobError> {
         private::directory(directory).map_err(failed)?;
-        let blobs = DiskBlobs { directory: directory.to_owned(), quota, used: Arc::default() };
+        // Each blob is charged some bytes, which bounds their number.
+        let usage = OwnerUsage::new(FileUsage { bytes: quota, files: usize::MAX });
+        let blobs = DiskBlobs { directory: directory.to_owned(), usage };
         blobs.recount(true).await?;
         Ok(blobs)
     }
@@ -54,7 +62,7 @@ impl DiskBlobs {
                 Ok(files) => files,
                 Err(_) => continue,
             };
-            let mut kept = 0;
+            let mut kept = FileUsage::default();
             while let Some(file) = files.next_entry().await.map_err(failed)? {
                 let path = file.path();
                 let size = file.metadata().await.map_or(0, |metadata| metadata.len());
@@ -66,18 +74,19 @@ impl DiskBlobs {
                         let bytes = path.with_extension("blob");
                         let freed = fs::metadata(&bytes).await.map_or(0, |metadata| metadata.len());
                         if fs::remove_file(&bytes).await.is_ok() && !at_start {
-                            give_back(&self.used, &name, freed + EACH);
+                            self.usage.release(&name, FileUsage { bytes: freed + EACH, files: 1 });
                         }
                     }
                     Some("blob") if !at_start || describes_live(&description, now).await => {
-                        kept += size + EACH
+                        kept.bytes += size + EACH;
+                        kept.files += 1;
                     }
                     _ if at_start => drop(fs::remove_file(&path).await),
                     _ => {}
                 }
             }
             if at_start {
-                self.used.lock().insert(name, kept);
+                self.usage.set(name, kept);
             }
         }
         Ok(())
@@ -89,24 +98,16 @@ impl Blobs for DiskBlobs {
     async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
         let org = directory_name(org);
         let directory = self.directory.join(&org);
-        let mut room = QuotaReservation { used: self.used.clone(), org, quota: self.quota, taken: 0 };
-        room.take(EACH)?;
         private::directory(&directory).map_err(failed)?;
         let path = directory.join(id.as_str()).with_extension("blob");
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(private::FILE)
-            .open(&path)
-            .await
-            .map_err(failed)?;
-        Ok(Box::new(DiskUpload { file, path, room, size: 0, done: false }))
+        Ok(Box::new(DiskUpload(UnfinishedFile::create(path, &self.usage, &org, EACH).await?)))
     }
 
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
         let path = self.directory.join(directory_name(org)).join(id.as_str()).with_extension("json");
         // Truncated directory names may be shared by two orgs; the description has the full name.
-        let meta = describe(&path).await.filter(|meta| meta.org == org && meta.expires_ms > now_ms());
+        let meta =
+            describe::<BlobMeta>(&path).await.filter(|meta| meta.org == org && meta.expires_ms > now_ms());
         let Some(meta) = meta else { return Ok(None) };
         let bytes = fs::read(path.with_extension("blob")).await.map_err(failed)?;
         Ok(Some((meta, Bytes::from(bytes))))
@@ -117,103 +118,38 @@ impl Blobs for DiskBlobs {
     }
 }
 
-/// Reservation of an upload in its org's quota, released on drop unless kept.
-struct QuotaReservation {
-    used: Arc<Mutex<HashMap<String, u64>>>,
-    org: String,
-    quota: u64,
-    taken: u64,
-}
-
-impl QuotaReservation {
-    fn take(&mut self, bytes: u64) -> Result<(), BlobError> {
-        let mut used = self.used.lock();
-        let used = used.entry(self.org.clone()).or_default();
-        if *used + bytes > self.quota {
-            return Err(BlobError::Quota);
-        }
-        *used += bytes;
-        self.taken += bytes;
-        Ok(())
-    }
-
-    fn keep(&mut self) {
-        self.taken = 0;
-    }
-}
-
-impl Drop for QuotaReservation {
-    fn drop(&mut self) {
-        give_back(&self.used, &self.org, self.taken);
-    }
-}
-
-struct DiskUpload {
-    file: File,
-    path: PathBuf,
-    room: QuotaReservation,
-    size: u64,
-    done: bool,
-}
+struct DiskUpload(UnfinishedFile);
 
 #[async_trait]
 impl Upload for DiskUpload {
     async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
-        let length = piece.len() as u64;
-        if self.size + length > MAX_BLOB {
+        if self.0.size() + piece.len() as u64 > MAX_BLOB {
             return Err(BlobError::TooLarge);
         }
-        self.room.take(length)?;
-        self.size += length;
-        self.file.write_all(piece).await.map_err(failed)
+        Ok(self.0.write(piece).await?)
     }
 
     async fn finish(mut self: Box<Self>, meta: BlobMeta) -> Result<(), BlobError> {
-        self.file.flush().await.map_err(failed)?;
-        self.file.sync_data().await.map_err(failed)?;
+        self.0.sync().await.map_err(failed)?;
         let description = serde_json::to_vec(&meta).map_err(|e| BlobError::Unavailable(e.to_string()))?;
-        let path = self.path.with_extension("json");
-        let written = self.path.with_extension("new");
+        let path = self.0.path().with_extension("json");
+        let written = self.0.path().with_extension("new");
         private::write(&written, description).await.map_err(failed)?;
         fs::rename(&written, &path).await.map_err(failed)?;
-        self.done = true;
-        self.room.keep();
+        self.0.keep();
         Ok(())
     }
 }
 
-impl Drop for DiskUpload {
-    fn drop(&mut self) {
-        if self.done {
-            return;
-        }
-        // A single fast system call, and only after a failure.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn give_back(used: &Mutex<HashMap<String, u64>>, org: &str, bytes: u64) {
-    if let Some(used) = used.lock().get_mut(org) {
-        *used = used.saturating_sub(bytes);
-    }
-}
-
-async fn describe(path: &Path) -> Option<BlobMeta> {
-    serde_json::from_slice(&fs::read(path).await.ok()?).ok()
-}
-
 async fn describes_live(path: &Path, now: i64) -> bool {
-    describe(path).await.is_some_and(|meta| meta.expires_ms > now)
+    describe::<BlobMeta>(path).await.is_some_and(|meta| meta.expires_ms > now)
 }
 
 /// Returns the org in hex: safe for any text, and unique below 120 bytes.
 fn directory_name(org: &str) -> String {
-    let mut name = String::from("o");
+    let bytes = org.as_bytes();
     // File names are limited to 255 bytes. Orgs are far shorter; longer ones are truncated and may share a quota.
-    for byte in org.bytes().take(120) {
-        name.push_str(&format!("{byte:02x}"));
-    }
-    name
+    format!("o{}", hex(bytes.get(..120).unwrap_or(bytes)))
 }
 
 #[cfg(test)]

@@ -4,32 +4,28 @@
 //! Keeps true: the description is written last and linked into place, so that a crash leaves no partial package; an
 //! owner's packages are counted, uploads included, and refused above its quota. Only one process writes.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use sha2::Sha256;
 use tokio::fs::{self, File};
-use tokio::io::{AsyncRead, AsyncWriteExt};
+use tokio::io::AsyncRead;
 
 use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, UploadOutcome};
 use crate::hex::hex;
+use crate::owner_files::{FileError, FileUsage, OwnerUsage, UnfinishedFile, describe};
 use crate::private;
 
 /// Packages below one directory.
 pub struct DiskPackages {
     directory: PathBuf,
-    quota: Quota,
-    used: Arc<Mutex<OwnerUsage>>,
+    /// Usage by owner directory, uploads included.
+    usage: OwnerUsage,
     /// Held while a package's two files appear or disappear, so that a deletion does not remove another package's
     /// bytes.
     steps: Arc<tokio::sync::Mutex<()>>,
 }
-
-/// Bytes and number of packages by owner directory, uploads included. Bounded by the owners that have packages.
-type OwnerUsage = HashMap<String, (u64, usize)>;
 
 fn failed(error: std::io::Error) -> PackageError {
     PackageError::Unavailable(error.to_string())
@@ -39,15 +35,11 @@ impl DiskPackages {
     /// Opens a directory, creates it if needed, and removes partial packages of a crash.
     pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages, PackageError> {
         private::directory(directory).map_err(failed)?;
-        let packages = DiskPackages {
-            directory: directory.to_owned(),
-            quota,
-            used: Arc::default(),
-            steps: Arc::default(),
-        };
+        let usage = OwnerUsage::new(FileUsage { bytes: quota.bytes, files: quota.count });
+        let packages = DiskPackages { directory: directory.to_owned(), usage, steps: Arc::default() };
         for owner in packages.owners().await? {
             let used = clean(&packages.directory.join(&owner)).await?;
-            packages.used.lock().insert(owner, used);
+            packages.usage.set(owner, used);
         }
         Ok(packages)
     }
@@ -68,16 +60,17 @@ impl DiskPackages {
     }
 }
 
-/// Removes files without a description; returns the bytes and number of packages that remain.
-async fn clean(directory: &Path) -> Result<(u64, usize), PackageError> {
-    let mut bytes = 0;
-    let mut count = 0;
+/// Removes files without a description; returns the usage of the packages that remain.
+async fn clean(directory: &Path) -> Result<FileUsage, PackageError> {
+    let mut used = FileUsage::default();
     let mut files = fs::read_dir(directory).await.map_err(failed)?;
     while let Some(file) = files.next_entry().await.map_err(failed)? {
         let path = file.path();
         let described = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("json") => describe(&path).await.filter(|_| path.with_extension("pkg").is_file()),
-            Some("pkg") => match describe(&path.with_extension("json")).await {
+            Some("json") => {
+                describe::<PackageMeta>(&path).await.filter(|_| path.with_extension("pkg").is_file())
+            }
+            Some("pkg") => match describe::<PackageMeta>(&path.with_extension("json")).await {
                 Some(_) => continue,
                 None => None,
             },
@@ -85,13 +78,13 @@ async fn clean(directory: &Path) -> Result<(u64, usize), PackageError> {
         };
         match described {
             Some(meta) => {
-                bytes += meta.size;
-                count += 1;
+                used.bytes += meta.size;
+                used.files += 1;
             }
             None => fs::remove_file(&path).await.map_err(failed)?,
         }
     }
-    Ok((bytes, count))
+    Ok(used)
 }
 
 #[async_trait]
@@ -100,41 +93,25 @@ impl Packages for DiskPackages {
         let name = directory_name(owner);
         let directory = self.directory.join(&name);
         private::directory(&directory).map_err(failed)?;
-        let used = self.used.clone();
-        let mut writing = DiskPackageUpload {
-            file: None,
-            path: PathBuf::new(),
+        let path = directory.join(format!("{}.part", part()));
+        let file = UnfinishedFile::create(path, &self.usage, &name, 0).await;
+        Ok(Box::new(DiskPackageUpload {
+            file: file.map_err(|error| refused(&self.usage, error))?,
             directory,
             owner: owner.to_owned(),
-            name,
-            used,
+            usage: self.usage.clone(),
             steps: self.steps.clone(),
-            quota: self.quota,
             digest: <Sha256 as sha2::Digest>::new(),
-            size: 0,
-            counted: false,
-        };
-        writing.take(0, 1)?;
-        writing.counted = true;
-        writing.path = writing.directory.join(format!("{}.part", part()));
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(private::FILE)
-            .open(&writing.path)
-            .await
-            .map_err(failed)?;
-        writing.file = Some(file);
-        Ok(Box::new(writing))
+        }))
     }
 
     async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
         if let Some(owner) = owner {
-            return Ok(describe(&self.path(owner, digest.as_str())).await);
+            return Ok(describe::<PackageMeta>(&self.path(owner, digest.as_str())).await);
         }
         for owner in self.owners().await? {
             let path = self.directory.join(owner).join(digest.as_str()).with_extension("json");
-            if let Some(meta) = describe(&path).await {
+            if let Some(meta) = describe::<PackageMeta>(&path).await {
                 return Ok(Some(meta));
             }
         }
@@ -167,7 +144,7 @@ impl Packages for DiskPackages {
             while let Some(file) = files.next_entry().await.map_err(failed)? {
                 let path = file.path();
                 if path.extension().is_some_and(|extension| extension == "json") {
-                    found.extend(describe(&path).await);
+                    found.extend(describe::<PackageMeta>(&path).await);
                 }
             }
         }
@@ -178,60 +155,43 @@ impl Packages for DiskPackages {
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
         let path = self.path(owner, digest.as_str());
         let _alone = self.steps.lock().await;
-        let Some(meta) = describe(&path).await else { return Ok(false) };
+        let Some(meta) = describe::<PackageMeta>(&path).await else { return Ok(false) };
         // The description first: bytes without one are never read.
         match fs::remove_file(&path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
             removed => removed.map_err(failed)?,
         }
         fs::remove_file(path.with_extension("pkg")).await.map_err(failed)?;
-        give_back(&self.used, &directory_name(owner), meta.size, 1);
+        self.usage.release(&directory_name(owner), FileUsage { bytes: meta.size, files: 1 });
         Ok(true)
     }
 }
 
 struct DiskPackageUpload {
-    file: Option<File>,
-    path: PathBuf,
+    file: UnfinishedFile,
     directory: PathBuf,
     owner: String,
-    /// Name of the owner's directory.
-    name: String,
-    used: Arc<Mutex<OwnerUsage>>,
+    usage: OwnerUsage,
     steps: Arc<tokio::sync::Mutex<()>>,
-    quota: Quota,
     digest: Sha256,
-    size: u64,
-    /// Whether the upload counts against the quota.
-    counted: bool,
 }
 
-impl DiskPackageUpload {
-    fn take(&self, bytes: u64, count: usize) -> Result<(), PackageError> {
-        let mut used = self.used.lock();
-        let used = used.entry(self.name.clone()).or_default();
-        if used.0 + bytes > self.quota.bytes || used.1 + count > self.quota.count {
-            return Err(PackageError::Quota { bytes: self.quota.bytes, count: self.quota.count });
-        }
-        *used = (used.0 + bytes, used.1 + count);
-        Ok(())
+fn refused(usage: &OwnerUsage, error: FileError) -> PackageError {
+    let limit = usage.limit();
+    match error {
+        FileError::Full => PackageError::Quota { bytes: limit.bytes, count: limit.files },
+        FileError::Failed(error) => failed(error),
     }
 }
 
 #[async_trait]
 impl PackageUpload for DiskPackageUpload {
     async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError> {
-        let length = piece.len() as u64;
-        if self.size + length > MAX_PACKAGE {
+        if self.file.size() + piece.len() as u64 > MAX_PACKAGE {
             return Err(PackageError::TooLarge);
         }
-        self.take(length, 0)?;
-        self.size += length;
         sha2::Digest::update(&mut self.digest, piece);
-        match &mut self.file {
-            Some(file) => file.write_all(piece).await.map_err(failed),
-            None => Err(PackageError::Unavailable("the upload has ended".into())),
-        }
+        self.file.write(piece).await.map_err(|error| refused(&self.usage, error))
     }
 
     async fn finish(
@@ -244,61 +204,37 @@ impl PackageUpload for DiskPackageUpload {
         if found != digest.as_str() {
             return Err(PackageError::Mismatch { found });
         }
-        if let Some(file) = &mut self.file {
-            file.flush().await.map_err(failed)?;
-            file.sync_data().await.map_err(failed)?;
-        }
+        self.file.sync().await.map_err(failed)?;
         let description = self.directory.join(digest.as_str()).with_extension("json");
         let steps = self.steps.clone();
         let _alone = steps.lock().await;
-        if describe(&description).await.is_some() {
+        if describe::<PackageMeta>(&description).await.is_some() {
             return Ok(UploadOutcome::Known);
         }
         let meta = PackageMeta {
             sha256: found,
             name: name.to_owned(),
-            size: self.size,
+            size: self.file.size(),
             owner: self.owner.clone(),
             created_ms: now_ms,
         };
         let text = serde_json::to_vec(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
         // Before the last step, so that two uploads of the same bytes count once.
-        let written = self.path.with_extension("new");
+        let written = self.file.path().with_extension("new");
         private::write(&written, text).await.map_err(failed)?;
-        fs::rename(&self.path, description.with_extension("pkg")).await.map_err(failed)?;
+        fs::rename(self.file.path(), description.with_extension("pkg")).await.map_err(failed)?;
         // A hard link, unlike a rename, does not replace an existing file: only one of two uploads is the first.
         let linked = fs::hard_link(&written, &description).await;
         let _ = fs::remove_file(&written).await;
         match linked {
             Ok(()) => {
-                self.counted = false;
+                self.file.keep();
                 Ok(UploadOutcome::New)
             }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(UploadOutcome::Known),
             Err(error) => Err(failed(error)),
         }
     }
-}
-
-impl Drop for DiskPackageUpload {
-    fn drop(&mut self) {
-        if !self.counted {
-            return;
-        }
-        give_back(&self.used, &self.name, self.size, 1);
-        // A single fast system call, and only if nothing was stored.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn give_back(used: &Mutex<OwnerUsage>, owner: &str, bytes: u64, count: usize) {
-    if let Some(used) = used.lock().get_mut(owner) {
-        *used = (used.0.saturating_sub(bytes), used.1.saturating_sub(count));
-    }
-}
-
-async fn describe(path: &Path) -> Option<PackageMeta> {
-    serde_json::from_slice(&fs::read(path).await.ok()?).ok()
 }
 
 /// Returns a safe name for any owner; it starts with a letter, because the empty owner is valid too.
