@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::hex::is_hex;
 use crate::link::Link;
 
 mod disk;
@@ -37,8 +38,7 @@ impl BlobId {
 
     /// Parses an id; `None` for anything else, so that an id is always a safe file name.
     pub fn parse(text: &str) -> Option<BlobId> {
-        let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        (text.len() == 32 && text.bytes().all(hex)).then(|| BlobId(text.to_owned()))
+        is_hex(text, 32).then(|| BlobId(text.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {

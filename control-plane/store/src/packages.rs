@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 
+use crate::hex::is_hex;
 use crate::link::Link;
 
 mod disk;
@@ -36,8 +37,7 @@ pub struct Digest(String);
 
 impl Digest {
     pub fn parse(text: &str) -> Option<Digest> {
-        let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-        (text.len() == 64 && text.bytes().all(hex)).then(|| Digest(text.to_owned()))
+        is_hex(text, 64).then(|| Digest(text.to_owned()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -59,6 +59,11 @@ pub struct PackageMeta {
     pub owner: String,
     /// Unix milliseconds.
     pub created_ms: u64,
+}
+
+/// Sorts packages in the order of [`Packages::list`].
+pub(crate) fn sort(packages: &mut [PackageMeta]) {
+    packages.sort_by(|a, b| (&a.name, &a.sha256, &a.owner).cmp(&(&b.name, &b.sha256, &b.owner)));
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +108,7 @@ pub trait Packages: Send + Sync {
         Ok(None)
     }
 
-    /// Returns the packages of one owner or of all, by name, then digest.
+    /// Returns the packages of one owner or of all, by name, then digest, then owner.
     async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError>;
 
     /// Removes a package of one owner; returns whether it existed.

@@ -148,7 +148,7 @@ impl Packages for DiskPackages {
                 }
             }
         }
-        found.sort_by(|a, b| (&a.name, &a.sha256, &a.owner).cmp(&(&b.name, &b.sha256, &b.owner)));
+        super::sort(&mut found);
         Ok(found)
     }
 

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt;
 
 use super::{Digest, MAX_PACKAGE, PackageError, Packages, UploadOutcome};
+use crate::hex::hex;
 
 /// Stores bytes under their own digest.
 pub async fn put(
@@ -14,8 +15,7 @@ pub async fn put(
     owner: &str,
     bytes: &[u8],
 ) -> Result<(Digest, UploadOutcome), PackageError> {
-    let text: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    let digest = Digest::parse(&text).unwrap();
+    let digest = Digest::parse(&hex(&Sha256::digest(bytes))).unwrap();
     let mut upload = packages.create(owner).await?;
     upload.write(bytes).await?;
     let stored = upload.finish(&digest, "a-1.0.0.tgz", 7).await?;

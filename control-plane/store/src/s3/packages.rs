@@ -94,7 +94,7 @@ impl Packages for S3Packages {
         let all = self.0.rows.list(owner).await.map_err(|error| self.failed(error.into()))?;
         let mut found: Vec<PackageMeta> =
             all.iter().map(|description| described(description)).collect::<Result<_, _>>()?;
-        found.sort_by(|a, b| (&a.name, &a.sha256, &a.owner).cmp(&(&b.name, &b.sha256, &b.owner)));
+        packages::sort(&mut found);
         Ok(found)
     }
 
