@@ -27,8 +27,9 @@ pub(crate) struct FileUsage {
 /// Reason why a file could not be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
+    /// The limit that the owner's files would exceed.
     #[error("the owner's files use up their quota")]
-    Full,
+    Full(FileUsage),
     #[error("{0}")]
     Failed(#[from] io::Error),
 }
@@ -44,10 +45,6 @@ pub(crate) struct OwnerUsage {
 impl OwnerUsage {
     pub(crate) fn new(limit: FileUsage) -> OwnerUsage {
         OwnerUsage { used: Arc::default(), limit }
-    }
-
-    pub(crate) fn limit(&self) -> FileUsage {
-        self.limit
     }
 
     /// Sets the usage of an owner, as found at the start.
@@ -72,23 +69,15 @@ struct FileReservation {
 }
 
 impl FileReservation {
-    /// Reserves capacity for a file and its first bytes.
-    fn begin(usage: &OwnerUsage, owner: &str, bytes: u64) -> Result<FileReservation, FileError> {
-        let usage = usage.clone();
-        let mut reservation = FileReservation { usage, owner: owner.to_owned(), taken: FileUsage::default() };
-        reservation.take(FileUsage { bytes, files: 1 })?;
-        Ok(reservation)
-    }
-
     fn take(&mut self, more: FileUsage) -> Result<(), FileError> {
         let mut used = self.usage.used.lock();
         let used = used.entry(self.owner.clone()).or_default();
         let limit = self.usage.limit;
-        let (bytes, files) = (used.bytes.saturating_add(more.bytes), used.files.saturating_add(more.files));
-        if bytes > limit.bytes || files > limit.files {
-            return Err(FileError::Full);
+        let after = FileUsage { bytes: used.bytes + more.bytes, files: used.files + more.files };
+        if after.bytes > limit.bytes || after.files > limit.files {
+            return Err(FileError::Full(limit));
         }
-        *used = FileUsage { bytes, files };
+        *used = after;
         self.taken.bytes += more.bytes;
         self.taken.files += more.files;
         Ok(())
@@ -118,7 +107,9 @@ impl UnfinishedFile {
         owner: &str,
         each: u64,
     ) -> Result<UnfinishedFile, FileError> {
-        let reservation = FileReservation::begin(usage, owner, each)?;
+        let (usage, owner) = (usage.clone(), owner.to_owned());
+        let mut reservation = FileReservation { usage, owner, taken: FileUsage::default() };
+        reservation.take(FileUsage { bytes: each, files: 1 })?;
         let file = File::options().write(true).create_new(true).mode(private::FILE).open(&path).await?;
         Ok(UnfinishedFile { file, path, size: 0, reservation, is_kept: false })
     }
@@ -162,6 +153,18 @@ impl Drop for UnfinishedFile {
     }
 }
 
+/// Returns the names of the owners' directories, sorted.
+pub(crate) async fn owners(directory: &Path) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut entries = fs::read_dir(directory).await?;
+    while let Some(entry) = entries.next_entry().await? {
+        let is_directory = entry.file_type().await.is_ok_and(|kind| kind.is_dir());
+        found.extend(entry.file_name().to_str().filter(|_| is_directory).map(str::to_owned));
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// Reads the description of a file; `None` if there is none that can be decoded.
 pub(crate) async fn describe<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(path).await.ok()?).ok()
@@ -185,7 +188,7 @@ mod tests {
             let path = directory.path().join(name);
             let mut file = UnfinishedFile::create(path.clone(), &usage, "acme", 2).await.unwrap();
             file.write(b"four").await.unwrap();
-            assert!(matches!(file.write(b"x").await, Err(FileError::Full)));
+            assert!(matches!(file.write(b"x").await, Err(FileError::Full(LIMIT))));
             assert_eq!((file.size(), used(&usage)), (4, FileUsage { bytes: 6, files: 1 }));
             drop(file);
             assert!(!path.exists());
@@ -209,7 +212,7 @@ mod tests {
         assert_eq!(used(&usage), FileUsage { bytes: 4, files: 2 });
         let third = directory.path().join("c");
         let refused = UnfinishedFile::create(third.clone(), &usage, "acme", 0).await;
-        assert!(matches!(refused, Err(FileError::Full)), "two files");
+        assert!(matches!(refused, Err(FileError::Full(LIMIT))), "two files");
         assert!(!third.exists());
         usage.release("acme", FileUsage { bytes: 2, files: 1 });
         drop(UnfinishedFile::create(third, &usage, "acme", 0).await.unwrap());

@@ -13,7 +13,7 @@ use tokio::fs;
 use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, ORG_QUOTA, Upload};
 use crate::clock::now_ms;
 use crate::hex::hex;
-use crate::owner_files::{FileError, FileUsage, OwnerUsage, UnfinishedFile, describe};
+use crate::owner_files::{FileError, FileUsage, OwnerUsage, UnfinishedFile, describe, owners};
 use crate::private;
 
 /// Blobs below one directory, which only one process uses.
@@ -30,7 +30,7 @@ fn failed(error: std::io::Error) -> BlobError {
 impl From<FileError> for BlobError {
     fn from(error: FileError) -> BlobError {
         match error {
-            FileError::Full => BlobError::Quota,
+            FileError::Full(_) => BlobError::Quota,
             FileError::Failed(error) => failed(error),
         }
     }
@@ -55,13 +55,8 @@ impl DiskBlobs {
     /// Deletes expired blobs. `at_start`, also deletes files without a description and counts the bytes of each org.
     async fn recount(&self, at_start: bool) -> Result<(), BlobError> {
         let now = now_ms();
-        let mut orgs = fs::read_dir(&self.directory).await.map_err(failed)?;
-        while let Some(org) = orgs.next_entry().await.map_err(failed)? {
-            let Some(name) = org.file_name().to_str().map(str::to_owned) else { continue };
-            let mut files = match fs::read_dir(org.path()).await {
-                Ok(files) => files,
-                Err(_) => continue,
-            };
+        for org in owners(&self.directory).await.map_err(failed)? {
+            let Ok(mut files) = fs::read_dir(self.directory.join(&org)).await else { continue };
             let mut kept = FileUsage::default();
             while let Some(file) = files.next_entry().await.map_err(failed)? {
                 let path = file.path();
@@ -74,7 +69,7 @@ impl DiskBlobs {
                         let bytes = path.with_extension("blob");
                         let freed = fs::metadata(&bytes).await.map_or(0, |metadata| metadata.len());
                         if fs::remove_file(&bytes).await.is_ok() && !at_start {
-                            self.usage.release(&name, FileUsage { bytes: freed + EACH, files: 1 });
+                            self.usage.release(&org, FileUsage { bytes: freed + EACH, files: 1 });
                         }
                     }
                     Some("blob") if !at_start || describes_live(&description, now).await => {
@@ -86,7 +81,7 @@ impl DiskBlobs {
                 }
             }
             if at_start {
-                self.usage.set(name, kept);
+                self.usage.set(org, kept);
             }
         }
         Ok(())

@@ -14,7 +14,7 @@ use tokio::io::AsyncRead;
 
 use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, UploadOutcome};
 use crate::hex::hex;
-use crate::owner_files::{FileError, FileUsage, OwnerUsage, UnfinishedFile, describe};
+use crate::owner_files::{FileError, FileUsage, OwnerUsage, UnfinishedFile, describe, owners};
 use crate::private;
 
 /// Packages below one directory.
@@ -31,28 +31,26 @@ fn failed(error: std::io::Error) -> PackageError {
     PackageError::Unavailable(error.to_string())
 }
 
+impl From<FileError> for PackageError {
+    fn from(error: FileError) -> PackageError {
+        match error {
+            FileError::Full(limit) => PackageError::Quota { bytes: limit.bytes, count: limit.files },
+            FileError::Failed(error) => failed(error),
+        }
+    }
+}
+
 impl DiskPackages {
     /// Opens a directory, creates it if needed, and removes partial packages of a crash.
     pub async fn open(directory: &Path, quota: Quota) -> Result<DiskPackages, PackageError> {
         private::directory(directory).map_err(failed)?;
         let usage = OwnerUsage::new(FileUsage { bytes: quota.bytes, files: quota.count });
         let packages = DiskPackages { directory: directory.to_owned(), usage, steps: Arc::default() };
-        for owner in packages.owners().await? {
+        for owner in owners(directory).await.map_err(failed)? {
             let used = clean(&packages.directory.join(&owner)).await?;
             packages.usage.set(owner, used);
         }
         Ok(packages)
-    }
-
-    async fn owners(&self) -> Result<Vec<String>, PackageError> {
-        let mut found = Vec::new();
-        let mut entries = fs::read_dir(&self.directory).await.map_err(failed)?;
-        while let Some(entry) = entries.next_entry().await.map_err(failed)? {
-            let is_directory = entry.file_type().await.is_ok_and(|kind| kind.is_dir());
-            found.extend(entry.file_name().to_str().filter(|_| is_directory).map(str::to_owned));
-        }
-        found.sort();
-        Ok(found)
     }
 
     fn path(&self, owner: &str, digest: &str) -> PathBuf {
@@ -94,12 +92,10 @@ impl Packages for DiskPackages {
         let directory = self.directory.join(&name);
         private::directory(&directory).map_err(failed)?;
         let path = directory.join(format!("{}.part", part()));
-        let file = UnfinishedFile::create(path, &self.usage, &name, 0).await;
         Ok(Box::new(DiskPackageUpload {
-            file: file.map_err(|error| refused(&self.usage, error))?,
+            file: UnfinishedFile::create(path, &self.usage, &name, 0).await?,
             directory,
             owner: owner.to_owned(),
-            usage: self.usage.clone(),
             steps: self.steps.clone(),
             digest: <Sha256 as sha2::Digest>::new(),
         }))
@@ -109,7 +105,7 @@ impl Packages for DiskPackages {
         if let Some(owner) = owner {
             return Ok(describe::<PackageMeta>(&self.path(owner, digest.as_str())).await);
         }
-        for owner in self.owners().await? {
+        for owner in owners(&self.directory).await.map_err(failed)? {
             let path = self.directory.join(owner).join(digest.as_str()).with_extension("json");
             if let Some(meta) = describe::<PackageMeta>(&path).await {
                 return Ok(Some(meta));
@@ -132,7 +128,7 @@ impl Packages for DiskPackages {
     async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError> {
         let directories = match owner {
             Some(owner) => vec![directory_name(owner)],
-            None => self.owners().await?,
+            None => owners(&self.directory).await.map_err(failed)?,
         };
         let mut found = Vec::new();
         for directory in directories {
@@ -171,17 +167,8 @@ struct DiskPackageUpload {
     file: UnfinishedFile,
     directory: PathBuf,
     owner: String,
-    usage: OwnerUsage,
     steps: Arc<tokio::sync::Mutex<()>>,
     digest: Sha256,
-}
-
-fn refused(usage: &OwnerUsage, error: FileError) -> PackageError {
-    let limit = usage.limit();
-    match error {
-        FileError::Full => PackageError::Quota { bytes: limit.bytes, count: limit.files },
-        FileError::Failed(error) => failed(error),
-    }
 }
 
 #[async_trait]
@@ -191,7 +178,7 @@ impl PackageUpload for DiskPackageUpload {
             return Err(PackageError::TooLarge);
         }
         sha2::Digest::update(&mut self.digest, piece);
-        self.file.write(piece).await.map_err(|error| refused(&self.usage, error))
+        Ok(self.file.write(piece).await?)
     }
 
     async fn finish(

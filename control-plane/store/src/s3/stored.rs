@@ -86,12 +86,10 @@ impl ObjectFolder {
 
     /// Opens an object for reading; `None` if its bytes are gone.
     pub(super) async fn open(&self, found: &StoredObject) -> Result<Option<VerifiedDownload>, Error> {
-        let object = self.key(found.object);
-        let answer = self.s3.get(&object).await?;
+        let answer = self.s3.get(&self.key(found.object)).await?;
         Ok(answer.map(|answer| VerifiedDownload {
-            object,
-            size: found.size,
-            sha256: found.sha256.clone(),
+            stored: self.clone(),
+            found: found.clone(),
             reading: Some(Download::new(answer, found.size)),
             received: 0,
             hash: Sha256::new(),
@@ -159,10 +157,8 @@ impl ObjectFolder {
 
 /// Download of an object that returns the last bytes only after it has verified the size and the digest of all.
 pub(super) struct VerifiedDownload {
-    /// Key of the object.
-    object: String,
-    size: u64,
-    sha256: Vec<u8>,
+    stored: ObjectFolder,
+    found: StoredObject,
     /// `None` after the end.
     reading: Option<Download>,
     received: u64,
@@ -176,31 +172,21 @@ impl VerifiedDownload {
         while let Some(reading) = &mut self.reading {
             let Some(piece) = reading.next().await? else {
                 self.reading = None;
-                return self.last();
+                return match self.hash.clone().finalize().as_slice() == self.found.sha256 {
+                    true => Ok(self.held.take()),
+                    false => Err(self.stored.other(&self.found)),
+                };
             };
             self.hash.update(&piece);
             self.received += piece.len() as u64;
-            if self.received > self.size {
-                return Err(self.other());
+            if self.received > self.found.size {
+                return Err(self.stored.other(&self.found));
             }
             if let Some(ready) = self.held.replace(piece) {
                 return Ok(Some(ready));
             }
         }
         Ok(None)
-    }
-
-    /// Verifies the digest and returns the last bytes.
-    fn last(&mut self) -> Result<Option<Bytes>, Error> {
-        let last = self.held.take();
-        match self.hash.clone().finalize().as_slice() == self.sha256 {
-            true => Ok(last),
-            false => Err(self.other()),
-        }
-    }
-
-    fn other(&self) -> Error {
-        Error::Other { object: self.object.clone() }
     }
 }
 
