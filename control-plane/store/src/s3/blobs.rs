@@ -36,12 +36,11 @@ impl S3Blobs {
         let quota = ObjectQuota { bytes: quota, objects: u64::MAX };
         let rows = database.objects(Kind::Artifact, quota);
         let stored = ObjectFolder { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
-        let stored = stored.prepared().map_err(|error| BlobError::Unavailable(error.to_string()))?;
-        Ok(S3Blobs(stored))
+        Ok(S3Blobs(stored.prepared()?))
     }
 
     async fn find(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, StoredObject)>, Error> {
-        let Some(found) = self.0.rows.find(Some(org), id.as_str()).await? else { return Ok(None) };
+        let Some(found) = self.0.find(Some(org), id.as_str()).await? else { return Ok(None) };
         let meta = serde_json::from_str(&found.description).map_err(|_| self.0.other(&found))?;
         Ok(Some((meta, found)))
     }
@@ -50,7 +49,7 @@ impl S3Blobs {
 impl From<Error> for BlobError {
     fn from(error: Error) -> BlobError {
         match error {
-            Error::Full => BlobError::Quota,
+            Error::Full(_) => BlobError::Quota,
             error => BlobError::Unavailable(error.to_string()),
         }
     }

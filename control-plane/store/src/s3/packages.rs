@@ -34,23 +34,19 @@ impl S3Packages {
         let quota = ObjectQuota { bytes: quota.bytes, objects: quota.count as u64 };
         let rows = database.objects(Kind::Package, quota);
         let stored = ObjectFolder { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
-        let stored = stored.prepared().map_err(|error| PackageError::Unavailable(error.to_string()))?;
-        Ok(S3Packages(stored))
-    }
-
-    fn failed(&self, error: Error) -> PackageError {
-        failed(&self.0, error)
+        Ok(S3Packages(stored.prepared()?))
     }
 }
 
-fn failed(stored: &ObjectFolder, error: Error) -> PackageError {
-    let quota = stored.rows.quota();
-    match error {
-        Error::Full => PackageError::Quota {
-            bytes: quota.bytes,
-            count: usize::try_from(quota.objects).unwrap_or(usize::MAX),
-        },
-        error => PackageError::Unavailable(error.to_string()),
+impl From<Error> for PackageError {
+    fn from(error: Error) -> PackageError {
+        match error {
+            Error::Full(quota) => PackageError::Quota {
+                bytes: quota.bytes,
+                count: usize::try_from(quota.objects).unwrap_or(usize::MAX),
+            },
+            error => PackageError::Unavailable(error.to_string()),
+        }
     }
 }
 
@@ -61,13 +57,12 @@ fn described(description: &str) -> Result<PackageMeta, PackageError> {
 #[async_trait]
 impl Packages for S3Packages {
     async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError> {
-        let writing = self.0.begin(owner, 0).await.map_err(|error| self.failed(error))?;
+        let writing = self.0.begin(owner, 0).await?;
         Ok(Box::new(S3PackageUpload { stored: self.0.clone(), owner: owner.to_owned(), writing }))
     }
 
     async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
-        let found = self.0.rows.find(owner, digest.as_str()).await;
-        let found = found.map_err(|error| self.failed(error.into()))?;
+        let found = self.0.find(owner, digest.as_str()).await?;
         found.map(|found| described(&found.description)).transpose()
     }
 
@@ -75,9 +70,8 @@ impl Packages for S3Packages {
         &self,
         found: &PackageMeta,
     ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError> {
-        let row = self.0.rows.find(Some(&found.owner), &found.sha256).await;
-        let Some(row) = row.map_err(|error| self.failed(error.into()))? else { return Ok(None) };
-        let reading = self.0.open(&row).await.map_err(|error| self.failed(error))?;
+        let Some(row) = self.0.find(Some(&found.owner), &found.sha256).await? else { return Ok(None) };
+        let reading = self.0.open(&row).await?;
         Ok(reading.map(|reading| Box::new(reader(reading)) as Box<_>))
     }
 
@@ -85,13 +79,12 @@ impl Packages for S3Packages {
         if !self.0.s3.gives_links() {
             return Ok(None);
         }
-        let row = self.0.rows.find(Some(&found.owner), &found.sha256).await;
-        let row = row.map_err(|error| self.failed(error.into()))?;
+        let row = self.0.find(Some(&found.owner), &found.sha256).await?;
         Ok(row.and_then(|row| self.0.link(&row, &found.name)))
     }
 
     async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError> {
-        let all = self.0.rows.list(owner).await.map_err(|error| self.failed(error.into()))?;
+        let all = self.0.rows.list(owner).await.map_err(Error::from)?;
         let mut found: Vec<PackageMeta> =
             all.iter().map(|description| described(description)).collect::<Result<_, _>>()?;
         packages::sort(&mut found);
@@ -99,8 +92,8 @@ impl Packages for S3Packages {
     }
 
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
-        let hidden = self.0.rows.hide(owner, digest.as_str()).await;
-        let Some(object) = hidden.map_err(|error| self.failed(error.into()))? else { return Ok(false) };
+        let hidden = self.0.rows.hide(owner, digest.as_str()).await.map_err(Error::from)?;
+        let Some(object) = hidden else { return Ok(false) };
         // Nobody can find it any more; if its bytes could not be deleted, it counts until a sweep has deleted them.
         if let Err(error) = self.0.delete(object).await {
             tracing::warn!(
@@ -113,7 +106,7 @@ impl Packages for S3Packages {
     }
 
     async fn sweep(&self) -> Result<(), PackageError> {
-        self.0.sweep().await.map_err(|error| self.failed(error))
+        Ok(self.0.sweep().await?)
     }
 }
 
@@ -138,7 +131,7 @@ impl PackageUpload for S3PackageUpload {
         if self.writing.size() + piece.len() as u64 > MAX_PACKAGE {
             return Err(PackageError::TooLarge);
         }
-        self.writing.write(piece).await.map_err(|error| failed(&self.stored, error))
+        Ok(self.writing.write(piece).await?)
     }
 
     async fn finish(
@@ -151,7 +144,7 @@ impl PackageUpload for S3PackageUpload {
         let stored_as = finish(&stored, &owner, &mut writing, (digest, name, now_ms)).await;
         if !matches!(stored_as, Ok(packages::UploadOutcome::New)) {
             // Before the answer, because a rejected client may upload again at once.
-            writing.discard().await.map_err(|error| failed(&stored, error))?;
+            writing.discard().await?;
         }
         stored_as
     }
@@ -163,15 +156,13 @@ async fn finish(
     writing: &mut ObjectUpload,
     (digest, name, now_ms): (&Digest, &str, u64),
 ) -> Result<packages::UploadOutcome, PackageError> {
-    let failed = |error: Error| failed(stored, error);
-    let content = writing.complete().await.map_err(failed)?;
+    let content = writing.complete().await?;
     let found = hex(&content.sha256());
     if found != digest.as_str() {
         return Err(PackageError::Mismatch { found });
     }
     // Before the transfer, because usually the same package is uploaded again.
-    let known = stored.rows.find(Some(owner), digest.as_str()).await.map_err(|error| failed(error.into()))?;
-    if known.is_some() {
+    if stored.find(Some(owner), digest.as_str()).await?.is_some() {
         return Ok(packages::UploadOutcome::Known);
     }
     let meta = PackageMeta {
@@ -184,6 +175,6 @@ async fn finish(
     let description =
         serde_json::to_string(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
     // Kept until it is deleted.
-    let shown = writing.show(&content, (digest.as_str(), description), i64::MAX).await.map_err(failed)?;
+    let shown = writing.show(&content, (digest.as_str(), description), i64::MAX).await?;
     Ok(if shown { packages::UploadOutcome::New } else { packages::UploadOutcome::Known })
 }

@@ -14,7 +14,7 @@ use super::reading::Download;
 use super::spool::{Spool, SpooledContent};
 use crate::hex::hex;
 use crate::link::Link;
-use crate::postgres::objects::{ObjectId, Objects, Reservation, ShowOutcome, StoredObject};
+use crate::postgres::objects::{ObjectId, ObjectQuota, Objects, Reservation, ShowOutcome, StoredObject};
 use crate::private;
 
 /// Maximum number of objects in one round of a sweep.
@@ -28,7 +28,7 @@ const NAMED: usize = 10;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("the quota is used up")]
-    Full,
+    Full(ObjectQuota),
     #[error("the upload was abandoned, because no data arrived for too long")]
     GivenUp,
     #[error(
@@ -59,7 +59,7 @@ pub(super) struct ObjectFolder {
 
 impl ObjectFolder {
     /// Creates the directory if needed.
-    pub(super) fn prepared(self) -> Result<ObjectFolder, std::io::Error> {
+    pub(super) fn prepared(self) -> Result<ObjectFolder, Error> {
         private::directory(&self.directory)?;
         Ok(self)
     }
@@ -72,7 +72,7 @@ impl ObjectFolder {
     pub(super) async fn begin(&self, holder: &str, each: u64) -> Result<ObjectUpload, Error> {
         let object: ObjectId = rand::random();
         if !self.rows.begin(object, holder, each).await? {
-            return Err(Error::Full);
+            return Err(Error::Full(self.rows.quota()));
         }
         Ok(ObjectUpload {
             stored: self.clone(),
@@ -82,6 +82,11 @@ impl ObjectFolder {
             sent: Presence::No,
             done: false,
         })
+    }
+
+    /// Returns a visible object of one holder or of any.
+    pub(super) async fn find(&self, holder: Option<&str>, name: &str) -> Result<Option<StoredObject>, Error> {
+        Ok(self.rows.find(holder, name).await?)
     }
 
     /// Opens an object for reading; `None` if its bytes are gone.
@@ -239,7 +244,7 @@ impl ObjectUpload {
                 self.taken += more;
                 Ok(())
             }
-            Reservation::Full => Err(Error::Full),
+            Reservation::Full => Err(Error::Full(self.stored.rows.quota())),
             Reservation::Gone => Err(Error::GivenUp),
         }
     }
