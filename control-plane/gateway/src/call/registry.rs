@@ -154,7 +154,7 @@ impl CallTable {
     }
 
     /// Returns the entry of this run of the call. Another run may be registered by now, if this gateway had lost the call.
-    fn entered(&mut self, call: &Call) -> Option<hash_map::OccupiedEntry<'_, Uuid, Entry>> {
+    fn entered(&mut self, call: &Call) -> Option<hash_map::OccupiedEntry<'_, Uuid, CallEntry>> {
         match self.running.entry(call.id) {
             hash_map::Entry::Occupied(entry) if std::ptr::eq(entry.get().call.as_ref(), call) => Some(entry),
             _ => None,

@@ -179,7 +179,7 @@ impl Pipeline {
         // A call that never started has no record: this one's id stays taken.
         call.enter(State::Working);
         // Its gateway has stored its end, and what it said: this one has nothing to store of it.
-        call.ownership.tells();
+        call.ownership.note_known();
         call.finish(outcome);
         let call = Arc::new(call);
         if is_known {

@@ -24,7 +24,7 @@ pub(crate) const FAIR_TIME: Duration = Duration::from_secs(10);
 
 /// The breakers by server and origin.
 #[derive(Default)]
-pub struct Breakers {
+pub(crate) struct Breakers {
     by_name: Mutex<HashMap<String, KeptBreaker>>,
 }
 

@@ -113,9 +113,7 @@ async fn answer(
         None => Err(RpcFailure::of(Reason::UnknownMethod).status(StatusCode::NOT_FOUND)),
         Some(Err(failure)) => Err(failure),
         Some(Ok(RequestAnswer::Page(page))) => Ok(finished(Members::from_iter(page), Caching::Private)),
-        Some(Ok(RequestAnswer::Completion(result))) => {
-            Ok(finished(Members::from_iter(result), Caching::None))
-        }
+        Some(Ok(RequestAnswer::Completion(list))) => Ok(finished(Members::from_iter(list), Caching::None)),
         Some(Ok(RequestAnswer::Call(call, asked))) => {
             let attachment = match tasks::is_due(&call, abilities, again) {
                 true => match tasks::create(request, &call, abilities).await {

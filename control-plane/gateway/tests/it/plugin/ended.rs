@@ -48,6 +48,6 @@ async fn a_call_that_has_ended_elsewhere_is_found_and_its_events_stay_as_they_ar
         again.text
     );
     let found = call_at(&second, &runtime).await;
-    assert!(found.ownership.written().is_none(), "its own gateway has written all of it");
+    assert!(found.ownership.publication().is_none(), "its own gateway has written all of it");
     assert_eq!(outbox.read(id, 0).await.unwrap(), kept);
 }
