@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, Reason};
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::Revision;
 use asp_store::records::OwnerId;
 use asp_store::sessions::{OpenSession, SessionEntry};
 use parking_lot::Mutex;
@@ -263,7 +263,7 @@ impl SealedSession {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let revision = Revision::ALL.iter().position(|revision| *revision == self.profile.revision);
+        let revision = Revision::SERVED.iter().position(|revision| *revision == self.profile.revision);
         let abilities = self.profile.abilities;
         let mut plain = self.sid.to_vec();
         plain.extend(self.made.at.to_be_bytes());
@@ -286,7 +286,7 @@ impl SealedSession {
             sid: sid.try_into().ok()?,
             made: SessionOrigin { at: u64::from_be_bytes(issued_at.try_into().ok()?), by },
             profile: Profile {
-                revision: *Revision::ALL.get(usize::from(*revision))?,
+                revision: *Revision::SERVED.get(usize::from(*revision))?,
                 abilities: ClientAbilities::of_flags(std::array::from_fn(|bit| abilities >> bit & 1 != 0)),
             },
         })

@@ -9,7 +9,6 @@ pub mod artifact;
 pub mod limits;
 mod machine_parts;
 pub mod machines;
-pub mod mcp_revision;
 pub mod param_headers;
 pub mod parts;
 pub mod policy;

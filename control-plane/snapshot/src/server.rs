@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, OnceLock};
 
+use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
     AuthScheme, Builtin, Definition, EdgeServer, Kind, Listing, Mutation, Primitive, Protocol, RiskClass,
@@ -15,7 +16,6 @@ use prost::Message as _;
 use serde_json::{Map, Value, json};
 
 use crate::artifact;
-use crate::mcp_revision::Revision;
 use crate::param_headers::ParamHeaders;
 use crate::schema::Schema;
 use crate::search::SearchIndex;

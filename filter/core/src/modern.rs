@@ -5,27 +5,32 @@
 
 use std::borrow::Cow;
 
+use asp_proto::mcp_revision::{Feature, Revision};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::headers::Headers;
 use crate::reason::Era;
 
-const LEGACY: [&[u8]; 4] = [b"2024-11-05", b"2025-03-26", b"2025-06-18", b"2025-11-25"];
-/// The only revision with batches; assumed if the header is absent.
-const BATCHING: &[u8] = b"2025-03-26";
-const FIRST_MODERN: &[u8] = b"2026-07-28";
+const FIRST_MODERN: &[u8] = Revision::FIRST_MODERN.as_str().as_bytes();
+
+/// Returns the known revision that a header names.
+fn revision(version: &[u8]) -> Option<Revision> {
+    std::str::from_utf8(version).ok().and_then(Revision::parse)
+}
 
 /// Returns the era of a version. An unknown version counts as modern: only that era can answer it properly.
 pub(crate) fn era(version: Option<&[u8]>) -> Era {
     match version {
-        Some(version) if !LEGACY.contains(&version) => Era::Modern,
+        Some(version) if revision(version).is_none_or(Revision::is_modern) => Era::Modern,
         _ => Era::Legacy,
     }
 }
 
 pub(crate) fn may_batch(version: Option<&[u8]>) -> bool {
-    version.is_none_or(|version| version == BATCHING)
+    version
+        .map_or(Some(Revision::WITHOUT_HEADER), revision)
+        .is_some_and(|revision| revision.has(Feature::Batches))
 }
 
 /// Returns `Mcp-Method` and the decoded `Mcp-Name`, if the version header makes them count.

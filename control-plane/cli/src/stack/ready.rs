@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use asp_control::trusted_issuer::MAX_TTL;
 use asp_platform::secret::Secret;
+use asp_proto::mcp_revision::Revision;
+use serde_json::json;
 
 use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
 use crate::state_dir;
@@ -121,17 +123,20 @@ pub fn remove_env(state_dir: &Path) -> anyhow::Result<()> {
 /// Prints the next steps for a person.
 pub fn announce(state_dir: &Path, urls: &Urls) {
     let env = state_dir.join("env");
+    let revision = Revision::LATEST.as_str();
+    let meta = json!({"io.modelcontextprotocol/protocolVersion": revision,
+                      "io.modelcontextprotocol/clientCapabilities": {}});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}});
     let text = format!(
         "\nTry next, in another terminal:\n\
          \n  source {env}\
          \n  curl -s $ASP_EDGE_URL/demo/mcp -H \"Authorization: Bearer $ASP_TOKEN\" \\\
          \n    -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\
-         \n    -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: tools/list' \\\
+         \n    -H 'MCP-Protocol-Version: {revision}' -H 'Mcp-Method: tools/list' \\\
          \n    -d '{body}'\
          \n  curl -s $ASP_ADMIN_URL/api/snapshot -H \"Authorization: Bearer $ASP_ADMIN_TOKEN\"\n\
          \nready: {edge} (clients), {admin} (admin)",
         env = env.display(),
-        body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
         edge = urls.edge,
         admin = urls.admin,
     );

@@ -1,6 +1,6 @@
 //! Abilities of a client that matter when a call asks for something.
 
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::{Feature, Revision};
 use serde::{Deserialize, Serialize};
 
 use super::question::Ask;
@@ -67,17 +67,17 @@ impl ClientAbilities {
         }
     }
 
-    /// Keeps the abilities that a revision has: elicitation since 2025-06-18; pages, tools of a model, and the context
-    /// of servers as a declared ability since 2025-11-25. Clients of 2026-07-28 do not report changes of their roots.
+    /// Limits the abilities to those that a revision has. Before clients declared `sampling.context`, sampling included
+    /// the context of servers. A modern client reports no change of its own.
     #[must_use]
     pub fn within(self, revision: Revision) -> ClientAbilities {
-        let latest = revision >= Revision::V2025_11_25;
+        let declares_sampling = revision.has(Feature::SamplingCapabilities);
         ClientAbilities {
-            elicitation: self.elicitation && revision >= Revision::V2025_06_18,
-            pages: self.pages && latest,
-            sampling_tools: self.sampling_tools && latest,
+            elicitation: self.elicitation && revision.has(Feature::Elicitation),
+            pages: self.pages && revision.has(Feature::ElicitationModes),
+            sampling_tools: self.sampling_tools && declares_sampling,
             roots_change: self.roots_change && !revision.is_modern(),
-            sampling_context: if latest { self.sampling_context } else { self.sampling },
+            sampling_context: if declares_sampling { self.sampling_context } else { self.sampling },
             ..self
         }
     }

@@ -4,8 +4,7 @@
 //! half share lists, calls and streams, and differ in handshake and envelope.
 
 use asp_edge::{EnvelopeKind, Reason};
-use asp_snapshot::mcp_revision;
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::Revision;
 use axum::response::Response;
 use http::Method;
 
@@ -70,10 +69,7 @@ fn is_modern(request: &ProtocolRequest, meta_version: Option<&str>) -> bool {
     }
     match codec::header(&request.headers, "mcp-protocol-version") {
         None => false,
-        Some(version) => match Revision::parse(version) {
-            Some(revision) => revision.is_modern(),
-            None => version != mcp_revision::OLDEST_KNOWN,
-        },
+        Some(version) => Revision::parse(version).is_none_or(Revision::is_modern),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::Revision;
 use asp_store::records::OwnerId;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::Revision;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;

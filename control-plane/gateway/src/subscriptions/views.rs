@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::Caller;
+use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::{Kind, Protocol};
-use asp_snapshot::mcp_revision::Revision;
 use asp_snapshot::{Snapshot, VirtualServer};
 
 use super::subscriber::{ListDigests, Profile};

@@ -4,24 +4,15 @@
 //! calls use the tasks extension. Sources: the `Tool`, `Resource`, `ResourceTemplate` and `Prompt` definitions of the
 //! official schema of each revision.
 
+use asp_proto::mcp_revision::{Feature, Revision};
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
 use crate::compiled::CompiledServer;
 use crate::spec::{ContentType, Contents, Icon, Kind, Mutation, PromptMessage, Spec, Theme};
 
-/// Revisions that definitions are compiled for, ascending. Revisions are dates and compare as text.
-const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
-const ANNOTATED_TOOLS: &str = "2025-03-26";
-const TITLES: &str = "2025-06-18";
-const STRUCTURED_OUTPUT: &str = "2025-06-18";
-const META: &str = "2025-06-18";
-const ICONS: &str = "2025-11-25";
-/// First revision whose `outputSchema` may describe any JSON value, not only an object.
-const ANY_OUTPUT: &str = "2026-07-28";
-
-/// Compiles a server's lists at one revision: `{tools, resources, resourceTemplates, prompts}` in list order. A
-/// revision older than all known ones gets the lists of the oldest.
+/// Compiles a server's lists at one revision: `{tools, resources, resourceTemplates, prompts}` in list order. Revisions are
+/// dates and compare as text; one older than all known ones gets the lists of the oldest.
 pub fn compile_mcp(server: &CompiledServer, revision: &str) -> Value {
     let mut lists =
         [("tools", vec![]), ("resources", vec![]), ("resourceTemplates", vec![]), ("prompts", vec![])];
@@ -72,7 +63,7 @@ pub(super) fn definitions(
     output: Option<&Value>,
 ) -> Vec<snapshot::Definition> {
     let mut definitions: Vec<snapshot::Definition> = Vec::new();
-    for revision in REVISIONS {
+    for revision in Revision::KNOWN {
         let definition = match spec.kind {
             Kind::Tool | Kind::Task => tool(spec, mutation, (input, output), revision),
             Kind::Resource | Kind::ResourceTemplate => resource(spec, revision),
@@ -81,7 +72,7 @@ pub(super) fn definitions(
         };
         let json = Value::Object(definition).to_string();
         if definitions.last().is_none_or(|last| last.json != json) {
-            definitions.push(snapshot::Definition { since: revision.into(), json });
+            definitions.push(snapshot::Definition { since: revision.as_str().into(), json });
         }
     }
     definitions
@@ -99,21 +90,21 @@ pub(super) fn name(spec: &Spec) -> &str {
 }
 
 /// Returns the members that all kinds share, such as name, title and description.
-fn heading(spec: &Spec, revision: &str) -> Map<String, Value> {
+fn heading(spec: &Spec, revision: Revision) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("name".into(), json!(name(spec)));
-    if revision >= TITLES {
+    if revision.has(Feature::Titles) {
         object.insert("title".into(), json!(spec.name));
     }
     if let Some(summary) = &spec.summary {
         object.insert("description".into(), json!(summary));
     }
     if let Some(meta) = &spec.meta
-        && revision >= META
+        && revision.has(Feature::Meta)
     {
         object.insert("_meta".into(), Value::Object(meta.clone()));
     }
-    if revision >= ICONS && !spec.icons.is_empty() {
+    if revision.has(Feature::Icons) && !spec.icons.is_empty() {
         object.insert("icons".into(), spec.icons.iter().map(icon).collect());
     }
     object
@@ -123,10 +114,10 @@ fn tool(
     spec: &Spec,
     mutation: Mutation,
     (input, output): (Option<&Value>, Option<&Value>),
-    revision: &str,
+    revision: Revision,
 ) -> Map<String, Value> {
     let mut object = heading(spec, revision);
-    if revision >= ANNOTATED_TOOLS {
+    if revision.has(Feature::ToolAnnotations) {
         let title = spec.annotations.title.as_ref().unwrap_or(&spec.name);
         object.insert(
             "annotations".into(),
@@ -141,15 +132,15 @@ fn tool(
     }
     object.insert("inputSchema".into(), input.cloned().unwrap_or_else(|| json!({"type": "object"})));
     if let Some(output) = output
-        && revision >= STRUCTURED_OUTPUT
-        && (revision >= ANY_OUTPUT || output.get("type").and_then(Value::as_str) == Some("object"))
+        && revision.has(Feature::StructuredOutput)
+        && (revision.has(Feature::AnyOutput) || output.get("type").and_then(Value::as_str) == Some("object"))
     {
         object.insert("outputSchema".into(), output.clone());
     }
     object
 }
 
-fn resource(spec: &Spec, revision: &str) -> Map<String, Value> {
+fn resource(spec: &Spec, revision: Revision) -> Map<String, Value> {
     let mut object = heading(spec, revision);
     let (key, place) = match spec.kind {
         Kind::Resource => ("uri", &spec.schema.uri),
@@ -173,14 +164,14 @@ fn resource(spec: &Spec, revision: &str) -> Map<String, Value> {
     object
 }
 
-fn prompt(spec: &Spec, revision: &str) -> Map<String, Value> {
+fn prompt(spec: &Spec, revision: Revision) -> Map<String, Value> {
     let mut object = heading(spec, revision);
     let Some(arguments) = &spec.schema.arguments else { return object };
     let arguments = arguments.iter().map(|argument| {
         let mut item = Map::new();
         item.insert("name".into(), json!(argument.name));
         if let Some(title) = &argument.title
-            && revision >= TITLES
+            && revision.has(Feature::Titles)
         {
             item.insert("title".into(), json!(title));
         }

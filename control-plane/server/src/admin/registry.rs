@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Primitive;
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
 use asp_store::control::{
@@ -27,7 +28,7 @@ use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
 
 /// Default MCP revision of `compile`.
-pub const DEFAULT_REVISION: &str = "2026-07-28";
+pub const DEFAULT_REVISION: &str = Revision::LATEST.as_str();
 
 /// Maximum number of breaking changes that the audit names; a rewritten server has thousands.
 const MAX_NOTED: usize = 20;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_edge::Trace;
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::Revision;
 use serde_json::{Map, Value};
 
 use super::codec::Message;

@@ -1,9 +1,9 @@
 //! Errors for requests whose client lacks scopes, which it can step up to, or capabilities.
 
 use asp_edge::Reason;
+use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
-use asp_snapshot::mcp_revision::Revision;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 

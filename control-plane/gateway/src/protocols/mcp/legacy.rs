@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
+use asp_proto::mcp_revision::{Feature, Revision};
 use asp_proto::snapshot::Sessions as SessionMode;
-use asp_snapshot::mcp_revision::Revision;
 use axum::response::Response;
 use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
@@ -64,7 +64,7 @@ pub(super) async fn post(request: ProtocolRequest, envelope: Envelope) -> Respon
 pub(super) async fn batch(request: ProtocolRequest) -> Response {
     let trace = request.admitted.trace;
     let session = match session(&request).await {
-        Ok(session) if session.profile.revision == Revision::V2025_03_26 => session,
+        Ok(session) if session.profile.revision.has(Feature::Batches) => session,
         Ok(_) => {
             return RpcFailure::with(Reason::InvalidRequest, "this protocol version has no batches")
                 .respond(None, trace);
@@ -192,10 +192,7 @@ fn initialize(request: &ProtocolRequest, message: &Message) -> Response {
         return RpcFailure::with(Reason::InvalidParams, "params.protocolVersion must be a string")
             .respond(Some(id), trace);
     };
-    let revision = match Revision::parse(asked) {
-        Some(revision) if !revision.is_modern() => revision,
-        _ => Revision::LATEST_LEGACY,
-    };
+    let revision = served(asked).unwrap_or(Revision::LATEST_LEGACY);
     let abilities = questions::abilities(message.param("capabilities"), revision);
     let profile = Profile { revision, abilities };
     let mut result = Map::new();
@@ -213,6 +210,11 @@ fn initialize(request: &ProtocolRequest, message: &Message) -> Response {
         return failure.respond(Some(id), trace);
     }
     response
+}
+
+/// Returns the revision with this date, if it is served with a handshake.
+fn served(date: &str) -> Option<Revision> {
+    Revision::parse(date).filter(|revision| revision.is_served() && !revision.is_modern())
 }
 
 /// Mints the session and its affinity cookie (ADR 2).
@@ -244,7 +246,7 @@ async fn session(request: &ProtocolRequest) -> Result<Arc<LegacySession>, RpcFai
         None => None,
         Some(text) => {
             let failure = || RpcFailure::of(Reason::UnsupportedVersion);
-            Some(Revision::parse(text).filter(|revision| !revision.is_modern()).ok_or_else(failure)?)
+            Some(served(text).ok_or_else(failure)?)
         }
     };
     match (codec::header(&request.headers, "mcp-session-id"), request.server.sessions()) {
@@ -252,20 +254,18 @@ async fn session(request: &ProtocolRequest) -> Result<Arc<LegacySession>, RpcFai
             let found =
                 request.gateway.sessions.find(id, &request.server.message.name, &request.caller).await;
             let session = found.map_err(RpcFailure::of)?;
-            // The negotiated revision applies. A request without the header counts as one of 2025-03-26 (2025-06-18
-            // transports), so a header with that revision is accepted as if it were absent; release 0.1 of the official
-            // suite sends it.
+            // The negotiated revision counts. A header that names the revision of requests without it is taken for none:
+            // release 0.1 of the official suite sends it.
             let negotiated = session.profile.revision;
-            let says_nothing = |named: Revision| named == negotiated || named == Revision::V2025_03_26;
+            let says_nothing = |named: Revision| named == negotiated || named == Revision::WITHOUT_HEADER;
             if revision.is_none_or(says_nothing) { Ok(session) } else { Err(another(negotiated)) }
         }
         (None, SessionMode::Stateful | SessionMode::Unspecified) => {
             Err(RpcFailure::of(Reason::SessionMissing))
         }
         (_, SessionMode::Stateless) | (None, SessionMode::Both) => {
-            // Without the header, assume 2025-03-26 (2025-06-18 transports, protocol version header).
             let profile = Profile {
-                revision: revision.unwrap_or(Revision::V2025_03_26),
+                revision: revision.unwrap_or(Revision::WITHOUT_HEADER),
                 abilities: ClientAbilities::default(),
             };
             Ok(Arc::new(LegacySession::ephemeral(profile)))

@@ -4,8 +4,8 @@
 //! request's revision.
 
 use asp_json::Members;
+use asp_proto::mcp_revision::{Feature, Revision};
 use asp_proto::snapshot::Protocol;
-use asp_snapshot::mcp_revision::Revision;
 use futures::future::join_all;
 use serde_json::{Map, Value};
 
@@ -52,8 +52,7 @@ pub(super) async fn of(
     });
     let asked: Vec<_> = asked.collect();
     let mut listed: Vec<Value> = join_all(asked).await.iter().flat_map(|list| list.iter().cloned()).collect();
-    if revision < Revision::V2025_06_18 {
-        // Titles were added in that revision (`BaseMetadata`).
+    if !revision.has(Feature::Titles) {
         listed.iter_mut().filter_map(Value::as_object_mut).for_each(|resource| {
             resource.remove("title");
         });

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
 use asp_json::{Json, Members};
+use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Kind;
-use asp_snapshot::mcp_revision::Revision;
 use asp_snapshot::param_headers::decode;
 use axum::response::Response;
 use http::StatusCode;
@@ -164,7 +164,7 @@ fn check_version(request: &ProtocolRequest, in_body: Option<&str>) -> Result<(),
     if Revision::parse(version) == Some(REVISION) {
         return Ok(());
     }
-    let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
+    let supported: Vec<&str> = Revision::SERVED.iter().rev().map(|revision| revision.as_str()).collect();
     Err(RpcFailure::of(Reason::UnsupportedVersion)
         .data("supported", json!(supported))
         .data("requested", version.into()))
@@ -202,7 +202,7 @@ fn missing_meta(name: &str) -> RpcFailure {
 }
 
 fn discover(request: &ProtocolRequest) -> Map<String, Value> {
-    let supported: Vec<&str> = Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect();
+    let supported: Vec<&str> = Revision::SERVED.iter().rev().map(|revision| revision.as_str()).collect();
     let mut result = Map::new();
     result.insert("supportedVersions".into(), json!(supported));
     let mut capabilities = lists::capabilities(request, true);

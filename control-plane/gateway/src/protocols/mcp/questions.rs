@@ -4,7 +4,7 @@
 //! differently (a message on the stream, a member of `inputRequests`).
 
 use asp_json::{Json, Members};
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::{Feature, Revision};
 use serde_json::{Value, json};
 
 use crate::call::ClientAbilities;
@@ -96,7 +96,7 @@ pub(in crate::protocols) fn no_answer(question: &Question, error: Option<&Value>
 
 /// Returns the abilities of a client of `revision` that declares `capabilities`.
 pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> ClientAbilities {
-    let has_modes = revision >= Revision::V2025_11_25;
+    let has_modes = revision.has(Feature::ElicitationModes);
     let declared = |name: &str| capabilities.and_then(|capabilities| capabilities.get(name)?.as_object());
     // Some clients write every member they know, with null for those they do not support.
     let has = |name: &str, member: &str| {

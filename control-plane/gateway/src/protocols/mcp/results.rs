@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use asp_edge::Reason;
 use asp_json::{Json, Members, raw_values};
+use asp_proto::mcp_revision::{Feature, Revision};
 use asp_proto::snapshot::Kind;
 use asp_snapshot::VirtualServer;
-use asp_snapshot::mcp_revision::Revision;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -185,15 +185,14 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
     result
 }
 
-/// Whether the revision accepts this value as `CallToolResult.structuredContent`: not in 2025-03-26, an object until
-/// 2025-11-25, then any JSON value.
+/// Whether `CallToolResult.structuredContent` may be this value.
 fn takes_structured(value: &Value, revision: Revision) -> bool {
-    revision.is_modern() || (revision >= Revision::V2025_06_18 && value.is_object())
+    revision.has(Feature::AnyOutput) || (revision.has(Feature::StructuredOutput) && value.is_object())
 }
 
-/// Returns the contents without their `_meta` for revisions before 2025-06-18, which do not have it.
+/// Contents without `_meta`, unless the revision has it.
 fn known_contents(contents: &[Json], revision: Revision) -> Member<'_> {
-    if revision >= Revision::V2025_06_18 {
+    if revision.has(Feature::Meta) {
         return Member::All(contents.into());
     }
     let known = contents.iter().map(|content| {
@@ -204,9 +203,10 @@ fn known_contents(contents: &[Json], revision: Revision) -> Member<'_> {
     Member::All(known.collect())
 }
 
-/// Replaces resource links for 2025-03-26, whose clients would reject the whole result.
+/// Content blocks with the URIs of resource links as text, unless the revision has such links: a client that does not know
+/// them would refuse the whole result.
 fn known_blocks(content: &[Json], revision: Revision) -> Member<'_> {
-    if revision >= Revision::V2025_06_18 {
+    if revision.has(Feature::ResourceLinks) {
         return Member::All(content.into());
     }
     let known = content.iter().map(|block| match block.get("type").and_then(Value::as_str) {
@@ -233,12 +233,10 @@ fn of_refusal(
                 result.put_meta("asp/limit", (*limit).into());
                 return Ok(result);
             }
-            // SEP-1303: from 2025-11-25 on, the model sees the error in its arguments.
-            Refusal::InvalidArguments { .. } if revision >= Revision::V2025_11_25 => {
+            Refusal::InvalidArguments { .. } if revision.has(Feature::ArgumentErrors) => {
                 return Ok(tool_error(&message, refusal));
             }
-            // Only 2025-11-25 has an error code for it.
-            Refusal::PagesFirst { .. } if revision != Revision::V2025_11_25 => {
+            Refusal::PagesFirst { .. } if !revision.has(Feature::UrlElicitationError) => {
                 return Ok(tool_error(&message, refusal));
             }
             Refusal::NotApproved(_)
@@ -256,7 +254,7 @@ fn of_refusal(
     let mut failure = RpcFailure::with(refusal.reason(), &message).in_call();
     match refusal {
         Refusal::Relayed { code, data, .. } => failure = relayed(failure, *code, data.as_ref()),
-        Refusal::PagesFirst { pages } if revision == Revision::V2025_11_25 => {
+        Refusal::PagesFirst { pages } if revision.has(Feature::UrlElicitationError) => {
             failure.code = URL_ELICITATION_REQUIRED;
             failure = failure.data("elicitations", pages.iter().map(elicitation).collect());
         }
@@ -328,12 +326,12 @@ fn no_resource(failure: RpcFailure, uri: &str, revision: Revision) -> RpcFailure
     failure
 }
 
-/// Returns the MCP `Implementation` of a server; with a title from 2025-06-18 on.
+/// MCP `Implementation` of a server.
 pub(super) fn server_info(server: &VirtualServer, revision: Revision) -> Value {
     let server = &server.message;
     let mut info = json!({"name": server.name, "version": server.version});
     if let Some(info) = info.as_object_mut()
-        && revision >= Revision::V2025_06_18
+        && revision.has(Feature::Titles)
         && !server.title.is_empty()
     {
         info.insert("title".into(), server.title.clone().into());

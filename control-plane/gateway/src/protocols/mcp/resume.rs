@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_json::Json;
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::{Feature, Revision};
 
 use super::events;
 use crate::call::Call;
@@ -78,13 +78,13 @@ impl Resumable {
 
     /// Returns the first event of a stream. Clients of earlier revisions treat an event without a message as broken.
     pub(super) fn primer(&self, place: StreamPosition) -> Option<String> {
-        let knows = self.revision >= Revision::V2025_11_25;
+        let knows = self.revision.has(Feature::StreamPolling);
         self.id(Some(place)).filter(|_| knows).map(|id| events::primer(&id))
     }
 
     /// Returns the quiet time after which the stream is closed; `None` if it stays open.
     pub(super) fn pauses_after(&self) -> Option<Duration> {
-        let polls = self.call.entry.primitive.poll_stream && self.revision >= Revision::V2025_11_25;
+        let polls = self.call.entry.primitive.poll_stream && self.revision.has(Feature::StreamPolling);
         polls.then_some(QUIET)
     }
 
@@ -123,7 +123,7 @@ impl ResumableChanges {
 
     /// Returns the first event of the stream, under the same rule as for a call.
     pub(super) fn primer(&self, position: ChangesPosition) -> Option<String> {
-        let knows = self.revision >= Revision::V2025_11_25;
+        let knows = self.revision.has(Feature::StreamPolling);
         self.id(position).filter(|_| knows).map(|id| events::primer(&id))
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_json::{Json, Members};
-use asp_snapshot::mcp_revision::Revision;
+use asp_proto::mcp_revision::Revision;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::{FutureExt, stream};

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_json::Members;
+use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::artifact;
-use asp_snapshot::mcp_revision::Revision;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::stream::{self, SelectAll, StreamExt};

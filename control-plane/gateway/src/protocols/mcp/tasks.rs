@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use asp_edge::{Caller, Reason};
 use asp_json::Members;
+use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Kind;
 use asp_snapshot::ListedPrimitive;
-use asp_snapshot::mcp_revision::Revision;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::{Value, json};
 use uuid::Uuid;

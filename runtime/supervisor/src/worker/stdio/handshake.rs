@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use asp_proto::mcp_revision::Revision;
 use serde_json::json;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -17,7 +18,7 @@ use super::{Bridge, FROM_SERVER, Inbox, READINGS, Readings, ServerRequests};
 use crate::cause::Cause;
 use crate::worker::logs::Meter;
 
-const PROTOCOL_VERSION: &str = "2025-11-25";
+const PROTOCOL_VERSION: &str = Revision::LATEST_LEGACY.as_str();
 /// Log level requested from the server; the gateway drops what the client of a call did not ask for.
 const LOG_LEVEL: &str = "debug";
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_json::{Json, Members};
+use asp_proto::mcp_revision::Revision;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Value, json};
@@ -33,9 +34,6 @@ use reading::Messages;
 use session::{At, Offers, SESSION_ID, Session};
 use tasks::ClientTasks;
 
-/// The revision offered upstream, and those that may come instead.
-const REVISION: &str = "2025-11-25";
-const REVISIONS: [&str; 4] = [REVISION, "2025-06-18", "2025-03-26", "2024-11-05"];
 /// JSON-RPC 2.0, an internal error.
 const INTERNAL: i64 = -32603;
 /// Longest silence of an upstream that has nothing open here; whoever asks our user waits for as long as that takes.
@@ -191,7 +189,7 @@ impl Client {
     }
 
     async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
-        let params = json!({"protocolVersion": REVISION, "capabilities": &capabilities,
+        let params = json!({"protocolVersion": Revision::LATEST_LEGACY.as_str(), "capabilities": &capabilities,
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
         let new = At { id: None, revision: None };
         let exchange = Exchange {
@@ -216,10 +214,10 @@ impl Client {
             answered => answered?,
         };
         let agreed = result.get("protocolVersion").and_then(Value::as_str);
-        let known = REVISIONS.iter().find(|known| agreed == Some(**known));
+        let known = agreed.and_then(Revision::parse).filter(|revision| !revision.is_modern());
         let known =
             known.ok_or_else(|| Fault::Lost("the service speaks no revision of MCP known here".into()))?;
-        session.at.revision = Some(HeaderValue::from_static(known));
+        session.at.revision = Some(HeaderValue::from_static(known.as_str()));
         session.offers = Offers::of(&result);
         session.instructions = session::instructions(&result);
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_json::{Json, Members};
+use asp_proto::mcp_revision::Revision;
 use asp_snapshot::param_headers::encode;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
@@ -23,7 +24,7 @@ use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, sent};
 use crate::executors::conversation::downstream::{Downstream, Nobody};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
-pub(super) const REVISION: &str = "2026-07-28";
+pub(super) const REVISION: &str = Revision::V2026_07_28.as_str();
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
