@@ -9,7 +9,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from rust_modules import closing, code_of
+from rust_modules import LITERAL, closing, code_of
 
 TEST_FOLDERS = {"tests", "examples", "benches", "fuzz"}
 # A module behind a condition; whether that is one of tests, FOR_TESTS says.
@@ -71,6 +71,18 @@ class Source:
 
     def becomes_test(self):
         self.cut(0, len(self.text))
+
+    def literals(self):
+        """(line, literal) of each line of a literal of the product.
+
+        >>> text = 'const A: &str = "b";\\n// "c"\\nf("d\\n  e");\\n#[cfg(test)]\\nmod tests {\\n  const F: &str = "g";\\n}\\n'
+        >>> list(Source(Path("a/src/call.rs"), "a", text).literals())
+        [(1, '"b"'), (3, '"d'), (4, '  e"')]
+        """
+        for found in LITERAL.finditer(self.text):
+            if not found[0].startswith(("//", "/*")):
+                first = self.text.count("\n", 0, found.start()) + 1
+                yield from enumerate(found[0].split("\n"), first)
 
     def file_of(self, module, attributes):
         """Path of the file that `mod module;` declares here."""
