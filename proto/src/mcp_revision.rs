@@ -147,6 +147,12 @@ mod tests {
     }
 
     #[test]
+    fn served_revisions_keep_the_positions_that_session_ids_contain() {
+        let dates = Revision::SERVED.map(Revision::as_str);
+        assert_eq!(dates, ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]);
+    }
+
+    #[test]
     fn only_the_revisions_of_one_era_have_a_handshake() {
         let mut known = Revision::KNOWN.into_iter();
         assert_eq!(known.find(|revision| revision.is_modern()), Some(Revision::FIRST_MODERN));

@@ -61,7 +61,7 @@ pub async fn validate(
 pub struct CompileQuery {
     /// Name of the server, if the files have several.
     server: Option<String>,
-    /// MCP revision [default: 2026-07-28].
+    /// MCP revision [default: the latest].
     revision: Option<String>,
 }
 
