@@ -25,6 +25,7 @@ pub mod offers;
 pub mod openapi;
 mod optimistic;
 pub mod params;
+mod permissions;
 pub mod policy;
 pub mod primitives;
 pub mod problem;
@@ -33,6 +34,7 @@ pub mod ratelimits;
 pub mod refusals;
 pub mod regions;
 pub mod registry;
+mod resources;
 pub mod revocations;
 pub mod routes;
 pub mod runtimes;
@@ -47,7 +49,7 @@ use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::Packages;
 use async_trait::async_trait;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{delete, get, post, put};
+use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
@@ -134,43 +136,6 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     })
 }
 
-/// Routes for the placement of requests.
-fn placement() -> Router<Arc<AdminState>> {
-    Router::new()
-        .route("/api/routes", put(routes::put).get(routes::get).delete(routes::delete))
-        .route("/api/pools", get(routes::pools))
-        .route("/api/regions", put(regions::put).get(regions::get).delete(regions::delete))
-        .route("/api/regions/orgs", get(regions::homes))
-        .route(
-            "/api/regions/orgs/{org}",
-            put(regions::put_home).get(regions::get_home).delete(regions::delete_home),
-        )
-}
-
-/// Routes for servers, their versions and offers, and the view of orgs on them.
-fn registry_routes() -> Router<Arc<AdminState>> {
-    Router::new()
-        .route("/api/registry/validate", post(registry::validate))
-        .route("/api/registry/compile", post(registry::compile))
-        .route(
-            "/api/registry/servers/{server}",
-            put(registry::put_server).get(registry::get_server).delete(registry::delete_server),
-        )
-        .route("/api/registry/servers", get(registry::list_servers))
-        .route("/api/registry/servers/{server}/versions", get(versions::list))
-        .route("/api/registry/servers/{server}/versions/{revision}", get(versions::get))
-        .route("/api/registry/servers/{server}/rollback", post(versions::rollback))
-        .route("/api/registry/servers/{server}/offers", get(offers::list))
-        .route(
-            "/api/registry/servers/{server}/offers/{org}",
-            put(offers::put).get(offers::get).delete(offers::delete),
-        )
-        .route("/api/registry/orgs/{org}/servers/{server}", get(offers::standing))
-        .route("/api/registry/primitives/{id}/servers", get(ids::list))
-        .route("/api/registry/primitives/{id}/servers/{server}", put(ids::grant).delete(ids::withdraw))
-        .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
-}
-
 /// Returns the router of the admin port.
 pub fn router(state: Arc<AdminState>) -> Router {
     Router::new()
@@ -181,42 +146,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/.well-known/jwks.json", get(status::jwks))
         .route("/api/openapi.json", get(openapi::document))
         .route("/api/docs", get(openapi::page))
-        .merge(registry_routes())
-        .route(
-            "/api/policy/orgs/{org}/exposure",
-            put(policy::put_exposure).get(policy::get_exposure).delete(policy::delete_exposure),
-        )
-        .route(
-            "/api/policy/orgs/{org}/bindings",
-            put(policy::put_binding).get(policy::get_bindings).delete(policy::delete_bindings),
-        )
-        .route("/api/policy/explain", post(explain::explain))
-        .route(
-            "/api/ratelimits/orgs/{org}",
-            put(ratelimits::put).get(ratelimits::get).delete(ratelimits::delete),
-        )
-        .route(
-            "/api/revocations",
-            post(revocations::add).get(revocations::list).delete(revocations::delete_matching),
-        )
-        .route("/api/machines/orgs/{org}/bound", put(bounds::put).get(bounds::get).delete(bounds::delete))
-        .route("/api/machines/orgs/{org}/keys", post(machines::add).get(machines::list))
-        .route("/api/machines/orgs/{org}/keys/{id}", delete(machines::delete))
-        .route("/api/machines/orgs/{org}/certificates", post(certificates::register).get(certificates::list))
-        .route("/api/machines/orgs/{org}/certificates/{id}", delete(certificates::delete))
-        .route("/api/revocations/batch", post(revocations::add_several))
-        .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
         .route("/api/login", get(issuers::login))
-        .route("/api/issuers", get(issuers::list))
-        .route("/api/issuers/{side}/{name}", put(issuers::put).get(issuers::get).delete(issuers::delete))
-        .merge(placement())
-        .route("/api/artifacts", get(artifacts::list))
-        .route("/api/artifacts/{sha256}", put(artifacts::put).get(artifacts::get).delete(artifacts::delete))
-        .route("/api/snapshot", get(status::snapshot))
-        .route("/api/runtimes", get(runtimes::list))
-        .route("/api/audit", get(status::audit))
-        .route("/api/audit/calls", get(calls::list))
-        .route("/api/schemas", get(status::schemas))
+        .merge(resources::router())
         .fallback(|| async { Problem::not_found() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
         .layer(axum::middleware::from_fn(in_flight::track))

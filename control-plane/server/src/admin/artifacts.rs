@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
-use super::auth::{Admin, AnyAdmin};
+use super::auth::Admin;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
@@ -48,15 +48,13 @@ pub struct PutQuery {
     responses((status = 201, body = Object), (status = 200, body = Object), (status = 409, body = Problem),
         (status = 413, body = Problem), (status = 422, body = Problem)))]
 pub async fn put(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
     Query(query): Query<PutQuery>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    admin.of_artifacts()?;
-    admin.writer()?;
     let digest = digest(&sha256)?;
     check_name(&query.name)?;
     check_headers(&headers)?;
@@ -88,12 +86,11 @@ pub async fn put(
         (status = 307, description = "The bytes are at the URL in `Location`."), (status = 404, body = Problem),
         (status = 503, body = Problem)))]
 pub async fn get(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
     method: Method,
 ) -> Result<Response, Problem> {
-    admin.of_artifacts()?;
     let meta = find(&state, &admin, &sha256).await?;
     let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Problem::new(Code::Internal, ""));
     // A URL is signed for one method.
@@ -169,7 +166,6 @@ pub async fn delete(
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    admin.writer()?;
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let meta = find(&state, &admin, &sha256).await?;
     let pins = pinned_by(&servers(&state).await?, &meta.sha256);

@@ -9,10 +9,8 @@ use std::sync::Arc;
 use asp_edge::names;
 use asp_proto::snapshot::EdgeSnapshot;
 use asp_store::control::{MAX_REVOCATIONS, Side};
-use axum::extract::FromRequestParts;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::request::Parts;
 use http::{HeaderMap, header};
 use jsonwebtoken::Validation;
 use jsonwebtoken::errors::ErrorKind;
@@ -21,7 +19,6 @@ use serde_json::{Map, Value};
 
 use super::AdminState;
 use super::emergency::{self, Emergency};
-use super::in_flight;
 use super::issuers;
 use super::problem::{Code, Problem};
 use crate::admin_role::{AdminRole, valid_org};
@@ -244,11 +241,6 @@ impl Admin {
         }
     }
 
-    /// Requires access to the artifact store, as an admin of an org or of the platform.
-    pub fn of_artifacts(&self) -> Result<(), Problem> {
-        if self.role.server().is_some() { Err(Problem::not_found()) } else { Ok(()) }
-    }
-
     /// Requires a role that may write.
     pub fn writer(&self) -> Result<(), Problem> {
         if self.role.may_write() {
@@ -261,32 +253,6 @@ impl Admin {
     /// Requires access to `org`; other orgs get the answer for one that does not exist.
     pub fn of_org(&self, org: &str) -> Result<(), Problem> {
         if valid_org(org) && self.role.covers(org) { Ok(()) } else { Err(Problem::not_found()) }
-    }
-}
-
-/// An admin with any role, including roles for one server or the artifact store. Handlers that use it check the role.
-pub struct AnyAdmin(pub Admin);
-
-impl FromRequestParts<Arc<AdminState>> for AnyAdmin {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<AnyAdmin, Problem> {
-        let admin = Admin::of(&parts.headers, state).await?;
-        in_flight::enter(&state.in_flight, parts, &admin.role).await?;
-        Ok(AnyAdmin(admin))
-    }
-}
-
-/// Accepts an admin of the platform or of an org; others get the answer for a resource that does not exist.
-impl FromRequestParts<Arc<AdminState>> for Admin {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<Admin, Problem> {
-        let AnyAdmin(admin) = AnyAdmin::from_request_parts(parts, state).await?;
-        match admin.role.server().is_some() || admin.role.is_installer() {
-            true => Err(Problem::not_found()),
-            false => Ok(admin),
-        }
     }
 }
 

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::AdminState;
-use super::auth::{Admin, AnyAdmin};
+use super::auth::Admin;
 use super::body::Body;
 use super::known;
 use super::policy::{PrimitiveSelector, Target};
@@ -124,7 +124,7 @@ pub struct Explanation {
 #[utoipa::path(post, path = "/api/policy/explain", tag = "policy", request_body = Question,
     responses((status = 200, body = Explanation), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn explain(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Body(mut question): Body<Question>,
 ) -> Result<Json<Explanation>, Problem> {

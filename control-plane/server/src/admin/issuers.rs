@@ -28,8 +28,7 @@ use crate::issuers::faults;
 /// Lists the issuers in the store, and the status of all issuers whose keys are fetched.
 #[utoipa::path(get, path = "/api/issuers", tag = "issuers",
     responses((status = 200, body = Object), (status = 403, body = Problem)))]
-pub async fn list(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Value>, Problem> {
-    admin.platform()?;
+pub async fn list(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Value>, Problem> {
     let stored = state.store.issuers().await?;
     let list = stored.iter().map(|record| shown(&state, record)).collect::<Result<Vec<Value>, Problem>>()?;
     Ok(Json(json!({ "issuers": list, "fetched": fetched(&state).await? })))
@@ -40,11 +39,10 @@ pub async fn list(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<
     params(("side" = String, Path), ("name" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn get(
-    admin: Admin,
+    _admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((side, name)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    admin.platform()?;
     let side = side_of(&side)?;
     let record = state.store.issuer(side, &name).await?.ok_or_else(Problem::not_found)?;
     Ok(tagged(record.revision, shown(&state, &record)?))
@@ -74,8 +72,6 @@ pub async fn put(
     headers: HeaderMap,
     Body(document): Body<Document>,
 ) -> Result<Json<Value>, Problem> {
-    admin.platform()?;
-    admin.writer()?;
     let side = side_of(&side)?;
     if !document.name.is_empty() && document.name != name {
         return Err(Problem::params("the name in the document is not the one in the path"));
@@ -101,8 +97,6 @@ pub async fn delete(
     Path((side, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    admin.platform()?;
-    admin.writer()?;
     let side = side_of(&side)?;
     if side == Side::Clients {
         let users = users(&state, &name).await?;

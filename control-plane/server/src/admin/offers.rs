@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::auth::{Admin, AnyAdmin};
+use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::known::{self, ForceQuery};
 use super::params::{Path, Query};
@@ -90,11 +90,10 @@ async fn compiled(
 #[utoipa::path(get, path = "/api/registry/servers/{server}/offers", tag = "registry",
     params(("server" = String, Path)), responses((status = 200, body = Offers), (status = 404, body = Problem)))]
 pub async fn list(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
-    admin.of_server(&name)?;
     show(&state, &admin, &name).await
 }
 
@@ -117,11 +116,10 @@ async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response,
     params(("server" = String, Path), ("org" = String, Path)),
     responses((status = 200, body = Offer), (status = 404, body = Problem)))]
 pub async fn get(
-    AnyAdmin(admin): AnyAdmin,
+    _admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((name, org)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    of_offer(&admin, &name, &org)?;
     let revision = state.store.offers(&name).await?.revision;
     let by = state.admission.offered(&name, &org).await?.ok_or_else(Problem::not_found)?;
     Ok(tagged(revision, Offer { org, by: word(by) }))
@@ -134,13 +132,13 @@ pub async fn get(
     responses((status = 200, body = Offers), (status = 404, body = Problem), (status = 412, body = Problem),
         (status = 422, body = Problem)))]
 pub async fn put(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((name, org)): Path<(String, String)>,
     Query(ForceQuery { force }): Query<ForceQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let record = writes(&admin, &name, org)?;
+    let record = offer(&name, org)?;
     let change = state.change(&admin, precondition(&headers)?);
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     known::server(&state, &admin, &name).await?;
@@ -169,12 +167,12 @@ pub async fn put(
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 409, body = Problem),
         (status = 412, body = Problem)))]
 pub async fn delete(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((name, org)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    let record = writes(&admin, &name, org)?;
+    let record = offer(&name, org)?;
     let by_itself =
         compiled(&state, &admin, &name).await?.and_then(|server| offers::source(&server, &record.org, false));
     let remedy = match by_itself {
@@ -195,17 +193,7 @@ pub async fn delete(
     Ok(changed(queues::write(permit, work).await??))
 }
 
-/// Requires access to the server; for an org's admin, other orgs do not exist.
-fn of_offer(admin: &Admin, name: &str, org: &str) -> Result<(), Problem> {
-    if admin.role.org().is_some() {
-        admin.of_org(org)?;
-    }
-    admin.of_server(name)
-}
-
-fn writes(admin: &Admin, name: &str, org: String) -> Result<OfferRecord, Problem> {
-    of_offer(admin, name, &org)?;
-    admin.writer()?;
+fn offer(name: &str, org: String) -> Result<OfferRecord, Problem> {
     if !valid_org(&org) || org.contains('*') {
         return Err(Problem::params("the org is named as tokens name it, without a pattern"));
     }
@@ -217,14 +205,10 @@ fn writes(admin: &Admin, name: &str, org: String) -> Result<OfferRecord, Problem
     params(("org" = String, Path), ("server" = String, Path)),
     responses((status = 200, body = ServerState), (status = 404, body = Problem)))]
 pub async fn standing(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((org, name)): Path<(String, String)>,
 ) -> Result<Json<ServerState>, Problem> {
-    let is_own_server = admin.role.server() == Some(name.as_str());
-    if !is_own_server {
-        admin.of_org(&org)?;
-    }
     let source = state.admission.offered(&name, &org).await?;
     if source.is_none() && admin.role.org().is_some() {
         return Err(Problem::not_found());

@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::response::Html;
+use http::Method;
 use serde_json::Value;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -9,7 +10,7 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
     artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives,
-    problem, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
+    problem, ratelimits, regions, registry, resources, revocations, routes, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -87,7 +88,7 @@ use super::{
         status::jwks,
     ),
     components(schemas(problem::Problem, problem::Code)),
-    modifiers(&BearerToken, &Refusals),
+    modifiers(&BearerToken, &Refusals, &Roles),
     security(("bearer" = []))
 )]
 pub struct ApiDocument;
@@ -130,6 +131,30 @@ impl utoipa::Modify for Refusals {
                     .content(PROBLEM, Content::new(Some(refusal.clone())))
                     .build();
                 operation.responses.responses.insert("default".into(), RefOr::T(other));
+            }
+        }
+    }
+}
+
+/// States which roles each operation admits.
+struct Roles;
+
+impl utoipa::Modify for Roles {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        for resource in resources::all() {
+            let Some(item) = openapi.paths.paths.get_mut(resource.path) else { continue };
+            for (method, operation) in [
+                (Method::GET, &mut item.get),
+                (Method::PUT, &mut item.put),
+                (Method::POST, &mut item.post),
+                (Method::DELETE, &mut item.delete),
+            ] {
+                let Some(operation) = operation else { continue };
+                let roles = resource.permission.roles(&method);
+                let changes = if resource.permission.changes(&method) { ", not with `:read`" } else { "" };
+                let description = operation.description.get_or_insert_default();
+                let gap = if description.is_empty() { "" } else { "\n\n" };
+                description.push_str(&format!("{gap}Roles: {roles}{changes}."));
             }
         }
     }

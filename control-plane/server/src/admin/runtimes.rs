@@ -174,10 +174,9 @@ struct Latency {
 #[utoipa::path(get, path = "/api/runtimes", tag = "status",
     responses((status = 200, body = Vec<RuntimeStatus>), (status = 403, body = Problem)))]
 pub async fn list(
-    admin: Admin,
+    _admin: Admin,
     State(state): State<Arc<AdminState>>,
 ) -> Result<Json<Vec<RuntimeStatus>>, Problem> {
-    admin.platform()?;
     let runtimes = state.runtimes.health().await;
     Ok(Json(runtimes.into_iter().map(status).collect()))
 }

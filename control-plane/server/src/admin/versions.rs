@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::auth::AnyAdmin;
+use super::auth::Admin;
 use super::body::Body;
 use super::etag::precondition;
 use super::params::Path;
@@ -27,11 +27,10 @@ use super::{AdminState, registry};
     params(("server" = String, Path)),
     responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
 pub async fn list(
-    AnyAdmin(admin): AnyAdmin,
+    _admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    admin.of_server(&name)?;
     let versions = state.store.server_versions(&name).await?;
     if versions.is_empty() {
         return Err(Problem::not_found());
@@ -52,11 +51,10 @@ pub async fn list(
     params(("server" = String, Path), ("revision" = u64, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem)))]
 pub async fn get(
-    AnyAdmin(admin): AnyAdmin,
+    _admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((name, revision)): Path<(String, u64)>,
 ) -> Result<Response, Problem> {
-    admin.of_server(&name)?;
     let Some(record) = state.store.server_version(&name, revision).await? else {
         return Err(Problem::not_found());
     };
@@ -77,14 +75,12 @@ pub struct Rollback {
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem),
         (status = 422, body = Problem)))]
 pub async fn rollback(
-    AnyAdmin(admin): AnyAdmin,
+    admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     Body(wanted): Body<Rollback>,
 ) -> Result<Response, Problem> {
-    admin.of_server(&name)?;
-    admin.writer()?;
     let Some(version) = state.store.server_version(&name, wanted.revision).await? else {
         return Err(Problem::not_found());
     };

@@ -1,6 +1,6 @@
 //! Access by role, refusals, and the public endpoints of the control plane.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use asp_store::audit::{AuditLog, CallEvent};
 use axum::body::Body;
@@ -10,7 +10,15 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use utoipa::OpenApi;
 
-use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, sample};
+use super::permissions::Permission;
+use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, resources, sample};
+
+/// Paths of the document that need no token.
+const PUBLIC: [&str; 2] = ["/.well-known/jwks.json", "/api/login"];
+
+fn concrete(path: &str) -> String {
+    path.replace("{org}", "acme").replace("{server}", "demo").replace("{id}", "x")
+}
 
 #[tokio::test]
 async fn an_org_admin_sees_and_changes_its_own_org_only() {
@@ -162,25 +170,86 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
     let api = Api::start().await;
     let document = serde_json::to_value(openapi::ApiDocument::openapi()).unwrap();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
-    let public: BTreeSet<&str> = ["/.well-known/jwks.json", "/api/login"].into();
     let mut operations = 0;
     for (path, item) in document["paths"].as_object().unwrap() {
-        let concrete = path.replace("{org}", "acme").replace("{server}", "demo").replace("{id}", "x");
         for method in item.as_object().unwrap().keys() {
             let request = Request::builder()
                 .method(method.to_uppercase().as_str())
-                .uri(&concrete)
+                .uri(concrete(path))
                 .header(header::HOST, "localhost")
                 .body(Body::empty())
                 .unwrap();
             let status = api.raw(request).await.status();
             let expected =
-                if public.contains(path.as_str()) { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+                if PUBLIC.contains(&path.as_str()) { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
             assert_eq!(status, expected, "{method} {path}");
             operations += 1;
         }
     }
     assert_eq!(operations, 69);
+}
+
+/// Roles that a permission refuses, and how.
+fn outsiders(permission: Permission, method: &Method) -> Vec<(&'static str, StatusCode)> {
+    let (platform_only, unknown) = (StatusCode::FORBIDDEN, StatusCode::NOT_FOUND);
+    match permission {
+        Permission::Question => vec![],
+        Permission::Orgs => vec![("server:demo", unknown), ("installer", unknown)],
+        Permission::Platform => {
+            vec![("org:acme", platform_only), ("server:demo", unknown), ("installer", unknown)]
+        }
+        Permission::OrgBound if *method != Method::GET => {
+            vec![("org:acme", platform_only), ("org:other", unknown), ("server:demo", unknown)]
+        }
+        Permission::Org | Permission::OrgBound => {
+            vec![("org:other", unknown), ("server:demo", unknown), ("installer", unknown)]
+        }
+        Permission::OrgHome => {
+            vec![("org:acme", platform_only), ("org:other", unknown), ("server:demo", unknown)]
+        }
+        Permission::Server => {
+            vec![("org:acme", platform_only), ("server:other", unknown), ("installer", unknown)]
+        }
+        Permission::Servers => vec![("org:acme", platform_only), ("installer", platform_only)],
+        Permission::Offer => {
+            vec![("org:acme", platform_only), ("org:other", unknown), ("server:other", unknown)]
+        }
+        Permission::Standing => {
+            vec![("org:other", unknown), ("server:other", unknown), ("installer", unknown)]
+        }
+        Permission::Package if *method == Method::DELETE => {
+            vec![("server:demo", unknown), ("installer", unknown)]
+        }
+        Permission::Package => vec![("server:demo", unknown)],
+    }
+}
+
+#[tokio::test]
+async fn each_operation_refuses_roles_before_it_reads_anything_and_the_document_states_them() {
+    let api = Api::start().await;
+    let document = serde_json::to_value(openapi::Document::openapi()).unwrap();
+    let operations = document["paths"].as_object().unwrap();
+    let permissions: BTreeMap<&str, Permission> =
+        resources::all().map(|resource| (resource.path, resource.permission)).collect();
+    let listed: BTreeSet<&str> = permissions.keys().copied().chain(PUBLIC).collect();
+    assert_eq!(listed, operations.keys().map(String::as_str).collect::<BTreeSet<&str>>());
+    for (path, permission) in permissions {
+        for (method, operation) in operations[path].as_object().unwrap() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let changes = permission.changes(&method);
+            let stated = operation["description"].as_str().unwrap();
+            assert!(stated.contains(permission.roles(&method)), "{method} {path}: {stated}");
+            assert_eq!(stated.contains("`:read`"), changes, "{method} {path}: {stated}");
+            let path = concrete(path);
+            // No body, whose type would be refused.
+            let reader = api.send("platform:read", method.clone(), &path, None, &[]).await.status;
+            assert_eq!(reader == StatusCode::FORBIDDEN, changes, "{method} {path}: {reader}");
+            for (role, expected) in outsiders(permission, &method) {
+                let status = api.send(role, method.clone(), &path, None, &[]).await.status;
+                assert_eq!(status, expected, "{role}: {method} {path}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

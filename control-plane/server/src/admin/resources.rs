@@ -1,0 +1,125 @@
+//! Resources of the admin API: the path, the permission and the handlers of each.
+//!
+//! Owns the only list of them: the router is made of it, and the API document states its permissions. Public resources have
+//! no permission; `super::router` has them.
+
+use std::sync::Arc;
+
+use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::{Extension, Router};
+
+use super::permissions::Permission;
+use super::{
+    AdminState, artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy,
+    primitives, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
+};
+
+/// A path of the admin API.
+pub(super) struct Resource {
+    pub(super) path: &'static str,
+    pub(super) permission: Permission,
+    handlers: MethodRouter<Arc<AdminState>>,
+}
+
+fn resource(path: &'static str, permission: Permission, handlers: MethodRouter<Arc<AdminState>>) -> Resource {
+    Resource { path, permission, handlers }
+}
+
+/// Returns every resource that needs a token.
+pub(super) fn all() -> impl Iterator<Item = Resource> {
+    [servers(), of_orgs(), placement(), of_platform()].into_iter().flatten()
+}
+
+/// Routes every resource that needs a token.
+pub(super) fn router() -> Router<Arc<AdminState>> {
+    all().fold(Router::new(), |router, Resource { path, permission, handlers }| {
+        router.route(path, handlers.route_layer(Extension(permission)))
+    })
+}
+
+/// Servers, their versions and offers, and the ids of their primitives.
+fn servers() -> Vec<Resource> {
+    let server = put(registry::put_server).get(registry::get_server).delete(registry::delete_server);
+    let offer = put(offers::put).get(offers::get).delete(offers::delete);
+    vec![
+        resource("/api/registry/validate", Permission::Question, post(registry::validate)),
+        resource("/api/registry/compile", Permission::Question, post(registry::compile)),
+        resource("/api/registry/servers", Permission::Servers, get(registry::list_servers)),
+        resource("/api/registry/servers/{server}", Permission::Server, server),
+        resource("/api/registry/servers/{server}/versions", Permission::Server, get(versions::list)),
+        resource(
+            "/api/registry/servers/{server}/versions/{revision}",
+            Permission::Server,
+            get(versions::get),
+        ),
+        resource("/api/registry/servers/{server}/rollback", Permission::Server, post(versions::rollback)),
+        resource("/api/registry/servers/{server}/offers", Permission::Server, get(offers::list)),
+        resource("/api/registry/servers/{server}/offers/{org}", Permission::Offer, offer),
+        resource("/api/registry/orgs/{org}/servers/{server}", Permission::Standing, get(offers::standing)),
+        resource("/api/registry/orgs/{org}/primitives", Permission::Org, get(primitives::org_primitives)),
+        resource("/api/registry/primitives/{id}/servers", Permission::Platform, get(ids::list)),
+        resource(
+            "/api/registry/primitives/{id}/servers/{server}",
+            Permission::Platform,
+            put(ids::grant).delete(ids::withdraw),
+        ),
+    ]
+}
+
+/// Policy, limits, machines and revocations of orgs, and what they may read of themselves.
+fn of_orgs() -> Vec<Resource> {
+    let exposure = put(policy::put_exposure).get(policy::get_exposure).delete(policy::delete_exposure);
+    let bindings = put(policy::put_binding).get(policy::get_bindings).delete(policy::delete_bindings);
+    let limits = put(ratelimits::put).get(ratelimits::get).delete(ratelimits::delete);
+    let bound = put(bounds::put).get(bounds::get).delete(bounds::delete);
+    let keys = post(machines::add).get(machines::list);
+    let certificates = post(certificates::register).get(certificates::list);
+    let certificate = delete(certificates::delete);
+    let revocations = post(revocations::add).get(revocations::list).delete(revocations::delete_matching);
+    let revocation = delete(revocations::delete).get(revocations::get);
+    let artifact = put(artifacts::put).get(artifacts::get).delete(artifacts::delete);
+    vec![
+        resource("/api/policy/orgs/{org}/exposure", Permission::Org, exposure),
+        resource("/api/policy/orgs/{org}/bindings", Permission::Org, bindings),
+        resource("/api/policy/explain", Permission::Question, post(explain::explain)),
+        resource("/api/ratelimits/orgs/{org}", Permission::Org, limits),
+        resource("/api/machines/orgs/{org}/bound", Permission::OrgBound, bound),
+        resource("/api/machines/orgs/{org}/keys", Permission::Org, keys),
+        resource("/api/machines/orgs/{org}/keys/{id}", Permission::Org, delete(machines::delete)),
+        resource("/api/machines/orgs/{org}/certificates", Permission::Org, certificates),
+        resource("/api/machines/orgs/{org}/certificates/{id}", Permission::Org, certificate),
+        resource("/api/revocations", Permission::Orgs, revocations),
+        resource("/api/revocations/batch", Permission::Orgs, post(revocations::add_several)),
+        resource("/api/revocations/{id}", Permission::Orgs, revocation),
+        resource("/api/artifacts", Permission::Orgs, get(artifacts::list)),
+        resource("/api/artifacts/{sha256}", Permission::Package, artifact),
+        resource("/api/audit", Permission::Orgs, get(status::audit)),
+        resource("/api/audit/calls", Permission::Orgs, get(calls::list)),
+        resource("/api/schemas", Permission::Orgs, get(status::schemas)),
+    ]
+}
+
+/// Gateway pools and regions that requests go to.
+fn placement() -> Vec<Resource> {
+    let routes = put(routes::put).get(routes::get).delete(routes::delete);
+    let regions = put(regions::put).get(regions::get).delete(regions::delete);
+    let home = put(regions::put_home).get(regions::get_home).delete(regions::delete_home);
+    vec![
+        resource("/api/routes", Permission::Platform, routes),
+        resource("/api/pools", Permission::Platform, get(routes::pools)),
+        resource("/api/regions", Permission::Platform, regions),
+        resource("/api/regions/orgs", Permission::Platform, get(regions::homes)),
+        resource("/api/regions/orgs/{org}", Permission::OrgHome, home),
+    ]
+}
+
+/// Issuers, and the state of the platform.
+fn of_platform() -> Vec<Resource> {
+    let issuer = put(issuers::put).get(issuers::get).delete(issuers::delete);
+    vec![
+        resource("/api/issuers", Permission::Platform, get(issuers::list)),
+        resource("/api/issuers/{side}/{name}", Permission::Platform, issuer),
+        resource("/api/snapshot", Permission::Platform, get(status::snapshot)),
+        resource("/api/runtimes", Permission::Platform, get(runtimes::list)),
+    ]
+}
