@@ -227,7 +227,7 @@ fn outsiders(permission: Permission, method: &Method) -> Vec<(&'static str, Stat
 #[tokio::test]
 async fn each_operation_refuses_roles_before_it_reads_anything_and_the_document_states_them() {
     let api = Api::start().await;
-    let document = serde_json::to_value(openapi::Document::openapi()).unwrap();
+    let document = serde_json::to_value(openapi::ApiDocument::openapi()).unwrap();
     let operations = document["paths"].as_object().unwrap();
     let permissions: BTreeMap<&str, Permission> =
         resources::all().map(|resource| (resource.path, resource.permission)).collect();
