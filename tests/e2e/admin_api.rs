@@ -9,12 +9,11 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::tool;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard of one run of Schemathesis.
 const RUN: Duration = Duration::from_secs(600);
@@ -35,14 +34,9 @@ const ROLES: [(&str, &[(&str, &str)]); 6] = [
     ("installer", &[]),
 ];
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("admin_api::an_admin_of_one_org_or_server_finds_nothing_of_others", |_| foreign()),
-        shared
-            .trial("admin_api::schemathesis_finds_in_every_role_what_the_openapi_document_promises", |_| {
-                tried()
-            }),
-    ]
+trials! { admin_api:
+    an_admin_of_one_org_or_server_finds_nothing_of_others,
+    schemathesis_finds_in_every_role_what_the_openapi_document_promises,
 }
 
 async fn ask(stack: &Stack, role: &str, method: &str, path: &str, body: &Value) -> Result<Response> {
@@ -121,7 +115,7 @@ impl Foreign {
     }
 }
 
-async fn foreign() -> Result<()> {
+async fn an_admin_of_one_org_or_server_finds_nothing_of_others(_: &Shared) -> Result<()> {
     let stack = Stack::start(Options::repository()?).await?;
     let revoked = json!({ "type": "user", "org": "globex", "id": "bob" });
     let revoked = ask(&stack, "platform", "POST", "/api/revocations", &revoked).await?.json()?;
@@ -166,7 +160,7 @@ async fn foreign() -> Result<()> {
     stack.stop(&[]).await
 }
 
-async fn tried() -> Result<()> {
+async fn schemathesis_finds_in_every_role_what_the_openapi_document_promises(_: &Shared) -> Result<()> {
     // It writes faster than an org may.
     let environment = vec![("ASP_ADMIN_WRITES_PER_SECOND", "0".to_owned())];
     let stack = Stack::start(Options { environment, ..Options::repository()? }).await?;

@@ -6,28 +6,22 @@ use std::collections::HashSet;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Request};
 use asp_e2e::stack::Stack;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Protocols that specs may name and that are not served.
 const UNSERVED: [&str; 1] = ["a2a"];
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("advertised::whatever_is_shown_to_an_org_answers", |shared| async move {
-            walk(shared.stack().await?).await
-        }),
-        shared.trial("advertised::whatever_the_registry_lists_answers", |shared| async move {
-            registry(shared.stack().await?).await
-        }),
-    ]
+trials! { advertised:
+    whatever_is_shown_to_an_org_answers,
+    whatever_the_registry_lists_answers,
 }
 
 /// A browser of anybody's reads which servers there are and what each is, and they answer at the URLs that it finds.
-async fn registry(stack: &Stack) -> Result<()> {
+async fn whatever_the_registry_lists_answers(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let origin = [("origin", "https://anywhere.example")];
     let listed = http1::get(stack.edge(), "/v0.1/servers?limit=100", &origin).await?;
@@ -59,7 +53,8 @@ struct Admin<'s> {
     token: String,
 }
 
-async fn walk(stack: &Stack) -> Result<()> {
+async fn whatever_is_shown_to_an_org_answers(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let admin = Admin { stack, token: stack.token(&["--admin", "--user", "root"]).await? };
     let readme = std::fs::read_to_string(asp_e2e::tool::root()?.join("README.md"))?;
     ensure!(!readme.contains("A2A"), "README speaks of what is not served");

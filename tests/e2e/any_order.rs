@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::stack::Stack;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use self::dice::Dice;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const TARGET: &str = "/conformance/mcp";
 /// How long in `make test`.
@@ -33,13 +32,8 @@ const MEMORY: usize = 32;
 /// What the platform may grow by after the first third, in bytes.
 const GROWTH: u64 = 192 << 20;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial(
-            "any_order::valid_messages_in_any_order_get_answers_of_the_protocol",
-            |shared| async move { fuzz(shared.plugin_stack().await?).await },
-        ),
-    ]
+trials! { any_order:
+    valid_messages_in_any_order_get_answers_of_the_protocol,
 }
 
 fn setting(name: &str, otherwise: u64) -> Result<u64> {
@@ -49,7 +43,8 @@ fn setting(name: &str, otherwise: u64) -> Result<u64> {
     }
 }
 
-async fn fuzz(stack: &Stack) -> Result<()> {
+async fn valid_messages_in_any_order_get_answers_of_the_protocol(shared: &Shared) -> Result<()> {
+    let stack = shared.plugin_stack().await?;
     let length = Duration::from_secs(setting("ASP_FUZZ_SECONDS", SHORT.as_secs())?);
     let seed = setting("ASP_FUZZ_SEED", SEED)?;
     let began = Instant::now();

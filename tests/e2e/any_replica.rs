@@ -11,27 +11,24 @@ use asp_e2e::resumption;
 use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::wait;
 use futures::future::try_join_all;
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::message::{modern, rest};
 use crate::moved_sessions::guard;
 use crate::policy::sha256;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Of streams, at random points.
 const CUTS: usize = 20;
 /// Calls that are under way when their gateway is lost.
 const LOST: u64 = 5;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("any_replica::streams_that_are_cut_go_on_at_every_gateway", |_| cut()),
-        shared.trial("any_replica::what_a_client_was_told_outlives_the_gateway_that_told_it", |_| lost()),
-        shared.trial("any_replica::a_call_is_answered_and_cancelled_at_every_gateway", |_| answered()),
-        shared.trial("any_replica::a_revoked_token_is_told_nothing_more_of_a_call_elsewhere", |_| revoked()),
-    ]
+trials! { any_replica:
+    streams_that_are_cut_go_on_at_every_gateway,
+    what_a_client_was_told_outlives_the_gateway_that_told_it,
+    a_call_is_answered_and_cancelled_at_every_gateway,
+    a_revoked_token_is_told_nothing_more_of_a_call_elsewhere,
 }
 
 struct Replicas {
@@ -61,7 +58,7 @@ impl Replicas {
     }
 }
 
-async fn cut() -> Result<()> {
+async fn streams_that_are_cut_go_on_at_every_gateway(_: &Shared) -> Result<()> {
     let replicas = Replicas::start().await?;
     let seed = rand::random();
     println!("seed {seed}");
@@ -72,7 +69,7 @@ async fn cut() -> Result<()> {
 }
 
 /// Invariant I-13.
-async fn lost() -> Result<()> {
+async fn what_a_client_was_told_outlives_the_gateway_that_told_it(_: &Shared) -> Result<()> {
     let replicas = Replicas::start().await?;
     let [first, others @ ..] = replicas.addresses();
     let seed: u64 = rand::random();
@@ -89,7 +86,7 @@ async fn lost() -> Result<()> {
     Ok(())
 }
 
-async fn answered() -> Result<()> {
+async fn a_call_is_answered_and_cancelled_at_every_gateway(_: &Shared) -> Result<()> {
     let replicas = Replicas::start().await?;
     guard(&replicas.cluster).await?;
     let [first, second, _] = replicas.addresses();
@@ -109,7 +106,7 @@ async fn answered() -> Result<()> {
 }
 
 /// The client comes back under a fresh token, which is revoked alone: its gateway must know that.
-async fn revoked() -> Result<()> {
+async fn a_revoked_token_is_told_nothing_more_of_a_call_elsewhere(_: &Shared) -> Result<()> {
     let replicas = Replicas::start().await?;
     let [first, second, _] = replicas.addresses();
     let fresh = replicas.cluster.token(&["--org", "acme", "--user", "alice"]).await?;

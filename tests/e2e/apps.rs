@@ -7,11 +7,10 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::tool;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 use crate::upstreams::{import, port, sees};
 
 /// Package, the platform's name for it, and its tool and page.
@@ -27,11 +26,11 @@ const LISTEN: &str = "data:text/javascript,import http from 'node:http';\
     console.log(JSON.stringify({port:this.address().port})));\
     return listen.call(this,port,'127.0.0.1',...rest)}";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("apps::official_apps_are_through_us_what_they_are_directly", |_| apps())]
+trials! { apps:
+    official_apps_are_through_us_what_they_are_directly,
 }
 
-async fn apps() -> Result<()> {
+async fn official_apps_are_through_us_what_they_are_directly(_: &Shared) -> Result<()> {
     let primitives = tempfile::tempdir()?;
     let mut services = Vec::new();
     let mut upstreams = Vec::new();

@@ -4,20 +4,20 @@
 //! | attack | trial |
 //! |---|---|
 //! | an org's admin opens a hidden server to his own org | `policy::an_org_reaches_a_hidden_server_while_it_is_offered_to_it` |
-//! | an org's admin gives his machines scopes and groups | [`machines::bounded`] |
-//! | a team acts as its callers at another team's service | [`deputies::confused`]; by exchange: `on_behalf::a_callers_token_is_exchanged_at_its_issuer`; plugins: `control-plane/gateway/tests/it/plugin/tokens.rs`, `a_plugins_token_has_one_audience_or_there_is_none` |
-//! | a team takes another team's id by a copied owner | [`teams::copied`] |
-//! | a team takes tokens that are for another service | [`teams::replayed`] |
-//! | unknown opaque tokens lock known callers out | [`floods::unknown`]; streams that are reset: `control-plane/gateway/tests/it/issuers/asked.rs`, `a_client_that_goes_away_leaves_no_open_question_behind` |
-//! | an org registers a certificate that it has seen | [`certificates::seen`] |
-//! | logins at one server starve those of others | [`floods::logins`] |
-//! | a machine approves its own call | [`machines::approving`] |
-//! | a spec uses another team's private service | [`deputies::confused`]; models' keys: `control-plane/gateway/tests/it/delegates/model.rs`, `a_key_serves_the_delegates_that_the_operator_names` |
+//! | an org's admin gives his machines scopes and groups | [`machines::an_org_gives_its_machines_no_scope_and_no_group_beyond_its_bound`] |
+//! | a team acts as its callers at another team's service | [`deputies::a_teams_spec_acts_as_its_callers_at_no_service_of_another_team`]; by exchange: `on_behalf::a_callers_token_is_exchanged_at_its_issuer`; plugins: `control-plane/gateway/tests/it/plugin/tokens.rs`, `a_plugins_token_has_one_audience_or_there_is_none` |
+//! | a team takes another team's id by a copied owner | [`teams::a_copied_owner_takes_no_id_of_another_server`] |
+//! | a team takes tokens that are for another service | [`teams::a_server_takes_no_token_for_an_audience_that_its_issuer_does_not_list`] |
+//! | unknown opaque tokens lock known callers out | [`floods::a_flood_of_unknown_opaque_tokens_keeps_no_known_caller_out`]; streams that are reset: `control-plane/gateway/tests/it/issuers/asked.rs`, `a_client_that_goes_away_leaves_no_open_question_behind` |
+//! | an org registers a certificate that it has seen | [`certificates::a_certificate_that_was_seen_makes_nobody_its_machine`] |
+//! | logins at one server starve those of others | [`floods::a_slow_issuer_and_a_flood_of_refreshes_hold_up_no_other_login`] |
+//! | a machine approves its own call | [`machines::a_machine_approves_none_of_its_own_calls`] |
+//! | a spec uses another team's private service | [`deputies::a_teams_spec_acts_as_its_callers_at_no_service_of_another_team`]; models' keys: `control-plane/gateway/tests/it/delegates/model.rs`, `a_key_serves_the_delegates_that_the_operator_names` |
 //! | a plugin's own DNS leads into a private network | `runtime/supervisor/src/egress/tests.rs`, `a_private_address_is_reached_where_the_operator_lists_its_network`; `runtime/supervisor/src/egress/rules.rs`, `a_private_address_belongs_to_the_name_that_the_operator_pairs_it_with` |
-//! | a local process has Envoy send it clients' requests | [`subscribers::stranger`]; with certificates: `peers::a_stolen_certificate_makes_no_gateway` |
-//! | a namesake at another issuer, or a machine, has a user's rights | [`namesakes::same_names`] |
-//! | a CI job of any branch deploys | [`workloads::unprotected`] |
-//! | `asp` shows its tokens to proxies, in clear and after redirects | [`commands::credentials`] |
+//! | a local process has Envoy send it clients' requests | [`subscribers::a_process_without_a_certificate_leads_no_requests_off_this_machine`]; with certificates: `peers::a_stolen_certificate_makes_no_gateway` |
+//! | a namesake at another issuer, or a machine, has a user's rights | [`namesakes::a_namesake_of_another_issuer_has_nobodys_rights`] |
+//! | a CI job of any branch deploys | [`workloads::a_job_of_an_unprotected_branch_deploys_nothing`] |
+//! | `asp` shows its tokens to proxies, in clear and after redirects | [`commands::asp_shows_its_tokens_to_no_proxy_and_after_no_redirect`] |
 
 mod certificates;
 mod commands;
@@ -48,44 +48,19 @@ use self::service::{Heard, Reply, Service};
 use crate::policy::{admin, as_role};
 use crate::trial::Shared;
 
-type Test = fn(&World) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + '_>>;
-
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    let mut add = |sentence: &str, test: Test| {
-        let name = format!("attacks::{sentence}");
-        let run = move |shared: Shared| async move { test(shared.attacked().await?).await };
-        trials.push(shared.trial(&name, run));
-    };
-    add("an_org_gives_its_machines_no_scope_and_no_group_beyond_its_bound", |world| {
-        Box::pin(machines::bounded(world))
-    });
-    add("a_machine_approves_none_of_its_own_calls", |world| Box::pin(machines::approving(world)));
-    add("a_teams_spec_acts_as_its_callers_at_no_service_of_another_team", |world| {
-        Box::pin(deputies::confused(world))
-    });
-    add("a_copied_owner_takes_no_id_of_another_server", |world| Box::pin(teams::copied(world)));
-    add("a_server_takes_no_token_for_an_audience_that_its_issuer_does_not_list", |world| {
-        Box::pin(teams::replayed(world))
-    });
-    add("a_flood_of_unknown_opaque_tokens_keeps_no_known_caller_out", |world| {
-        Box::pin(floods::unknown(world))
-    });
-    add("a_slow_issuer_and_a_flood_of_refreshes_hold_up_no_other_login", |world| {
-        Box::pin(floods::logins(world))
-    });
-    add("a_process_without_a_certificate_leads_no_requests_off_this_machine", |world| {
-        Box::pin(subscribers::stranger(world))
-    });
-    add("a_namesake_of_another_issuer_has_nobodys_rights", |world| Box::pin(namesakes::same_names(world)));
-    add("a_job_of_an_unprotected_branch_deploys_nothing", |world| Box::pin(workloads::unprotected(world)));
-    add("asp_shows_its_tokens_to_no_proxy_and_after_no_redirect", |world| {
-        Box::pin(commands::credentials(world))
-    });
-    trials.push(shared.trial("attacks::a_certificate_that_was_seen_makes_nobody_its_machine", |_| {
-        Box::pin(certificates::seen())
-    }));
-    trials
+    const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
+        machines::trials,
+        deputies::trials,
+        teams::trials,
+        floods::trials,
+        subscribers::trials,
+        namesakes::trials,
+        workloads::trials,
+        commands::trials,
+        certificates::trials,
+    ];
+    MODULES.iter().flat_map(|trials| trials(shared)).collect()
 }
 
 /// An issuer of callers whose key the tests have.

@@ -9,31 +9,22 @@ use asp_e2e::port::Reserved;
 use asp_e2e::xds::XdsServer;
 use asp_e2e::{http1, tool, wait};
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Sessions};
-use libtest_mimic::Trial;
 use prost::Message;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const ECDS: &str = "extension_config_discovery.http_filter.asp-edge";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("boot::without_a_control_plane_every_request_is_refused_well_formed", |_| {
-            refuses_everything()
-        }),
-        shared.trial("boot::the_first_snapshot_takes_effect_once_the_control_plane_is_there", |_| {
-            first_snapshot()
-        }),
-        shared.trial("boot::a_bad_snapshot_is_refused_with_a_reason_and_the_last_good_one_stays", |_| {
-            bad_snapshot()
-        }),
-        shared.trial("boot::an_older_snapshot_is_not_applied", |_| older_snapshot()),
-    ]
+trials! { boot:
+    without_a_control_plane_every_request_is_refused_well_formed,
+    the_first_snapshot_takes_effect_once_the_control_plane_is_there,
+    a_bad_snapshot_is_refused_with_a_reason_and_the_last_good_one_stays,
+    an_older_snapshot_is_not_applied,
 }
 
-async fn refuses_everything() -> Result<()> {
+async fn without_a_control_plane_every_request_is_refused_well_formed(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let nobody = Reserved::new()?;
     let envoy = start(&directory, nobody.port()).await?;
@@ -48,7 +39,7 @@ async fn refuses_everything() -> Result<()> {
     no_reload(&envoy).await
 }
 
-async fn first_snapshot() -> Result<()> {
+async fn the_first_snapshot_takes_effect_once_the_control_plane_is_there(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let xds = XdsServer::start().await?;
     let envoy = start(&directory, xds.address.port()).await?;
@@ -65,7 +56,7 @@ async fn first_snapshot() -> Result<()> {
     no_reload(&envoy).await
 }
 
-async fn bad_snapshot() -> Result<()> {
+async fn a_bad_snapshot_is_refused_with_a_reason_and_the_last_good_one_stays(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let xds = XdsServer::start().await?;
     let envoy = start(&directory, xds.address.port()).await?;
@@ -87,7 +78,7 @@ async fn bad_snapshot() -> Result<()> {
     no_reload(&envoy).await
 }
 
-async fn older_snapshot() -> Result<()> {
+async fn an_older_snapshot_is_not_applied(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let xds = XdsServer::start().await?;
     let envoy = start(&directory, xds.address.port()).await?;

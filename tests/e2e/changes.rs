@@ -3,12 +3,11 @@
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Opened};
 use asp_e2e::stack::{Options, Stack};
-use libtest_mimic::Trial;
 use serde_json::json;
 
 use crate::message::{initialize, legacy, modern};
 use crate::policy::{admin, caller};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// How many wait.
 const CLIENTS: usize = 1000;
@@ -19,14 +18,13 @@ const MOST: u64 = 16 * 1024;
 const COMMENT: &str = "\r\n:\r\n";
 const CHANGED: &str = "notifications/tools/list_changed";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial(
-        "changes::a_thousand_idle_streams_cost_at_most_16_kib_each_and_all_are_told_of_a_change",
-        |_| async move { idle().await },
-    )]
+trials! { changes:
+    a_thousand_idle_streams_cost_at_most_16_kib_each_and_all_are_told_of_a_change,
 }
 
-async fn idle() -> Result<()> {
+async fn a_thousand_idle_streams_cost_at_most_16_kib_each_and_all_are_told_of_a_change(
+    _: &Shared,
+) -> Result<()> {
     // A stack of its own: it is measured.
     let stack = Stack::start(Options::repository()?).await?;
     let token = caller(&stack, "waiting").await?;

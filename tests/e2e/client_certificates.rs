@@ -18,7 +18,6 @@ use asp_e2e::tls_tunnel::TlsTunnel;
 use asp_e2e::{insertion, tool, wait};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use libtest_mimic::Trial;
 use parking_lot::Mutex;
 use rcgen::SanType;
 use serde_json::{Value, json};
@@ -30,7 +29,7 @@ use crate::certificate::{Authority, Files};
 use crate::clients::{self, MODERN, Place};
 use crate::message::{self, modern};
 use crate::peers::{NAME, control_with, gateway_with, peer_socket};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const FORWARDED: &str = "x-forwarded-client-cert";
 const CERTIFICATES: &str = "/api/machines/orgs/acme/certificates";
@@ -43,15 +42,9 @@ const PRINT: &str = "id: press.print\nname: Print\ntype: tool\nversion: 1.0.0\no
     tags: [test]\nmutation: read_only\nprimitiveSchema: {input_schema: {type: object, properties: {}}}\n\
     security: {riskClass: low}\nruntime: {mode: proxy, http: {url: \"http://press.internal/print\"}}\n";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared
-            .trial("client_certificates::a_machine_calls_with_its_certificate_and_nobody_else_does", |_| {
-                certificates()
-            }),
-        shared
-            .trial("client_certificates::a_running_call_ends_when_its_certificate_is_revoked", |_| revoked()),
-    ]
+trials! { client_certificates:
+    a_machine_calls_with_its_certificate_and_nobody_else_does,
+    a_running_call_ends_when_its_certificate_is_revoked,
 }
 
 /// Everything beyond one machine: a control plane, a gateway with a door for Envoys, an Envoy with certificates.
@@ -299,7 +292,7 @@ async fn refused(client: SocketAddr, request: &Request, reason: &str) -> Result<
     Ok(())
 }
 
-async fn certificates() -> Result<()> {
+async fn a_machine_calls_with_its_certificate_and_nobody_else_does(_: &Shared) -> Result<()> {
     // What an ingress gateway of Istio tells, beyond what is needed.
     let world = World::start("{ subject: true, cert: true, chain: true, dns: true, uri: true }").await?;
     let own = world.machine("press-7", "spiffe://factory.example/press-7")?;
@@ -403,7 +396,7 @@ async fn official(world: &World, own: &Files) -> Result<()> {
     Ok(())
 }
 
-async fn revoked() -> Result<()> {
+async fn a_running_call_ends_when_its_certificate_is_revoked(_: &Shared) -> Result<()> {
     let world = World::start("{ uri: true }").await?;
     let (lost, kept) = (world.machine("press-8", URI)?, world.machine("press-8b", URI)?);
     world.register(json!({"uri": URI})).await?;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard of one client program.
 const CLIENT: Duration = Duration::from_secs(120);
@@ -25,30 +25,24 @@ pub(crate) const MODERN: &str = "2026-07-28";
 /// Tells a client program to kill its bridge in the middle of a call, and to go on with another one.
 pub(crate) const BREAK: &str = "ASP_BREAK";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+trials! { clients:
+    npm_sdk_1_lists_and_calls_echo,
+    rmcp_legacy_lists_and_calls_echo,
+    rmcp_modern_lists_and_calls_echo; in_each_mode
+}
+
+fn in_each_mode(shared: &Shared) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (mode, protocol) in [("legacy", LEGACY), ("auto", MODERN), (MODERN, MODERN)] {
         let name = format!("clients::python_mcp_2_in_mode_{mode}_lists_and_calls_echo");
-        trials.push(shared.trial(&name, move |shared| async move { python(&shared, mode, protocol).await }));
+        trials.push(shared.trial(&name, async move |shared: &Shared| python(shared, mode, protocol).await));
         let name = format!("clients::npm_client_2_in_mode_{mode}_lists_and_calls_echo");
-        trials.push(shared.trial(&name, move |shared| async move { node_v2(&shared, mode, protocol).await }));
+        trials.push(shared.trial(&name, async move |shared: &Shared| node_v2(shared, mode, protocol).await));
     }
-    trials
-        .push(shared.trial("clients::npm_sdk_1_lists_and_calls_echo", |shared| async move {
-            node_v1(&shared).await
-        }));
     for era in ["legacy", "modern"] {
         let name = format!("clients::inspector_cli_in_the_{era}_era_lists_and_calls_echo");
-        trials.push(shared.trial(&name, move |shared| async move { inspector(&shared, era).await }));
+        trials.push(shared.trial(&name, async move |shared: &Shared| inspector(shared, era).await));
     }
-    trials.push(shared.trial("clients::rmcp_legacy_lists_and_calls_echo", |shared| async move {
-        rmcp(&shared, ClientLifecycleMode::Initialize, LEGACY).await
-    }));
-    trials.push(shared.trial("clients::rmcp_modern_lists_and_calls_echo", |shared| async move {
-        let modern =
-            ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
-        rmcp(&shared, modern, MODERN).await
-    }));
     trials
 }
 
@@ -57,7 +51,7 @@ async fn python(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
     python_at(&Place::demo(&url, &token), mode, protocol).await
 }
 
-async fn node_v1(shared: &Shared) -> Result<()> {
+async fn npm_sdk_1_lists_and_calls_echo(shared: &Shared) -> Result<()> {
     let (url, token) = target(shared).await?;
     node_v1_at(&Place::demo(&url, &token)).await
 }
@@ -70,6 +64,14 @@ async fn node_v2(shared: &Shared, mode: &str, protocol: &str) -> Result<()> {
 async fn inspector(shared: &Shared, era: &str) -> Result<()> {
     let (url, token) = target(shared).await?;
     inspector_at(&Place::demo(&url, &token), era).await
+}
+
+async fn rmcp_legacy_lists_and_calls_echo(shared: &Shared) -> Result<()> {
+    rmcp(shared, ClientLifecycleMode::Initialize, LEGACY).await
+}
+
+async fn rmcp_modern_lists_and_calls_echo(shared: &Shared) -> Result<()> {
+    rmcp(shared, modern(), MODERN).await
 }
 
 async fn rmcp(shared: &Shared, lifecycle: ClientLifecycleMode, protocol: &str) -> Result<()> {
@@ -107,8 +109,11 @@ pub(crate) async fn all_at(place: &Place<'_>) -> Result<()> {
     inspector_at(place, "legacy").await.context("inspector, legacy")?;
     inspector_at(place, "modern").await.context("inspector, modern")?;
     rmcp_at(place, ClientLifecycleMode::Initialize, LEGACY).await.context("rmcp, legacy")?;
-    let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
-    rmcp_at(place, modern, MODERN).await.context("rmcp, modern")
+    rmcp_at(place, modern(), MODERN).await.context("rmcp, modern")
+}
+
+fn modern() -> ClientLifecycleMode {
+    ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
 }
 
 pub(crate) async fn python_at(place: &Place<'_>, mode: &str, protocol: &str) -> Result<()> {

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Request, Response};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::{legacy, modern};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const PIXEL: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
@@ -17,26 +16,28 @@ const SILENCE: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAA
 /// What a request asks for that shows progress.
 const TOKEN: &str = "of-the-suite";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("conformance::fixtures_answer_what_the_suite_documents", |shared| async move {
-            in_both_eras(&shared, async |client| fixtures(client).await).await
-        }),
-        shared
-            .trial("conformance::lists_name_every_fixture_as_the_suite_documents_it", |shared| async move {
-                in_both_eras(&shared, async |client| lists(client).await).await
-            }),
-        shared.trial("conformance::progress_comes_in_order_before_the_result", |shared| async move {
-            in_both_eras(&shared, async |client| progress(client).await).await
-        }),
-        shared.trial("conformance::log_lines_come_in_order_before_the_result", |shared| async move {
-            in_both_eras(&shared, async |client| log_lines(client).await).await
-        }),
-        shared.trial(
-            "conformance::what_was_asked_is_in_the_answer",
-            |shared| async move { asked(&shared).await },
-        ),
-    ]
+trials! { conformance:
+    fixtures_answer_what_the_suite_documents,
+    lists_name_every_fixture_as_the_suite_documents_it,
+    progress_comes_in_order_before_the_result,
+    log_lines_come_in_order_before_the_result,
+    what_was_asked_is_in_the_answer,
+}
+
+async fn fixtures_answer_what_the_suite_documents(shared: &Shared) -> Result<()> {
+    in_both_eras(shared, fixtures).await
+}
+
+async fn lists_name_every_fixture_as_the_suite_documents_it(shared: &Shared) -> Result<()> {
+    in_both_eras(shared, lists).await
+}
+
+async fn progress_comes_in_order_before_the_result(shared: &Shared) -> Result<()> {
+    in_both_eras(shared, progress).await
+}
+
+async fn log_lines_come_in_order_before_the_result(shared: &Shared) -> Result<()> {
+    in_both_eras(shared, log_lines).await
 }
 
 /// A client of one era. Nobody signs in: the server is open, in development mode alone.
@@ -339,7 +340,7 @@ async fn log_lines(client: &Client) -> Result<()> {
 }
 
 /// What the suite answers to what it is asked, and takes any text for: in the legacy era, whose stream it is asked on.
-async fn asked(shared: &Shared) -> Result<()> {
+async fn what_was_asked_is_in_the_answer(shared: &Shared) -> Result<()> {
     let edge = shared.plugin_stack().await?.edge();
     let client = Client::legacy(edge, json!({"sampling": {}, "elicitation": {}})).await?;
     let form = json!({"type": "object", "required": ["username", "email"], "properties": {

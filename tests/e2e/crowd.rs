@@ -20,7 +20,7 @@ use tokio::sync::Barrier;
 use tokio::time::timeout;
 
 use crate::message::{initialize, legacy, modern};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const CLIENTS: usize = 1000;
 /// Hang guard of a whole crowd.
@@ -34,19 +34,20 @@ const BEFORE: usize = 20;
 /// What one of them may hold in the gateway, in bytes: what waits to be sent, and what it costs that its call has run.
 const MOST_HELD: u64 = (64 + 48) * 1024;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for era in ["legacy", "modern"] {
+trials! { crowd:
+    streams_that_nobody_reads_hold_little_and_hinder_nobody; in_each_era
+}
+
+fn in_each_era(shared: &Shared) -> Vec<Trial> {
+    let trial = |era: &'static str| {
         let name = format!("crowd::a_thousand_{era}_clients_with_the_same_ids_get_their_own_nonces_alone");
-        trials.push(shared.trial(&name, move |shared| async move {
+        shared.trial(&name, async move |shared: &Shared| {
             let stack = shared.stack().await?;
             let token = stack.alice().await?;
             timeout(ALL, crowd(stack.edge(), &token, era)).await.context("the crowd hangs")?
-        }));
-    }
-    trials
-        .push(shared.trial("crowd::streams_that_nobody_reads_hold_little_and_hinder_nobody", |_| stalled()));
-    trials
+        })
+    };
+    ["legacy", "modern"].map(trial).into()
 }
 
 async fn crowd(edge: SocketAddr, token: &str, era: &'static str) -> Result<()> {
@@ -120,7 +121,7 @@ impl<'a> Client<'a> {
 
 /// Many ask for streams and read nothing of them, over one connection as Envoy has; the gateway holds little of each, and
 /// serves the others on that connection.
-async fn stalled() -> Result<()> {
+async fn streams_that_nobody_reads_hold_little_and_hinder_nobody(_: &Shared) -> Result<()> {
     // A stack of its own: it is measured.
     let stack = Stack::start(Options::repository()?).await?;
     let token = stack.alice().await?;

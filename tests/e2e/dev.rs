@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::{stack, tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,30 +14,20 @@ use tokio::process::Command;
 
 use crate::clients::{self, Place};
 use crate::plugins::MODES;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("dev::edits_of_code_and_specs_take_effect_and_faults_change_nothing", |_| edits()),
-        shared
-            .trial("dev::it_begins_with_a_faulty_spec_and_serves_when_that_is_mended", |_| faulty_at_first()),
-        shared
-            .trial("dev::a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients", |_| types()),
-        shared.trial("dev::what_a_plugin_logs_is_shown_with_its_name_and_commands_no_terminal", |_| logs()),
-        shared.trial("dev::an_interrupted_command_leaves_nothing_that_runs", |_| interrupted()),
-        shared.trial("dev::maven_builds_where_somebody_has_said_yes_at_a_terminal", |_| trust()),
-        shared.trial("dev::programs_read_json_alone_and_find_how_tokens_are_minted", |_| programs()),
-        shared.trial("dev::what_is_not_accepted_changes_no_code", |_| not_accepted()),
-        shared.trial("dev::node_from_an_empty_folder_to_a_call_and_an_edit", |_| {
-            first_call("node", "greet/plugins/greet/main.mjs", "`Hello, ", "`Welcome, ")
-        }),
-        shared.trial("dev::java_from_an_empty_folder_to_a_call_and_an_edit", |_| {
-            first_call("java", "greet/plugins/greet/Main.java", "\"Hello, ", "\"Welcome, ")
-        }),
-        shared.trial("dev::a_taken_port_and_a_folder_without_a_server_are_named_with_the_way_out", |_| {
-            refusals()
-        }),
-    ]
+trials! { dev:
+    edits_of_code_and_specs_take_effect_and_faults_change_nothing,
+    it_begins_with_a_faulty_spec_and_serves_when_that_is_mended,
+    a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients,
+    what_a_plugin_logs_is_shown_with_its_name_and_commands_no_terminal,
+    an_interrupted_command_leaves_nothing_that_runs,
+    maven_builds_where_somebody_has_said_yes_at_a_terminal,
+    programs_read_json_alone_and_find_how_tokens_are_minted,
+    what_is_not_accepted_changes_no_code,
+    node_from_an_empty_folder_to_a_call_and_an_edit,
+    java_from_an_empty_folder_to_a_call_and_an_edit,
+    a_taken_port_and_a_folder_without_a_server_are_named_with_the_way_out,
 }
 
 /// A folder of specs and the command that serves it.
@@ -101,7 +90,7 @@ impl Author {
     }
 }
 
-async fn edits() -> Result<()> {
+async fn edits_of_code_and_specs_take_effect_and_faults_change_nothing(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server("greet").await?;
     let mut dev = author.dev(&["--port", "0"])?;
@@ -146,7 +135,7 @@ async fn edits() -> Result<()> {
     Ok(())
 }
 
-async fn faulty_at_first() -> Result<()> {
+async fn it_begins_with_a_faulty_spec_and_serves_when_that_is_mended(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server("greet").await?;
     author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
@@ -166,7 +155,7 @@ async fn faulty_at_first() -> Result<()> {
     Ok(())
 }
 
-async fn types() -> Result<()> {
+async fn a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server("greet").await?;
     let dev = author.dev(&["--port", "0"])?;
@@ -192,7 +181,7 @@ async fn types() -> Result<()> {
     greets(&block, "greet", "Welcome, Ada!").await
 }
 
-async fn logs() -> Result<()> {
+async fn what_a_plugin_logs_is_shown_with_its_name_and_commands_no_terminal(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server("greet").await?;
     let call = "    await ctx.log(\"warn\", \"found\\n\\x1b[2Jother | words\")\n    return";
@@ -209,7 +198,7 @@ async fn logs() -> Result<()> {
 const HANGS: &str =
     "#!/bin/sh\nsleep 600 &\necho $! > \"$STARTED.new\"; mv \"$STARTED.new\" \"$STARTED\"; wait\n";
 
-async fn interrupted() -> Result<()> {
+async fn an_interrupted_command_leaves_nothing_that_runs(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server_in("java", "greet").await?;
     fs::write(author.root.join("greet/plugins/greet/pom.xml"), "<project/>")?;
@@ -223,7 +212,7 @@ async fn interrupted() -> Result<()> {
 }
 
 /// Maven runs what a project says, so it runs nowhere before somebody has said yes, and is asked for once.
-async fn trust() -> Result<()> {
+async fn maven_builds_where_somebody_has_said_yes_at_a_terminal(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server_in("java", "greet").await?;
     fs::write(author.root.join("greet/plugins/greet/pom.xml"), "<project/>")?;
@@ -315,7 +304,7 @@ async fn said(dev: &Process, text: &str) -> Result<()> {
     wait::until(text, wait::START, seen).await.with_context(|| dev.tail())
 }
 
-async fn programs() -> Result<()> {
+async fn programs_read_json_alone_and_find_how_tokens_are_minted(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server("greet").await?;
     let output = author.work.path().join("output");
@@ -356,7 +345,7 @@ async fn programs() -> Result<()> {
 }
 
 /// Specs that lint well, and that the publisher refuses.
-async fn not_accepted() -> Result<()> {
+async fn what_is_not_accepted_changes_no_code(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     author.server("greet").await?;
     let dev = author.dev(&["--port", "0"])?;
@@ -381,6 +370,14 @@ async fn refused_times(dev: &Process, times: usize) -> Result<()> {
     wait::until("it is not applied", wait::START, seen).await.with_context(|| dev.tail())
 }
 
+async fn node_from_an_empty_folder_to_a_call_and_an_edit(_: &Shared) -> Result<()> {
+    first_call("node", "greet/plugins/greet/main.mjs", "`Hello, ", "`Welcome, ").await
+}
+
+async fn java_from_an_empty_folder_to_a_call_and_an_edit(_: &Shared) -> Result<()> {
+    first_call("java", "greet/plugins/greet/Main.java", "\"Hello, ", "\"Welcome, ").await
+}
+
 /// `asp plugin new`, `asp dev`, a client, an edit, the client again.
 async fn first_call(language: &str, file: &str, from: &str, to: &str) -> Result<()> {
     let author = Author::new()?;
@@ -395,7 +392,7 @@ async fn first_call(language: &str, file: &str, from: &str, to: &str) -> Result<
     greets(&block, "greet", "Welcome, Ada!").await.with_context(|| dev.tail())
 }
 
-async fn refusals() -> Result<()> {
+async fn a_taken_port_and_a_folder_without_a_server_are_named_with_the_way_out(_: &Shared) -> Result<()> {
     let author = Author::new()?;
     let refused = async |arguments: &[&str]| {
         let mut dev = author.dev(arguments)?;

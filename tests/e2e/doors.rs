@@ -12,7 +12,6 @@ use asp_e2e::process::Process;
 use asp_e2e::stack;
 use asp_e2e::tls_tunnel::TlsTunnel;
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -23,7 +22,7 @@ use tokio::time::timeout;
 use crate::certificate::{Authority, Files};
 use crate::message::modern;
 use crate::peers::{NAME, control_with, foreign_with, gateway_with, peer_socket};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// RFC 9113 section 3.4: the preface of HTTP/2, then empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -38,13 +37,11 @@ const ROTATIONS: u64 = 4;
 /// The serial number of the first that Envoy shows there.
 const ENVOY: u64 = 200;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("doors::every_door_refuses_every_certificate_that_is_not_for_it", |_| table()),
-        shared.trial("doors::people_reach_the_admin_api_over_tls_and_never_in_clear", |_| admin()),
-        shared.trial("doors::an_open_subscription_ends_when_its_certificate_is_revoked", |_| subscribed()),
-        shared.trial("doors::certificates_change_under_load_and_no_request_fails", |_| rotation()),
-    ]
+trials! { doors:
+    every_door_refuses_every_certificate_that_is_not_for_it,
+    people_reach_the_admin_api_over_tls_and_never_in_clear,
+    an_open_subscription_ends_when_its_certificate_is_revoked,
+    certificates_change_under_load_and_no_request_fails,
 }
 
 /// Certificates, good and bad, for one world.
@@ -133,7 +130,7 @@ async fn lets_in(door: SocketAddr, authority: &Path, own: Option<&Files>) -> Res
     Ok(read.is_ok_and(|bytes| bytes > 0))
 }
 
-async fn table() -> Result<()> {
+async fn every_door_refuses_every_certificate_that_is_not_for_it(_: &Shared) -> Result<()> {
     let world = World::new()?;
     let (mut control, control_ports) = world.control().await?;
     let (mut gateway, gateway_ports) = world.gateway(control_ports.xds).await?;
@@ -184,7 +181,7 @@ async fn status(url: &str, token: &str, trusted: &Path) -> Result<(bool, String)
     Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
 }
 
-async fn admin() -> Result<()> {
+async fn people_reach_the_admin_api_over_tls_and_never_in_clear(_: &Shared) -> Result<()> {
     let world = World::new()?;
     let shown = world.good("admin/0")?;
     let state = world.path().join("state");
@@ -232,7 +229,7 @@ async fn admin() -> Result<()> {
     Ok(())
 }
 
-async fn subscribed() -> Result<()> {
+async fn an_open_subscription_ends_when_its_certificate_is_revoked(_: &Shared) -> Result<()> {
     let world = World::new()?;
     let (mut control, ports) = world.control().await?;
     let door = SocketAddr::from(([127, 0, 0, 1], ports.xds));
@@ -360,7 +357,7 @@ impl Load {
     }
 }
 
-async fn rotation() -> Result<()> {
+async fn certificates_change_under_load_and_no_request_fails(_: &Shared) -> Result<()> {
     let world = World::new()?;
     let (mut control, ports) = world.control().await?;
     let (mut gateway, _) = world.gateway(ports.xds).await?;

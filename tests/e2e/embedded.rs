@@ -8,7 +8,6 @@ use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
@@ -16,15 +15,12 @@ use tokio::process::Command;
 
 use crate::clients::{self, LEGACY, MODERN, Place, node_v2_at, python_at};
 use crate::plugins::MODES;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared
-            .trial("embedded::official_clients_list_and_call_in_both_eras_with_one_command", |_| official()),
-        shared.trial("embedded::standard_output_has_messages_alone_and_nothing_is_left", |_| alone()),
-        shared.trial("embedded::what_cannot_be_served_ends_with_the_reason", |_| refusals()),
-    ]
+trials! { embedded:
+    official_clients_list_and_call_in_both_eras_with_one_command,
+    standard_output_has_messages_alone_and_nothing_is_left,
+    what_cannot_be_served_ends_with_the_reason,
 }
 
 /// A directory with the demo server and one with a plugin, and programs that serve them as a client starts them.
@@ -106,7 +102,7 @@ impl Desk {
     }
 }
 
-async fn official() -> Result<()> {
+async fn official_clients_list_and_call_in_both_eras_with_one_command(_: &Shared) -> Result<()> {
     let desk = Desk::new().await?;
     // The client programs take a server's name from a URL; nothing listens there.
     let demo = desk.program("demo", &["--server", "demo"])?;
@@ -136,7 +132,7 @@ fn list(id: u64) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": {"_meta": meta}})
 }
 
-async fn alone() -> Result<()> {
+async fn standard_output_has_messages_alone_and_nothing_is_left(_: &Shared) -> Result<()> {
     let desk = Desk::new().await?;
     fs::remove_dir_all(desk.at("mine/demo"))?;
     // The only server needs no name.
@@ -154,7 +150,7 @@ async fn alone() -> Result<()> {
     Ok(())
 }
 
-async fn refusals() -> Result<()> {
+async fn what_cannot_be_served_ends_with_the_reason(_: &Shared) -> Result<()> {
     let desk = Desk::new().await?;
     let refused = async |arguments: &[&str], because: &str| {
         let output = desk.run(arguments, &[list(1)]).await?;

@@ -12,22 +12,17 @@ use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{message, tool};
 use asp_json::{Json, kinds, named};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 use crate::upstreams::port;
 
 /// Letters of an answer of 4 MiB.
 const LARGE: usize = 4 << 20;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("faithful::json_passes_by_every_protocol_to_every_upstream_as_it_was_written", |_| {
-            whole()
-        }),
-    ]
+trials! { faithful:
+    json_passes_by_every_protocol_to_every_upstream_as_it_was_written,
 }
 
 const SERVER: &str = "
@@ -181,7 +176,7 @@ fn check(backend: Backend, answer: &str, arguments: &str, said: &str) -> Result<
     Ok(())
 }
 
-async fn whole() -> Result<()> {
+async fn json_passes_by_every_protocol_to_every_upstream_as_it_was_written(_: &Shared) -> Result<()> {
     let specs = tempfile::tempdir()?;
     primitives(specs.path())?;
     let mut command = Command::new(tool::python()?);

@@ -5,12 +5,11 @@ use anyhow::{Context, Result};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::modern;
 use crate::policy::{admin, becomes, caller, sha256};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Orgs that try to fill the snapshot; without a bound on the whole, 90 of them pass 96 MiB.
 const CROWD: usize = 100;
@@ -18,14 +17,12 @@ const CROWD: usize = 100;
 const LIMITS: usize = 1_000;
 const SELECTOR: usize = 256;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("freeze::a_limit_too_slow_for_the_edge_stops_no_revocation", |_| by_rate()),
-        shared.trial("freeze::orgs_that_fill_their_budgets_stop_no_revocation", |_| by_size()),
-    ]
+trials! { freeze:
+    a_limit_too_slow_for_the_edge_stops_no_revocation,
+    orgs_that_fill_their_budgets_stop_no_revocation,
 }
 
-async fn by_rate() -> Result<()> {
+async fn a_limit_too_slow_for_the_edge_stops_no_revocation(_: &Shared) -> Result<()> {
     let stack = Stack::start(Options::repository()?).await?;
     let slow = json!([{"selector": {}, "policy": {"capacity": 1, "refill": "0.001/h"}}]);
     let answer = put_limits(&stack, "acme", &slow).await?;
@@ -34,7 +31,7 @@ async fn by_rate() -> Result<()> {
     stack.stop(&[]).await
 }
 
-async fn by_size() -> Result<()> {
+async fn orgs_that_fill_their_budgets_stop_no_revocation(_: &Shared) -> Result<()> {
     let stack = Stack::start(Options::repository()?).await?;
     let mut refused = None;
     for number in 0..CROWD {

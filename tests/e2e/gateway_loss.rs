@@ -4,25 +4,24 @@
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::plugin_loss::{WATCH_EVERY, report, script, times};
 use crate::plugins::{COMPLIANCE, Client, MODES, SWEEP, sweep_arguments};
 use crate::policy;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// What the processes say of the loss: the gateway of its predecessor's calls, the runtime of its tunnels.
 const EXPECTED: &[&str] = &["runtime", "worker", "tunnel"];
 /// The branches of the sweep.
 const BRANCHES: [&str; 3] = ["SCAN_MEETINGS", "SCAN_CONTACT_CENTER", "SCAN_ADMIN"];
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("plugins::a_sweep_outlives_its_gateway_and_a_retry_gets_an_equal_report", |_| losses())]
+trials! { plugins:
+    a_sweep_outlives_its_gateway_and_a_retry_gets_an_equal_report,
 }
 
-async fn losses() -> Result<()> {
+async fn a_sweep_outlives_its_gateway_and_a_retry_gets_an_equal_report(_: &Shared) -> Result<()> {
     let mut stack = Stack::start(Options { plugins: true, ..Options::repository()? }).await?;
     policy::expose(&stack, "acme", COMPLIANCE).await?;
     let (mode, protocol) = MODES[0];

@@ -7,30 +7,28 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{http1, tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::plugins::{Answer, Client, MODES};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const SERVER: &str = "scanner";
 const SCAN: &str = "scan";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    let run = |_: Shared| async move {
-        let (service, stack) = start().await?;
-        for (mode, protocol) in MODES {
-            let client = Client { stack: &stack, mode, protocol };
-            whole(&client).await.with_context(|| format!("{mode}: whole"))?;
-            declined(&client).await.with_context(|| format!("{mode}: declined"))?;
-            cancelled(&client, &service).await.with_context(|| format!("{mode}: cancelled"))?;
-        }
-        reads(&stack).await.context("reads")?;
-        drop(service);
-        stack.stop(&[]).await
-    };
-    vec![shared.trial("hosted_calls::a_service_asks_reports_progress_and_is_cancelled", run)]
+trials! { hosted_calls: a_service_asks_reports_progress_and_is_cancelled }
+
+async fn a_service_asks_reports_progress_and_is_cancelled(_: &Shared) -> Result<()> {
+    let (service, stack) = start().await?;
+    for (mode, protocol) in MODES {
+        let client = Client { stack: &stack, mode, protocol };
+        whole(&client).await.with_context(|| format!("{mode}: whole"))?;
+        declined(&client).await.with_context(|| format!("{mode}: declined"))?;
+        cancelled(&client, &service).await.with_context(|| format!("{mode}: cancelled"))?;
+    }
+    reads(&stack).await.context("reads")?;
+    drop(service);
+    stack.stop(&[]).await
 }
 
 /// The example service, and a stack whose operator lets the gateway reach it.

@@ -10,13 +10,12 @@ use asp_e2e::http1::{self, Response};
 use asp_e2e::runtime::World;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::message::modern;
 use crate::plugin_wire::asp;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// The other tenant.
 const BOB: &[&str] = &["--org", "globex", "--user", "bob"];
@@ -90,15 +89,11 @@ def run(args, ctx):
 /// Bytes and files of the runtime's disk: enough for the workers of a few plugins.
 const DISK: &str = "size=4m,nr_inodes=512,mode=0755";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("plugins::a_worker_that_shuts_its_window_ends_with_its_calls_and_no_others", |_| deaf()),
-        shared.trial("plugins::a_flood_of_tiny_lines_is_dropped_and_slows_nobody", |_| tiny_lines()),
-        shared
-            .trial("plugins::a_full_disk_at_worker_start_is_told_and_ends_with_room", |_| full_disk())
-            // Only root can mount a disk of its own.
-            .with_ignored_flag(!rustix::process::geteuid().is_root()),
-    ]
+trials! { plugins:
+    a_worker_that_shuts_its_window_ends_with_its_calls_and_no_others,
+    a_flood_of_tiny_lines_is_dropped_and_slows_nobody,
+    // Only root can mount a disk of its own.
+    a_full_disk_at_worker_start_is_told_and_ends_with_room if rustix::process::geteuid().is_root(),
 }
 
 /// `good`, as `asp plugin new` leaves it, and `bad` with this code.
@@ -152,7 +147,7 @@ async fn beside<T>(stack: &Stack, until: impl Future<Output = Result<T>>) -> Res
     Ok((ended, calls))
 }
 
-async fn deaf() -> Result<()> {
+async fn a_worker_that_shuts_its_window_ends_with_its_calls_and_no_others(_: &Shared) -> Result<()> {
     let primitives = primitives(DEAF).await?;
     let stack = start(&primitives, None).await?;
     let alice = stack.alice().await?;
@@ -193,7 +188,7 @@ async fn deaf() -> Result<()> {
     stack.stop(&[]).await
 }
 
-async fn tiny_lines() -> Result<()> {
+async fn a_flood_of_tiny_lines_is_dropped_and_slows_nobody(_: &Shared) -> Result<()> {
     let primitives = primitives(TINY_LINES).await?;
     let stack = start(&primitives, None).await?;
     let alice = stack.alice().await?;
@@ -211,7 +206,7 @@ async fn tiny_lines() -> Result<()> {
     stack.stop(&[]).await
 }
 
-async fn full_disk() -> Result<()> {
+async fn a_full_disk_at_worker_start_is_told_and_ends_with_room(_: &Shared) -> Result<()> {
     let primitives = primitives(TINY_LINES).await?;
     let stack = start(&primitives, Some(DISK)).await?;
     let alice = stack.alice().await?;

@@ -5,25 +5,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::tool;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::certificate::certificates;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Where module.yaml puts the files that say where the certificate is.
 const MOUNTED: &str = "/var/lib/asp/sds";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("istio::the_patches_make_a_configuration_that_envoy_accepts", |_| patches()),
-        shared.trial("istio::every_patch_names_the_platforms_own_port_and_host", |_| async { own() }),
-    ]
+trials! { istio:
+    the_patches_make_a_configuration_that_envoy_accepts,
+    every_patch_names_the_platforms_own_port_and_host,
 }
 
 /// Other applications share the ingress gateway: what a patch does not name, it changes for all of them.
-fn own() -> Result<()> {
+async fn every_patch_names_the_platforms_own_port_and_host(_: &Shared) -> Result<()> {
     let root = tool::root()?;
     let traffic = std::fs::read_to_string(root.join("envoy/istio/traffic.yaml"))?;
     let gateway = traffic.split("\n---").next().context("the Gateway comes first")?;
@@ -66,7 +63,7 @@ fn own() -> Result<()> {
     Ok(())
 }
 
-async fn patches() -> Result<()> {
+async fn the_patches_make_a_configuration_that_envoy_accepts(_: &Shared) -> Result<()> {
     let manifest = std::fs::read_to_string(tool::root()?.join("envoy/istio/envoy-filter.yaml"))?;
     let manifest: Value = serde_saphyr::from_str(&manifest)?;
     let patch = |kind: &str| -> Result<Value> {

@@ -9,43 +9,27 @@ use asp_e2e::port::Reserved;
 use asp_e2e::{http1, tool};
 use asp_edge::reason::Era;
 use asp_edge::{Reason, refuse, refuse_problem};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::boot;
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("local_replies::bodies_in_the_bootstrap_are_those_of_the_edge", |_| async {
-            same_bytes()
-        }),
-        shared.trial(
-            "local_replies::long_headers_get_one_answer_with_and_without_envoy",
-            |shared| async move { long_headers(&shared).await },
-        ),
-        shared.trial(
-            "local_replies::a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem",
-            |_| bodies_by_path(),
-        ),
-        shared.trial(
-            "local_replies::what_is_no_http_is_named_alike_with_and_without_envoy",
-            |shared| async move { no_http(&shared).await },
-        ),
-        shared.trial("local_replies::envoy_buffers_the_largest_body_that_a_server_may_allow", |_| async {
-            same_bound()
-        }),
-    ]
+trials! { local_replies:
+    bodies_in_the_bootstrap_are_those_of_the_edge,
+    long_headers_get_one_answer_with_and_without_envoy,
+    a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem,
+    what_is_no_http_is_named_alike_with_and_without_envoy,
+    envoy_buffers_the_largest_body_that_a_server_may_allow,
 }
 
 /// What Envoy lets through the gateway takes, over HTTP/2 as over HTTP/1.1; beyond that both refuse alike (I-1, I-11).
-async fn long_headers(shared: &Shared) -> Result<()> {
+async fn long_headers_get_one_answer_with_and_without_envoy(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
     let token = stack.alice().await?;
     for (kibibytes, status) in [(20, 200), (50, 200), (100, 431)] {
@@ -65,7 +49,7 @@ async fn long_headers(shared: &Shared) -> Result<()> {
 }
 
 /// HTTP/1.0 is served; what is refused as HTTP says what is wrong with it and is never to be repeated as it is.
-async fn no_http(shared: &Shared) -> Result<()> {
+async fn what_is_no_http_is_named_alike_with_and_without_envoy(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}"#;
@@ -118,7 +102,7 @@ async fn raw(address: SocketAddr, request: &str) -> Result<String> {
 }
 
 /// With nothing behind it Envoy answers alone: what a client of the path's protocol can read (JSON-RPC 2.0, RFC 9457).
-async fn bodies_by_path() -> Result<()> {
+async fn a_json_rpc_post_keeps_a_json_rpc_body_and_other_paths_get_a_problem(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let nobody = Reserved::new()?;
     let envoy = boot::start(&directory, nobody.port()).await?;
@@ -150,7 +134,7 @@ fn untraced(answer: &Response) -> Result<Value> {
     Ok(body)
 }
 
-fn same_bound() -> Result<()> {
+async fn envoy_buffers_the_largest_body_that_a_server_may_allow(_: &Shared) -> Result<()> {
     let root = tool::root()?;
     let schema = std::fs::read_to_string(root.join("primitives/schema/server.json"))?;
     let schema: serde_json::Value = serde_json::from_str(&schema)?;
@@ -165,7 +149,7 @@ fn same_bound() -> Result<()> {
     Ok(())
 }
 
-fn same_bytes() -> Result<()> {
+async fn bodies_in_the_bootstrap_are_those_of_the_edge(_: &Shared) -> Result<()> {
     let bootstrap = std::fs::read_to_string(tool::root()?.join("envoy/bootstrap.yaml"))?;
     let mapped = [Reason::BodyTooLarge, Reason::UnknownServer, Reason::Deadline, Reason::UpstreamUnavailable];
     for reason in mapped {

@@ -16,25 +16,16 @@ use asp_e2e::browser::Person;
 use asp_e2e::keycloak::Keycloak;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{http1, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use self::forgery::{Parts, header};
 use self::verdicts::Minted;
 use crate::message::TRACEPARENT;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const ALICE: Person<'static> = Person { user: "alice", password: "wonderland", allows: true };
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        // One company for all of it: its Keycloak takes longer to start than the rest.
-        shared.trial(
-            "login::a_companys_clients_log_in_its_opaque_tokens_are_asked_about_and_its_keys_change",
-            |_| whole(),
-        ),
-    ]
-}
+trials! { login: a_companys_clients_log_in_its_opaque_tokens_are_asked_about_and_its_keys_change }
 
 /// A stack whose server `notes` takes the tokens of a Keycloak that both were told of while they ran.
 pub(crate) struct Company {
@@ -153,7 +144,10 @@ impl Company {
     }
 }
 
-async fn whole() -> Result<()> {
+/// One company for all of it: its Keycloak takes longer to start than the rest.
+async fn a_companys_clients_log_in_its_opaque_tokens_are_asked_about_and_its_keys_change(
+    _: &Shared,
+) -> Result<()> {
     let mut company = Company::start().await?;
     let emergency = admins::emergency(&company).await.context("an emergency token")?;
     let minted = Minted::of(&company).await.context("tokens of many kinds")?;

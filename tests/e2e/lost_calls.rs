@@ -12,28 +12,19 @@ use asp_e2e::history::What;
 use asp_e2e::message::{legacy, modern, rest};
 use asp_e2e::{http1, wait};
 use futures::future::join_all;
-use libtest_mimic::Trial;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::policy::sha256;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial(
-            "lost_calls::tasks_are_anybodys_and_a_call_issued_again_has_its_effect_as_promised",
-            |_| Box::pin(killed()),
-        ),
-        shared.trial(
-            "lost_calls::a_gateway_cut_off_does_nothing_twice_and_others_serve_what_it_cannot",
-            |_| Box::pin(cut_off()),
-        ),
-    ]
+trials! { lost_calls:
+    tasks_are_anybodys_and_a_call_issued_again_has_its_effect_as_promised,
+    a_gateway_cut_off_does_nothing_twice_and_others_serve_what_it_cannot,
 }
 
-async fn killed() -> Result<()> {
+async fn tasks_are_anybodys_and_a_call_issued_again_has_its_effect_as_promised(_: &Shared) -> Result<()> {
     let mut fleet = Fleet::start().await?;
     let played = play_killed(&mut fleet).await;
     fleet.judged(played)
@@ -193,7 +184,7 @@ async fn issued_again(fleet: &Fleet, others: &[SocketAddr]) -> Result<()> {
     Ok(())
 }
 
-async fn cut_off() -> Result<()> {
+async fn a_gateway_cut_off_does_nothing_twice_and_others_serve_what_it_cannot(_: &Shared) -> Result<()> {
     let fleet = Fleet::start_over_cables().await?;
     let played = play_cut_off(&fleet).await;
     fleet.judged(played)

@@ -5,12 +5,11 @@ use anyhow::{Context, Result};
 use asp_e2e::http1::{self, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::modern;
 use crate::policy::{admin, becomes};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const KEYS: &str = "/api/machines/orgs/acme/keys";
 
@@ -21,10 +20,8 @@ const TOOL: &str = "id: robots.say\nname: Say\ntype: tool\nversion: 1.0.0\nowner
     tags: [test]\nmutation: read_only\nprimitiveSchema:\n  input_schema:\n    type: object\n    required: [message]\n    \
     properties: {message: {type: string}}\nsecurity: {riskClass: low}\nruntime: {mode: builtin, entrypoint: echo}\n";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("machines::a_key_is_made_changed_bounded_revoked_and_deleted", |_| async move {
-        keys().await
-    })]
+trials! { machines:
+    a_key_is_made_changed_bounded_revoked_and_deleted,
 }
 
 async fn make(stack: &Stack) -> Result<(String, String)> {
@@ -47,7 +44,7 @@ fn said(answer: &Response) -> bool {
     answer.json().is_ok_and(|answer| answer["result"]["structuredContent"]["message"] == "hi")
 }
 
-async fn keys() -> Result<()> {
+async fn a_key_is_made_changed_bounded_revoked_and_deleted(_: &Shared) -> Result<()> {
     let stack = Stack::start(Options::repository()?).await?;
     let files =
         json!([{"path": "robots/server.yaml", "text": SERVER}, {"path": "robots/say.yaml", "text": TOOL}]);

@@ -9,22 +9,19 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use asp_e2e::process::Process;
 use asp_e2e::{http1, stack, tool, wait};
-use libtest_mimic::Trial;
 use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::clients::{self, Place};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard for the whole stack, the reference server's start among it.
 const READY: Duration = Duration::from_secs(150);
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("main_job::serves_demo_and_everything_until_sigterm_ends_all_of_it", |_| whole()),
-        shared.trial("main_job::two_stacks_run_side_by_side", |_| two()),
-        shared.trial("main_job::bad_settings_end_it_with_64_and_name_every_fault", |_| bad_settings()),
-    ]
+trials! { main_job:
+    serves_demo_and_everything_until_sigterm_ends_all_of_it,
+    two_stacks_run_side_by_side,
+    bad_settings_end_it_with_64_and_name_every_fault,
 }
 
 pub(crate) struct Running {
@@ -33,7 +30,7 @@ pub(crate) struct Running {
     directory: TempDir,
 }
 
-async fn whole() -> Result<()> {
+async fn serves_demo_and_everything_until_sigterm_ends_all_of_it(_: &Shared) -> Result<()> {
     let mut running = start().await?;
     let edge = address(&running, "ASP_EDGE_URL")?;
     let token = running.environment["ASP_TOKEN"].clone();
@@ -65,7 +62,7 @@ async fn whole() -> Result<()> {
     Ok(())
 }
 
-async fn two() -> Result<()> {
+async fn two_stacks_run_side_by_side(_: &Shared) -> Result<()> {
     let (first, second) = tokio::join!(start(), start());
     let mut first = first?;
     let mut second = second?;
@@ -84,7 +81,7 @@ async fn two() -> Result<()> {
     Ok(())
 }
 
-async fn bad_settings() -> Result<()> {
+async fn bad_settings_end_it_with_64_and_name_every_fault(_: &Shared) -> Result<()> {
     let state = tempfile::tempdir()?;
     let mut command = Command::new(tool::asp()?);
     command.args(["serve", "--dev", "--roles", "gateway,driver"]);

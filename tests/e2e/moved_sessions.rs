@@ -8,18 +8,15 @@ use asp_e2e::cluster::Cluster;
 use asp_e2e::http1::{self, Opened, Request};
 use asp_e2e::stores::Redis;
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::legacy;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("moved_sessions::answers_and_cancels_get_to_the_gateway_of_the_call", |_| said()),
-        shared.trial("moved_sessions::what_was_set_and_the_end_hold_at_every_gateway", |_| ended()),
-        shared.trial("moved_sessions::while_redis_is_away_nothing_is_lost_unsaid", |_| away()),
-    ]
+trials! { moved_sessions:
+    answers_and_cancels_get_to_the_gateway_of_the_call,
+    what_was_set_and_the_end_hold_at_every_gateway,
+    while_redis_is_away_nothing_is_lost_unsaid,
 }
 
 /// A client of an org in which a person approves what `echo` is to say.
@@ -114,7 +111,7 @@ fn cancelled(id: u64) -> Value {
     json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
 }
 
-async fn said() -> Result<()> {
+async fn answers_and_cancels_get_to_the_gateway_of_the_call(_: &Shared) -> Result<()> {
     for redis in [Redis::start().await?, Redis::start_cluster().await?] {
         let mut client = Client::start(&redis).await?;
         guard(&client.cluster).await?;
@@ -156,7 +153,7 @@ async fn said() -> Result<()> {
     Ok(())
 }
 
-async fn ended() -> Result<()> {
+async fn what_was_set_and_the_end_hold_at_every_gateway(_: &Shared) -> Result<()> {
     let redis = Redis::start().await?;
     let client = Client::start(&redis).await?;
     let first = client.first();
@@ -194,7 +191,7 @@ async fn ended() -> Result<()> {
     Ok(())
 }
 
-async fn away() -> Result<()> {
+async fn while_redis_is_away_nothing_is_lost_unsaid(_: &Shared) -> Result<()> {
     let mut redis = Redis::start().await?;
     let client = Client::start(&redis).await?;
     let first = client.first();

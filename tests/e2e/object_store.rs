@@ -14,7 +14,6 @@ use asp_e2e::runtime::{self, Runtime};
 use asp_e2e::stack::Ports;
 use asp_e2e::stores::Postgres;
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -22,7 +21,7 @@ use tokio::process::Command;
 use crate::message::{modern, rest};
 use crate::plugin_wire::asp;
 use crate::policy::sha256;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// More than gateways put into an answer where they may give URLs.
 const LARGE: usize = 1 << 20;
@@ -50,13 +49,8 @@ async def run(args: Input, ctx: Context) -> Output:
     return Output(args.name)
 "#;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared
-            .trial("object_store::what_one_process_keeps_every_process_has_and_its_loss_is_survived", |_| {
-                whole()
-            }),
-    ]
+trials! { object_store:
+    what_one_process_keeps_every_process_has_and_its_loss_is_survived,
 }
 
 struct Platform {
@@ -69,7 +63,7 @@ struct Platform {
     _postgres: Postgres,
 }
 
-async fn whole() -> Result<()> {
+async fn what_one_process_keeps_every_process_has_and_its_loss_is_survived(_: &Shared) -> Result<()> {
     let mut platform = Platform::start().await?;
     let digest = platform.pushed().await.context("a package that is pushed")?;
     let [small, large] = platform.artifacts().await.context("artifacts")?;

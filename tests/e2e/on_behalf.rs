@@ -12,32 +12,23 @@ use asp_e2e::keycloak::Keycloak;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{http1, tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use self::keys::an_upstream_and_an_api_that_want_a_key_never_show_it;
+use self::lent::plugins_ask_a_service_that_wants_a_key_and_never_have_it;
 use crate::plugins::{Client, MODES};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("on_behalf::services_in_three_languages_take_the_platforms_token_alone", |_| {
-            Box::pin(minted())
-        }),
-        shared.trial("on_behalf::a_callers_token_is_exchanged_at_its_issuer", |_| Box::pin(exchanged())),
-        shared.trial("on_behalf::an_upstream_and_an_api_that_want_a_key_never_show_it", |_| {
-            Box::pin(keys::whole())
-        }),
-        shared
-            .trial("on_behalf::plugins_ask_a_service_that_wants_a_key_and_never_have_it", |_| {
-                Box::pin(lent::whole())
-            })
-            // Only root can mount names for a runtime: in a user namespace it would not know who its callers are.
-            .with_ignored_flag(!rustix::process::geteuid().is_root()),
-    ]
+trials! { on_behalf:
+    services_in_three_languages_take_the_platforms_token_alone,
+    a_callers_token_is_exchanged_at_its_issuer,
+    an_upstream_and_an_api_that_want_a_key_never_show_it,
+    // Only root can mount names for a runtime: in a user namespace it would not know who its callers are.
+    plugins_ask_a_service_that_wants_a_key_and_never_have_it if rustix::process::geteuid().is_root(),
 }
 
 /// A guarded service, and where it reads what to accept.
@@ -93,7 +84,7 @@ impl Guarded {
     }
 }
 
-async fn minted() -> Result<()> {
+async fn services_in_three_languages_take_the_platforms_token_alone(_: &Shared) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut services = Vec::new();
     for language in LANGUAGES {
@@ -185,7 +176,7 @@ async fn exchanging(keycloak: &Keycloak, service: &Guarded, dir: &Path) -> Resul
     Stack::start(options).await
 }
 
-async fn exchanged() -> Result<()> {
+async fn a_callers_token_is_exchanged_at_its_issuer(_: &Shared) -> Result<()> {
     let keycloak = Keycloak::start(&realm::acme()).await?;
     let dir = tempfile::tempdir()?;
     let service = Guarded::start("python", &dir).await?;

@@ -10,26 +10,18 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::plugins::{Answer, Client, MODES};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("packages::from_the_code_through_the_store_to_an_official_client", |_| {
-            through_the_store()
-        }),
-        shared
-            .trial("packages::tests_run_where_half_a_languages_settings_are_missing", |_| half_a_language()),
-        shared.trial("packages::where_a_language_is_missing_that_is_said_and_no_missing_example", |_| {
-            no_language()
-        }),
-    ]
+trials! { packages:
+    from_the_code_through_the_store_to_an_official_client,
+    tests_run_where_half_a_languages_settings_are_missing,
+    where_a_language_is_missing_that_is_said_and_no_missing_example,
 }
 
 /// `asp` with a stack's admin API and a folder to work in.
@@ -85,7 +77,7 @@ impl Shell<'_> {
     }
 }
 
-async fn through_the_store() -> Result<()> {
+async fn from_the_code_through_the_store_to_an_official_client(_: &Shared) -> Result<()> {
     let stack = bare_stack().await?;
     let work = tempfile::tempdir()?;
     let admin = Shell::new(&stack, work.path(), "platform").await?;
@@ -367,7 +359,7 @@ async fn watched(puller: &Shell<'_>) -> Result<()> {
 }
 
 /// A shell that no set-up has been in.
-async fn no_language() -> Result<()> {
+async fn where_a_language_is_missing_that_is_said_and_no_missing_example(_: &Shared) -> Result<()> {
     for language in LANGUAGES {
         let work = tempfile::tempdir()?;
         let asp = async |arguments: &[&str]| {
@@ -399,7 +391,7 @@ async fn no_language() -> Result<()> {
 }
 
 /// A language with one of its two variables is left out, and the others go on.
-async fn half_a_language() -> Result<()> {
+async fn tests_run_where_half_a_languages_settings_are_missing(_: &Shared) -> Result<()> {
     let work = tempfile::tempdir()?;
     let mut new = Command::new(tool::asp()?);
     new.args(["plugin", "new", "greet", "--language", "python"]).current_dir(work.path());

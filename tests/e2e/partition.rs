@@ -6,26 +6,23 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use asp_e2e::cluster::Cluster;
 use asp_e2e::{http1, partition, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Longer than both sides' keepalives, which take 15 s at most.
 const LENGTH: Duration = Duration::from_secs(20);
 const HEALTHY: &str = "cluster.gateway.membership_healthy";
 const TOTAL: &str = "cluster.gateway.membership_total";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("partition::gateways_cut_off_from_control_lose_no_request_and_catch_up", |_| cut_off()),
-        shared.trial("partition::an_older_database_is_seen_and_stops_nothing", |_| restored()),
-    ]
+trials! { partition:
+    gateways_cut_off_from_control_lose_no_request_and_catch_up,
+    an_older_database_is_seen_and_stops_nothing,
 }
 
-async fn cut_off() -> Result<()> {
+async fn gateways_cut_off_from_control_lose_no_request_and_catch_up(_: &Shared) -> Result<()> {
     let mut cluster = Cluster::start_over_cable(2).await?;
     let edge = cluster.envoy.address;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
@@ -58,7 +55,7 @@ async fn cut_off() -> Result<()> {
 
 /// The database of yesterday: the edge and the gateways have a later revision in force and keep it.
 #[allow(clippy::too_many_lines, reason = "one story whose parts mean nothing alone")]
-async fn restored() -> Result<()> {
+async fn an_older_database_is_seen_and_stops_nothing(_: &Shared) -> Result<()> {
     let mut cluster = Cluster::start(1).await?;
     let edge = cluster.envoy.address;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;

@@ -11,7 +11,6 @@ use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::port::Reserved;
 use asp_e2e::process::Process;
 use asp_e2e::{http1, insertion, stack, tool, wait};
-use libtest_mimic::Trial;
 use tokio::process::Command;
 
 use asp_e2e::stack::Ports;
@@ -22,20 +21,18 @@ use prost_types::{Struct, Value, value};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::certificate::{Authority, Files};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 pub(crate) const NAME: &str = "asp-control.test";
 const TAKEN: &str = "extension_config_discovery.http_filter.asp-edge.update_success";
 const TRIED: &str = "extension_config_discovery.http_filter.asp-edge.update_attempt";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("peers::only_an_envoy_with_a_certificate_gets_the_snapshot", |_| mutual_tls()),
-        shared.trial("peers::a_stolen_certificate_makes_no_gateway", |_| stolen()),
-    ]
+trials! { peers:
+    only_an_envoy_with_a_certificate_gets_the_snapshot,
+    a_stolen_certificate_makes_no_gateway,
 }
 
-async fn mutual_tls() -> Result<()> {
+async fn only_an_envoy_with_a_certificate_gets_the_snapshot(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let authority = Authority::new(directory.path())?;
     let (control, ports) = control(directory.path(), &authority.process("control/0", NAME)?).await?;
@@ -63,7 +60,7 @@ async fn mutual_tls() -> Result<()> {
 
 /// Who has taken an Envoy's or a runtime's certificate, or a gateway's on another machine, says that it is a gateway
 /// here. Envoy never sends it a request, and it learns nothing.
-async fn stolen() -> Result<()> {
+async fn a_stolen_certificate_makes_no_gateway(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let authority = Authority::new(directory.path())?;
     let (control, ports) = control(directory.path(), &authority.process("control/0", NAME)?).await?;

@@ -4,13 +4,12 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1;
 use asp_e2e::model::Model;
 use asp_e2e::stack::{Options, Stack};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::plugin_loss::report;
 use crate::plugins::{Answer, COMPLIANCE, Client, MODES, SWEEP, sweep_answers, sweep_arguments};
 use crate::policy;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// What the model says, the client's and the platform's.
 const SAYS: &str = "[\"national-id\"]";
@@ -18,16 +17,12 @@ const KEY: &str = "sk-of-the-operator";
 const SAMPLES: &str = "samples-delegates";
 const TRIAGE: &str = "triage";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("plugin_delegates::a_client_without_a_model_gets_the_same_report", |_| same_report()),
-        shared.trial("plugin_delegates::a_tool_asks_a_model_and_another_tool", |shared| async move {
-            triage(shared.plugin_stack().await?).await
-        }),
-    ]
+trials! { plugin_delegates:
+    a_client_without_a_model_gets_the_same_report,
+    a_tool_asks_a_model_and_another_tool,
 }
 
-async fn same_report() -> Result<()> {
+async fn a_client_without_a_model_gets_the_same_report(_: &Shared) -> Result<()> {
     let model = Model::start(SAYS).await?;
     let environment = vec![
         ("ASP_DELEGATE_URL", model.url()),
@@ -65,7 +60,8 @@ async fn same_report() -> Result<()> {
 }
 
 /// Where nobody has a model, the other tool answers still.
-async fn triage(stack: &Stack) -> Result<()> {
+async fn a_tool_asks_a_model_and_another_tool(shared: &Shared) -> Result<()> {
+    let stack = shared.plugin_stack().await?;
     let arguments = json!({"text": "I was locked out, and it is payday!"});
     for (mode, protocol) in MODES {
         let client = Client { stack, mode, protocol };

@@ -7,20 +7,15 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1;
 use asp_e2e::stack::{Options, Stack};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::modern;
 use crate::plugins::{Client, MODES};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 use crate::upstreams::rpc;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("plugin_lists::a_plugins_own_resources_are_listed_and_read_by_official_clients", |_| {
-            listed()
-        }),
-    ]
+trials! { plugin_lists:
+    a_plugins_own_resources_are_listed_and_read_by_official_clients,
 }
 
 const SERVER: &str = "
@@ -98,7 +93,7 @@ fn write(primitives: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn listed() -> Result<()> {
+async fn a_plugins_own_resources_are_listed_and_read_by_official_clients(_: &Shared) -> Result<()> {
     let primitives = tempfile::tempdir()?;
     write(primitives.path())?;
     let options =

@@ -7,14 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::clients::LEGACY;
 use crate::plugins::{Answer, COMPLIANCE, Client, SWEEP, sweep_answers, sweep_arguments};
 use crate::policy;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const POINTS: &str = "ASP_LOSS_POINTS";
 pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(1);
@@ -27,15 +26,11 @@ enum Lost {
     Runtime,
 }
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("plugins::loss_of_worker_and_runtime_at_random_points_leaves_an_equal_report", |_| {
-            losses()
-        }),
-    ]
+trials! { plugins:
+    loss_of_worker_and_runtime_at_random_points_leaves_an_equal_report,
 }
 
-async fn losses() -> Result<()> {
+async fn loss_of_worker_and_runtime_at_random_points_leaves_an_equal_report(_: &Shared) -> Result<()> {
     let points = std::env::var(POINTS).map_or(Ok(2), |text| text.parse::<u64>()).context(POINTS)?;
     let stack = Stack::start(Options { plugins: true, ..Options::repository()? }).await?;
     policy::expose(&stack, "acme", COMPLIANCE).await?;

@@ -6,10 +6,9 @@ use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 use asp_e2e::tool;
-use libtest_mimic::Trial;
 use tokio::process::Command;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 /// A tool that asks a user and a model, and says what they said.
@@ -50,11 +49,9 @@ const QUESTION: &str = "id: which_city\nname: City\ntype: elicitation\nversion: 
 const DELEGATE: &str = "id: tone\nname: Tone\ntype: delegate\nversion: 1.0.0\nowner: a@example.com\n\
                         summary: T.\nprimitiveSchema: {sampling: {maxTokens: 8}}\n";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("plugins::the_code_of_each_language_says_the_schemas_that_are_committed", |_| schemas()),
-        shared.trial("plugins::a_question_is_answered_by_a_flag_or_an_example", |_| answers()),
-    ]
+trials! { plugins:
+    the_code_of_each_language_says_the_schemas_that_are_committed,
+    a_question_is_answered_by_a_flag_or_an_example,
 }
 
 /// How a command ended and all it said.
@@ -83,7 +80,7 @@ async fn fails(folder: &Path, arguments: &[&str]) -> Result<String> {
     Ok(said)
 }
 
-async fn schemas() -> Result<()> {
+async fn the_code_of_each_language_says_the_schemas_that_are_committed(_: &Shared) -> Result<()> {
     let work = tempfile::tempdir()?;
     let file = |language: &str| work.path().join(format!("greet-{language}/greet_{language}.schema.json"));
     for language in LANGUAGES {
@@ -124,7 +121,7 @@ async fn drift(work: &Path, file: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn answers() -> Result<()> {
+async fn a_question_is_answered_by_a_flag_or_an_example(_: &Shared) -> Result<()> {
     let work = tempfile::tempdir()?;
     must(work.path(), &["plugin", "new", "asks", "--language", "python"]).await?;
     let folder = work.path().join("asks");

@@ -10,13 +10,12 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Opened};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::modern;
 use crate::revisions::Session;
 use crate::runtimes;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 use crate::upstreams::rpc;
 
 const LANGUAGES: [&str; 3] = ["python", "node", "java"];
@@ -24,12 +23,8 @@ const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 const QUIET: Duration = Duration::from_millis(500);
 const UPDATED: &str = "notifications/resources/updated";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("plugin_watches::clients_of_both_eras_hear_what_a_plugin_watches", |_| {
-            Box::pin(watched())
-        }),
-    ]
+trials! { plugin_watches:
+    clients_of_both_eras_hear_what_a_plugin_watches,
 }
 
 const SERVER: &str = "
@@ -188,7 +183,7 @@ fn write(primitives: &Path) -> Result<()> {
     Ok(())
 }
 
-async fn watched() -> Result<()> {
+async fn clients_of_both_eras_hear_what_a_plugin_watches(_: &Shared) -> Result<()> {
     let primitives = tempfile::tempdir()?;
     write(primitives.path())?;
     let options =

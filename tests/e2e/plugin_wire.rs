@@ -8,7 +8,6 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -17,23 +16,19 @@ use crate::plugins::{
     COMPLIANCE, CSV, Client, FACTORIZE, MODES, PRIMES, SUMMARY, SWEEP, sweep_answers, sweep_arguments,
 };
 use crate::policy;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 /// The figures of a closed tunnel, in alphabetical order.
 const STATS: &str = "close bytes_in bytes_out cpu_ms duration_ms rss_max";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("plugins::wire_the_sequence_of_a_call_in_every_language_and_era", |_| sequences()),
-        shared.trial("plugins::wire_a_queued_call_shows_its_place_and_is_cancelled_before_it_starts", |_| {
-            queued()
-        }),
-        shared.trial("plugins::new_from_an_empty_folder_to_an_official_client_in_every_language", |_| new()),
-    ]
+trials! { plugins:
+    wire_the_sequence_of_a_call_in_every_language_and_era,
+    wire_a_queued_call_shows_its_place_and_is_cancelled_before_it_starts,
+    new_from_an_empty_folder_to_an_official_client_in_every_language,
 }
 
-async fn sequences() -> Result<()> {
+async fn wire_the_sequence_of_a_call_in_every_language_and_era(_: &Shared) -> Result<()> {
     let stack = Stack::start(Options { plugins: true, ..Options::repository()? }).await?;
     policy::expose(&stack, "acme", COMPLIANCE).await?;
     for (mode, protocol) in MODES {
@@ -166,7 +161,7 @@ async def run(args, ctx):
     return {}
 ";
 
-async fn queued() -> Result<()> {
+async fn wire_a_queued_call_shows_its_place_and_is_cancelled_before_it_starts(_: &Shared) -> Result<()> {
     let primitives = tempfile::tempdir()?;
     asp(&["plugin", "new", "hold", "--language", "python"], primitives.path()).await?;
     fs::write(primitives.path().join("hold/hold.yaml"), HOLD_SPEC)?;
@@ -202,7 +197,7 @@ async fn queued() -> Result<()> {
     stack.stop(&[]).await
 }
 
-async fn new() -> Result<()> {
+async fn new_from_an_empty_folder_to_an_official_client_in_every_language(_: &Shared) -> Result<()> {
     let primitives = tempfile::tempdir()?;
     for language in LANGUAGES {
         let id = format!("greet_{language}");

@@ -21,28 +21,35 @@ const CLIENT: Duration = Duration::from_secs(120);
 pub(crate) const MODES: [(&str, &str); 2] = [("legacy", LEGACY), ("auto", MODERN)];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for (mode, protocol) in MODES {
-        let mut add = |behaviour: &str, test: Test| {
-            let name = format!("plugins::{mode}_{behaviour}");
-            let run = move |shared: Shared| async move {
-                let stack = shared.plugin_stack().await?;
-                test(Client { stack, mode, protocol }).await
-            };
-            trials.push(shared.trial(&name, run));
+    macro_rules! in_each_mode {
+        ($($behaviour:ident),+ $(,)?) => {
+            MODES.iter().flat_map(|&mode| [$(in_mode(shared, mode, stringify!($behaviour), $behaviour)),+])
         };
-        add("node_asks_reports_progress_and_sends_an_artifact", |client| Box::pin(node_whole(client)));
-        add("node_bad_arguments_never_reach_the_plugin", |client| Box::pin(node_bad_arguments(client)));
-        add("node_a_declined_question_ends_as_the_plugin_says", |client| Box::pin(node_declined(client)));
-        add("node_a_call_is_given_up_and_the_worker_lives", |client| Box::pin(node_cancelled(client)));
-        add("java_asks_reports_progress_and_sends_an_artifact", |client| Box::pin(java_whole(client)));
-        add("java_a_call_is_given_up_and_the_worker_lives", |client| Box::pin(java_cancelled(client)));
-        add("python_sweeps_with_approval_questions_and_delegations", |client| Box::pin(sweep(client)));
-        add("python_sends_a_user_to_a_page", |client| Box::pin(page(client)));
-        add("python_lets_the_clients_model_use_its_tool", |client| Box::pin(tool_of_a_plugin(client)));
-        add("python_sweeps_by_rules_for_a_client_that_cannot_sample", |client| Box::pin(sweep_alone(client)));
     }
-    trials
+    let trials = in_each_mode! {
+        node_asks_reports_progress_and_sends_an_artifact,
+        node_bad_arguments_never_reach_the_plugin,
+        node_a_declined_question_ends_as_the_plugin_says,
+        node_a_call_is_given_up_and_the_worker_lives,
+        java_asks_reports_progress_and_sends_an_artifact,
+        java_a_call_is_given_up_and_the_worker_lives,
+        python_sweeps_with_approval_questions_and_delegations,
+        python_sends_a_user_to_a_page,
+        python_lets_the_clients_model_use_its_tool,
+        python_sweeps_by_rules_for_a_client_that_cannot_sample,
+    };
+    trials.collect()
+}
+
+fn in_mode<T>(shared: &Shared, mode: (&'static str, &'static str), behaviour: &str, test: T) -> Trial
+where
+    T: AsyncFnOnce(Client<'_>) -> Result<()> + Send + 'static,
+{
+    let (mode, protocol) = mode;
+    shared.trial(&format!("plugins::{mode}_{behaviour}"), async move |shared: &Shared| {
+        let stack = shared.plugin_stack().await?;
+        test(Client { stack, mode, protocol }).await
+    })
 }
 
 /// Alice, with the scopes of the compliance sweep.
@@ -62,8 +69,6 @@ const TOKEN: &[&str] = &[
     "--scope",
     "admin:read",
 ];
-
-type Test = fn(Client<'_>) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + '_>>;
 
 /// The official client in one mode.
 pub(crate) struct Client<'a> {
@@ -159,7 +164,7 @@ impl Client<'_> {
 
 const ASKING: &str = "samples-asking";
 
-async fn page(client: Client<'_>) -> Result<()> {
+async fn python_sends_a_user_to_a_page(client: Client<'_>) -> Result<()> {
     for visits in [true, false] {
         let arguments = json!({"plan": "large"});
         let answer = client.call(ASKING, "subscribe", &arguments, &json!({"visits": visits})).await?;
@@ -172,7 +177,7 @@ async fn page(client: Client<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn tool_of_a_plugin(client: Client<'_>) -> Result<()> {
+async fn python_lets_the_clients_model_use_its_tool(client: Client<'_>) -> Result<()> {
     let arguments = json!({"question": "What is 20 and 22?"});
     let script = json!({"sampled": "It is 42.", "uses": {"a": 20, "b": 22}});
     let answer = client.call(ASKING, "sums", &arguments, &script).await?;
@@ -198,7 +203,7 @@ fn table() -> String {
     format!("id,amount\n{rows}")
 }
 
-async fn node_whole(client: Client<'_>) -> Result<()> {
+async fn node_asks_reports_progress_and_sends_an_artifact(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": {"column": {"column": "amount"}}});
     let answer = client.call(CSV, SUMMARY, &json!({"csv": table()}), &script).await?;
     let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
@@ -219,7 +224,7 @@ async fn node_whole(client: Client<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn node_bad_arguments(client: Client<'_>) -> Result<()> {
+async fn node_bad_arguments_never_reach_the_plugin(client: Client<'_>) -> Result<()> {
     let answer = client.call(CSV, SUMMARY, &json!({"csv": 7}), &json!({})).await?;
     let said = answer.result.or(answer.error).context("nothing came back")?.to_string();
     ensure!(said.contains("csv"), "the field is not named: {said}");
@@ -227,7 +232,7 @@ async fn node_bad_arguments(client: Client<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn node_declined(client: Client<'_>) -> Result<()> {
+async fn node_a_declined_question_ends_as_the_plugin_says(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": {"column": "decline"}});
     let answer = client.call(CSV, SUMMARY, &json!({"csv": table()}), &script).await?;
     let result = answer.result.with_context(|| format!("no result: {:?}", answer.error))?;
@@ -239,7 +244,7 @@ async fn node_declined(client: Client<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn node_cancelled(client: Client<'_>) -> Result<()> {
+async fn node_a_call_is_given_up_and_the_worker_lives(client: Client<'_>) -> Result<()> {
     let slow = json!({"csv": table().repeat(4), "column": "amount", "pauseMs": 1000});
     let answer = client.call(CSV, SUMMARY, &slow, &json!({"cancel": 1})).await?;
     ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
@@ -253,7 +258,7 @@ async fn node_cancelled(client: Client<'_>) -> Result<()> {
 pub(crate) const PRIMES: &str = "samples-java";
 pub(crate) const FACTORIZE: &str = "factorize";
 
-async fn java_whole(client: Client<'_>) -> Result<()> {
+async fn java_asks_reports_progress_and_sends_an_artifact(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": {"include": {"include": false}}});
     let arguments = json!({"numbers": [12, 97, 1_000_000_000_039_u64]});
     let answer = client.call(PRIMES, FACTORIZE, &arguments, &script).await?;
@@ -271,7 +276,7 @@ async fn java_whole(client: Client<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn java_cancelled(client: Client<'_>) -> Result<()> {
+async fn java_a_call_is_given_up_and_the_worker_lives(client: Client<'_>) -> Result<()> {
     let slow = json!({"numbers": vec![12; 100], "pauseMs": 1000});
     let answer = client.call(PRIMES, FACTORIZE, &slow, &json!({"cancel": 1})).await?;
     ensure!(answer.cancelled && answer.result.is_none(), "{answer:?}");
@@ -303,7 +308,7 @@ pub(crate) fn sweep_answers() -> Value {
     })
 }
 
-async fn sweep(client: Client<'_>) -> Result<()> {
+async fn python_sweeps_with_approval_questions_and_delegations(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": sweep_answers(), "sampled": "[\"national-id\"]"});
     let answer = client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script).await?;
     let result = swept(&answer)?;
@@ -314,7 +319,7 @@ async fn sweep(client: Client<'_>) -> Result<()> {
     Ok(())
 }
 
-async fn sweep_alone(client: Client<'_>) -> Result<()> {
+async fn python_sweeps_by_rules_for_a_client_that_cannot_sample(client: Client<'_>) -> Result<()> {
     let script = json!({"answers": sweep_answers()});
     let answer = client.call(COMPLIANCE, SWEEP, &sweep_arguments(), &script).await?;
     swept(&answer)?;

@@ -6,42 +6,23 @@ use anyhow::Result;
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::stack::Stack;
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::json;
 
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("policy::a_server_switched_off_for_an_org_is_gone_for_it_alone", |shared| async move {
-            exposure(shared.stack().await?).await
-        }),
-        shared
-            .trial("policy::an_org_reaches_a_hidden_server_while_it_is_offered_to_it", |shared| async move {
-                offered(shared.stack().await?).await
-            }),
-        shared.trial(
-            "policy::a_revoked_token_is_refused_at_the_edge_and_at_the_gateway",
-            |shared| async move { revocation(shared.stack().await?).await },
-        ),
-        shared.trial("policy::a_revoked_token_ends_the_stream_of_its_running_call", |shared| async move {
-            running(shared.stack().await?).await
-        }),
-        shared.trial("policy::a_forbidden_tool_is_neither_listed_nor_callable", |shared| async move {
-            binding(shared.stack().await?).await
-        }),
-        shared.trial("policy::a_rule_denies_by_argument_and_changes_no_list", |shared| async move {
-            rule(shared.stack().await?).await
-        }),
-        shared
-            .trial("policy::an_observed_denial_lets_through_and_is_counted_and_shown", |shared| async move {
-                observed(shared.stack().await?).await
-            }),
-    ]
+trials! { policy:
+    a_server_switched_off_for_an_org_is_gone_for_it_alone,
+    an_org_reaches_a_hidden_server_while_it_is_offered_to_it,
+    a_revoked_token_is_refused_at_the_edge_and_at_the_gateway,
+    a_revoked_token_ends_the_stream_of_its_running_call,
+    a_forbidden_tool_is_neither_listed_nor_callable,
+    a_rule_denies_by_argument_and_changes_no_list,
+    an_observed_denial_lets_through_and_is_counted_and_shown,
 }
 
-async fn exposure(stack: &Stack) -> Result<()> {
+async fn a_server_switched_off_for_an_org_is_gone_for_it_alone(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let theirs = caller(stack, "switched-off").await?;
     let ours = stack.alice().await?;
     let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
@@ -59,8 +40,9 @@ async fn exposure(stack: &Stack) -> Result<()> {
 }
 
 /// Its own admin opens nothing to an org that the platform or the server's team has not offered.
-async fn offered(stack: &Stack) -> Result<()> {
+async fn an_org_reaches_a_hidden_server_while_it_is_offered_to_it(shared: &Shared) -> Result<()> {
     const HIDDEN: &str = "webex-compliance";
+    let stack = shared.stack().await?;
     let token = caller(stack, "intruder").await?;
     let mut list = modern(&token, "tools/list", json!({}), &[]);
     list.target = format!("/{HIDDEN}/mcp");
@@ -96,7 +78,8 @@ async fn offered(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn revocation(stack: &Stack) -> Result<()> {
+async fn a_revoked_token_is_refused_at_the_edge_and_at_the_gateway(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let lost = caller(stack, "careless").await?;
     let kept = caller(stack, "careless").await?;
     let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
@@ -112,7 +95,8 @@ async fn revocation(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn running(stack: &Stack) -> Result<()> {
+async fn a_revoked_token_ends_the_stream_of_its_running_call(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let lost = caller(stack, "overheard").await?;
     let kept = caller(stack, "overheard").await?;
     // A minute of progress, then a result: who is not ended in time gets that. The other one has it after ten seconds.
@@ -134,7 +118,8 @@ async fn running(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn binding(stack: &Stack) -> Result<()> {
+async fn a_forbidden_tool_is_neither_listed_nor_callable(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = caller(stack, "narrow").await?;
     let list = modern(&token, "tools/list", json!({}), &[]);
     let call =
@@ -191,7 +176,8 @@ async fn explained(stack: &Stack, org: &str, message: &str) -> Result<serde_json
     admin(stack, "POST", "/api/policy/explain", &question.to_string()).await?.json()
 }
 
-async fn rule(stack: &Stack) -> Result<()> {
+async fn a_rule_denies_by_argument_and_changes_no_list(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = caller(stack, "ruled").await?;
     let when = json!([{"pointer": "/message", "glob": "*payroll*"}]);
     let deny = denial(&json!({"when": when, "name": "payroll"}))?;
@@ -220,7 +206,8 @@ async fn rule(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn observed(stack: &Stack) -> Result<()> {
+async fn an_observed_denial_lets_through_and_is_counted_and_shown(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = caller(stack, "trying").await?;
     let deny = denial(&json!({"observe": true, "name": "trial"}))?;
     admin(stack, "PUT", "/api/policy/orgs/trying/bindings?force=true", &deny).await?;

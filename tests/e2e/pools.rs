@@ -7,26 +7,23 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::{Cluster, SERVED_BY};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::message::{legacy, modern, open_session, rest};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Gateways that pass Envoy's health checks, and requests that wait for one.
 const HEALTHY: &str = "cluster.gateway.membership_healthy";
 const WAITING: &str = "cluster.gateway.upstream_rq_active";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("pools::what_is_routed_to_a_pool_runs_there_and_no_client_chooses_one", |_| routed()),
-        shared.trial("pools::requests_wait_for_the_only_gateway_of_a_pool_while_it_pauses", |_| paused()),
-    ]
+trials! { pools:
+    what_is_routed_to_a_pool_runs_there_and_no_client_chooses_one,
+    requests_wait_for_the_only_gateway_of_a_pool_while_it_pauses,
 }
 
 /// The gateway pauses until its health checks have failed and a request waits for it.
-async fn paused() -> Result<()> {
+async fn requests_wait_for_the_only_gateway_of_a_pool_while_it_pauses(_: &Shared) -> Result<()> {
     for file in ["envoy/bootstrap.yaml", "envoy/insert.yaml"] {
         let text = std::fs::read_to_string(tool::root()?.join(file))?;
         ensure!(!text.contains("healthy_panic_threshold: { value: 0 }"), "{file} gives up the only gateway");
@@ -55,7 +52,7 @@ async fn paused() -> Result<()> {
     envoy_counts(HEALTHY, 1).await
 }
 
-async fn routed() -> Result<()> {
+async fn what_is_routed_to_a_pool_runs_there_and_no_client_chooses_one(_: &Shared) -> Result<()> {
     let mut cluster = Cluster::start(1).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let route = json!([{ "server": "demo", "primitive": "ec*", "pool": "heavy" }]);

@@ -12,29 +12,20 @@ use asp_e2e::http1::{self, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::stores::Postgres;
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::message::{self, modern};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("postgres::what_one_replica_did_is_known_to_the_others", |_| shared_calls()),
-        shared.trial("postgres::policy_outlives_the_control_plane_its_machine_and_its_connections", |_| {
-            policy_stays()
-        }),
-        shared.trial("postgres::what_files_hold_moves_to_a_server_by_commands", |_| moved()),
-        shared.trial("postgres::a_failover_that_lost_commits_is_noticed_and_nothing_of_them_stays", |_| {
-            failover()
-        }),
-        shared.trial("postgres::while_it_is_away_reads_go_on_and_their_audit_waits_on_disk", |_| away()),
-        shared.trial("postgres::a_gateway_starts_while_it_is_away_and_remembers_once_it_is_back", |_| {
-            started_without()
-        }),
-    ]
+trials! { postgres:
+    what_one_replica_did_is_known_to_the_others,
+    policy_outlives_the_control_plane_its_machine_and_its_connections,
+    what_files_hold_moves_to_a_server_by_commands,
+    a_failover_that_lost_commits_is_noticed_and_nothing_of_them_stays,
+    while_it_is_away_reads_go_on_and_their_audit_waits_on_disk,
+    a_gateway_starts_while_it_is_away_and_remembers_once_it_is_back,
 }
 
 async fn start(replicas: usize) -> Result<(Postgres, Cluster)> {
@@ -57,7 +48,7 @@ async fn send(
     http1::send(address, &message::rest(method, path, token, body)).await
 }
 
-async fn shared_calls() -> Result<()> {
+async fn what_one_replica_did_is_known_to_the_others(_: &Shared) -> Result<()> {
     let (postgres, cluster) = start(2).await?;
     // F45 of `make chaos`, in short: as beside a backup.
     let _backup = postgres.open_snapshot().await?;
@@ -100,7 +91,7 @@ async fn shared_calls() -> Result<()> {
     no_files(cluster.directory.path())
 }
 
-async fn policy_stays() -> Result<()> {
+async fn policy_outlives_the_control_plane_its_machine_and_its_connections(_: &Shared) -> Result<()> {
     let postgres = Postgres::start().await?;
     let layout = Layout {
         environment: vec![("ASP_DATABASE_URL", postgres.url())],
@@ -150,7 +141,7 @@ async fn policy_stays() -> Result<()> {
 }
 
 /// A replica that had not heard of the last commit takes over, and another write gets its number.
-async fn failover() -> Result<()> {
+async fn a_failover_that_lost_commits_is_noticed_and_nothing_of_them_stays(_: &Shared) -> Result<()> {
     let (postgres, cluster) = start(1).await?;
     let admin = cluster.token(&["--admin", "--user", "root"]).await?;
     let [lost, made] =
@@ -193,7 +184,7 @@ async fn db(environment: &[(&str, &str)], arguments: &[&str]) -> Result<Output> 
     Ok(command.output().await?)
 }
 
-async fn moved() -> Result<()> {
+async fn what_files_hold_moves_to_a_server_by_commands(_: &Shared) -> Result<()> {
     let mut stack = Stack::start(Options::repository()?).await?;
     let token = stack.alice().await?;
     let path = "/demo/rest/tools/clock/calls/a-moment";
@@ -251,7 +242,7 @@ async fn echo(gateway: SocketAddr, token: &str, message: &str) -> Result<()> {
     Ok(())
 }
 
-async fn away() -> Result<()> {
+async fn while_it_is_away_reads_go_on_and_their_audit_waits_on_disk(_: &Shared) -> Result<()> {
     let (mut postgres, mut cluster) = start(2).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let gateways = [cluster.gateways[0].address, cluster.gateways[1].address];
@@ -293,7 +284,7 @@ async fn away() -> Result<()> {
     Ok(())
 }
 
-async fn started_without() -> Result<()> {
+async fn a_gateway_starts_while_it_is_away_and_remembers_once_it_is_back(_: &Shared) -> Result<()> {
     let (mut postgres, mut cluster) = start(1).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     postgres.process.signal(Signal::QUIT)?;

@@ -3,19 +3,18 @@
 use anyhow::Result;
 use asp_e2e::connect_proxy::ConnectProxy;
 use asp_e2e::stack::{Options, Stack};
-use libtest_mimic::Trial;
 
 use crate::certificate::certificates;
 use crate::clients::{self, LEGACY, MODERN, Place};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const HOST: &str = "mcp.webexapis.com";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("public_name::official_clients_work_over_tls_at_the_published_url", |_| published())]
+trials! { public_name:
+    official_clients_work_over_tls_at_the_published_url,
 }
 
-async fn published() -> Result<()> {
+async fn official_clients_work_over_tls_at_the_published_url(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let files = certificates(directory.path(), HOST)?;
     let mut options = Options::repository()?;

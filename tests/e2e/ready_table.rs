@@ -8,7 +8,6 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Response};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -16,18 +15,11 @@ use tokio::process::Command;
 use crate::main_job::{Running, address, start_in};
 use crate::message::{legacy, modern};
 use crate::plugin_wire::asp;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared
-            .trial("ready_table::what_cannot_run_is_told_after_ready_and_hidden_and_the_rest_works", |_| {
-                mixed()
-            }),
-        shared.trial("ready_table::without_a_runtime_that_starts_the_rest_works_and_calls_say_why", |_| {
-            no_runtime()
-        }),
-    ]
+trials! { ready_table:
+    what_cannot_run_is_told_after_ready_and_hidden_and_the_rest_works,
+    without_a_runtime_that_starts_the_rest_works_and_calls_say_why,
 }
 
 /// A server for each plugin, as `asp plugin new` leaves it.
@@ -140,7 +132,7 @@ impl Caller {
     }
 }
 
-async fn mixed() -> Result<()> {
+async fn what_cannot_run_is_told_after_ready_and_hidden_and_the_rest_works(_: &Shared) -> Result<()> {
     let plugins = [("good", "python"), ("broken", "java"), ("absent", "node"), ("dies", "python")];
     let primitives = primitives(&plugins).await?;
     fs::write(
@@ -201,7 +193,7 @@ async fn status(running: &Running) -> Result<()> {
     Ok(())
 }
 
-async fn no_runtime() -> Result<()> {
+async fn without_a_runtime_that_starts_the_rest_works_and_calls_say_why(_: &Shared) -> Result<()> {
     let primitives = primitives(&[("good", "python"), ("absent", "node")]).await?;
     let demo = primitives.path().join("demo");
     fs::create_dir(&demo)?;

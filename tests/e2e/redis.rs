@@ -8,13 +8,12 @@ use asp_e2e::cluster::{Cluster, Gateway};
 use asp_e2e::http1;
 use asp_e2e::stores::{Redis, ServerCertificate};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use rcgen::SanType;
 use serde_json::{Value, json};
 
 use crate::certificate::Authority;
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Calls that a user may make; in two hours comes one back.
 const LIMIT: usize = 12;
@@ -25,12 +24,10 @@ const ALONE: &str = "limits count for this gateway alone";
 const LATE: [&str; 2] = ["does not answer within", "timed out"];
 const TOGETHER: &str = "all gateways together again";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("redis::a_limit_is_one_for_all_gateways_in_a_cluster_too", |_| one_limit()),
-        shared.trial("redis::over_tls_it_is_used_with_the_authority_that_the_operator_names", |_| over_tls()),
-        shared.trial("redis::while_it_is_away_each_gateway_counts_and_no_call_fails", |_| away()),
-    ]
+trials! { redis:
+    a_limit_is_one_for_all_gateways_in_a_cluster_too,
+    over_tls_it_is_used_with_the_authority_that_the_operator_names,
+    while_it_is_away_each_gateway_counts_and_no_call_fails,
 }
 
 /// Two gateways over one Redis, and the limit of each user of an org.
@@ -123,7 +120,7 @@ async fn at_each([first, second]: [SocketAddr; 2], token: &str, calls: [usize; 2
     Ok([admitted(first, token, calls[0]).await?, admitted(second, token, calls[1]).await?])
 }
 
-async fn one_limit() -> Result<()> {
+async fn a_limit_is_one_for_all_gateways_in_a_cluster_too(_: &Shared) -> Result<()> {
     for redis in [Redis::start().await?, Redis::start_cluster().await?] {
         let cluster = start(&redis, Vec::new()).await?;
         let [first, second] = [cluster.gateways[0].address, cluster.gateways[1].address];
@@ -142,7 +139,7 @@ async fn one_limit() -> Result<()> {
     Ok(())
 }
 
-async fn over_tls() -> Result<()> {
+async fn over_tls_it_is_used_with_the_authority_that_the_operator_names(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let authority = Authority::new(directory.path())?;
     let mut named = None;
@@ -173,7 +170,7 @@ async fn over_tls() -> Result<()> {
     cluster.gateways[0].process.logged(ALONE).await
 }
 
-async fn away() -> Result<()> {
+async fn while_it_is_away_each_gateway_counts_and_no_call_fails(_: &Shared) -> Result<()> {
     let mut redis = Redis::start().await?;
     let cluster = start(&redis, Vec::new()).await?;
     let gateways = [cluster.gateways[0].address, cluster.gateways[1].address];

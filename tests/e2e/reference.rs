@@ -8,23 +8,17 @@ use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wire::{self, Link, Tap};
 use asp_e2e::{http1, tool, wait};
-use libtest_mimic::Trial;
 use tokio::net::TcpSocket;
 use tokio::process::Command;
 
 use crate::clients::{self, Place};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared
-            .trial("reference::official_clients_call_the_official_server_and_all_that_is_said_fits", |_| {
-                all()
-            }),
-    ]
+trials! { reference:
+    official_clients_call_the_official_server_and_all_that_is_said_fits,
 }
 
-async fn all() -> Result<()> {
+async fn official_clients_call_the_official_server_and_all_that_is_said_fits(_: &Shared) -> Result<()> {
     let (mut everything, address, _port) = everything().await?;
     let record = wire::recording().context("the run is recorded")?;
     let tap = Tap::start(address, Link::UPSTREAM, record).await?;

@@ -7,25 +7,19 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::{Cluster, SERVED_BY};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::json;
 
 use crate::message::{legacy, modern, open_session, rest};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// What clients know: the same in each region.
 const PUBLIC_URL: &str = "http://mcp.example.com";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared
-            .trial("regions::an_org_is_served_in_its_home_and_refused_where_it_cannot_be_passed_on", |_| {
-                home()
-            }),
-    ]
+trials! { regions:
+    an_org_is_served_in_its_home_and_refused_where_it_cannot_be_passed_on,
 }
 
-async fn home() -> Result<()> {
+async fn an_org_is_served_in_its_home_and_refused_where_it_cannot_be_passed_on(_: &Shared) -> Result<()> {
     let environment = || vec![("ASP_PUBLIC_URL", PUBLIC_URL.to_owned())];
     let us = Cluster::start_region(None, environment(), Vec::new()).await?;
     let eu = Cluster::start_region(Some(&us), environment(), vec![("region-us", us.envoy.address)]).await?;

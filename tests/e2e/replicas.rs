@@ -7,23 +7,20 @@ use anyhow::{Context, Result};
 use asp_e2e::cluster::{Cluster, SERVED_BY};
 use asp_e2e::http1;
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::json;
 
 use crate::message::{legacy, modern, open_session};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const CLIENTS: usize = 200;
 /// How many sessions Maglev moves that need not move depends on the ports: among 1200 random sets of four it was 0.07 %
 /// in the mean and 2.4 % at most. Other policies move an eighth.
 const ASTRAY: usize = CLIENTS / 20;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("replicas::sessions_stay_and_only_a_lost_replicas_sessions_move", |_| sessions()),
-        shared.trial("replicas::a_lost_control_plane_stops_no_traffic_and_catches_up", |_| control_lost()),
-    ]
+trials! { replicas:
+    sessions_stay_and_only_a_lost_replicas_sessions_move,
+    a_lost_control_plane_stops_no_traffic_and_catches_up,
 }
 
 /// A legacy client, with or without a cookie jar.
@@ -33,7 +30,7 @@ struct Client {
     home: String,
 }
 
-async fn sessions() -> Result<()> {
+async fn sessions_stay_and_only_a_lost_replicas_sessions_move(_: &Shared) -> Result<()> {
     let mut cluster = Cluster::start(3).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let mut clients = Vec::new();
@@ -89,7 +86,7 @@ async fn sessions() -> Result<()> {
     Ok(())
 }
 
-async fn control_lost() -> Result<()> {
+async fn a_lost_control_plane_stops_no_traffic_and_catches_up(_: &Shared) -> Result<()> {
     let mut cluster = Cluster::start(2).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let list = modern(&token, "tools/list", json!({}), &[]);

@@ -8,37 +8,30 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::message;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard of one run of Schemathesis.
 const RUN: Duration = Duration::from_secs(900);
 /// Cases of one operation; `ASP_REST_CASES` says otherwise.
 const CASES: &str = "25";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("rest::a_call_is_put_followed_and_cancelled_through_envoy", |shared| async move {
-            by_hand(shared.stack().await?).await
-        }),
-        shared.trial("rest::schemathesis_finds_what_the_openapi_document_promises", |shared| async move {
-            let _ = shared;
-            tried().await
-        }),
-    ]
+trials! { rest:
+    a_call_is_put_followed_and_cancelled_through_envoy,
+    schemathesis_finds_what_the_openapi_document_promises,
 }
 
 async fn send(stack: &Stack, method: &str, path: &str, token: &str, body: &Value) -> Result<Response> {
     http1::send(stack.edge(), &message::rest(method, path, token, body)).await
 }
 
-async fn by_hand(stack: &Stack) -> Result<()> {
+async fn a_call_is_put_followed_and_cancelled_through_envoy(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let echo = "/demo/rest/tools/echo/calls/by-hand";
     let put = send(stack, "PUT", echo, &token, &json!({"message": "héllo"})).await?;
@@ -80,7 +73,7 @@ fn primitives() -> Result<TempDir> {
     Ok(copy)
 }
 
-async fn tried() -> Result<()> {
+async fn schemathesis_finds_what_the_openapi_document_promises(_: &Shared) -> Result<()> {
     let specs = primitives()?;
     let options = Options { primitives: specs.path().to_owned(), ..Options::repository()? };
     let stack = Stack::start(options).await?;

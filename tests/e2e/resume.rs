@@ -7,38 +7,27 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::cut::Cable;
 use asp_e2e::resumption;
 use asp_e2e::tool;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::clients::{LEGACY, Place, node_program, python_calls, run};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// `make chaos` has ten times as many.
 const CUTS: usize = 20;
 /// Hang guard of one client program.
 const CLIENT: Duration = Duration::from_secs(120);
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("resume::streams_cut_at_random_points_bring_each_message_once", |shared| async move {
-            random_points(&shared).await
-        }),
-        shared.trial("resume::npm_sdk_1_goes_on_with_a_stream_that_is_cut", |shared| async move {
-            npm_sdk_1(&shared).await
-        }),
-        shared.trial("resume::official_clients_come_back_to_a_stream_that_was_closed", |shared| async move {
-            polled(&shared).await
-        }),
-        shared.trial("resume::asp_mcp_goes_on_with_a_stream_that_is_cut", |shared| async move {
-            bridge(&shared).await
-        }),
-    ]
+trials! { resume:
+    streams_cut_at_random_points_bring_each_message_once,
+    npm_sdk_1_goes_on_with_a_stream_that_is_cut,
+    official_clients_come_back_to_a_stream_that_was_closed,
+    asp_mcp_goes_on_with_a_stream_that_is_cut,
 }
 
-async fn random_points(shared: &Shared) -> Result<()> {
+async fn streams_cut_at_random_points_bring_each_message_once(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
     let seed = rand::random();
     println!("seed {seed}");
@@ -89,7 +78,7 @@ fn start(command: &mut Command) -> Result<(tokio::process::Child, Lines)> {
     Ok((child, lines))
 }
 
-async fn npm_sdk_1(shared: &Shared) -> Result<()> {
+async fn npm_sdk_1_goes_on_with_a_stream_that_is_cut(shared: &Shared) -> Result<()> {
     let (cable, url) = over_cable(shared).await?;
     let mut command = node_program("node-v1/client.mjs")?;
     command.args([&url, "count", SLOWLY, "progress"]).env("ASP_TOKEN", shared.stack().await?.alice().await?);
@@ -99,7 +88,7 @@ async fn npm_sdk_1(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-async fn bridge(shared: &Shared) -> Result<()> {
+async fn asp_mcp_goes_on_with_a_stream_that_is_cut(shared: &Shared) -> Result<()> {
     let (cable, url) = over_cable(shared).await?;
     let mut command = Command::new(tool::asp()?);
     command.args(["mcp", "--server", "demo"]).env("ASP_TOKEN", shared.stack().await?.alice().await?);
@@ -129,7 +118,7 @@ async fn bridge(shared: &Shared) -> Result<()> {
 }
 
 /// A tool whose stream is closed while it goes on.
-async fn polled(shared: &Shared) -> Result<()> {
+async fn official_clients_come_back_to_a_stream_that_was_closed(shared: &Shared) -> Result<()> {
     let stack = shared.plugin_stack().await?;
     let url = stack.mcp_url("conformance");
     let token = stack.alice().await?;

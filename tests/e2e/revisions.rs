@@ -13,31 +13,37 @@ use serde_json::{Map, Value, json};
 
 use crate::message::{legacy, modern};
 use crate::policy::{admin, caller};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const LEGACY: [&str; 3] = ["2025-03-26", "2025-06-18", "2025-11-25"];
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const WATCHED: &str = "demo://about";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    let mut trials = Vec::new();
-    for revision in LEGACY {
+trials! { revisions:
+    every_method_of_2026_07_28_has_its_answer,
+    every_change_is_told_in_every_revision,
+    who_listens_is_asked_whether_it_is_there; of_legacy
+}
+
+fn of_legacy(shared: &Shared) -> Vec<Trial> {
+    let trial = |revision: &'static str| {
         let name = format!("revisions::every_method_of_{revision}_has_its_answer");
-        trials.push(shared.trial(&name, move |shared| async move {
+        shared.trial(&name, async move |shared: &Shared| {
             handshake(shared.plugin_stack().await?.edge(), revision).await
-        }));
-    }
-    trials.push(shared.trial("revisions::every_method_of_2026_07_28_has_its_answer", |shared| async move {
-        let edge = shared.plugin_stack().await?.edge();
-        stateless(edge).await?;
-        tasks(edge).await
-    }));
-    trials.push(shared.trial("revisions::every_change_is_told_in_every_revision", |_| changes()));
-    trials.push(shared.trial("revisions::who_listens_is_asked_whether_it_is_there", |shared| async move {
-        let edge = shared.plugin_stack().await?.edge();
-        futures::future::try_join_all(LEGACY.map(|revision| pings(edge, revision))).await.map(|_| ())
-    }));
-    trials
+        })
+    };
+    LEGACY.map(trial).into()
+}
+
+async fn every_method_of_2026_07_28_has_its_answer(shared: &Shared) -> Result<()> {
+    let edge = shared.plugin_stack().await?.edge();
+    stateless(edge).await?;
+    tasks(edge).await
+}
+
+async fn who_listens_is_asked_whether_it_is_there(shared: &Shared) -> Result<()> {
+    let edge = shared.plugin_stack().await?.edge();
+    futures::future::try_join_all(LEGACY.map(|revision| pings(edge, revision))).await.map(|_| ())
 }
 
 /// A client with a session.
@@ -306,7 +312,7 @@ async fn tasks(edge: SocketAddr) -> Result<()> {
 }
 
 /// Each list and a resource change, and clients of all revisions are told.
-async fn changes() -> Result<()> {
+async fn every_change_is_told_in_every_revision(_: &Shared) -> Result<()> {
     let stack = Stack::start(Options::repository()?).await?;
     let token = caller(&stack, "revisions").await?;
     let mut streams = Vec::new();

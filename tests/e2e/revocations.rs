@@ -13,30 +13,27 @@ use asp_e2e::xds::{EDGE_FILTER, REVOKED_FILTER, XdsServer};
 use asp_e2e::{tool, trap, wait};
 use asp_edge::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 use asp_proto::snapshot::RecentRevocations;
-use libtest_mimic::Trial;
 use prost::Message;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 /// Connections of one look, so that it meets every worker.
 const LOOK: usize = 12;
 const REVISION: &str = "wasmcustom.asp_edge_revocations_revision";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("revocations::tokens_wait_for_the_list_that_comes_after_the_snapshot", |_| after()),
-        shared.trial("revocations::tokens_wait_for_the_snapshot_that_comes_after_the_list", |_| before()),
-        shared.trial("revocations::one_more_takes_effect_without_a_snapshot", |_| alone()),
-        shared.trial("revocations::a_bad_list_is_refused_and_an_older_one_left_out", |_| bad()),
-        shared.trial("revocations::a_list_that_comes_before_its_base_revives_no_token", |_| folded()),
-        shared.trial("revocations::the_list_outlives_a_vm_that_crashed", |_| crashed()),
-        shared.trial("revocations::the_list_outlives_a_module_that_was_replaced", |_| replaced()),
-        shared.trial("revocations::an_entry_that_was_enabled_lets_requests_pass", |_| enabled()),
-    ]
+trials! { revocations:
+    tokens_wait_for_the_list_that_comes_after_the_snapshot,
+    tokens_wait_for_the_snapshot_that_comes_after_the_list,
+    one_more_takes_effect_without_a_snapshot,
+    a_bad_list_is_refused_and_an_older_one_left_out,
+    a_list_that_comes_before_its_base_revives_no_token,
+    the_list_outlives_a_vm_that_crashed,
+    the_list_outlives_a_module_that_was_replaced,
+    an_entry_that_was_enabled_lets_requests_pass,
 }
 
 /// Envoy with its control plane and a gateway that answers everything.
@@ -162,7 +159,7 @@ impl Bench {
     }
 }
 
-async fn after() -> Result<()> {
+async fn tokens_wait_for_the_list_that_comes_after_the_snapshot(_: &Shared) -> Result<()> {
     for workers in [1, 2] {
         let bench = Bench::start(With::workers(workers)?).await?;
         ensure!(!bench.has_snapshot().await?, "it is ready, and refuses everything");
@@ -188,7 +185,7 @@ async fn after() -> Result<()> {
     Ok(())
 }
 
-async fn before() -> Result<()> {
+async fn tokens_wait_for_the_snapshot_that_comes_after_the_list(_: &Shared) -> Result<()> {
     for workers in [1, 2] {
         let bench = Bench::start(With::workers(workers)?).await?;
         bench.xds.push_revocations(list(1, 100, 200, &["dead"]))?;
@@ -203,7 +200,7 @@ async fn before() -> Result<()> {
     Ok(())
 }
 
-async fn alone() -> Result<()> {
+async fn one_more_takes_effect_without_a_snapshot(_: &Shared) -> Result<()> {
     let bench = Bench::start(With::workers(2)?).await?;
     bench.begin(&[]).await?;
     let snapshots = bench.counted(EDGE_FILTER, "update_success").await?;
@@ -219,7 +216,7 @@ async fn alone() -> Result<()> {
     Ok(())
 }
 
-async fn bad() -> Result<()> {
+async fn a_bad_list_is_refused_and_an_older_one_left_out(_: &Shared) -> Result<()> {
     let bench = Bench::start(With::workers(2)?).await?;
     bench.begin(&["dead"]).await?;
     let unsorted =
@@ -244,7 +241,7 @@ async fn bad() -> Result<()> {
 }
 
 /// The control plane moves what is old into a new base, and the list that leaves it out arrives first.
-async fn folded() -> Result<()> {
+async fn a_list_that_comes_before_its_base_revives_no_token(_: &Shared) -> Result<()> {
     let bench = Bench::start(With::workers(2)?).await?;
     bench.begin(&["old"]).await?;
     bench.xds.push_revocations(list(2, 150, 300, &["new"]))?;
@@ -271,7 +268,7 @@ fn trapping(directory: &TempDir) -> Result<PathBuf> {
     Ok(path)
 }
 
-async fn crashed() -> Result<()> {
+async fn the_list_outlives_a_vm_that_crashed(_: &Shared) -> Result<()> {
     let modules = tempfile::tempdir()?;
     // One worker: the request that comes next meets the VM that begins anew.
     let bench = Bench::start(With { filter: trapping(&modules)?, ..With::workers(1)? }).await?;
@@ -291,7 +288,7 @@ async fn crashed() -> Result<()> {
 }
 
 /// The snapshot with the new module comes first: its VM has no list of its own.
-async fn replaced() -> Result<()> {
+async fn the_list_outlives_a_module_that_was_replaced(_: &Shared) -> Result<()> {
     let bench = Bench::start(With::workers(2)?).await?;
     bench.begin(&["dead"]).await?;
     let new = trapping(&bench.directory)?;
@@ -301,7 +298,7 @@ async fn replaced() -> Result<()> {
     Ok(())
 }
 
-async fn enabled() -> Result<()> {
+async fn an_entry_that_was_enabled_lets_requests_pass(_: &Shared) -> Result<()> {
     let template = |text: String| {
         let entry = "- name: asp-revoked\n            disabled: true\n";
         assert!(text.contains(entry), "the shipped configuration disables the entry");

@@ -4,20 +4,18 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1;
 use asp_e2e::stack::Stack;
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::clients::MODERN;
 use crate::plugins::{CSV, Client, SUMMARY};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("runtimes::workers_are_seen_by_admins_and_by_prometheus", |shared| async move {
-        seen(shared.plugin_stack().await?).await
-    })]
+trials! { runtimes:
+    workers_are_seen_by_admins_and_by_prometheus,
 }
 
-async fn seen(stack: &Stack) -> Result<()> {
+async fn workers_are_seen_by_admins_and_by_prometheus(shared: &Shared) -> Result<()> {
+    let stack = shared.plugin_stack().await?;
     let client = Client { stack, mode: "auto", protocol: MODERN };
     let script = json!({"answers": {"column": {"column": "amount"}}});
     let answer = client.call(CSV, SUMMARY, &json!({"csv": "id,amount\n1,5\n2,7\n"}), &script).await?;

@@ -6,12 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1;
 use asp_e2e::stack::{Options, Stack};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::modern;
 use crate::plugin_wire::asp;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const PYTHON: &str = r#"
 import asyncio
@@ -114,11 +113,11 @@ const CODE: &str = "/result/_meta/asp~1code";
 /// Each language says it in its own words.
 const IN_OWN_WORDS: &str = "asks nobody";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("plugins::a_client_is_told_the_same_of_the_same_event_in_every_language", |_| all())]
+trials! { plugins:
+    a_client_is_told_the_same_of_the_same_event_in_every_language,
 }
 
-async fn all() -> Result<()> {
+async fn a_client_is_told_the_same_of_the_same_event_in_every_language(_: &Shared) -> Result<()> {
     let primitives = tempfile::tempdir()?;
     for (language, file, code) in LANGUAGES {
         plugin(primitives.path(), language, file, code).await?;

@@ -50,7 +50,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     for (program, client, revisions) in PROGRAMS {
         for &revision in revisions {
             let name = named(client, revision);
-            trials.push(shared.trial(&name, move |shared| async move {
+            trials.push(shared.trial(&name, async move |shared: &Shared| {
                 let stack = shared.plugin_stack().await?;
                 let trace = Trace::new();
                 let came = run(stack, program, revision, &trace).await?;
@@ -60,7 +60,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         }
     }
     for &revision in EVERY {
-        trials.push(shared.trial(&named("rmcp", revision), move |shared| async move {
+        trials.push(shared.trial(&named("rmcp", revision), async move |shared: &Shared| {
             let stack = shared.plugin_stack().await?;
             let trace = Trace::new();
             let url = stack.mcp_url("conformance");
@@ -71,7 +71,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     }
     for era in ["legacy", "modern"] {
         let name = format!("scripts::inspector_cli_does_all_that_its_command_line_can_in_the_{era}_era");
-        trials.push(shared.trial(&name, move |shared| async move {
+        trials.push(shared.trial(&name, async move |shared: &Shared| {
             inspector::script(shared.plugin_stack().await?, era).await
         }));
     }

@@ -12,29 +12,22 @@ use asp_e2e::http1;
 use asp_e2e::stack::Ports;
 use asp_e2e::stores::Postgres;
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::message::{modern, rest};
 use crate::policy::sha256;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Requests that go on while something is lost.
 const LOAD: usize = 4;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("several_controls::any_takes_a_write_and_both_serve_it", |_| writes()),
-        shared.trial("several_controls::the_loss_of_one_costs_no_request_and_no_change", |_| lost()),
-        shared.trial("several_controls::one_without_its_database_is_left_and_delays_no_revocation", |_| {
-            cut_off()
-        }),
-        shared.trial("several_controls::a_restored_database_is_taken_everywhere_by_one_command", |_| {
-            restored()
-        }),
-    ]
+trials! { several_controls:
+    any_takes_a_write_and_both_serve_it,
+    the_loss_of_one_costs_no_request_and_no_change,
+    one_without_its_database_is_left_and_delays_no_revocation,
+    a_restored_database_is_taken_everywhere_by_one_command,
 }
 
 struct Controls {
@@ -145,7 +138,7 @@ impl Controls {
     }
 }
 
-async fn writes() -> Result<()> {
+async fn any_takes_a_write_and_both_serve_it(_: &Shared) -> Result<()> {
     let controls = Controls::start().await?;
     controls.allow(controls.second()?, false).await?;
     controls.is_allowed(false).await?;
@@ -200,7 +193,7 @@ impl Load {
     }
 }
 
-async fn lost() -> Result<()> {
+async fn the_loss_of_one_costs_no_request_and_no_change(_: &Shared) -> Result<()> {
     let mut controls = Controls::start().await?;
     controls.is_up_to_date(controls.first()).await?;
     let load = Load::start(&controls);
@@ -223,7 +216,7 @@ async fn lost() -> Result<()> {
 }
 
 /// The database of one control plane is silent, as behind a broken route; nothing else is.
-async fn cut_off() -> Result<()> {
+async fn one_without_its_database_is_left_and_delays_no_revocation(_: &Shared) -> Result<()> {
     let mut controls = Controls::start_with(true).await?;
     // All come to the one that will be cut off.
     let (second, _) = controls.cluster.second_control.as_mut().context("a second control plane")?;
@@ -261,7 +254,7 @@ async fn cut_off() -> Result<()> {
     Ok(())
 }
 
-async fn restored() -> Result<()> {
+async fn a_restored_database_is_taken_everywhere_by_one_command(_: &Shared) -> Result<()> {
     let controls = Controls::start().await?;
     controls.allow(controls.first(), false).await?;
     controls.is_allowed(false).await?;

@@ -17,13 +17,12 @@ use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::tool::{self, Build};
 use asp_e2e::wait;
 use futures::future::try_join_all;
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::message::modern;
 use crate::policy::admin;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// What gateway and runtimes say of a loss.
 const EXPECTED: &[&str] = &["runtime", "worker", "tunnel"];
@@ -37,16 +36,12 @@ const STEPS: u64 = 30;
 const MORE_STEPS: u64 = 60;
 const PRIMITIVES: &str = "tests/fixtures/several";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("several_runtimes::one_is_killed_and_one_drained_under_load_and_a_task_goes_on", |_| {
-            lost()
-        }),
-        shared.trial("several_runtimes::a_task_outlives_its_gateway_and_its_runtime_in_a_fleet", |_| fleet()),
-    ]
+trials! { several_runtimes:
+    one_is_killed_and_one_drained_under_load_and_a_task_goes_on,
+    a_task_outlives_its_gateway_and_its_runtime_in_a_fleet,
 }
 
-async fn lost() -> Result<()> {
+async fn one_is_killed_and_one_drained_under_load_and_a_task_goes_on(_: &Shared) -> Result<()> {
     let build = Build::own()?;
     let primitives = build.root.join(PRIMITIVES);
     let mut runtimes = [start(&primitives).await?, start(&primitives).await?];
@@ -197,7 +192,7 @@ async fn task(stack: &Stack, runtimes: &mut [Runtime; 2]) -> Result<()> {
 }
 
 /// Three gateways and two control planes share PostgreSQL, Redis and both runtimes.
-async fn fleet() -> Result<()> {
+async fn a_task_outlives_its_gateway_and_its_runtime_in_a_fleet(_: &Shared) -> Result<()> {
     let primitives = tool::root()?.join(PRIMITIVES);
     let mut runtimes = [start(&primitives).await?, start(&primitives).await?];
     let postgres = Postgres::start().await?;

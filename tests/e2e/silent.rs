@@ -10,7 +10,6 @@ use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::port::Reserved;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{http1, tool, wait};
-use libtest_mimic::Trial;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 
 use crate::certificate::certificates;
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// More than a listener has places.
 const SILENT: u64 = 10_500;
@@ -31,15 +30,13 @@ const SPARE: u64 = 4_000;
 /// Silence alone ends a connection after 10 s: it must not take as long as that.
 const ANSWER: Duration = Duration::from_secs(8);
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("silent::ten_thousand_sockets_that_say_nothing_keep_nobody_out", |_| silent()),
-        shared.trial("silent::those_that_fill_envoy_keep_no_probe_out_and_are_let_go", |_| full()),
-    ]
+trials! { silent:
+    ten_thousand_sockets_that_say_nothing_keep_nobody_out,
+    those_that_fill_envoy_keep_no_probe_out_and_are_let_go,
 }
 
 /// The Envoy of `k8s/base`, with room for a few connections.
-async fn full() -> Result<()> {
+async fn those_that_fill_envoy_keep_no_probe_out_and_are_let_go(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (port, figures) = (Reserved::new()?, Reserved::new()?);
     let settings = envoy::Settings {
@@ -104,7 +101,7 @@ fn of_cluster(directory: &Path, port: u16, figures: u16) -> Result<std::path::Pa
     Ok(template)
 }
 
-async fn silent() -> Result<()> {
+async fn ten_thousand_sockets_that_say_nothing_keep_nobody_out(_: &Shared) -> Result<()> {
     let stack = Stack::start(Options::repository()?).await?;
     let list = modern(&stack.alice().await?, "tools/list", json!({}), &[]);
     let crowd = crowd(stack.admin()).await?;

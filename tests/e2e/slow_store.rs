@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1;
 use asp_e2e::stack::{Options, Stack};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::message::modern;
 use crate::plugin_wire::asp;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// More than gateway and runtime hold between them: the plugin itself has to wait.
 const BYTES: u64 = 24 << 20;
@@ -61,11 +60,11 @@ async def run(args: Input, ctx: Context) -> Output:
     return Output(args.name)
 "#;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("plugins::slow_store_takes_an_upload_of_many_mebibytes_to_its_end", |_| slow())]
+trials! { plugins:
+    slow_store_takes_an_upload_of_many_mebibytes_to_its_end,
 }
 
-async fn slow() -> Result<()> {
+async fn slow_store_takes_an_upload_of_many_mebibytes_to_its_end(_: &Shared) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let primitives = directory.path().join("primitives");
     fs::create_dir(&primitives)?;

@@ -7,11 +7,10 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Opened, Request};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const STALLED: usize = 40;
 /// How many of them came before and left: what is made once is there before it is measured.
@@ -27,11 +26,11 @@ const GIVEN_UP: Duration = Duration::from_secs(120);
 const GUARD: Duration = Duration::from_secs(20);
 const RESET: &str = "response reset because its client does not read it";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("stalled::readers_through_envoy_hold_little_and_are_given_up", |_| stalled())]
+trials! { stalled:
+    readers_through_envoy_hold_little_and_are_given_up,
 }
 
-async fn stalled() -> Result<()> {
+async fn readers_through_envoy_hold_little_and_are_given_up(_: &Shared) -> Result<()> {
     // A stack of its own: it is measured.
     let stack = Stack::start(Options::repository()?).await?;
     let token = stack.alice().await?;

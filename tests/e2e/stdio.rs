@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::tool;
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -15,27 +14,20 @@ use tokio::time::timeout;
 
 use crate::clients::{BREAK, LEGACY, MODERN, Place, node_v2_at, python_at};
 use crate::plugins::{CSV, Client, MODES, SUMMARY};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard of one message.
 const MESSAGE: Duration = Duration::from_secs(60);
 /// What the processes say when one of them is killed.
 const EXPECTED: &[&str] = &["runtime", "worker", "tunnel"];
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("stdio::official_clients_list_and_call_in_both_eras", |shared| async move {
-            official(&shared).await
-        }),
-        shared.trial(
-            "stdio::official_clients_go_on_with_another_bridge_when_theirs_is_killed_in_a_call",
-            |shared| async move { broken(&shared).await },
-        ),
-        shared.trial("stdio::questions_and_progress_pass_and_a_killed_platform_is_told_of", |_| lost()),
-    ]
+trials! { stdio:
+    official_clients_list_and_call_in_both_eras,
+    official_clients_go_on_with_another_bridge_when_theirs_is_killed_in_a_call,
+    questions_and_progress_pass_and_a_killed_platform_is_told_of,
 }
 
-async fn official(shared: &Shared) -> Result<()> {
+async fn official_clients_list_and_call_in_both_eras(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
     let url = stack.mcp_url("demo");
     let token = stack.alice().await?;
@@ -48,7 +40,9 @@ async fn official(shared: &Shared) -> Result<()> {
     node_v2_at(&place, MODERN, MODERN).await.context("npm client 2, modern")
 }
 
-async fn broken(shared: &Shared) -> Result<()> {
+async fn official_clients_go_on_with_another_bridge_when_theirs_is_killed_in_a_call(
+    shared: &Shared,
+) -> Result<()> {
     let stack = shared.stack().await?;
     let url = stack.mcp_url("demo");
     let token = stack.alice().await?;
@@ -61,7 +55,7 @@ async fn broken(shared: &Shared) -> Result<()> {
     node_v2_at(&place, MODERN, MODERN).await.context("npm client 2, modern")
 }
 
-async fn lost() -> Result<()> {
+async fn questions_and_progress_pass_and_a_killed_platform_is_told_of(_: &Shared) -> Result<()> {
     let mut stack = Stack::start(Options { plugins: true, ..Options::repository()? }).await?;
     for (mode, protocol) in MODES {
         asks(Client { stack: &stack, mode, protocol }).await.with_context(|| mode.to_owned())?;

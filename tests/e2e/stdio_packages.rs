@@ -7,22 +7,17 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::packages;
 use crate::plugins::{Client, MODES};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 use crate::upstreams::{counted, rpc};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("stdio_packages::the_reference_server_is_imported_and_called_as_it_was_pinned", |_| {
-            reference()
-        }),
-        shared.trial("stdio_packages::what_a_package_changes_waits_until_it_is_accepted", |_| drift()),
-    ]
+trials! { stdio_packages:
+    the_reference_server_is_imported_and_called_as_it_was_pinned,
+    what_a_package_changes_waits_until_it_is_accepted,
 }
 
 /// Runs `asp import --stdio`; whether it succeeded, and all that it said.
@@ -51,7 +46,7 @@ async fn names(stack: &Stack, server: &str) -> Result<Vec<String>> {
     Ok(tools.iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect())
 }
 
-async fn reference() -> Result<()> {
+async fn the_reference_server_is_imported_and_called_as_it_was_pinned(_: &Shared) -> Result<()> {
     let folder = tempfile::tempdir()?;
     packages::reference_package(&folder.path().join("everything/plugins/reference"))?;
     let mut arguments = vec!["--stdio", "reference@2.0.0", "--server", "everything"];
@@ -112,7 +107,7 @@ async fn call(stack: &Stack, name: &str, arguments: Value) -> Result<Value> {
     rpc(stack, "tickets", "tools/call", json!({"name": name, "arguments": arguments})).await
 }
 
-async fn drift() -> Result<()> {
+async fn what_a_package_changes_waits_until_it_is_accepted(_: &Shared) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let package = folder.path().join("tickets/plugins/tickets");
     let arguments = ["--stdio", "tickets@1.0.0", "--server", "tickets"];

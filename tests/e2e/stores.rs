@@ -4,20 +4,17 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use asp_e2e::stores::{Postgres, Redis};
-use libtest_mimic::Trial;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const END: Duration = Duration::from_secs(30);
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("stores::redis_keeps_what_it_is_told_and_ends_with_its_process", redis),
-        shared.trial("stores::postgres_runs_as_its_own_user_and_ends_with_its_process", postgres),
-    ]
+trials! { stores:
+    redis_keeps_what_it_is_told_and_ends_with_its_process,
+    postgres_runs_as_its_own_user_and_ends_with_its_process,
 }
 
-async fn redis(_: Shared) -> Result<()> {
+async fn redis_keeps_what_it_is_told_and_ends_with_its_process(_: &Shared) -> Result<()> {
     let mut redis = Redis::start().await?;
     ensure!(redis.ask("SET k v").await? == "+OK");
     ensure!(redis.ask("STRLEN k").await? == ":1");
@@ -26,7 +23,7 @@ async fn redis(_: Shared) -> Result<()> {
     Ok(())
 }
 
-async fn postgres(_: Shared) -> Result<()> {
+async fn postgres_runs_as_its_own_user_and_ends_with_its_process(_: &Shared) -> Result<()> {
     let mut postgres = Postgres::start().await?;
     ensure!(postgres.ask("CREATE TABLE t (n INTEGER)").await? == "CREATE TABLE");
     ensure!(postgres.ask("INSERT INTO t VALUES (7) RETURNING n").await?.starts_with('7'));

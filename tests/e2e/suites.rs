@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::tool;
-use libtest_mimic::Trial;
 use serde::Deserialize;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard of one run: each scenario has its own bound, in which a loaded machine takes its time.
 const RUN: Duration = Duration::from_secs(900);
@@ -113,44 +112,47 @@ const TASKS: &[&str] = &[
 const MODERN_MORE: &[&str] =
     &["http-custom-header-server-validation", "http-header-validation", "json-schema-2020-12"];
 
-const SUITES: [(&str, Suite); 4] = [
-    (
-        "suites::release_0_1_of_the_official_suite_passes_its_active_scenarios",
-        Suite {
-            package: "conformance-1",
-            arguments: &[],
-            passes: &[EVERY, LEGACY, SINCE_2025_11_25, ELICITATION],
-        },
-    ),
-    (
-        "suites::release_0_1_of_the_official_suite_passes_what_2025_06_18_has",
-        Suite {
-            package: "conformance-1",
-            arguments: &["--spec-version", "2025-06-18"],
-            passes: &[EVERY, LEGACY],
-        },
-    ),
-    (
-        "suites::release_0_2_of_the_official_suite_passes_what_2025_11_25_requires",
-        Suite {
-            package: "conformance-2",
-            arguments: &["--requirements", "2025-11-25", "--timeout", SCENARIO],
-            passes: &[EVERY, LEGACY, SINCE_2025_11_25, ELICITATION, LEGACY_MORE],
-        },
-    ),
-    (
-        "suites::release_0_2_of_the_official_suite_passes_what_2026_07_28_requires",
-        Suite {
-            package: "conformance-2",
-            arguments: &["--requirements", "2026-07-28", "--timeout", SCENARIO],
-            passes: &[EVERY, SINCE_2025_11_25, MODERN, MODERN_MORE, TASKS],
-        },
-    ),
-];
+trials! { suites:
+    release_0_1_of_the_official_suite_passes_its_active_scenarios,
+    release_0_1_of_the_official_suite_passes_what_2025_06_18_has,
+    release_0_2_of_the_official_suite_passes_what_2025_11_25_requires,
+    release_0_2_of_the_official_suite_passes_what_2026_07_28_requires,
+}
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    let trial = |(name, suite)| shared.trial(name, move |shared| async move { run(&shared, &suite).await });
-    SUITES.into_iter().map(trial).collect()
+async fn release_0_1_of_the_official_suite_passes_its_active_scenarios(shared: &Shared) -> Result<()> {
+    let suite = Suite {
+        package: "conformance-1",
+        arguments: &[],
+        passes: &[EVERY, LEGACY, SINCE_2025_11_25, ELICITATION],
+    };
+    run(shared, &suite).await
+}
+
+async fn release_0_1_of_the_official_suite_passes_what_2025_06_18_has(shared: &Shared) -> Result<()> {
+    let suite = Suite {
+        package: "conformance-1",
+        arguments: &["--spec-version", "2025-06-18"],
+        passes: &[EVERY, LEGACY],
+    };
+    run(shared, &suite).await
+}
+
+async fn release_0_2_of_the_official_suite_passes_what_2025_11_25_requires(shared: &Shared) -> Result<()> {
+    let suite = Suite {
+        package: "conformance-2",
+        arguments: &["--requirements", "2025-11-25", "--timeout", SCENARIO],
+        passes: &[EVERY, LEGACY, SINCE_2025_11_25, ELICITATION, LEGACY_MORE],
+    };
+    run(shared, &suite).await
+}
+
+async fn release_0_2_of_the_official_suite_passes_what_2026_07_28_requires(shared: &Shared) -> Result<()> {
+    let suite = Suite {
+        package: "conformance-2",
+        arguments: &["--requirements", "2026-07-28", "--timeout", SCENARIO],
+        passes: &[EVERY, SINCE_2025_11_25, MODERN, MODERN_MORE, TASKS],
+    };
+    run(shared, &suite).await
 }
 
 async fn run(shared: &Shared, suite: &Suite) -> Result<()> {

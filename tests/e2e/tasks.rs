@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::stack::Stack;
-use libtest_mimic::Trial;
 use rmcp::RoleClient;
 use rmcp::model::{CallToolRequestParams, CallToolResponse, ClientConfig, ProtocolVersion};
 use rmcp::service::{ClientLifecycleMode, ClientServiceExt, RunningService};
@@ -15,21 +14,21 @@ use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
 use crate::clients::named;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Hang guard of one step.
 const STEP: Duration = Duration::from_secs(60);
 
 type Client = RunningService<RoleClient, ClientConfig>;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("tasks::rmcp_comes_back_for_tasks_answers_and_cancels_them", |shared| async move {
-        let client = connect(shared.plugin_stack().await?).await?;
-        answered(&client).await.context("a task that asks")?;
-        cancelled(&client).await.context("a task that is cancelled")?;
-        client.cancel().await?;
-        Ok(())
-    })]
+trials! { tasks: rmcp_comes_back_for_tasks_answers_and_cancels_them }
+
+async fn rmcp_comes_back_for_tasks_answers_and_cancels_them(shared: &Shared) -> Result<()> {
+    let client = connect(shared.plugin_stack().await?).await?;
+    answered(&client).await.context("a task that asks")?;
+    cancelled(&client).await.context("a task that is cancelled")?;
+    client.cancel().await?;
+    Ok(())
 }
 
 /// Its types are not to be made from outside.

@@ -9,26 +9,24 @@ use asp_e2e::model::Model;
 use asp_e2e::process::Process;
 use asp_e2e::stack::{self, Options, Stack};
 use asp_e2e::{http1, tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::message;
 use crate::tokens::judge;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// The origin of the service, as the spec writes it.
 const SERVICE: &str = "http://service.internal";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial(
-        "token_keys::any_gateways_key_set_verifies_the_tokens_of_all_and_of_one_that_was_killed",
-        |_| fleet(),
-    )]
+trials! { token_keys:
+    any_gateways_key_set_verifies_the_tokens_of_all_and_of_one_that_was_killed,
 }
 
-async fn fleet() -> Result<()> {
+async fn any_gateways_key_set_verifies_the_tokens_of_all_and_of_one_that_was_killed(
+    _: &Shared,
+) -> Result<()> {
     let service = Model::start("hello").await?;
     let origin = service.url();
     let origin = origin.strip_suffix("/v1").context("the model's path")?;

@@ -7,22 +7,21 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{http1, tool};
-use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::plugins::{Client, MODES};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 const SERVER: &str = "bearer";
 const SERVICE: &str = "https://api.example.com";
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("plugins::each_language_is_given_a_token_for_its_services_only", |_| tokens())]
+trials! { plugins:
+    each_language_is_given_a_token_for_its_services_only,
 }
 
-async fn tokens() -> Result<()> {
+async fn each_language_is_given_a_token_for_its_services_only(_: &Shared) -> Result<()> {
     let primitives = tool::root()?.join("tests/fixtures/tokens");
     let stack = Stack::start(Options { primitives, plugins: true, ..Options::repository()? }).await?;
     let (mode, protocol) = MODES[1];

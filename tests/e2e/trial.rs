@@ -1,6 +1,5 @@
 //! Test cases over one runtime, and the stack that most of them share.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -15,6 +14,22 @@ use crate::{attacks, policy};
 const EXPECTED: &[&str] = &[];
 /// The same of the platform that is attacked: a key whose scope the org's bound has no more.
 const OF_ATTACKS: &[&str] = &["which machines of the org may not have"];
+
+/// Defines the function `trials` of a module: one trial for each function in the list, an `async fn(&Shared) -> Result<()>`.
+/// A trial is printed as `group::function`. A function with an `if` is ignored where the condition does not hold. The function
+/// after `;` adds trials with parameters in their names.
+macro_rules! trials {
+    ($group:ident: $($case:ident $(if $holds:expr)?),+ $(,)? $(; $more:path)?) => {
+        pub(crate) fn trials(shared: &$crate::trial::Shared) -> Vec<libtest_mimic::Trial> {
+            let cases = [$(
+                shared.trial(concat!(stringify!($group), "::", stringify!($case)), $case)
+                    $(.with_ignored_flag(!$holds))?
+            ),+];
+            cases.into_iter()$(.chain($more(shared)))?.collect()
+        }
+    };
+}
+pub(crate) use trials;
 
 /// What every test gets.
 #[derive(Clone)]
@@ -65,15 +80,14 @@ impl Shared {
     }
 
     /// A test named by a sentence.
-    pub(crate) fn trial<F, T>(&self, name: &str, test: T) -> Trial
+    pub(crate) fn trial<T>(&self, name: &str, test: T) -> Trial
     where
-        F: Future<Output = Result<()>>,
-        T: FnOnce(Shared) -> F + Send + 'static,
+        T: AsyncFnOnce(&Shared) -> Result<()> + Send + 'static,
     {
         let shared = self.clone();
         Trial::test(name, move || {
-            let runtime = shared.runtime.clone();
-            runtime.block_on(test(shared)).map_err(|error| Failed::from(format!("{error:#}")))
+            let outcome = shared.runtime.block_on(Box::pin(test(&shared)));
+            outcome.map_err(|error| Failed::from(format!("{error:#}")))
         })
     }
 

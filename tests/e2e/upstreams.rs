@@ -8,19 +8,16 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("upstreams::the_reference_server_is_through_us_what_it_is_directly", |_| reference()),
-        shared.trial("upstreams::what_an_upstream_changes_waits_until_it_is_accepted", |_| drift()),
-        shared.trial("upstreams::a_public_openapi_document_is_imported_linted_and_called", |_| openapi()),
-    ]
+trials! { upstreams:
+    the_reference_server_is_through_us_what_it_is_directly,
+    what_an_upstream_changes_waits_until_it_is_accepted,
+    a_public_openapi_document_is_imported_linted_and_called,
 }
 
 /// Says on which port it came to listen: the reference server takes any, and prints the one it was told.
@@ -67,7 +64,7 @@ pub(crate) async fn stack_of(primitives: &Path, servers: &[(&str, &str, u64)]) -
     Stack::start(Options { primitives: primitives.to_owned(), environment, ..Options::repository()? }).await
 }
 
-async fn reference() -> Result<()> {
+async fn the_reference_server_is_through_us_what_it_is_directly(_: &Shared) -> Result<()> {
     let mut command = Command::new(tool::node()?);
     command.args(["--import", SAY_PORT]).arg(tool::everything_js()?).arg("streamableHttp").env("PORT", "0");
     let service = Process::start("everything", command)?;
@@ -181,7 +178,7 @@ fn ticket(description: &str, properties: &Value, required: &Value) -> Value {
             "annotations": {"readOnlyHint": true, "openWorldHint": false}}])
 }
 
-async fn drift() -> Result<()> {
+async fn what_an_upstream_changes_waits_until_it_is_accepted(_: &Shared) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("tools.json");
     let primitives = folder.path().join("primitives");
@@ -297,7 +294,7 @@ pub(crate) async fn rpc(stack: &Stack, server: &str, method: &str, mut params: V
     answer.json()
 }
 
-async fn openapi() -> Result<()> {
+async fn a_public_openapi_document_is_imported_linted_and_called(_: &Shared) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let primitives = folder.path().join("primitives");
     let document = tool::clients()?.join("openapi/node_modules/@readme/oas-examples/3.0/json/star-trek.json");

@@ -9,25 +9,18 @@ use asp_e2e::http1;
 use asp_e2e::process::Process;
 use asp_e2e::stack::Stack;
 use asp_e2e::{tool, wait};
-use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::message::modern;
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 use crate::upstreams::{counted, import, port, rpc, sees, stack_of};
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("upstreams_live::what_an_sdks_server_of_2026_07_28_says_of_changes_is_told", |_| told()),
-        shared.trial("upstreams_live::what_an_sdks_server_with_sessions_says_of_a_resource_is_told", |_| {
-            updated()
-        }),
-        shared.trial("upstreams_live::a_dead_and_a_hanging_upstream_are_no_trouble_of_a_live_one", |_| {
-            beside()
-        }),
-    ]
+trials! { upstreams_live:
+    what_an_sdks_server_of_2026_07_28_says_of_changes_is_told,
+    what_an_sdks_server_with_sessions_says_of_a_resource_is_told,
+    a_dead_and_a_hanging_upstream_are_no_trouble_of_a_live_one,
 }
 
 /// A service in Python, with its port.
@@ -53,7 +46,7 @@ async fn call(stack: &Stack, server: &str, tool: &str, arguments: Value) -> Resu
     rpc(stack, server, "tools/call", json!({"name": tool, "arguments": arguments})).await
 }
 
-async fn told() -> Result<()> {
+async fn what_an_sdks_server_of_2026_07_28_says_of_changes_is_told(_: &Shared) -> Result<()> {
     let (service, port) = python("modern.py", &[]).await?;
     let folder = tempfile::tempdir()?;
     imported("notes", port, folder.path()).await?;
@@ -95,7 +88,7 @@ async fn told() -> Result<()> {
 }
 
 /// An upstream of the handshake era: it is subscribed to in a session of the gateway's own, whichever calls change it.
-async fn updated() -> Result<()> {
+async fn what_an_sdks_server_with_sessions_says_of_a_resource_is_told(_: &Shared) -> Result<()> {
     let mut command = Command::new(tool::python_1()?);
     command.arg("-B").arg(tool::root()?.join("tests/services/subscribed.py"));
     let service = Process::start("subscribed.py", command)?;
@@ -119,7 +112,7 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// Fewer than wait at a listener of Python.
 const HANGING: usize = 3;
 
-async fn beside() -> Result<()> {
+async fn a_dead_and_a_hanging_upstream_are_no_trouble_of_a_live_one(_: &Shared) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("tools.json");
     let tool = json!([{"name": "ticket", "inputSchema": {"type": "object"},

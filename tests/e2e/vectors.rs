@@ -57,7 +57,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
             Host::Foreign,
         )])
         .map(|(name, snapshot, host)| {
-            shared.trial(&name, move |_| async move { replay(&snapshot, host).await })
+            shared.trial(&name, async move |_: &Shared| replay(&snapshot, host).await)
         })
         .collect()
 }

@@ -5,45 +5,27 @@ use anyhow::{Context, Result};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::http2;
 use asp_e2e::stack::Stack;
-use libtest_mimic::Trial;
 use serde_json::json;
 
 use crate::message::{initialize, legacy, modern};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Every internal header the platform knows, and one it does not.
 /// None reaches a service (I-9).
 const INTERNAL: [&str; 5] = ["x-asp-affinity", "x-asp-route", "x-asp-org", "x-asp-user", "x-asp-anything"];
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![
-        shared.trial("wire::internal_headers_from_outside_change_nothing", |shared| async move {
-            internal_headers(shared.stack().await?).await
-        }),
-        shared.trial("wire::a_body_that_ends_in_h2_trailers_is_judged_like_any_other", |shared| async move {
-            trailers(shared.stack().await?).await
-        }),
-        shared.trial("wire::a_session_serves_only_its_principal_and_server", |shared| async move {
-            sessions(shared.stack().await?).await
-        }),
-        shared.trial("wire::a_modern_header_must_match_its_body", |shared| async move {
-            mismatches(shared.stack().await?).await
-        }),
-        shared
-            .trial("wire::unknown_methods_and_tools_are_refused_in_each_eras_own_way", |shared| async move {
-                unknown_names(shared.stack().await?).await
-            }),
-        shared.trial("wire::a_header_above_64_kib_is_refused_as_json", |shared| async move {
-            huge_header(shared.stack().await?).await
-        }),
-        shared.trial(
-            "wire::a_dead_upstream_is_a_well_formed_answer_and_harms_no_neighbour",
-            |shared| async move { dead_upstream(shared.stack().await?).await },
-        ),
-    ]
+trials! { wire:
+    internal_headers_from_outside_change_nothing,
+    a_body_that_ends_in_h2_trailers_is_judged_like_any_other,
+    a_session_serves_only_its_principal_and_server,
+    a_modern_header_must_match_its_body,
+    unknown_methods_and_tools_are_refused_in_each_eras_own_way,
+    a_header_above_64_kib_is_refused_as_json,
+    a_dead_upstream_is_a_well_formed_answer_and_harms_no_neighbour,
 }
 
-async fn internal_headers(stack: &Stack) -> Result<()> {
+async fn internal_headers_from_outside_change_nothing(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let plain = at_both(stack, &modern(&token, "tools/list", json!({}), &[])).await?;
     assert_eq!(plain.status, 200, "{}", plain.text());
@@ -65,7 +47,8 @@ async fn internal_headers(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn trailers(stack: &Stack) -> Result<()> {
+async fn a_body_that_ends_in_h2_trailers_is_judged_like_any_other(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let bearer = format!("Bearer {token}");
     let bodies = [
@@ -93,7 +76,8 @@ async fn trailers(stack: &Stack) -> Result<()> {
     no_reload(stack).await
 }
 
-async fn sessions(stack: &Stack) -> Result<()> {
+async fn a_session_serves_only_its_principal_and_server(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let alice = stack.alice().await?;
     let bob = stack.token(&["--org", "acme", "--user", "bob"]).await?;
     let session = initialize(stack.edge(), &alice).await?;
@@ -125,7 +109,8 @@ async fn sessions(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn mismatches(stack: &Stack) -> Result<()> {
+async fn a_modern_header_must_match_its_body(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let call = json!({"name": "echo", "arguments": {"message": "x"}});
     let replaced = |name: &str, value: Option<&str>| {
@@ -151,7 +136,8 @@ async fn mismatches(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn unknown_names(stack: &Stack) -> Result<()> {
+async fn unknown_methods_and_tools_are_refused_in_each_eras_own_way(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let session = initialize(stack.edge(), &token).await?;
     let in_session = [("mcp-session-id", session.as_str())];
@@ -172,7 +158,8 @@ async fn unknown_names(stack: &Stack) -> Result<()> {
 }
 
 /// In the shared stack nobody listens where `everything` is proxied to.
-async fn dead_upstream(stack: &Stack) -> Result<()> {
+async fn a_dead_upstream_is_a_well_formed_answer_and_harms_no_neighbour(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let token = stack.alice().await?;
     let echo = json!({"name": "echo", "arguments": {"message": "x"}});
     let demo = modern(&token, "tools/call", echo, &[("mcp-name", "echo")]);
@@ -191,7 +178,8 @@ async fn dead_upstream(stack: &Stack) -> Result<()> {
     Ok(())
 }
 
-async fn huge_header(stack: &Stack) -> Result<()> {
+async fn a_header_above_64_kib_is_refused_as_json(shared: &Shared) -> Result<()> {
+    let stack = shared.stack().await?;
     let mut request = legacy("x", "ping", json!({}), &[]);
     request.headers.push(("x-filler".into(), vec![b'a'; 70_000]));
     let answer = http1::send(stack.edge(), &request).await?;

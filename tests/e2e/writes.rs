@@ -6,23 +6,22 @@ use asp_e2e::http1;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
 use asp_e2e::writers::{CAPACITIES, MAX_LIMITS, Tally, Writers, limit_writes};
-use libtest_mimic::Trial;
 use serde_json::json;
 
 use crate::message::{modern, revocation};
 use crate::policy::{admin, becomes, caller};
-use crate::trial::Shared;
+use crate::trial::{Shared, trials};
 
 /// Orgs, each with one admin.
 const ORGS: [&str; 3] = ["busy-first", "busy-second", "busy-third"];
 /// Accepted writes of each admin before the revocation, and after it is in force.
 const WRITES: u64 = 5;
 
-pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("writes::many_admins_write_and_a_revocation_is_enforced", |_| many())]
+trials! { writes:
+    many_admins_write_and_a_revocation_is_enforced,
 }
 
-async fn many() -> Result<()> {
+async fn many_admins_write_and_a_revocation_is_enforced(_: &Shared) -> Result<()> {
     // An org's writes are not bounded, so that all of them are accepted.
     let environment = vec![("ASP_ADMIN_WRITES_PER_SECOND", "0".to_owned())];
     let stack = Stack::start(Options { environment, ..Options::repository()? }).await?;

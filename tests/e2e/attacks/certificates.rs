@@ -9,6 +9,7 @@ use super::refusal;
 use crate::certificate::Files;
 use crate::client_certificates::{URI, World, fingerprint, opens};
 use crate::message::rest;
+use crate::trial::{Shared, trials};
 
 const CERTIFICATES: &str = "/api/machines/orgs/globex/certificates";
 
@@ -38,7 +39,9 @@ impl Spy<'_> {
     }
 }
 
-pub(super) async fn seen() -> Result<()> {
+trials! { attacks: a_certificate_that_was_seen_makes_nobody_its_machine }
+
+async fn a_certificate_that_was_seen_makes_nobody_its_machine(_: &Shared) -> Result<()> {
     let world = World::start("{ uri: true }").await?;
     // The platform says that the URI is of acme's machine `press`.
     let press = world.machine("press-8", URI)?;

@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::World;
 use super::service::{Reply, Service};
+use crate::trial::{Shared, trials};
 
 /// The variables that name proxies.
 const PROXIES: [&str; 6] =
@@ -46,7 +46,10 @@ impl Shell<'_> {
     }
 }
 
-pub(super) async fn credentials(world: &World) -> Result<()> {
+trials! { attacks: asp_shows_its_tokens_to_no_proxy_and_after_no_redirect }
+
+async fn asp_shows_its_tokens_to_no_proxy_and_after_no_redirect(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let home = tempfile::tempdir()?;
     let token = world.stack.token(&["--admin", "--user", "root"]).await?;
     let proxy = Service::start(|_| Reply::Refuses).await?;

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::specs::{self, OF_COMPANY};
 use super::{CORPORATE, World};
 use crate::tokens::judge;
+use crate::trial::{Shared, trials};
 
 const AUDIENCE: &str = "http://crm.internal";
 
@@ -35,7 +36,10 @@ async fn teams(world: &World) -> Result<()> {
     world.stored("stranger", &specs::server("stranger", OF_COMPANY, &[peek])).await
 }
 
-pub(super) async fn confused(world: &World) -> Result<()> {
+trials! { attacks: a_teams_spec_acts_as_its_callers_at_no_service_of_another_team }
+
+async fn a_teams_spec_acts_as_its_callers_at_no_service_of_another_team(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     teams(world).await?;
     let alice = world.token(&CORPORATE, json!({"sub": "alice", "scope": "crm:write"}));
     let call = |tool: &str| {

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::specs::{self, ECHO};
 use super::{World, jwk};
+use crate::trial::{Shared, trials};
 
 /// Unknown tokens that are sent at a time, and most of these batches: more than a client address may show, also on a
 /// machine that needs a second for each batch.
@@ -22,8 +23,14 @@ const TURNS: usize = 16;
 const REFRESHES: usize = 200;
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
+trials! { attacks:
+    a_flood_of_unknown_opaque_tokens_keeps_no_known_caller_out,
+    a_slow_issuer_and_a_flood_of_refreshes_hold_up_no_other_login,
+}
+
 /// Tokens that nobody has given out, each asked about at its issuer.
-pub(super) async fn unknown(world: &World) -> Result<()> {
+async fn a_flood_of_unknown_opaque_tokens_keeps_no_known_caller_out(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let introspection = json!({
         "credential": "sso", "url": format!("{}/introspect", world.issuer.origin()), "audiences": ["asp"],
     });
@@ -65,7 +72,8 @@ pub(super) async fn unknown(world: &World) -> Result<()> {
 }
 
 /// Logins of one server, whose issuer never answers, and a client that refreshes without end.
-pub(super) async fn logins(world: &World) -> Result<()> {
+async fn a_slow_issuer_and_a_flood_of_refreshes_hold_up_no_other_login(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let (slow, quick) = (front(world, "slow", "/slow/token").await?, front(world, "quick", "/token").await?);
     let edge = world.stack.edge();
     let mut waiting = JoinSet::new();

@@ -6,17 +6,24 @@ use asp_e2e::http1::{self, Request};
 use serde_json::{Value, json};
 
 use super::specs::{self, ECHO};
-use super::{CORPORATE, World, refusal};
+use super::{CORPORATE, refusal};
 use crate::message::{modern_of, rest};
 use crate::policy::becomes;
+use crate::trial::{Shared, trials};
 
 const KEYS: &str = "/api/machines/orgs/acme/keys";
 const BOUND: &str = "/api/machines/orgs/acme/bound";
 /// Takes tokens of the company, and keys of machines.
 const WITH_KEYS: &str = "{schemes: [jwt, psk], issuers: [corporate]}";
 
+trials! { attacks:
+    an_org_gives_its_machines_no_scope_and_no_group_beyond_its_bound,
+    a_machine_approves_none_of_its_own_calls,
+}
+
 /// The company gives nobody `payments:admin`: no admin of an org gives it to a machine.
-pub(super) async fn bounded(world: &World) -> Result<()> {
+async fn an_org_gives_its_machines_no_scope_and_no_group_beyond_its_bound(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let scoped = ECHO.replace(
         "security: {riskClass: low}",
         "security: {riskClass: low, auth: {type: jwt, scopes: ['payments:admin']}}",
@@ -51,7 +58,8 @@ pub(super) async fn bounded(world: &World) -> Result<()> {
 }
 
 /// A call that a person must approve: a machine is not asked, whatever it says that it can.
-pub(super) async fn approving(world: &World) -> Result<()> {
+async fn a_machine_approves_none_of_its_own_calls(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let wipe = specs::tool("vault.wipe", "destructive", ECHO);
     world.stored("vault", &specs::server("vault", WITH_KEYS, &[wipe])).await?;
     let key = world.key("robot", &[]).await?;

@@ -5,11 +5,15 @@ use serde_json::{Value, json};
 
 use super::specs::{self, ECHO};
 use super::{CONTRACTORS, CORPORATE, Issuer, World};
+use crate::trial::{Shared, trials};
 
 const BINDINGS: &str = "/api/policy/orgs/acme/bindings";
 
+trials! { attacks: a_namesake_of_another_issuer_has_nobodys_rights }
+
 /// The company's alice and its finance may call; their namesakes among the contractors and the machines may not.
-pub(super) async fn same_names(world: &World) -> Result<()> {
+async fn a_namesake_of_another_issuer_has_nobodys_rights(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let auth = "{schemes: [jwt, psk], issuers: [corporate, contractors]}";
     let tools = ["ledger.post", "ledger.close"].map(|id| specs::tool(id, "destructive", ECHO));
     world.stored("ledger", &specs::server("ledger", auth, &tools)).await?;

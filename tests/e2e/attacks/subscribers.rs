@@ -8,10 +8,13 @@ use asp_e2e::port::Reserved;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
-use super::World;
 use crate::peers::subscribe;
+use crate::trial::{Shared, trials};
 
-pub(super) async fn stranger(world: &World) -> Result<()> {
+trials! { attacks: a_process_without_a_certificate_leads_no_requests_off_this_machine }
+
+async fn a_process_without_a_certificate_leads_no_requests_off_this_machine(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{}", world.stack.ports.xds))?;
     for away in ["203.0.113.9:80", "10.1.2.3:4711", "0.0.0.0:4711"] {
         let address: SocketAddr = away.parse()?;

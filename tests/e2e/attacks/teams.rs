@@ -6,8 +6,9 @@ use asp_e2e::http1;
 use serde_json::{Value, json};
 
 use super::specs::{self, ECHO, OF_COMPANY};
-use super::{CONTRACTORS, CORPORATE, World, refusal};
+use super::{CONTRACTORS, CORPORATE, refusal};
 use crate::policy::becomes;
+use crate::trial::{Shared, trials};
 
 /// A server with this version of `cc.pay`, whose owner anybody can copy.
 fn pay(server: &str, version: &str) -> Value {
@@ -16,8 +17,14 @@ fn pay(server: &str, version: &str) -> Value {
     specs::server(server, OF_COMPANY, &[(id, spec)])
 }
 
+trials! { attacks:
+    a_copied_owner_takes_no_id_of_another_server,
+    a_server_takes_no_token_for_an_audience_that_its_issuer_does_not_list,
+}
+
 /// An org allowed `cc.pay` of the team that has it; nobody else gets that right by the same id.
-pub(super) async fn copied(world: &World) -> Result<()> {
+async fn a_copied_owner_takes_no_id_of_another_server(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     world.stored("pay", &pay("pay", "1.4.0")).await?;
     let allow = json!({
         "target": {"type": "user", "idOrPattern": "alice", "issuer": CORPORATE.name},
@@ -49,8 +56,11 @@ pub(super) async fn copied(world: &World) -> Result<()> {
 }
 
 /// Whoever gets users' tokens for another service is none of these users here.
-pub(super) async fn replayed(world: &World) -> Result<()> {
+async fn a_server_takes_no_token_for_an_audience_that_its_issuer_does_not_list(
+    shared: &Shared,
+) -> Result<()> {
     const SHOP: &str = "https://shop.example.com";
+    let world = shared.attacked().await?;
     let server = |name: &str, more: &str| {
         let tool = specs::tool(&format!("{name}.buy"), "read_only", ECHO);
         specs::server(name, &format!("{{schemes: [jwt], issuers: [contractors]{more}}}"), &[tool])

@@ -6,8 +6,9 @@ use asp_edge::testkit::{Keys, Recipe, mint};
 use serde_json::{Map, Value, json};
 
 use super::specs::{self, ECHO, OF_COMPANY};
-use super::{World, jwk, now, refusal};
+use super::{jwk, now, refusal};
 use crate::message::rest;
+use crate::trial::{Shared, trials};
 
 const ISS: &str = "https://token.ci.example";
 /// Signs what the CI says of its jobs.
@@ -28,7 +29,10 @@ fn job(claims: &Value) -> String {
     mint(&Recipe { claims, sign: Some(KEY.into()), ..Recipe::default() }, Keys::shared(), now(), "")
 }
 
-pub(super) async fn unprotected(world: &World) -> Result<()> {
+trials! { attacks: a_job_of_an_unprotected_branch_deploys_nothing }
+
+async fn a_job_of_an_unprotected_branch_deploys_nothing(shared: &Shared) -> Result<()> {
+    let world = shared.attacked().await?;
     let document = json!({
         "iss": ISS, "algs": ["ES256"], "jwks": {"keys": [jwk(KEY)]},
         "grants": [{"role": "server:billing", "claims": {

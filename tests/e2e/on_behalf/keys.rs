@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::plugins::{Client, MODES};
+use crate::trial::Shared;
 
 /// What the beginning of a secret is that may not be anywhere either.
 const BEGINNING: usize = 16;
@@ -87,7 +88,7 @@ impl Keyed {
     }
 }
 
-pub(super) async fn whole() -> Result<()> {
+pub(super) async fn an_upstream_and_an_api_that_want_a_key_never_show_it(_: &Shared) -> Result<()> {
     let service = Keyed::start().await?;
     let primitives = tempfile::tempdir()?;
     let out = primitives.path();

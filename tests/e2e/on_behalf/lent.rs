@@ -19,6 +19,7 @@ use super::LANGUAGES;
 use super::keys::{forms, forms_of_plant, holds, read_all};
 use crate::certificate::certificates;
 use crate::plugins::{Client, MODES};
+use crate::trial::Shared;
 
 const HOST: &str = "crm.test";
 /// As the plugin has it.
@@ -93,7 +94,7 @@ impl Recording {
     }
 }
 
-pub(super) async fn whole() -> Result<()> {
+pub(super) async fn plugins_ask_a_service_that_wants_a_key_and_never_have_it(_: &Shared) -> Result<()> {
     let service = Recording::start().await?;
     let stack = Stack::start(service.options()?).await?;
     let item = json!({ "url": format!("http://{HOST}:{}/items/7", service.port) });
