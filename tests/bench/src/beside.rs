@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
+use asp_e2e::spread::{Spread, cell};
 use asp_e2e::tool::Build;
 use serde::Serialize;
 
@@ -17,7 +18,6 @@ use crate::peer::{self, PEER_TOOL, Peer};
 use crate::plan::Plan;
 use crate::progress::say;
 use crate::session::Endpoint;
-use crate::spread::{Spread, cell};
 use crate::traffic::{Caller, Shape};
 use crate::usage::Processes;
 

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use anyhow::{Context, Result};
+use asp_e2e::spread::Spread;
 use asp_e2e::tool::Build;
 use serde::Serialize;
 
@@ -13,7 +14,6 @@ use crate::measurement::Measurement;
 use crate::path::Path;
 use crate::plan::Plan;
 use crate::progress::say;
-use crate::spread::Spread;
 
 /// What is compared, and to how many decimals.
 const FIGURES: [(&str, Figure, usize); 5] = [

@@ -1,10 +1,10 @@
 //! The goals: listed as met or missed with their figures, never asserted.
 
+use asp_e2e::spread::{Spread, percentile};
 use serde::Serialize;
 
 use crate::enforcement::Enforcement;
 use crate::measurement::Phase;
-use crate::spread::{Spread, percentile};
 use crate::summary::Summary;
 
 /// Part of the native chain's CPU that the filter may cost.
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn costs_are_compared_by_their_medians() {
         let summary = |row: &'static str, cpu: f64| Summary {
-            envoy_cpu_us: crate::spread::Spread::of([cpu]),
+            envoy_cpu_us: Spread::of([cpu]),
             ..Summary::empty(row, Phase::Warm)
         };
         let met = |ours, theirs| judge(&[summary("filter", ours), summary("native", theirs)], &[])[0].met;

@@ -11,6 +11,7 @@ mod world;
 use std::fmt::Write;
 
 use anyhow::{Result, bail};
+use asp_e2e::spread::{Spread, cell};
 use serde::Serialize;
 
 use crate::load::Pace;
@@ -18,7 +19,6 @@ use crate::measurement::{self, Measurement, Phase, Place};
 use crate::plan::Plan;
 use crate::progress::say;
 use crate::rows::requests;
-use crate::spread::{Spread, cell};
 use crate::summary::{Summary, summarise};
 use crate::traffic::{Caller, Shape, Traffic};
 

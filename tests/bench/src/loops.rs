@@ -5,6 +5,7 @@
 //! runs more than within one.
 
 use anyhow::{Context, Result, bail};
+use asp_e2e::spread::Spread;
 use serde::Serialize;
 
 use crate::chain::{SERVER, TOOL};
@@ -13,7 +14,6 @@ use crate::load::Pace;
 use crate::measurement::{self, Measurement, Phase, Place};
 use crate::path::Path;
 use crate::plan::Plan;
-use crate::spread::Spread;
 use crate::traffic::{Caller, Shape, Traffic};
 
 /// Connections of the load generator: few, where wake-ups are most of the cost, and many.

@@ -27,7 +27,6 @@ mod report;
 mod rows;
 mod scale;
 mod session;
-mod spread;
 mod streams;
 mod summary;
 mod table;

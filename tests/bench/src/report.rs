@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use asp_e2e::report;
 use serde::Serialize;
-use time::OffsetDateTime;
 
 use crate::agreement::Agreement;
 use crate::beside::Beside;
@@ -62,7 +62,7 @@ impl Report {
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
-            time: timestamp(OffsetDateTime::now_utc()),
+            time: report::timestamp(),
             plan,
             rate,
             machine,
@@ -90,14 +90,7 @@ impl Report {
 
     /// Writes `<time>.json` and `text` as `<time>.md` into `directory` and prints the latter.
     pub(crate) fn write(&self, directory: &Path, text: &str) -> Result<()> {
-        std::fs::create_dir_all(directory)?;
-        let json = directory.join(format!("{}.json", self.time));
-        let markdown = directory.join(format!("{}.md", self.time));
-        std::fs::write(&json, serde_json::to_string_pretty(self)?)?;
-        std::fs::write(&markdown, text)?;
-        println!("{text}");
-        println!("raw data: {}", json.display());
-        Ok(())
+        report::write(directory, &self.time, self, text)
     }
 
     /// Fails when a request failed: its row's figures are no figures.
@@ -118,29 +111,5 @@ impl Report {
             );
         }
         Ok(())
-    }
-}
-
-fn timestamp(now: OffsetDateTime) -> String {
-    let date = now.date();
-    let time = now.time();
-    format!(
-        "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
-        date.year(),
-        u8::from(date.month()),
-        date.day(),
-        time.hour(),
-        time.minute(),
-        time.second()
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_timestamp_sorts_by_time() {
-        assert_eq!(timestamp(OffsetDateTime::UNIX_EPOCH), "19700101T000000Z");
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::cluster::Cluster;
 use asp_e2e::http1::{self, Request};
+use asp_e2e::spread::percentile;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,7 +21,6 @@ use crate::admin::Admin;
 use crate::goal::Goal;
 use crate::plan::Plan;
 use crate::progress::say;
-use crate::spread::percentile;
 use crate::usage::{Reading, reading};
 
 use seed::Size;

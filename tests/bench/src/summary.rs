@@ -1,9 +1,9 @@
 //! One row and phase over all runs: what the raw data come to.
 
+use asp_e2e::spread::Spread;
 use serde::Serialize;
 
 use crate::measurement::{Measurement, Phase};
-use crate::spread::Spread;
 
 /// One row and phase over all runs.
 #[derive(Clone, Debug, Serialize)]

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
+use asp_e2e::spread::{Spread, cell, percentile};
+
 use crate::measurement::Phase;
 use crate::plan::Part;
 use crate::plugins;
 use crate::report::Report;
 use crate::rows::{MAIN, VARIANTS};
 use crate::scale;
-use crate::spread::{Spread, cell, percentile};
 use crate::summary::Summary;
 
 /// Where the filter's time goes: what one row has that the other has not.

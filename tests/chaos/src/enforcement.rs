@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::Cluster;
 use asp_e2e::http1::{self, Request};
+use asp_e2e::spread::percentile;
 use asp_e2e::wait;
 use tokio::time::{Instant, sleep};
 
 use crate::sheet::Sheet;
-use crate::spread::percentile;
 
 /// Answers of the new kind in a row that show that both workers have changed: by chance one in a million.
 const STREAK: u32 = 20;

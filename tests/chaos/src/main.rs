@@ -15,7 +15,6 @@ mod processes;
 mod report;
 mod rows;
 mod sheet;
-mod spread;
 
 use std::process::ExitCode;
 

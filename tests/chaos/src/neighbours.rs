@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use asp_e2e::spread::percentile;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
@@ -17,7 +18,6 @@ use crate::bed::{Bed, Client};
 use crate::call::{End, Request};
 use crate::plugins::{GOOD, RELEASE};
 use crate::sheet::Sheet;
-use crate::spread::percentile;
 
 /// Calls a second: enough for a percentile in seconds, far from what two workers can do. At 40 the 99th of a baseline was
 /// the second-slowest of 160, and varied by the factor that is asserted where nothing burdened the machine.

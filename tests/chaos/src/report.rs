@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
+use asp_e2e::report;
+use asp_e2e::spread::percentile;
 use serde::Serialize;
-use time::OffsetDateTime;
 
 use crate::sheet::{Bound, Sheet};
-use crate::spread::percentile;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
@@ -81,7 +81,7 @@ impl Report {
     pub(crate) fn new(repeats: usize) -> Report {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         Report {
-            time: timestamp(OffsetDateTime::now_utc()),
+            time: report::timestamp(),
             repeats,
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             load_before: load.split_whitespace().next().unwrap_or_default().to_owned(),
@@ -95,14 +95,7 @@ impl Report {
 
     /// Writes `<time>.json` and `<time>.md` into `directory` and prints the latter.
     pub(crate) fn write(&self, directory: &Path) -> Result<()> {
-        std::fs::create_dir_all(directory)?;
-        let text = self.render();
-        let json = directory.join(format!("{}.json", self.time));
-        std::fs::write(&json, serde_json::to_string_pretty(self)?)?;
-        std::fs::write(directory.join(format!("{}.md", self.time)), &text)?;
-        println!("{text}");
-        println!("raw data: {}", json.display());
-        Ok(())
+        report::write(directory, &self.time, self, &self.render())
     }
 
     fn render(&self) -> String {
@@ -124,20 +117,6 @@ impl Report {
         }
         text
     }
-}
-
-fn timestamp(now: OffsetDateTime) -> String {
-    let date = now.date();
-    let time = now.time();
-    format!(
-        "{:04}{:02}{:02}T{:02}{:02}{:02}Z",
-        date.year(),
-        u8::from(date.month()),
-        date.day(),
-        time.hour(),
-        time.minute(),
-        time.second()
-    )
 }
 
 #[cfg(test)]

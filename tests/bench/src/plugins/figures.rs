@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use asp_e2e::spread::{Spread, percentile};
 use serde::Serialize;
 
 use super::process::Memory;
-use crate::spread::{Spread, percentile};
 
 /// All languages.
 #[derive(Clone, Debug, Serialize)]

@@ -1,9 +1,10 @@
 //! The goals of the plugin runtime, per language.
 
+use asp_e2e::spread::percentile;
+
 use super::figures::{Language, Plugins};
 use super::{MANY, ONE};
 use crate::goal::{self, Goal};
-use crate::spread::percentile;
 
 /// What the runtime may add to a warm call, one at a time, in microseconds.
 const ADDED_P50_US: f64 = 250.0;

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
+use asp_e2e::spread::{cell, percentile};
+
 use super::figures::{Language, Loop, Plugins, Way};
 use super::process::Memory;
 use super::{MANY, ONE};
-use crate::spread::{Spread, percentile};
 
 /// The section.
 pub(crate) fn render(text: &mut String, found: &Plugins) -> std::fmt::Result {
@@ -108,8 +109,4 @@ fn memory(text: &mut String, found: &Plugins) -> std::fmt::Result {
 
 fn mib(kib: u64) -> String {
     format!("{:.1}", kib as f64 / 1024.0)
-}
-
-fn cell(spread: Option<Spread>, decimals: usize) -> String {
-    spread.map_or("-".to_owned(), |spread| spread.text(decimals))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use asp_e2e::spread::percentile;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -17,7 +18,6 @@ use crate::neighbours::Neighbours;
 use crate::plugins::{self, RELEASE};
 use crate::processes;
 use crate::sheet::Sheet;
-use crate::spread::percentile;
 
 const PLUGIN: &str = "shared";
 /// One worker of four places and calls of 100 ms on average: 40 calls a second, of which a third is 13.

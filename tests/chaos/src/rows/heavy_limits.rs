@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::Cluster;
 use asp_e2e::http1::{Connection, Request};
 use asp_e2e::message::modern;
+use asp_e2e::spread::percentile;
 use asp_e2e::stores::Redis;
 use asp_e2e::writers::MAX_LIMITS;
 use serde_json::{Value, json};
@@ -17,7 +18,6 @@ use tokio::task::JoinSet;
 use tokio::time::interval;
 
 use crate::sheet::Sheet;
-use crate::spread::percentile;
 
 const GATEWAYS: usize = 2;
 const HEAVY: &str = "heavy";

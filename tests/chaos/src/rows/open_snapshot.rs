@@ -14,6 +14,7 @@ use asp_e2e::cluster::{Cluster, Layout};
 use asp_e2e::history::History;
 use asp_e2e::http1::{self, Connection, Request, Response};
 use asp_e2e::message::modern;
+use asp_e2e::spread::percentile;
 use asp_e2e::stores::Postgres;
 use asp_e2e::works::Works;
 use asp_e2e::{tool, wait};
@@ -25,7 +26,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
 
 use crate::sheet::Sheet;
-use crate::spread::percentile;
 
 const GATEWAYS: usize = 2;
 /// Clients, each with a connection of its own, and the time between two calls of one: 250 calls a second together.

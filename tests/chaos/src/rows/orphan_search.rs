@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use asp_e2e::spread::percentile;
 use asp_e2e::stores::Postgres;
 use asp_e2e::wait;
 use asp_store::ledger::Budget;
@@ -16,7 +17,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, interval_at};
 
 use crate::sheet::Sheet;
-use crate::spread::percentile;
 
 const GATEWAYS: u8 = 50;
 /// Running calls, as many at each gateway.

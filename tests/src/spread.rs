@@ -1,10 +1,10 @@
-//! The median of a few runs, and how far they lie apart.
+//! Statistics of a few runs: the median, the range, percentiles.
 
 use serde::Serialize;
 
-/// Of one figure over the runs.
+/// The median and the range of one figure over the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Spread {
+pub struct Spread {
     pub median: f64,
     pub min: f64,
     pub max: f64,
@@ -12,7 +12,7 @@ pub(crate) struct Spread {
 
 impl Spread {
     /// `None` without a value.
-    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -22,18 +22,18 @@ impl Spread {
     }
 
     /// `median (min..max)` with that many decimals.
-    pub(crate) fn text(&self, decimals: usize) -> String {
+    pub fn text(&self, decimals: usize) -> String {
         format!("{:.decimals$} ({:.decimals$}..{:.decimals$})", self.median, self.min, self.max)
     }
 }
 
 /// A spread, or a dash.
-pub(crate) fn cell(spread: Option<Spread>, decimals: usize) -> String {
+pub fn cell(spread: Option<Spread>, decimals: usize) -> String {
     spread.map_or("-".to_string(), |spread| spread.text(decimals))
 }
 
 /// The value below or at which `share` of the values lie (nearest rank).
-pub(crate) fn percentile(values: &[f64], share: f64) -> Option<f64> {
+pub fn percentile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;
