@@ -4,10 +4,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use asp_edge::testkit::SigningKey;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -64,14 +61,7 @@ impl Credentials {
     pub(crate) fn new() -> Credentials {
         // Err: installed before, by another test of this process.
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
-        // SEC 1 section 2.3.3: 0x04, then x and y of 32 bytes each.
-        let point = pair.public_key().as_ref();
-        let [x, y] = [&point[1..33], &point[33..65]].map(|part| URL_SAFE_NO_PAD.encode(part));
-        let jwk =
-            json!({ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": KID, "alg": "ES256", "use": "sig" });
-        let pkcs8 = pair.to_pkcs8v1().unwrap();
-        let key = EncodingKey::from_ec_der(pkcs8.as_ref());
+        let key = SigningKey::es256();
         let mut tokens = Vec::new();
         for (issuer, org) in ISSUERS.into_iter().flat_map(|issuer| ORGS.map(|org| (issuer, org))) {
             for (user, groups) in ["press", "alice"].into_iter().flat_map(|user| GROUPS.map(|g| (user, g))) {
@@ -83,7 +73,7 @@ impl Credentials {
                 }
             }
         }
-        Credentials { tokens, jwk }
+        Credentials { tokens, jwk: key.jwk_named(KID) }
     }
 
     /// Returns the value of the `authorization` header, if the credential has one.
@@ -109,16 +99,14 @@ impl Credentials {
 }
 
 impl Token {
-    fn sign(&self, key: &EncodingKey) -> String {
+    fn sign(&self, key: &SigningKey) -> String {
         let now = now_ms() / 1_000;
         let claims = json!({
             "iss": iss(self.issuer), "sub": self.user, "org": self.org, "groups": self.groups,
             "scope": self.scopes.join(" "), "aud": PUBLIC_URL, "client_id": "cli", "jti": self.jti,
             "iat": now - 10, "exp": now + 3_600,
         });
-        let header =
-            Header { typ: Some("at+jwt".into()), kid: Some(KID.into()), ..Header::new(Algorithm::ES256) };
-        jsonwebtoken::encode(&header, &claims, key).unwrap()
+        key.access_token(KID, &claims)
     }
 }
 

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
+use asp_edge::testkit::SigningKey;
 use asp_proto::snapshot;
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
+use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::{Value, json};
 
 use crate::clock;
@@ -20,7 +17,7 @@ const ISS: &str = "asp-test";
 const KID: &str = "test";
 
 pub(crate) struct TestIssuer {
-    pkcs8: Vec<u8>,
+    key: SigningKey,
     jwk: Value,
 }
 
@@ -28,14 +25,8 @@ impl TestIssuer {
     pub(crate) fn new() -> TestIssuer {
         // Err: installed before, by another test of this process.
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
-        // SEC 1 section 2.3.3: 0x04, then x and y of 32 bytes each.
-        let point = pair.public_key().as_ref();
-        let x = URL_SAFE_NO_PAD.encode(&point[1..33]);
-        let y = URL_SAFE_NO_PAD.encode(&point[33..65]);
-        let jwk =
-            json!({ "kty": "EC", "crv": "P-256", "x": x, "y": y, "kid": KID, "alg": "ES256", "use": "sig" });
-        TestIssuer { pkcs8: pair.to_pkcs8v1().unwrap().as_ref().to_vec(), jwk }
+        let key = SigningKey::es256();
+        TestIssuer { jwk: key.jwk_named(KID), key }
     }
 
     /// The public key.
@@ -96,11 +87,7 @@ impl TestIssuer {
         for (own, other) in [(&mut own_header, header), (&mut own_claims, claims)] {
             own.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
         }
-        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-        let text = format!("{}.{}", part(&own_header), part(&own_claims));
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &self.pkcs8).unwrap();
-        let signature = pair.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
-        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+        self.key.token(&own_header, &own_claims)
     }
 
     /// A token of a workload that the issuer `iss` describes by claims.
@@ -125,7 +112,6 @@ impl TestIssuer {
         claims["iat"] = json!(now);
         claims["exp"] = json!(now + seconds);
         claims["jti"] = json!(uuid::Uuid::now_v7().to_string());
-        let header = Header { typ: Some(TYP.into()), kid: Some(kid.into()), ..Header::new(Algorithm::ES256) };
-        jsonwebtoken::encode(&header, &claims, &EncodingKey::from_ec_der(&self.pkcs8)).unwrap()
+        self.key.access_token(kid, &claims)
     }
 }

@@ -6,8 +6,10 @@
 
 mod keys;
 mod recipe;
+mod signing_key;
 mod vectors;
 
 pub use keys::Keys;
 pub use recipe::{Recipe, mint};
+pub use signing_key::SigningKey;
 pub use vectors::{Case, Expect, Setting, load_cases, load_snapshot, vector_dir};

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use asp_edge::testkit::SigningKey;
 use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
@@ -18,13 +19,9 @@ use asp_registry::{Inputs, assemble, check};
 use asp_store::audit::MemoryAudit;
 use asp_store::ledger::MemoryLedger;
 use asp_store::records::MemoryRecords;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use axum::body::Body;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -45,26 +42,11 @@ use specs::sources;
 pub(crate) const PUBLIC_URL: &str = "https://mcp.example.com";
 
 /// The issuer's key, made once a process.
-struct Signer {
-    pkcs8: Vec<u8>,
-    jwk: String,
-}
-
-fn signer() -> &'static Signer {
-    static SIGNER: OnceLock<Signer> = OnceLock::new();
+fn signer() -> &'static SigningKey {
+    static SIGNER: OnceLock<SigningKey> = OnceLock::new();
     SIGNER.get_or_init(|| {
         let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-        let pkcs8 = EcdsaKeyPair::generate_pkcs8(
-            &ECDSA_P256_SHA256_FIXED_SIGNING,
-            &aws_lc_rs::rand::SystemRandom::new(),
-        )
-        .unwrap();
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref()).unwrap();
-        let point = pair.public_key().as_ref();
-        let x = URL_SAFE_NO_PAD.encode(&point[1..33]);
-        let y = URL_SAFE_NO_PAD.encode(&point[33..]);
-        let jwk = json!({"kty": "EC", "crv": "P-256", "x": x, "y": y}).to_string();
-        Signer { pkcs8: pkcs8.as_ref().to_vec(), jwk }
+        SigningKey::es256()
     })
 }
 
@@ -79,10 +61,7 @@ pub(crate) fn claims(user: &str) -> Value {
 }
 
 pub(crate) fn sign(claims: &Value) -> String {
-    let mut header = Header::new(Algorithm::ES256);
-    header.typ = Some("at+jwt".into());
-    header.kid = Some("k1".into());
-    jsonwebtoken::encode(&header, claims, &EncodingKey::from_ec_der(&signer().pkcs8)).unwrap()
+    signer().access_token("k1", claims)
 }
 
 pub(crate) fn token(user: &str) -> String {
@@ -105,7 +84,7 @@ pub(crate) fn inputs() -> Inputs {
         issuers: vec![Issuer {
             name: "dev".into(),
             iss: "asp-dev".into(),
-            keys: vec![Key { kid: "k1".into(), alg: "ES256".into(), jwk: signer().jwk.clone() }],
+            keys: vec![Key { kid: "k1".into(), alg: "ES256".into(), jwk: signer().jwk().to_string() }],
             typ: vec!["at+jwt".into()],
             audiences: Vec::new(),
             claims: Some(ClaimNames::default()),

@@ -8,6 +8,7 @@ use asp_e2e::http1;
 use asp_e2e::stack::Options;
 use asp_e2e::tool::Build;
 use asp_e2e::wait;
+use asp_edge::testkit::SigningKey;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -47,7 +48,12 @@ impl World {
             ("ASP_UPSTREAMS", format!("{SERVICE}={origin}")),
         ];
         let path = Path::start_with(options).await.context("start the stack")?;
-        let mut world = World { path, issuer: Issuer::es256(ISSUER)?, keys: Vec::new(), _secrets: secrets };
+        let mut world = World {
+            path,
+            issuer: Issuer::new(ISSUER, SigningKey::es256()),
+            keys: Vec::new(),
+            _secrets: secrets,
+        };
         world.set_up(&origin).await?;
         Ok(world)
     }
@@ -102,10 +108,7 @@ impl World {
     /// At most that many callers whom nobody has seen; machines have the keys that they have.
     pub(super) fn callers(&self, shown: Shown, count: usize) -> Result<Vec<Caller>> {
         let tokens: Vec<String> = match shown {
-            Shown::Signed => {
-                let minted = (0..count).map(|number| self.issuer.mint(ISSUER, &user(number)));
-                minted.collect::<Result<_>>()?
-            }
+            Shown::Signed => (0..count).map(|number| self.issuer.mint(ISSUER, &user(number))).collect(),
             Shown::Opaque => {
                 let numbers = (0..count).map(|_| NEXT_OPAQUE.fetch_add(1, Ordering::Relaxed));
                 numbers.map(|number| format!("opaque-{number}")).collect()
