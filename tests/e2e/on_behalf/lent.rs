@@ -105,7 +105,7 @@ pub(super) async fn plugins_ask_a_service_that_wants_a_key_and_never_have_it(_: 
             let text = said.to_string();
             ensure!(said["status"] == 200 && text.contains("An item"), "{mode} {language}: {text}");
         }
-        // The same code, whose spec does not let it reach the service.
+        // The same question from a plugin whose spec does not let it reach the service.
         let answer = client.call("lent", "astray", &item, &json!({})).await?;
         let said = answer.result.map(|result| result.to_string()).unwrap_or_default();
         ensure!(said.contains("allowedDomains"), "{mode}: {said}");
