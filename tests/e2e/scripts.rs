@@ -106,14 +106,14 @@ impl Trace {
 
 /// Runs a program at the server, which is open to everybody; what it prints.
 async fn run(stack: &Stack, program: Program, revision: &str, trace: &Trace) -> Result<Value> {
-    let python = |python, script: &str| -> Result<Command> {
+    let python = |python| -> Result<Command> {
         let mut command = Command::new(python);
-        command.arg(tool::root()?.join("tests/clients").join(script));
+        command.arg(tool::root()?.join("tests/clients/python/script.py"));
         Ok(command)
     };
     let mut command = match program {
-        Program::Python1 => python(tool::python_1()?, "python-1/script.py")?,
-        Program::Python2 => python(tool::python()?, "python/script.py")?,
+        Program::Python1 => python(tool::python_1()?)?,
+        Program::Python2 => python(tool::python()?)?,
         Program::Npm1 => node_program("node-v1/script.mjs")?,
         Program::Npm2 => node_program("node-v2/script.mjs")?,
     };

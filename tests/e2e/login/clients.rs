@@ -35,19 +35,15 @@ pub(super) async fn log_in(company: &Company) -> Result<()> {
     let (notes, memos) = (company.stack.mcp_url("notes"), company.stack.mcp_url("memos"));
     let run = |name, command, person| Run { name, command, person };
     let runs = [
-        run("python 2, modern", python(tool::python()?, "python", &[&notes, "2026-07-28"])?, &ALICE),
-        run("python 2, legacy", python(tool::python()?, "python", &[&notes, "legacy"])?, &ALICE),
-        run("python 1", python(tool::python_1()?, "python-1", &[&notes])?, &ALICE),
+        run("python 2, modern", python(tool::python()?, &[&notes, "2026-07-28"])?, &ALICE),
+        run("python 2, legacy", python(tool::python()?, &[&notes, "legacy"])?, &ALICE),
+        run("python 1", python(tool::python_1()?, &[&notes])?, &ALICE),
         run("node 2, modern", node("node-v2", &[&notes, "2026-07-28"])?, &ALICE),
         run("node 2, legacy", node("node-v2", &[&notes, "legacy"])?, &ALICE),
         run("node 1", node("node-v1", &[&notes])?, &ALICE),
         run("node 2, registered at the issuer", node("node-v2", &[&memos, "2026-07-28"])?, &ALICE),
         // This one asks for every scope that the issuer lists, and is given what its user may have.
-        run(
-            "python 2, registered at the issuer",
-            python(tool::python()?, "python", &[&memos, "2026-07-28"])?,
-            &BOB,
-        ),
+        run("python 2, registered at the issuer", python(tool::python()?, &[&memos, "2026-07-28"])?, &BOB),
     ];
     let all = join_all(runs.map(|run| async move { (run.name, client(company, run).await) }));
     for (name, outcome) in all.await {
@@ -61,9 +57,9 @@ pub(super) async fn log_in(company: &Company) -> Result<()> {
     inspect(&notes).await.context("inspector")
 }
 
-fn python(interpreter: PathBuf, folder: &str, arguments: &[&str]) -> Result<Command> {
+fn python(interpreter: PathBuf, arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(interpreter);
-    command.arg(tool::root()?.join("tests/clients").join(folder).join("login.py")).args(arguments);
+    command.arg(tool::root()?.join("tests/clients/python/login.py")).args(arguments);
     Ok(command)
 }
 
