@@ -13,11 +13,14 @@ use asp_proto::supervisor::{
 use prost::{Message, Name};
 use serde_json::{Value, json};
 
-use super::harness::{Stack, eventually, start, wanted};
-use super::shared::{Shared, invocation};
+use super::harness::{Stack, eventually, invocation, start, wanted};
+use super::shared::Shared;
 
 fn call(plugin: &str, request_id: &str, arguments: &Value) -> AllocateWorkerRequest {
-    AllocateWorkerRequest { work: Some(packed(&invocation(request_id, arguments))), ..wanted(plugin, "t") }
+    AllocateWorkerRequest {
+        work: Some(packed(&invocation(request_id, &arguments.to_string(), None))),
+        ..wanted(plugin, "t")
+    }
 }
 
 async fn warm(differs: Value) -> (Stack, Shared) {

@@ -340,10 +340,30 @@ pub(super) struct Tunnel {
 }
 
 pub(super) async fn open(client: &mut Client, tunnel_id: &str) -> Result<Tunnel, Status> {
-    let (send, frames) = mpsc::channel(16);
-    send.send(PppClientFrame { tunnel_id: tunnel_id.into(), ..PppClientFrame::default() }).await.unwrap();
-    let frames = client.proxy_ppp(ReceiverStream::new(frames)).await?.into_inner();
+    let first = PppClientFrame { tunnel_id: tunnel_id.into(), ..PppClientFrame::default() };
+    let (send, frames) = stream(client, first).await?;
     Ok(Tunnel { id: tunnel_id.into(), send: Some(send), frames })
+}
+
+/// Opens a ProxyPpp stream with its first frame.
+pub(super) async fn stream(
+    client: &mut Client,
+    first: PppClientFrame,
+) -> Result<(mpsc::Sender<PppClientFrame>, Streaming<PppServerFrame>), Status> {
+    let (send, frames) = mpsc::channel(64);
+    send.send(first).await.unwrap();
+    Ok((send, client.proxy_ppp(ReceiverStream::new(frames)).await?.into_inner()))
+}
+
+/// Builds the message that begins a call, with its arguments as text.
+pub(super) fn invocation(request_id: &str, arguments: &str, end: Option<Duration>) -> ClientMessage {
+    let invoke = InvokeRequest {
+        request_id: request_id.into(),
+        arguments: Some(Json { value: arguments.as_bytes().to_vec() }),
+        deadline: end.map(|end| (SystemTime::now() + end).into()),
+        ..InvokeRequest::default()
+    };
+    ClientMessage { payload: Some(In::Invoke(invoke)) }
 }
 
 impl Tunnel {
@@ -366,13 +386,7 @@ impl Tunnel {
     }
 
     async fn invoke_text(&self, request_id: &str, arguments: &str, end: Option<Duration>) {
-        let invoke = InvokeRequest {
-            request_id: request_id.into(),
-            arguments: Some(Json { value: arguments.as_bytes().to_vec() }),
-            deadline: end.map(|end| (SystemTime::now() + end).into()),
-            ..InvokeRequest::default()
-        };
-        self.say(In::Invoke(invoke)).await;
+        self.frame(&invocation(request_id, arguments, end)).await;
     }
 
     /// Answers a question of the call.

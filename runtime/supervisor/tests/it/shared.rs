@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use asp_proto::plugin::client_message::Payload as In;
+use asp_proto::plugin::ServerMessage;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{ClientMessage, InvokeRequest, Json, ServerMessage};
 use asp_proto::supervisor::ppp_server_frame::Payload;
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{
@@ -17,10 +16,9 @@ use prost_types::value::Kind;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
-use super::harness::{PATIENCE, Stack, eventually, start, wanted};
+use super::harness::{PATIENCE, Stack, eventually, invocation, start, stream, wanted};
 
 /// Time that a worker has to end a cancelled call before it is killed.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
@@ -35,9 +33,8 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) async fn open(stack: &Stack) -> Shared {
-        let (send, frames) = mpsc::channel(64);
-        send.send(PppClientFrame { keepalive: true, ..PppClientFrame::default() }).await.unwrap();
-        let frames = stack.client.clone().proxy_ppp(ReceiverStream::new(frames)).await.unwrap().into_inner();
+        let first = PppClientFrame { keepalive: true, ..PppClientFrame::default() };
+        let (send, frames) = stream(&mut stack.client.clone(), first).await.unwrap();
         Shared { send, frames, kept: HashMap::new() }
     }
 
@@ -46,7 +43,7 @@ impl Shared {
     }
 
     pub(super) async fn invoke(&self, name: &str, request_id: &str, arguments: &Value) {
-        self.put(name, &invocation(request_id, arguments)).await;
+        self.put(name, &invocation(request_id, &arguments.to_string(), None)).await;
     }
 
     /// Closes the gateway's side.
@@ -132,16 +129,6 @@ impl Shared {
             }
         }
     }
-}
-
-/// Builds the message that begins a call.
-pub(super) fn invocation(request_id: &str, arguments: &Value) -> ClientMessage {
-    let invoke = InvokeRequest {
-        request_id: request_id.into(),
-        arguments: Some(Json { value: arguments.to_string().into_bytes() }),
-        ..InvokeRequest::default()
-    };
-    ClientMessage { payload: Some(In::Invoke(invoke)) }
 }
 
 fn code(event: &asp_proto::supervisor::TunnelEvent) -> Option<Code> {
