@@ -23,7 +23,7 @@ pub(crate) const MODES: [(&str, &str); 2] = [("legacy", LEGACY), ("auto", MODERN
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     macro_rules! in_each_mode {
         ($($behaviour:ident),+ $(,)?) => {
-            MODES.iter().flat_map(|&mode| [$(in_mode(shared, mode, stringify!($behaviour), $behaviour)),+])
+            MODES.into_iter().flat_map(|mode| [$(in_mode(shared, mode, stringify!($behaviour), $behaviour)),+])
         };
     }
     let trials = in_each_mode! {
