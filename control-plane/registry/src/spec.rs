@@ -251,8 +251,8 @@ pub(crate) fn bare_id(reference: &str) -> &str {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Security {
-    /// high: linked tokens are never stored, and calls need an explicit allow or an approval; medium (when absent):
-    /// stored within the session; low: cached per user.
+    /// high: calls need an explicit allow or an approval, and each has a fresh process; medium (when absent) and low
+    /// change nothing.
     #[serde(default)]
     pub risk_class: Option<RiskClass>,
     /// Hosts that a plugin may reach.
@@ -275,6 +275,7 @@ pub(crate) enum RiskClass {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PrimitiveAuth {
+    /// `none`, or one of the server's `auth.schemes`; callers may use any of those.
     #[serde(rename = "type")]
     pub scheme: Scheme,
     /// Scopes that a caller needs in addition to those of the server.
