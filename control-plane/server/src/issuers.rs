@@ -268,7 +268,7 @@ mod tests {
         assert!(with(&|e| e["jwks_uri"] = json!("x")).contains("unknown field"));
         assert!(with(&|e| e["jwksUri"] = json!("https://x.example/k")).contains("exclude each other"));
         let off_curve = |e: &mut Value| e["jwks"]["keys"][0]["y"] = e["jwks"]["keys"][0]["x"].clone();
-        assert!(with(&off_curve).contains("no point of the curve of ES256"));
+        assert!(with(&off_curve).contains("not a point on the curve of ES256"));
         let symmetric = json!({ "kty": "oct", "kid": "s", "k": "c2VjcmV0", "alg": "HS256" });
         assert!(with(&|e| e["jwks"]["keys"][0] = symmetric.clone()).contains("private member `k`"));
     }

@@ -249,7 +249,7 @@ mod tests {
             "{old}"
         );
         program(&real, "echo 17");
-        assert!(found().unwrap_err().contains("does not say its version"));
+        assert!(found().unwrap_err().contains("does not report its version"));
     }
 
     #[test]
