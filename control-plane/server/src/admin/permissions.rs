@@ -20,7 +20,7 @@ use super::problem::Problem;
 pub(super) enum Permission {
     /// Every role. No request changes anything, whatever its method.
     Question,
-    /// The platform and orgs; the handler keeps an org within its own.
+    /// The platform and orgs; the handler keeps an org within its own, and checks then that an org's admin may write.
     Orgs,
     /// The platform.
     Platform,
@@ -104,7 +104,9 @@ impl Permission {
             Permission::Package if admin.role.server().is_some() => return Err(Problem::not_found()),
             Permission::Package => {}
         }
-        if self.changes(method) { admin.writer() } else { Ok(()) }
+        // Another org's records do not exist for an org's admin, and only the handler knows whose they are.
+        let is_left_to_handler = self == Permission::Orgs && !admin.role.is_platform();
+        if self.changes(method) && !is_left_to_handler { admin.writer() } else { Ok(()) }
     }
 }
 

@@ -285,6 +285,7 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
     } else {
         admin.of_org(&org)?;
     }
+    admin.writer()?;
     if body.exp.is_some() && !matches!(body.kind.as_str(), "token" | "token_hash") {
         return Err(Problem::params(
             "exp is one token's: a user or an org stays revoked until all their tokens have ended",
@@ -364,6 +365,7 @@ pub async fn delete(
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
     let record = find(&admin, &state, &id).await?;
+    admin.writer()?;
     may_take_back(&admin, &record)?;
     let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     let change = state.change(&admin, Precondition::None);
