@@ -1,9 +1,9 @@
-//! Runs calls on plugins: allocates a worker from one of the language's runtimes, carries the call through its tunnel,
-//! and makes the worker's messages events and the result of the call.
+//! Runs calls on plugins: allocates a worker from one of the language's runtimes, carries the call through its
+//! tunnel, and turns the worker's messages into events and the result of the call.
 //!
-//! Owns: the life of one plugin call across the workers and runtimes it needs. Refuses: anything the worker was not
-//! declared to ask for; the client's token never goes along (I-8). Keeps true: a call that a worker was given
-//! runs again only when its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
+//! Owns: the life of one plugin call across the workers and runtimes it needs. Refuses: anything that the primitive
+//! does not declare; the client's token is never passed on (I-8). Keeps true: a call that was delivered to a worker
+//! is run again only if its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
 
 use std::sync::Arc;
 
@@ -77,7 +77,7 @@ use runtimes::{Runtime, Runtimes};
 use tunnel::{OpenFault, Opening, Tunnel, Wanted};
 use watch::Watching;
 
-/// Most gateways that go on with a call one after the other without a checkpoint in between.
+/// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
 
 /// Plugins and stdio MCP servers of one gateway, behind their backends.
@@ -91,31 +91,31 @@ pub struct Plugins {
     delegates: Arc<Delegates>,
     listener: Option<LogListener>,
     preparing: Preparing,
-    /// What stdio packages list.
+    /// Watches over the lists of stdio packages.
     packages: Arc<Watches>,
     followings: Followings,
-    /// Limit of the warning that too much is followed.
+    /// Rate limit of the warning that too many resources are followed.
     crowded: LogLimit,
     _watching: Watching,
 }
 
-/// Which runtimes a call has to do with.
+/// Runtimes that are involved in a call.
 #[derive(Default)]
 struct Places {
-    /// The one that it keeps to while that takes it.
+    /// The runtime that the next attempt prefers, as long as it takes calls.
     own: Option<Arc<Runtime>>,
     former: Former,
 }
 
-/// What plugin calls leave behind, and what they are given.
+/// Dependencies of plugin calls.
 pub struct PluginDeps {
     pub saved: Saved,
     pub artifacts: Artifacts,
     pub minter: Arc<Minter>,
     pub authorizer: Arc<Authorizer>,
-    /// What answers for the platform.
+    /// Delegates that the platform answers for.
     pub delegates: Arc<Delegates>,
-    /// Who else hears what plugins log.
+    /// Additional listener for the log lines of plugins.
     pub listener: Option<LogListener>,
 }
 
@@ -142,20 +142,20 @@ impl Plugins {
         }
     }
 
-    /// With what was accepted of what stdio packages list.
+    /// Sets the accepted items of stdio packages.
     pub(super) fn with_pins(self, items: Arc<PinnedItems>) -> Plugins {
         Plugins { packages: packages::watches(items), ..self }
     }
 
-    /// Whether a runtime may run the primitive, if it needs one: its language has one, and not all of these that have
-    /// answered said that they cannot.
+    /// Whether a runtime may run the primitive, if it needs one: a runtime for its language is configured, and at
+    /// least one of those that have answered did not report it as impossible.
     pub fn offers(&self, primitive: &Primitive) -> bool {
         let Some(language) = plugin_language(primitive) else { return true };
         let plugin = || run_by(primitive).map(|(plugin, _)| plugin);
         self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(plugin)
     }
 
-    /// What is known of the plugin behind a primitive; `None` for one that needs none.
+    /// Returns the known availability of the plugin behind a primitive; `None` if the primitive needs no plugin.
     pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
         let (plugin, _) = run_by(primitive)?;
         if self.runtimes.get(&plugin.language).is_none() {
@@ -264,7 +264,7 @@ impl Plugins {
         }
     }
 
-    /// What a refusal says of the plugin at a runtime, beyond this call.
+    /// Records what a rejection says about the plugin at a runtime beyond this call.
     fn note(&self, job: &Job<'_>, runtime: &Runtime, rejection: &Rejection) {
         match rejection {
             Rejection::Impossible(reason) => self.preparing.refused(runtime, &job.plugin, reason),
@@ -275,7 +275,7 @@ impl Plugins {
         }
     }
 
-    /// One worker's part of the call, at the first runtime that takes it: what one refuses has not begun there.
+    /// Runs one attempt at the first runtime that takes the call; a runtime that rejects it has not begun it.
     async fn attempt(
         &self,
         job: &Job<'_>,
@@ -333,7 +333,7 @@ impl Plugins {
         }
     }
 
-    /// What becomes of the call at one runtime.
+    /// Runs the call at one runtime.
     async fn attempt_at(
         &self,
         runtime: &Arc<Runtime>,

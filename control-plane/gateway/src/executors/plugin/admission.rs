@@ -1,7 +1,7 @@
-//! What a runtime says of an allocation, and what the caller is told of it.
+//! Admission: the runtime's answer to an allocation, and what the caller is told about it.
 //!
-//! Owns: the reading of `Admission`, of queue places and of a closed tunnel's figures. Keeps true: the reasons
-//! are those of the contract (supervisor.proto); an unknown one is never taken as permission.
+//! Owns: the reading of `Admission`, of queue positions and of a closed tunnel's statistics. Keeps true: the reasons
+//! are those of the contract (supervisor.proto); an unknown reason is never taken as permission.
 
 use std::time::Duration;
 
@@ -17,22 +17,22 @@ use crate::call::event::Event;
 use crate::call::outcome::Refusal;
 use crate::telemetry::metrics::workers::Stats;
 
-/// When a refused caller may try again and the runtime does not say.
+/// Retry delay for a rejected caller if the runtime states none.
 const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 
-/// A worker is there or will be.
+/// A worker that is assigned or will be.
 #[derive(Clone, Debug)]
 pub(super) struct Allocation {
     pub tunnel_id: String,
-    /// The place in the queue; `None` when a worker is there or on its way.
+    /// Position in the queue; `None` if a worker is assigned or starting.
     pub place: Option<Place>,
-    /// A worker is there.
+    /// A worker is assigned.
     pub assigned: bool,
-    /// It has the work that came with the request.
+    /// Whether the worker has the work that was sent with the request.
     pub took: bool,
 }
 
-/// A place in a runtime's queue.
+/// Position in a runtime's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Place {
     pub position: u64,
@@ -40,31 +40,31 @@ pub(super) struct Place {
     pub eta: Option<Duration>,
 }
 
-/// Why there is no worker. Nothing was delivered.
+/// Reason why there is no worker. Nothing was delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rejection {
     /// The runtime does not answer.
     Unreachable,
-    /// It does not answer, and did a moment ago.
+    /// The runtime does not answer, but did a moment ago.
     JustLost,
-    /// Too many calls: of this caller, of this plugin, of all.
+    /// Too many calls: from this caller, for this plugin, or in total.
     Busy { retry_after: Duration },
-    /// It is going down, or the plugin is being replaced: another attempt may find the next one.
+    /// The runtime is shutting down, or the plugin is being replaced: another attempt may succeed.
     Draining,
-    /// The call's former execution has not ended there: after a broken stream the runtime gives it some seconds to
-    /// stop, and takes the call again when it has.
+    /// The call's previous execution has not ended at this runtime. After a broken stream the runtime gives it some
+    /// seconds to stop, and accepts the call again afterwards.
     StillEnding,
-    /// The plugin crashes too often at the moment.
+    /// The plugin currently crashes too often.
     Unhealthy,
-    /// It crashes on calls of the caller's tenant, as the text says; others are served.
+    /// The plugin crashes on calls of the caller's tenant, as the text says; other tenants are served.
     PutOff(String),
-    /// The runtime's machine cannot start a worker, as the text says; the next attempt may.
+    /// The runtime's machine cannot start a worker, as the text says; the next attempt may succeed.
     Host(String),
-    /// No runtime can run it as things stand, as the contract's reason says: the primitive is hidden from now on.
+    /// No runtime can currently run the plugin, for the contract's reason: the primitive is hidden from now on.
     Impossible(String),
-    /// It cannot run as it is installed or configured; for the operator.
+    /// The plugin cannot run as it is installed or configured; the text is for the operator.
     Unusable(String),
-    /// The plugin itself has said, in its worker, that it cannot; for the operator.
+    /// The plugin itself has reported, in its worker, that it cannot run; the text is for the operator.
     Refuses(String),
 }
 
@@ -81,7 +81,7 @@ impl Rejection {
         }
     }
 
-    /// `<reason>: <sentence>`, as `Admission.reason` and a late rejection's message have it.
+    /// Parses `<reason>: <sentence>`, the form of `Admission.reason` and of a late rejection's message.
     pub(super) fn of_reason(reason: &str, retry_after: Option<Duration>) -> Rejection {
         match word(reason) {
             "throttled" | "overload" => Rejection::Busy { retry_after: retry_after.unwrap_or(DEFAULT_RETRY) },
@@ -94,7 +94,7 @@ impl Rejection {
         }
     }
 
-    /// Whether another attempt may go better within the call's time.
+    /// Whether another attempt may succeed within the call's time.
     pub(super) fn passes(&self) -> bool {
         !matches!(
             self,
@@ -106,8 +106,8 @@ impl Rejection {
         )
     }
 
-    /// Whether another runtime may take the call: nothing of it began at this one. A tenant that crashes workers is not passed on to
-    /// the next ones, and an execution that still ends is waited for where it does.
+    /// Whether another runtime may take the call: it was not begun at this one. A tenant that crashes workers is not
+    /// passed on to the next runtime, and an execution that is still ending is waited for where it is.
     pub(super) fn goes_elsewhere(&self) -> bool {
         !matches!(self, Rejection::PutOff(_) | Rejection::StillEnding | Rejection::Refuses(_))
     }
@@ -135,7 +135,7 @@ impl Rejection {
     }
 }
 
-/// What a caller is told who was faster than the news that the plugin cannot run.
+/// Returns the public reason for a caller whose call arrived before the plugin was known to be impossible.
 fn in_public(reason: &str) -> &'static str {
     match word(reason) {
         "language_absent" => "the plugin's language is not on its runtime",
@@ -167,7 +167,7 @@ pub(super) fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejecti
     }
 }
 
-/// The place that a queue's figures or an ALLOCATION_QUEUED event's details tell.
+/// Reads the queue position from a queue's figures or from the details of an ALLOCATION_QUEUED event.
 pub(super) fn place(figures: &Struct) -> Place {
     let count = |name: &str| number(figures, name).map_or(0, |count| count as u64);
     let eta = number(figures, "eta_ms").or_else(|| number(figures, "moving_eta"));
@@ -178,7 +178,7 @@ pub(super) fn place(figures: &Struct) -> Place {
     }
 }
 
-/// Tells whoever follows the call where it stands in the queue.
+/// Reports the call's queue position to those who follow the call.
 pub(super) fn tell_queued(call: &Call, place: Place) {
     // Position 0: the runtime has not counted it yet.
     let mut message = match place.position {
@@ -191,16 +191,16 @@ pub(super) fn tell_queued(call: &Call, place: Place) {
     call.emit(Event::Status { phase: "ADMISSION.QUEUED".into(), message: Some(message) });
 }
 
-/// A worker is being prepared for a queued call.
+/// Reports that a worker is being prepared for a queued call.
 pub(super) fn tell_started(call: &Call) {
     call.emit(Event::Status { phase: "ADMISSION.STARTED".into(), message: Some("starting".into()) });
 }
 
-/// How a worker died.
+/// Cause of a worker's death.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Crash {
     pub cause: String,
-    /// Whether the worker had been given the call; `None` when the runtime does not say.
+    /// Whether the call had been delivered to the worker; `None` if the runtime does not say.
     pub delivered: Option<bool>,
 }
 
@@ -218,7 +218,7 @@ pub(super) fn crash(event: &TunnelEvent) -> Crash {
     Crash { cause, delivered }
 }
 
-/// The runtime has ended a call because this gateway did not read its results in time.
+/// Returns the refusal of a call that the runtime ended because this gateway did not read its results in time.
 pub(super) fn unread(call: &Call) -> Refusal {
     tracing::warn!(call = %call.id, trace = %call.trace, "the runtime ended a call whose results this gateway took too slowly; the load of this gateway or a slow artifact store is the usual cause");
     match call.entry.primitive.mutation() {
@@ -240,7 +240,7 @@ pub(super) fn stats(figures: Option<&Struct>) -> Stats {
     }
 }
 
-/// What a tunnel's last frame says of its cost.
+/// Converts the cost in a tunnel's last frame.
 #[expect(clippy::cast_precision_loss, reason = "2^53 bytes or ms are enough")]
 pub(super) fn cost(cost: &TunnelCost) -> Stats {
     Stats {
@@ -252,7 +252,7 @@ pub(super) fn cost(cost: &TunnelCost) -> Stats {
     }
 }
 
-/// What a TUNNEL_CLOSED says went wrong (supervisor.proto).
+/// Reads the fault from a TUNNEL_CLOSED event (supervisor.proto).
 pub(super) fn fault(event: &TunnelEvent) -> Option<Status> {
     match event.details.as_ref()?.fields.get("code")?.kind {
         Some(Kind::NumberValue(code)) => {
@@ -262,7 +262,7 @@ pub(super) fn fault(event: &TunnelEvent) -> Option<Status> {
     }
 }
 
-/// A number that is not negative.
+/// Reads a number that is not negative.
 fn number(figures: &Struct, name: &str) -> Option<f64> {
     match figures.fields.get(name) {
         Some(Value { kind: Some(Kind::NumberValue(number)) }) if *number >= 0.0 => Some(*number),

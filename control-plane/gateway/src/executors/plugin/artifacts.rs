@@ -1,8 +1,8 @@
 //! Artifacts of one call: pieces of bytes become a blob, and an emission becomes a link in the result.
 //!
-//! Keeps true: the pieces of an artifact come in order and without gaps, and their size and digest are those
-//! the plugin states; what could not be kept is said in the result, and a link to elsewhere is https. Nobody waits for
-//! the store here: whoever feeds this reads on while there is room, and an emission is over before the next message.
+//! Keeps true: the pieces of an artifact arrive in order and without gaps, and their size and digest are those that
+//! the plugin states; the result reports what could not be stored; an external link is https. Nothing waits for the
+//! store here: the reader continues while there is room, and an emission is complete before the next message is read.
 
 mod upload;
 
@@ -21,33 +21,34 @@ use crate::executors::artifacts::Artifacts;
 pub(super) use upload::Stored;
 use upload::{Storing, Upload};
 
-/// Most artifacts of one call, open and emitted.
+/// Maximum number of artifacts of one call, open and emitted.
 const MAX_ARTIFACTS: usize = 256;
-/// Longest URI and description in bytes.
+/// Maximum length of a URI or description in bytes.
 const MAX_TEXT: usize = 4096;
-/// Bytes of a call's artifacts that wait for the store, a piece more at most: the next write takes them together.
+/// Maximum number of a call's artifact bytes that wait for the store, plus one piece: the next write takes them
+/// together.
 const MAX_WAITING: usize = 1 << 20;
-/// What a plugin calls its own artifacts.
+/// Scheme of a plugin's own artifact URIs.
 const OWN_SCHEME: &str = "report://";
 
-/// The plugin broke the protocol.
+/// A violation of the protocol by the plugin.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken(pub &'static str);
 
-/// What a call has emitted, over all its workers.
+/// Artifacts that a call has emitted, over all its workers.
 #[derive(Default)]
 pub(super) struct Emitted {
     items: Vec<Item>,
 }
 
 struct Item {
-    /// As the plugin calls it.
+    /// URI used by the plugin.
     own_uri: String,
-    /// As the caller reads it.
+    /// URI for the caller.
     uri: String,
-    /// As the primitive's artifact schema describes it.
+    /// Description in the form of the primitive's artifact schema.
     described: Value,
-    /// What the result holds of it.
+    /// Content block in the result.
     block: Value,
 }
 
@@ -62,7 +63,7 @@ impl Emitted {
         self.items.iter().map(kept).collect()
     }
 
-    /// What was [`Emitted::kept`]; an item that does not read is left out.
+    /// Restores items from [`Emitted::kept`]; an item that cannot be parsed is left out.
     pub(super) fn restored(kept: Vec<EmittedItem>) -> Emitted {
         let item = |kept: EmittedItem| {
             let described = serde_json::from_str(&kept.described).ok()?;
@@ -91,7 +92,7 @@ impl Emitted {
         self.items.iter().map(|item| item.described.clone()).collect()
     }
 
-    /// A worker that took over emits again what it does again.
+    /// Adds an item, or replaces the one with the same URI: a worker that took over emits again what it repeats.
     fn put(&mut self, item: Item) -> Result<(), Broken> {
         let full = self.items.len() >= MAX_ARTIFACTS;
         match self.items.iter_mut().find(|known| known.own_uri == item.own_uri) {
@@ -103,12 +104,12 @@ impl Emitted {
     }
 }
 
-/// What one worker is sending.
+/// Artifacts that one worker is sending.
 pub(super) struct Receiving {
     artifacts: Artifacts,
     call: Arc<Call>,
     open: HashMap<String, Upload>,
-    /// The artifact whose bytes have all come and are not all kept.
+    /// The artifact whose bytes have all arrived and are not all stored.
     emitting: Option<(ArtifactEmitted, Upload)>,
     storing: Option<Storing>,
 }
@@ -118,7 +119,7 @@ impl Receiving {
         Receiving { artifacts, call, open: HashMap::new(), emitting: None, storing: None }
     }
 
-    /// Whether the worker may say more.
+    /// Whether more messages of the worker may be read.
     pub(super) fn has_room(&self) -> bool {
         self.emitting.is_none() && self.open.values().map(Upload::waiting).sum::<usize>() < MAX_WAITING
     }
@@ -127,7 +128,7 @@ impl Receiving {
         self.storing.is_some()
     }
 
-    /// A piece of bytes.
+    /// Accepts a piece of bytes.
     pub(super) fn piece(&mut self, piece: &ArtifactData) -> Result<(), Broken> {
         if !self.open.contains_key(&piece.uri) {
             if self.open.len() >= MAX_ARTIFACTS || piece.uri.len() > MAX_TEXT {
@@ -142,7 +143,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// An emission: the end of an artifact's bytes, or a link to elsewhere.
+    /// Accepts an emission: the end of an artifact's bytes, or an external link.
     pub(super) fn emit(&mut self, emitted: &mut Emitted, artifact: ArtifactEmitted) -> Result<(), Broken> {
         let texts = [&artifact.uri, &artifact.description, &artifact.content_type, &artifact.r#type];
         if texts.iter().any(|text| text.len() > MAX_TEXT) {
@@ -163,7 +164,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// What the store has done next. May be dropped while it waits.
+    /// Waits for the next result of the store. Cancel-safe.
     pub(super) async fn stored(&mut self) -> Stored {
         match &mut self.storing {
             Some(storing) => {
@@ -175,7 +176,7 @@ impl Receiving {
         }
     }
 
-    /// Takes what the store has done, and gives it the next thing.
+    /// Processes a result of the store and starts the next operation.
     pub(super) fn take(&mut self, emitted: &mut Emitted, stored: Stored) -> Result<(), Broken> {
         let told = match stored {
             Stored::Written { own_uri, incoming } => {
@@ -195,7 +196,7 @@ impl Receiving {
         told
     }
 
-    /// Gives the store something to do, unless it is at something or there is nothing.
+    /// Starts the next store operation, unless one is running or none is needed.
     fn go_on(&mut self) {
         if self.storing.is_some() {
             return;
@@ -232,7 +233,7 @@ impl Receiving {
         emitted.put(Item { own_uri: artifact.uri.clone(), uri: artifact.uri, described, block })
     }
 
-    /// Tells the caller of an artifact that is to be had at `uri`.
+    /// Reports an artifact that is available at `uri` to the caller.
     fn tell(&self, emitted: &mut Emitted, artifact: ArtifactEmitted, uri: String) -> Result<(), Broken> {
         self.call.emit(Event::Artifact {
             uri: uri.clone(),
@@ -245,7 +246,7 @@ impl Receiving {
     }
 }
 
-/// `report://<task>/<name>` and `https://host/path/<name>`: what follows the last slash.
+/// Returns the part after the last slash of `report://<task>/<name>` or `https://host/path/<name>`.
 fn name_of(uri: &str) -> &str {
     let path = uri.split(['?', '#']).next().unwrap_or_default();
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("artifact")
@@ -255,7 +256,7 @@ fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// As the primitive's artifact schema names the members.
+/// Describes an artifact with the member names of the primitive's artifact schema.
 fn describe(artifact: &ArtifactEmitted, uri: &str) -> Value {
     let mut described = Map::new();
     for (name, value) in [
@@ -271,7 +272,7 @@ fn describe(artifact: &ArtifactEmitted, uri: &str) -> Value {
     Value::Object(described)
 }
 
-/// An MCP resource link (2025-06-18 and later).
+/// Builds an MCP resource link (2025-06-18 and later).
 fn link(artifact: &ArtifactEmitted, name: &str, uri: &str) -> Value {
     let mut link = json!({"type": "resource_link", "uri": uri, "name": name});
     if let Some(link) = link.as_object_mut() {

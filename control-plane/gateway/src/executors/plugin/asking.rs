@@ -1,8 +1,8 @@
-//! What a worker asks on the way: the user by elicitation, and a model or another primitive by delegation.
+//! Requests of a worker during a call: to the user by elicitation, and to a model or another primitive by delegation.
 //!
-//! Owns: the questions' ids and the shape of the answers. Refuses: ids the primitive does not declare, and forms beyond
-//! their bound. Keeps true: a worker gets an answer or an error to each question, at once when
-//! the caller's client cannot be asked; a successor that asks the same again joins the open question.
+//! Owns: the questions' ids and the form of the answers. Refuses: ids that the primitive does not declare, and forms
+//! beyond their bound. Keeps true: a worker gets an answer or an error to each question, immediately if the caller's
+//! client cannot be asked; a successor that asks the same again joins the open question.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ mod rounds;
 pub(super) use delegation::delegate;
 pub(super) use rounds::all;
 
-/// The worker asked the same twice at a time, so that an answer could not be told apart.
+/// The worker has two open questions with the same key, so that their answers could not be told apart.
 #[derive(Debug)]
 pub(super) struct AskedTwice;
 
-/// Begins to ask the user; the answer comes out of `attempt_state.waiting`.
+/// Starts to ask the user; the answer arrives through `attempt_state.waiting`.
 pub(super) fn elicit(
     job: &Job<'_>,
     attempt_state: &mut AttemptState,
@@ -73,7 +73,8 @@ pub(super) fn elicit(
     Ok(())
 }
 
-/// Notes that this is asked. False: a former worker asked it and is gone, and the answer will find this one.
+/// Records an open question. `false`: a previous worker asked it and is gone; its answer will be delivered to this
+/// one.
 fn opens(attempt_state: &mut AttemptState, key: Key) -> Result<bool, AskedTwice> {
     let attempt = attempt_state.attempt;
     match attempt_state.open.entry(key) {
@@ -89,7 +90,8 @@ fn opens(attempt_state: &mut AttemptState, key: Key) -> Result<bool, AskedTwice>
     }
 }
 
-/// The user is done on the page that was shown last for a declared id; one that nobody agreed to see is nobody's.
+/// Reports that the user has finished on the page that was shown last for a declared id; ignored if the user has not
+/// agreed to open it.
 pub(super) fn visited(job: &Job<'_>, attempt_state: &mut AttemptState, declared: &str) {
     if attempt_state.pages.get(declared).is_some_and(|page| page.is_agreed)
         && let Some(Page { id, .. }) = attempt_state.pages.remove(declared)
@@ -98,8 +100,8 @@ pub(super) fn visited(job: &Job<'_>, attempt_state: &mut AttemptState, declared:
     }
 }
 
-/// What to ask: the page that the spec names, or one below it; else the form, which is the plugin's schema, else its
-/// fields, else what the spec says.
+/// Builds the question: the page that the spec names, or one below it; otherwise a form from the plugin's schema, its
+/// fields, or the spec, in this order.
 fn of_user(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
     let id = requested.elicitation_id.as_str();
     let found = dependency(job.execution, Kind::Elicitation, id)?;
@@ -130,7 +132,8 @@ fn fields_schema(requested: &ElicitationRequested) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-/// The delivery of an answer, or of why nobody could be asked (plugin.proto, `DeliverUserInput.error`).
+/// Builds the delivery of an answer, or of the reason why nobody could be asked (plugin.proto,
+/// `DeliverUserInput.error`).
 fn user_input(mut input: DeliverUserInput, answer: Result<Answer, Fault>) -> DeliverUserInput {
     match answer {
         Ok(Answer::Accepted(fields)) => {

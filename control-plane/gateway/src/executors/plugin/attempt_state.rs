@@ -1,6 +1,6 @@
-//! What a plugin call has come to, over all the workers it had: what the next one needs to go on.
+//! State of a plugin call over all its workers: everything that the next one needs to continue.
 //!
-//! Keeps true: an answer that was given once is never asked for again; everything here is bounded.
+//! Keeps true: an answered question is never asked again; everything here is bounded.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ use prost::Message;
 use super::artifacts::Emitted;
 use super::results::Chunks;
 
-/// Most bytes of answers a call keeps for its next worker: they travel in one message with the arguments.
+/// Maximum size in bytes of the answers that a call keeps for its next worker: they travel in one message with the
+/// arguments.
 pub(super) const MAX_ANSWERS: usize = 1 << 20;
 
 /// Maximum number of answers that are noted as not saved yet; further ones stay in the call's inbox until its end.
@@ -27,7 +28,7 @@ pub(super) enum Delivery {
 }
 
 impl Delivery {
-    /// What it answers.
+    /// Returns the key of the question that this answers.
     pub(super) fn key(&self) -> Key {
         match self {
             Delivery::Input(input) => Key::Input(input.elicitation_id.clone()),
@@ -35,7 +36,7 @@ impl Delivery {
         }
     }
 
-    /// Why there is no answer; empty when there is one.
+    /// Returns the reason why there is no answer; empty if there is one.
     pub(super) fn error(&self) -> &str {
         match self {
             Delivery::Input(input) => &input.error,
@@ -44,82 +45,83 @@ impl Delivery {
     }
 }
 
-/// How a worker names what it asked.
+/// Key under which a worker asks something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     Input(String),
     Delegation(String),
 }
 
-/// Something that is asked and not answered.
+/// A question that is not answered yet.
 pub(super) struct OpenQuestion {
-    /// The attempt that asked last.
+    /// The last attempt that asked it.
     pub attempt: u32,
     /// Id of the question to the client; `None` if the client is not asked.
     pub question: Option<String>,
 }
 
-/// A page that a user was asked to see.
+/// A page that a user was asked to open.
 pub(super) struct Page {
-    /// Its question's.
+    /// Id of its question.
     pub id: String,
-    /// The user has said yes.
+    /// The user has agreed to open it.
     pub is_agreed: bool,
 }
 
-/// The call so far.
+/// State of the call so far.
 #[derive(Default)]
 pub(super) struct AttemptState {
-    /// Which attempt is running, from 1; not every one finds a worker.
+    /// Number of the running attempt, from 1; not every attempt gets a worker.
     pub attempt: u32,
-    /// How many workers were given the call and lost.
+    /// Number of workers that were lost after the call was delivered to them.
     pub lost: u32,
-    /// How many gateways took the call over since its last checkpoint.
+    /// Number of gateways that took the call over since its last checkpoint.
     pub taken: u32,
     /// The plugin's own id of its task.
     pub task_id: String,
-    /// The plugin says that it saves checkpoints and resumes.
+    /// The plugin has announced that it saves checkpoints and resumes.
     pub checkpoints: bool,
-    /// The number of the last stored checkpoint; 0 before the first.
+    /// Number of the last stored checkpoint; 0 before the first.
     pub saved_seq: u64,
-    /// The parts of the result so far, and how many of them a successor does not send again.
+    /// Parts of the result so far, and how many of them a successor does not send again.
     pub chunks: Chunks,
     pub emitted: Emitted,
     pub(super) inputs: Vec<DeliverUserInput>,
     pub(super) results: Vec<DeliverDelegationResult>,
     pub(super) answers_size: usize,
-    /// How often a read or a prompt has asked.
+    /// Number of question rounds of a read or a prompt.
     pub rounds: u32,
-    /// How many questions were opened; makes their ids unique.
+    /// Number of opened questions; makes their ids unique.
     pub questions: u32,
-    /// Questions and delegations that are not answered.
+    /// Questions and delegations without an answer.
     pub open: HashMap<Key, OpenQuestion>,
-    /// Ids of the questions that were open at a gateway that is gone, until they are asked again: no more than were open.
+    /// Ids of the questions that were open at a gateway that is gone, until they are asked again: no more than were
+    /// open.
     pub reserved: HashMap<Key, String>,
-    /// Ids of the questions whose answers are part of the state, and not stored with it yet.
+    /// Ids of the questions whose answers are part of the state and not stored with it yet.
     pub unsaved: Vec<String>,
-    /// The pages that a user was asked to see, by their declared ids: no more than the primitive declares.
+    /// Pages that a user was asked to open, by their declared ids: no more than the primitive declares.
     pub pages: HashMap<String, Page>,
-    /// What was answered to a read or a prompt, also that nobody did; `None` before it asked.
+    /// Answers to a read or a prompt, including that nobody answered; `None` before the first question.
     pub given: Option<Resume>,
-    /// The waits for the answers; they outlive the worker that asked.
+    /// Pending answers; they outlive the worker that asked.
     pub waiting: FuturesUnordered<BoxFuture<'static, Delivery>>,
 }
 
 impl AttemptState {
-    /// Whether another worker can go on where this one stopped.
+    /// Whether another worker can continue where this one stopped.
     pub(super) fn resumes(&self) -> bool {
         self.checkpoints || self.saved_seq > 0
     }
 
-    /// A checkpoint is stored: what came before it will not come again.
+    /// Records a stored checkpoint: output from before it will not be sent again.
     pub(super) fn saved(&mut self, seq: u64) {
         self.saved_seq = seq;
         self.taken = 0;
         self.chunks.mark();
     }
 
-    /// Another worker begins: what it will send again is forgotten.
+    /// Prepares for another worker: discards the output that it will send again.
     pub(super) fn next_attempt(&mut self) {
         self.attempt += 1;
         if self.resumes() {
@@ -130,7 +132,7 @@ impl AttemptState {
         }
     }
 
-    /// Takes note of an answer. Those that failed are asked for again.
+    /// Records an answer. Questions that failed are asked again.
     pub(super) fn answered(&mut self, delivery: &Delivery) {
         let asked = self.open.remove(&delivery.key());
         if let Some(question) = asked.and_then(|open| open.question)
@@ -155,7 +157,7 @@ impl AttemptState {
         }
     }
 
-    /// A page is shown to nobody but those who agree to see it.
+    /// Records a user's decision about a page; only those who agree to open it are shown it.
     fn decided(&mut self, input: &DeliverUserInput) {
         if input.error.is_empty() && input.action() == Action::Accept {
             self.pages.entry(input.elicitation_id.clone()).and_modify(|page| page.is_agreed = true);
@@ -164,8 +166,8 @@ impl AttemptState {
         }
     }
 
-    /// Returns the id of a question to the client: the one under which a former gateway had it open, else the declared one,
-    /// made unique.
+    /// Returns the id of a question to the client: the one that it had at a previous gateway, or the declared id made
+    /// unique.
     pub(super) fn question_id(&mut self, key: &Key, declared: &str) -> String {
         let id = self.reserved.remove(key).unwrap_or_else(|| {
             self.questions += 1;
@@ -180,18 +182,18 @@ impl AttemptState {
         id
     }
 
-    /// Whether the client is asked, and its answer is not there yet.
+    /// Whether the client is asked and has not answered yet.
     pub(super) fn asks_client(&self, key: &Key) -> bool {
         self.open.get(key).is_some_and(|open| open.question.is_some())
     }
 
-    /// The questions that wait for the client or are to be asked again, and their ids.
+    /// Returns the questions that wait for the client or will be asked again, and their ids.
     pub(super) fn open_ids(&self) -> impl Iterator<Item = (&Key, &String)> {
         let open = self.open.iter().filter_map(|(key, open)| Some((key, open.question.as_ref()?)));
         open.chain(&self.reserved)
     }
 
-    /// Takes note of answers that were given on another gateway.
+    /// Records answers that were given at another gateway.
     pub(super) fn remember(&mut self, inputs: Vec<DeliverUserInput>, results: Vec<DeliverDelegationResult>) {
         let inputs = inputs.into_iter().map(Delivery::Input);
         for delivery in inputs.chain(results.into_iter().map(Delivery::Delegation)) {
@@ -199,13 +201,14 @@ impl AttemptState {
         }
     }
 
-    /// What the next execution goes on with, its capsule aside; `None` when it starts from the beginning.
+    /// Returns the state from which the next execution resumes, without the capsule; `None` if it starts from the
+    /// beginning.
     pub(super) fn succession(&self) -> Option<Resume> {
         let resume = Resume { attempt: self.lost + 1, seq: self.saved_seq, ..self.answers() };
         (self.lost > 0 && self.resumes()).then_some(resume)
     }
 
-    /// The answers that were given so far.
+    /// Returns the answers so far.
     pub(super) fn answers(&self) -> Resume {
         Resume {
             user_inputs: self.inputs.clone(),

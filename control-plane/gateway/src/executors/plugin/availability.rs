@@ -1,10 +1,10 @@
-//! Which plugins of the snapshot in force can run, as their runtimes have said, each for itself.
+//! Availability of the snapshot's plugins, as each runtime has reported it.
 //!
-//! Owns: what was asked of which runtime and what came of it, for the plugins of a snapshot and for those that wait
-//! to be drained. Refuses: a verdict of its own; a plugin that nobody has answered for yet may run. Keeps true: only
-//! what every runtime that has answered named as impossible is hidden (I-10), and only until one says otherwise; what one spec asks
-//! for in vain says nothing of what another asks for under the same id; the question costs a call no lock, and a call of a language with
-//! several runtimes one that it shares. Bound: the plugins of two snapshots, at each runtime.
+//! Owns: each runtime's last answer, for the plugins of a snapshot and for those that wait to be drained. Refuses:
+//! own verdicts; a plugin without an answer yet may run. Keeps true: a plugin is hidden only if every runtime that
+//! has answered reported it as impossible (I-10), and only until one reports otherwise; an answer for one spec does
+//! not affect another spec with the same id; the lookup takes no lock, except for languages with several runtimes,
+//! where it takes a shared one. Bound: the plugins of two snapshots, at each runtime.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use parking_lot::RwLock;
 use super::runtimes::{Fleet, Runtime, Suits, Taken, is_among};
 use crate::execution::Availability;
 
-/// What a snapshot says of a plugin.
+/// Requirements of a plugin in a snapshot.
 #[derive(Clone)]
 pub(super) struct Wanted {
     pub hints: RuntimeHints,
-    /// How long a call of it may run.
+    /// Maximum duration of a call.
     pub longest: Duration,
 }
 
-/// A plugin as one runtime is to be asked for it, or to drain it.
+/// A plugin that one runtime is to prepare or to drain.
 #[derive(Clone)]
 pub(super) struct Known {
     pub plugin: PluginRef,
@@ -36,7 +36,7 @@ pub(super) struct Known {
 
 struct Entry {
     wanted: Wanted,
-    /// In no snapshot any more: its workers go soon.
+    /// Whether the plugin is in no snapshot any more: its workers will be drained.
     gone: bool,
     at: Vec<At>,
 }
@@ -45,7 +45,7 @@ struct Entry {
 struct At {
     runtime: Arc<Runtime>,
     state: Availability,
-    /// The runtime's own figures say that it refuses the plugin's calls.
+    /// The runtime's own metrics say that it refuses the plugin's calls.
     refuses: bool,
 }
 
@@ -78,7 +78,7 @@ impl Entry {
         self.at.iter_mut().find(|at| at.is_of(runtime))
     }
 
-    /// What the runtimes say together: the best of it.
+    /// Returns the combined state: the best one at any runtime.
     fn state(&self) -> Availability {
         let best =
             |wanted: fn(&Availability) -> bool| self.at.iter().map(|at| &at.state).find(|it| wanted(it));
@@ -90,31 +90,32 @@ impl Entry {
 }
 
 type Entries = HashMap<PluginRef, Entry>;
-/// What a runtime goes by when it drains: its own address, a plugin's id and version.
+/// Key by which a runtime drains: its own address, and a plugin's id and version.
 type Installed = (*const Runtime, String, String);
 
-/// The plugins that runtimes were told of and that were not drained since, by all that a spec says of one: specs may
-/// pin different packages of one id and version, and only one of these is installed.
+/// Plugins that runtimes were asked to prepare and that are not drained yet. The key is everything that a spec states
+/// about a plugin: specs may pin different packages of one id and version, and only one of these is installed.
 #[derive(Default)]
 pub(super) struct KnownPlugins {
     plugins: RwLock<Entries>,
-    /// Those of them that no runtime can run.
+    /// Plugins that no runtime can run.
     impossible: ArcSwap<HashSet<PluginRef>>,
-    /// How often they changed.
+    /// Number of changes of `impossible`.
     changes: AtomicU64,
 }
 
-/// What an answer changes.
+/// Effect of an answer.
 #[derive(Debug, PartialEq)]
 pub(super) struct Learnt {
-    /// What this runtime had said before.
+    /// The runtime's previous answer.
     pub before: Availability,
-    /// Whether a runtime can run it, as far as is known.
+    /// Whether a runtime can run the plugin, as far as known.
     pub is_offered: bool,
 }
 
 impl KnownPlugins {
-    /// A snapshot has these. What was heard of one stays true while the snapshot says the same of it.
+    /// Replaces the plugins of the snapshot. An answer for a plugin stays valid while the snapshot states the same
+    /// about it.
     pub(super) fn replace(&self, mut wanted: HashMap<PluginRef, Wanted>, runtimes: &[Arc<Runtime>]) {
         let mut plugins = self.plugins.write();
         for (plugin, entry) in plugins.iter_mut() {
@@ -144,7 +145,7 @@ impl KnownPlugins {
         self.publish(&plugins);
     }
 
-    /// There are these runtimes from now on.
+    /// Replaces the set of runtimes.
     pub(super) fn members(&self, runtimes: &[Arc<Runtime>]) {
         let mut plugins = self.plugins.write();
         for (plugin, entry) in plugins.iter_mut() {
@@ -157,7 +158,7 @@ impl KnownPlugins {
         self.publish(&plugins);
     }
 
-    /// Takes note of a runtime's answer; what it changes, where it does.
+    /// Records a runtime's answer and returns its effect, if it changes anything.
     pub(super) fn learn(&self, runtime: &Runtime, plugin: &PluginRef, state: Availability) -> Option<Learnt> {
         let mut plugins = self.plugins.write();
         // The snapshot may have it no more by now.
@@ -175,7 +176,8 @@ impl KnownPlugins {
         Some(Learnt { before, is_offered })
     }
 
-    /// The runtime may have been started anew: what was ready there is asked for again.
+    /// Marks the plugins that were ready at a runtime as unknown, because the runtime may have been restarted: they
+    /// are asked for again.
     pub(super) fn ask_anew(&self, runtime: &Runtime) {
         let mut plugins = self.plugins.write();
         let ready = plugins.values_mut().filter_map(|entry| entry.at_mut(runtime));
@@ -184,8 +186,8 @@ impl KnownPlugins {
         }
     }
 
-    /// The runtime's figures say whether it refuses the calls of `name`, a plugin's `<id>@<version>`; without a name, that nothing is
-    /// known of any more.
+    /// Records whether the runtime's metrics say that it refuses the calls of `name`, a plugin's `<id>@<version>`;
+    /// without a name, for all plugins.
     pub(super) fn refuses(&self, runtime: &Runtime, name: Option<&str>, refuses: bool) {
         let mut plugins = self.plugins.write();
         for (plugin, entry) in plugins.iter_mut() {
@@ -197,7 +199,8 @@ impl KnownPlugins {
         }
     }
 
-    /// A runtime for a call of the plugin: `own` where that is there and takes calls, none of `refused`.
+    /// Chooses a runtime for a call of the plugin: `own` if it is still a member and takes calls, and none of
+    /// `refused`.
     pub(super) fn choose(
         &self,
         fleet: &Fleet,
@@ -217,13 +220,13 @@ impl KnownPlugins {
         fleet.choose(own, refused, suits)
     }
 
-    /// Whether no runtime can run it. It is named only where there is one that none can run.
+    /// Whether no runtime can run the plugin. The closure is called only if there are such plugins at all.
     pub(super) fn is_impossible(&self, plugin: impl FnOnce() -> Option<PluginRef>) -> bool {
         let impossible = self.impossible.load();
         !impossible.is_empty() && plugin().is_some_and(|plugin| impossible.contains(&plugin))
     }
 
-    /// Changes whenever other plugins are impossible than before.
+    /// Returns a number that changes whenever the set of impossible plugins changes.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -232,7 +235,7 @@ impl KnownPlugins {
         self.plugins.read().get(plugin).map_or(Availability::Unheard, Entry::state)
     }
 
-    /// The plugins that a runtime is to be asked for.
+    /// Returns the plugins that a runtime is to be asked for.
     pub(super) fn open(&self, runtime: &Runtime) -> Vec<Known> {
         let plugins = self.plugins.read();
         let there = plugins.iter().filter(|(_, entry)| !entry.gone);
@@ -243,7 +246,7 @@ impl KnownPlugins {
         known.collect()
     }
 
-    /// Forgets a plugin of a runtime that no snapshot has any more; `None` when there is none left.
+    /// Removes a plugin that is in no snapshot any more from a runtime and returns it; `None` if there is none left.
     pub(super) fn take_gone(&self, runtime: &Runtime) -> Option<Known> {
         let mut plugins = self.plugins.write();
         let gone = |entry: &Entry| entry.gone && entry.at(runtime).is_some();

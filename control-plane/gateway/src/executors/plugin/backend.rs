@@ -1,6 +1,7 @@
 //! The backends of plugins and of stdio MCP servers, over one set of runtimes.
 //!
-//! Keeps true: what both share (preparation, drain, which primitives are offered) is done once, by the backend of plugins.
+//! Keeps true: shared work (preparation, draining, which primitives are offered) is done once, by the backend of
+//! plugins.
 
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl Backend for PluginBackend {
         self.0.availability(primitive)
     }
 
-    /// Lets the runtimes prepare the plugins and packages of a new snapshot.
+    /// Starts to prepare the plugins and packages of a new snapshot.
     fn prepare(&self, snapshot: &Snapshot) {
         let plugins = &self.0;
         let primitives = snapshot.primitives().collect::<Vec<_>>();
@@ -65,7 +66,7 @@ impl Backend for PluginBackend {
         plugins.preparing.begin(&plugins.runtimes, &plugins.closing.tasks, &primitives);
     }
 
-    /// Reports changes of a resource from now on, if its plugin watches.
+    /// Starts to report changes of a resource, if its plugin watches.
     fn watch(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
         let plugins = &self.0;
         let primitive = subscribed.primitive;
@@ -91,7 +92,7 @@ impl Backend for PluginBackend {
         following.map(|following| Box::new(following) as SubscriptionGuard)
     }
 
-    /// Returns when the tunnels of ended calls are closed.
+    /// Returns once the tunnels of ended calls are closed.
     async fn drained(&self) {
         let plugins = &self.0;
         plugins.preparing.stop();

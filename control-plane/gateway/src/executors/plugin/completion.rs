@@ -1,23 +1,23 @@
-//! What a plugin offers for an argument that somebody types.
+//! Values that a plugin offers for an argument while the user types.
 //!
-//! Refuses: more values than a client is given, so that a plugin cannot fill a list that is read while somebody types. A
-//! value that is none is left out: the others are as good as before.
+//! Refuses: more values than a client receives, so that a plugin cannot flood a list that is read while somebody
+//! types. An unusable value is left out; the others are kept.
 
 use asp_proto::plugin::Completion;
 
 use crate::call::outcome::{Output, Refusal};
 
-/// Most values of one answer (MCP `CompleteResult`).
+/// Maximum number of values in one answer (MCP `CompleteResult`).
 const MAX_VALUES: usize = 100;
-/// Longest value in bytes.
+/// Maximum length of a value in bytes.
 const MAX_VALUE: usize = 1024;
 
-/// Where a plugin offers nothing, a client is not troubled with that.
+/// Returns the empty answer: a plugin without values is no error for the client.
 pub(super) fn none() -> Output {
     Output::Completion { values: Vec::new(), total: Some(0), has_more: false }
 }
 
-/// The values as the call's output.
+/// Converts the values into the call's output.
 pub(super) fn read(said: Completion) -> Result<Output, Refusal> {
     let Completion { values, total, has_more } = said;
     let misfit =

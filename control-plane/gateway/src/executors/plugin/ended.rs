@@ -1,4 +1,4 @@
-//! A tunnel whose call has ended, and the taking note of what it cost.
+//! A tunnel whose call has ended, and the recording of its cost.
 
 use std::sync::Arc;
 
@@ -9,16 +9,16 @@ use super::admission;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::workers::Stats;
 
-/// Where it is noted what tunnels cost.
+/// Destination of a tunnel's cost.
 #[derive(Clone)]
 pub(super) struct Account {
     pub language: &'static str,
     pub metrics: Arc<Metrics>,
-    /// What is waited for when the gateway ends.
+    /// Tasks that the gateway waits for when it ends.
     pub tasks: TaskTracker,
 }
 
-/// What is to be closed at the runtime.
+/// A tunnel that is to be closed at the runtime.
 pub(super) struct EndedTunnel {
     pub id: String,
     pub reason: &'static str,
@@ -42,7 +42,7 @@ impl Account {
 }
 
 impl EndedTunnel {
-    /// Takes note of the figures in the answer to CloseTunnel.
+    /// Records the statistics in the answer to CloseTunnel.
     pub(super) fn closed(&self, figures: Option<&Struct>) {
         self.used(&admission::stats(figures));
     }

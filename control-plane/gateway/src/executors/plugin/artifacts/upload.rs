@@ -1,7 +1,7 @@
-//! The bytes of one artifact on their way to the store.
+//! Upload of one artifact's bytes to the store.
 //!
-//! Keeps true: nobody waits here. Pieces that come while the store writes wait together and are the next write; a
-//! store that takes longer than `WRITE_WITHIN` or `KEEP_WITHIN` loses the artifact and nothing else.
+//! Keeps true: nothing blocks here. Pieces that arrive during a write are collected for the next write; a store that
+//! takes longer than `WRITE_WITHIN` or `KEEP_WITHIN` loses this artifact and nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,26 +17,27 @@ use super::{Broken, name_of};
 use crate::call::Call;
 use crate::executors::artifacts::{Artifacts, Incoming, Named};
 
-/// For one write, of at most what may wait. The runtime ends a call of which nothing is read for 15 s.
+/// Timeout of one write of at most `MAX_WAITING` bytes and a piece. The runtime ends a call whose output is not read
+/// for 15 s.
 const WRITE_WITHIN: Duration = Duration::from_secs(5);
-/// For the end of an artifact, which may have to reach a disk.
+/// Timeout for completing an artifact, which may have to reach a disk.
 const KEEP_WITHIN: Duration = Duration::from_secs(10);
 
-/// What the store is doing for a call.
+/// Store operation in progress for a call.
 pub(super) type Storing = BoxFuture<'static, Stored>;
 
-/// What the store has done.
+/// Result of a store operation.
 pub(in super::super) enum Stored {
-    /// Some bytes of the artifact that the plugin calls so.
+    /// Some bytes of the artifact with this plugin URI were written.
     Written { own_uri: String, incoming: Result<Incoming, BlobError> },
-    /// The whole artifact that is being emitted; its public URI.
+    /// The whole artifact that is being emitted was stored; its public URI.
     Kept(Result<String, BlobError>),
 }
 
 #[derive(Default)]
 pub(super) struct Upload {
     sink: Sink,
-    /// Pieces that the store was not given yet.
+    /// Pieces that were not passed to the store yet.
     waiting: Vec<u8>,
     next: u64,
     hash: Sha256,
@@ -44,17 +45,17 @@ pub(super) struct Upload {
 
 #[derive(Default)]
 enum Sink {
-    /// The store knows nothing of it yet.
+    /// The store does not know the artifact yet.
     #[default]
     New,
     Ready(Incoming),
     Writing,
-    /// It can no longer be kept; its pieces are still read.
+    /// The artifact can no longer be stored; its pieces are still read.
     Lost(BlobError),
 }
 
 impl Upload {
-    /// Takes the next piece.
+    /// Accepts the next piece.
     pub(super) fn take(&mut self, piece: &ArtifactData) -> Result<(), Broken> {
         if piece.offset != self.next {
             return Err(Broken("an artifact with gaps"));
@@ -67,12 +68,12 @@ impl Upload {
         Ok(())
     }
 
-    /// Bytes that the store was not given yet.
+    /// Number of bytes that were not passed to the store yet.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether all that came is as the plugin says.
+    /// Checks the received bytes against the size and digest that the plugin states.
     pub(super) fn check(&self, artifact: &ArtifactEmitted) -> Result<(), Broken> {
         if artifact.size != self.next {
             return Err(Broken("an artifact's size is not what was sent"));
@@ -85,7 +86,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives the store what waits; `None` when nothing does.
+    /// Starts to write the waiting bytes; `None` if there are none or the store cannot take them now.
     pub(super) fn write(
         &mut self,
         own_uri: &str,
@@ -115,7 +116,7 @@ impl Upload {
         Some(async move { Stored::Written { own_uri, incoming: within(WRITE_WITHIN, write).await } }.boxed())
     }
 
-    /// The store has written what it was given.
+    /// Records the result of a write.
     pub(super) fn written(&mut self, incoming: Result<Incoming, BlobError>) {
         match incoming {
             Ok(incoming) => self.sink = Sink::Ready(incoming),
@@ -126,7 +127,7 @@ impl Upload {
         }
     }
 
-    /// Makes the whole artifact readable. `None`: not all of it is written.
+    /// Starts to make the whole artifact readable; `None` if not all of it is written yet.
     pub(super) fn keep(
         &mut self,
         artifact: &ArtifactEmitted,

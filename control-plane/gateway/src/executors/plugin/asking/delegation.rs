@@ -1,6 +1,7 @@
-//! A delegation of a worker: what it asks, within its bounds, and the delivery of the answer.
+//! Delegations of a worker: the request within its bounds, and the delivery of the answer.
 //!
-//! Refuses: delegates that the primitive does not declare, and input beyond its bound or off the delegate's schema.
+//! Refuses: delegates that the primitive does not declare, input beyond its bound, and input that does not match the
+//! delegate's schema.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,14 +25,14 @@ use crate::executors::delegate::delegation::Fault;
 use crate::executors::delegate::pending::DEFAULT_TOKENS;
 use crate::executors::delegate::record;
 
-/// Largest input of a model in bytes, as JSON text.
+/// Maximum input of a model in bytes, as JSON text.
 const MAX_INPUT: usize = 512 << 10;
-/// Most questions and delegations one call may have open (plugin.proto).
+/// Maximum number of open questions and delegations of one call (plugin.proto).
 pub(super) const MAX_OPEN: usize = 16;
-/// How long a model may take when neither the plugin nor the spec says.
+/// Time limit of a model if neither the plugin nor the spec states one.
 const DEFAULT_TIME: Duration = Duration::from_secs(300);
 
-/// Begins to ask; the answer comes out of `attempt_state.waiting`.
+/// Starts a delegation; its answer arrives through `attempt_state.waiting`.
 pub(crate) fn delegate(
     job: &Job<'_>,
     attempt_state: &mut AttemptState,
@@ -115,7 +116,8 @@ fn begin(
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
 }
 
-/// The parameters of `sampling/createMessage` for a model that may use tools: what the spec fixes stays.
+/// Builds the parameters of `sampling/createMessage` for a model that may use tools; the values that the spec fixes
+/// are kept.
 fn conversation(delegate: &Dependency, given: &Value) -> Option<Map<String, Value>> {
     let mut params = delegate.question.clone();
     params.extend(conversation::read(given)?);
@@ -123,7 +125,7 @@ fn conversation(delegate: &Dependency, given: &Value) -> Option<Map<String, Valu
     Some(params)
 }
 
-/// The parameters of `sampling/createMessage`: the spec's constant part and the plugin's input as one message.
+/// Builds the parameters of `sampling/createMessage`: the spec's constant part and the plugin's input as one message.
 fn sampling(delegate: &Dependency, input: &Value) -> Map<String, Value> {
     let mut params = delegate.question.clone();
     let text = input.as_str().map_or_else(|| input.to_string(), str::to_owned);

@@ -1,7 +1,7 @@
-//! The questions of a read or a prompt, which end its call: all are asked, and answered before it is called again.
+//! Questions of a read or a prompt, which end its call: all are asked and answered before it is called again.
 //!
-//! Keeps true: no worker waits meanwhile; what was answered is never asked again, also that nobody answered; a call asks
-//! at most 16 times, 16 questions each, and its answers are bounded.
+//! Keeps true: no worker is held during the questions; an answered question is never asked again, even if the answer
+//! is that nobody could be asked; a call asks in at most 16 rounds of 16 questions each, and its answers are bounded.
 
 use asp_proto::plugin::{Asked, Resume};
 use futures::StreamExt;
@@ -13,10 +13,10 @@ use super::delegation::MAX_OPEN;
 use super::{AskedTwice, delegate, elicit};
 use crate::call::outcome::Refusal;
 
-/// Most rounds of questions in one call.
+/// Maximum number of rounds of questions in one call.
 const MAX_ROUNDS: u32 = 16;
 
-/// Asks all and waits for every answer; they are in `attempt_state.given` then.
+/// Asks all questions and waits for every answer; the answers are then in `attempt_state.given`.
 pub(in super::super) async fn all(
     job: &Job<'_>,
     attempt_state: &mut AttemptState,

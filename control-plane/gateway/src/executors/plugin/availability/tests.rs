@@ -1,4 +1,4 @@
-//! What is known of plugins at one and at several runtimes.
+//! Tests of the known availability at one and at several runtimes.
 
 use super::super::runtimes::{RuntimeTarget, Runtimes};
 use super::*;
