@@ -1,10 +1,11 @@
-//! Which resources of plugins somebody here is subscribed to, and the streams by which the plugins say what has changed.
+//! Subscriptions to resources of plugins, and the streams through which the plugins report changes.
 //!
-//! Owns: one stream for all of an org who are subscribed to the same resource, with the org's name and nobody's token. Keeps
-//! true: it is open while somebody is subscribed and its plugin is in force; one that ends is opened anew after a pause, and
-//! all are told then, because nobody knows what was missed; the last who leaves ends it. What a plugin says of another
-//! resource than the one subscribed to counts where that leads back to the same primitive. Bound: streams in all and by org,
-//! subscriptions by user, what one stream says at a time; how many a plugin may have its runtime says (runtime/README.md).
+//! Owns: one stream for all subscribers of an org to the same resource, with the org's name and without a user's
+//! token. Keeps true: a stream is open while there are subscribers and its plugin is in force; one that ends is
+//! reopened after a pause, and all subscribers are then notified, because changes may have been missed; the last
+//! subscriber that leaves ends it. A change of another resource counts only where its URI leads back to the same
+//! primitive. Bound: streams in total and by org, subscriptions by user, changes of one stream at a time; the runtime
+//! limits the streams of a plugin (runtime/README.md).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -24,17 +25,17 @@ mod task;
 pub(super) use task::Place;
 use task::Task;
 
-/// Most streams at a time, most of one org, and most subscriptions of one user.
+/// Maximum number of streams, of streams of one org, and of subscriptions of one user.
 const MAX_STREAMS: usize = 2048;
 const MAX_OF_ORG: usize = 1024;
 const MAX_OF_USER: usize = 256;
-/// Longest URI in bytes.
+/// Maximum length of a URI in bytes.
 const MAX_URI: usize = 4096;
 
-/// The plugins of the snapshot in force that watch.
+/// Plugins of the snapshot in force that watch.
 type InForce = HashSet<PluginRef>;
 
-/// What is followed at all plugins.
+/// All subscriptions to resources of plugins.
 #[derive(Clone, Default)]
 pub(super) struct Followings(Arc<Shared>);
 
@@ -47,12 +48,12 @@ struct Shared {
 #[derive(Default)]
 struct Table {
     streams: HashMap<Arc<Key>, (Arc<Followed>, AbortOnDropHandle<()>)>,
-    /// How many streams there are for each org, and how many subscriptions each user has.
+    /// Number of streams of each org, and of subscriptions of each user.
     by_org: HashMap<String, usize>,
     by_user: HashMap<[u8; 16], usize>,
 }
 
-/// What one stream is for.
+/// Identity of a stream.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     plugin: PluginRef,
@@ -60,18 +61,18 @@ struct Key {
     uri: String,
 }
 
-/// What one stream tells, and whom.
+/// One stream and its subscribers.
 struct Followed {
     key: Arc<Key>,
-    /// The primitive's id, and the server of its first subscriber, as which the stream is opened.
+    /// The primitive's id, and the server of the first subscriber, for which the stream is opened.
     primitive: String,
     server: String,
-    /// The servers here whose clients are subscribed, and how many of each.
+    /// Servers whose clients are subscribed, and the number of subscriptions of each.
     servers: Mutex<HashMap<String, usize>>,
     listener: Weak<dyn ResourceListener>,
 }
 
-/// One subscription, until this is dropped.
+/// One subscription; ends when dropped.
 pub(super) struct Following {
     all: Weak<Shared>,
     key: Arc<Key>,
@@ -80,14 +81,14 @@ pub(super) struct Following {
 }
 
 impl Followings {
-    /// A snapshot has these primitives. A plugin that did not watch is asked again.
+    /// Sets the primitives of a new snapshot. A plugin that did not watch is asked again.
     pub(super) fn replace(&self, primitives: &[&Primitive]) {
         let watched = primitives.iter().copied().filter(|primitive| primitive.watched_by_runtime);
         let plugins: InForce = watched.filter_map(run_by).map(|(plugin, _)| plugin).collect();
         self.0.in_force.send_replace(Arc::new(plugins));
     }
 
-    /// Follows a resource for a client; `None` where more are followed than may be.
+    /// Follows a resource for a client; `None` if a bound is reached.
     pub(super) fn follow(
         &self,
         plugin: PluginRef,
@@ -129,7 +130,7 @@ impl Followings {
         Some(Following { all: Arc::downgrade(&self.0), key, server: server.to_owned(), user })
     }
 
-    /// Nobody follows anything any more.
+    /// Ends all streams.
     pub(super) fn clear(&self) {
         let all = std::mem::take(&mut *self.0.table.lock());
         drop(all);
@@ -137,7 +138,7 @@ impl Followings {
 }
 
 impl Table {
-    /// The stream, where nobody needs it any more.
+    /// Removes a subscription; returns the stream if nobody needs it any more.
     fn leave(&mut self, key: &Key, server: &str, user: &[u8; 16]) -> Option<AbortOnDropHandle<()>> {
         less(&mut self.by_user, user);
         let (followed, _) = self.streams.get(key)?;
@@ -162,7 +163,8 @@ impl Drop for Following {
 }
 
 impl Followed {
-    /// These resources have changed; how many of them are nobody's to speak of here.
+    /// Reports that these resources have changed; returns how many of them do not belong to the primitive at any of
+    /// the servers.
     fn tell(&self, uris: impl IntoIterator<Item = String>) -> usize {
         let Some(listener) = self.listener.upgrade() else { return 0 };
         let servers: Vec<String> = self.servers.lock().keys().cloned().collect();

@@ -1,7 +1,7 @@
-//! The runtimes that may still run an execution of a call which goes on elsewhere.
+//! The runtimes that may still run a previous execution of a call that continues elsewhere.
 //!
-//! Keeps true: no execution begins while one of these says that it has a former one. One that cannot be reached is not
-//! waited for: it is gone, as far as anybody can tell from here.
+//! Keeps true: no execution begins while one of them reports a previous one. A runtime that cannot be reached is not
+//! waited for: it is assumed to be gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,30 +13,31 @@ use tonic::Code;
 use super::runtimes::{Fleet, Runtime};
 use crate::call::Call;
 
-/// Above what a runtime that answers gives an execution to end.
+/// Timeout of ending an execution; more than a runtime that answers gives it to end.
 const END_WITHIN: Duration = Duration::from_secs(25);
 
-/// Those that have not said that they do not run the call.
+/// Runtimes that have not confirmed that they do not run the call.
 #[derive(Default)]
 pub(super) struct Former(Vec<Arc<Runtime>>);
 
-/// One of them runs it, and does not end it in time.
+/// A runtime still runs the call and did not end it in time.
 pub(super) struct StillRuns;
 
 impl Former {
-    /// Where a call may run whose gateway is gone.
+    /// Returns all runtimes where a call may run whose gateway is gone.
     pub(super) fn anywhere(fleet: &Fleet) -> Former {
         Former(fleet.all())
     }
 
-    /// It was lost there.
+    /// Records that the call was lost at this runtime.
     pub(super) fn is_at(&mut self, runtime: &Arc<Runtime>) {
         if !self.0.iter().any(|known| Arc::ptr_eq(known, runtime)) {
             self.0.push(Arc::clone(runtime));
         }
     }
 
-    /// Ends it wherever it may run, but at `next`, which ends its own before it begins another. Safe to cancel.
+    /// Ends the call wherever it may run, except at `next`, which ends its own execution before it begins another.
+    /// Cancel-safe.
     pub(super) async fn end(&mut self, next: &Arc<Runtime>, call: &Call) -> Result<(), StillRuns> {
         let others = self.0.iter().filter(|runtime| !Arc::ptr_eq(runtime, next));
         let asked: FuturesUnordered<_> = others.map(|runtime| end_at(runtime, call)).collect();
@@ -47,7 +48,7 @@ impl Former {
     }
 }
 
-/// The runtime, where the call still runs there.
+/// Ends the call at a runtime; returns the runtime if the call still runs there.
 async fn end_at(runtime: &Arc<Runtime>, call: &Call) -> Option<Arc<Runtime>> {
     let mut client = runtime.any_client();
     let request = EndExecutionRequest { request_id: call.id.to_string() };

@@ -1,7 +1,8 @@
-//! One call as its runtime and its plugin get it: the allocation, and the messages that begin the work.
+//! One call in the form that its runtime and its plugin receive: the allocation, and the messages that begin the
+//! work.
 //!
-//! Keeps true: nothing of the client's token goes along (I-8), and a credential to the runtime alone; the deadline is absolute, so that no hop adds
-//! to it.
+//! Keeps true: the client's token is never passed on (I-8), and a credential is sent to the runtime only; the
+//! deadline is absolute, so that no hop extends it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,26 +30,26 @@ use crate::executors::delegate::Delegates;
 use crate::executors::plugin::reference::{STDIO, called_as};
 use crate::minting::{self, Minter};
 
-/// One call as its plugin gets it.
+/// One call with what its plugin needs.
 pub(super) struct Job<'a> {
     pub execution: &'a Execution,
     pub plugin: PluginRef,
     pub language: &'static str,
-    /// The plugin's own name of what is called.
+    /// The plugin's own name of the primitive.
     pub primitive: String,
     pub hints: RuntimeHints,
     /// The runtimes of its language.
     pub fleet: Arc<Fleet>,
     pub minter: Arc<Minter>,
-    /// What the plugin shows to services instead of the platform's token, where its spec wants that.
+    /// Token that the plugin presents to services instead of the platform's, if its spec asks for an exchange.
     pub exchanged: Option<SecretString>,
-    /// What its worker's proxy proves requests by.
+    /// Credential with which the worker's proxy authenticates requests.
     pub lent: Option<Lent>,
     pub delegates: Arc<Delegates>,
     pub listener: Option<LogListener>,
-    /// Whom a stdio server's own requests are put to.
+    /// Clients that a stdio server's own requests are sent to.
     pub clients: Arc<Clients>,
-    /// Of a stdio server: who looks at what it lists, and what it goes by there.
+    /// For a stdio server: the watches over its lists, and its name there.
     pub package: Option<(Arc<Watches>, String)>,
 }
 
@@ -57,12 +58,12 @@ impl Job<'_> {
         &self.execution.call
     }
 
-    /// What the plugin logs, as events have it; told to whoever listens.
+    /// Converts a log line of the plugin to the form of events, and passes it to the listener.
     pub(super) fn heard(&self, line: ppp::LogLine) -> (LogLevel, String) {
         logs::heard(line, &self.plugin.id, self.listener.as_ref())
     }
 
-    /// The stdio server says that it lists otherwise than before.
+    /// Reports that the stdio server has announced a change of its lists.
     pub(super) fn lists_changed(&self) {
         if let Some((watches, name)) = &self.package {
             watches.changed(name);
@@ -93,7 +94,7 @@ impl Job<'_> {
         }
     }
 
-    /// The service behind the plugin does not take what was lent.
+    /// Reports that the service behind the plugin refused the leased credential.
     pub(super) fn refused(&self) {
         self.lent.iter().for_each(Lent::refused);
     }
@@ -114,7 +115,7 @@ impl Job<'_> {
         tunnel::pack(client_message::Payload::Init(init))
     }
 
-    /// The message that begins the work.
+    /// Returns the message that begins the work.
     pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
         match self.call().entry.primitive.kind() {
             Kind::ResourceTemplate if self.call().kind == CallKind::List => packed(&self.list()),
@@ -190,7 +191,8 @@ impl Job<'_> {
         }
     }
 
-    /// Empty where the plugin may call nobody, and where nobody takes it: MCP has no place for one.
+    /// Returns the plugin's token; empty if the plugin may call nobody, and for stdio servers, because MCP has no
+    /// field for it.
     fn access_token(&self) -> String {
         if self.language == STDIO {
             return String::new();
@@ -201,7 +203,7 @@ impl Job<'_> {
         token.map_or_else(String::new, |token| token.expose_secret().to_owned())
     }
 
-    /// The proof that the execution `resume` begins replaces the former one; empty where the plugin may call nobody.
+    /// Returns the proof that the resuming execution replaces the previous one; empty if the plugin may call nobody.
     fn resume_token(&self, attempt: u32) -> String {
         let plugin = self.plugin_name();
         let execution = minting::PluginExecution { call: self.call(), plugin: &plugin };

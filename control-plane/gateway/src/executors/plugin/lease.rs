@@ -1,7 +1,7 @@
-//! The duty to give a worker's place back, and the taking note of what it cost.
+//! Return of a worker's place, and the recording of its cost.
 //!
-//! Keeps true: whatever becomes of a call, its place is closed, off the call's path; a process that ends leaves
-//! that to its socket.
+//! Keeps true: however a call ends, its place is closed, off the call's path; a process that ends leaves that to its
+//! socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use crate::telemetry::metrics::Metrics;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What every tunnel of a gateway shares.
+/// State that all tunnels of a gateway share.
 #[derive(Clone)]
 pub(super) struct Closing {
     pub tasks: TaskTracker,
     pub metrics: Arc<Metrics>,
 }
 
-/// The duty to give an assignment back; dropping it does.
+/// Obligation to return an assignment; dropping it returns the assignment.
 pub(super) struct Lease {
     pub assignment: Option<Assignment>,
     pub multiplexer: Multiplexer,
     pub tasks: TaskTracker,
 }
 
-/// A handle and what its closing needs.
+/// A handle and what is needed to close it.
 pub(super) struct Assignment {
     pub runtime: Arc<Runtime>,
     pub tunnel: EndedTunnel,
@@ -40,7 +40,7 @@ pub(super) struct Assignment {
 }
 
 impl Lease {
-    /// The runtime has closed the tunnel itself.
+    /// Records that the runtime has closed the tunnel itself.
     pub(super) fn closed(&mut self) {
         self.assignment = None;
     }
@@ -79,7 +79,7 @@ impl Drop for Lease {
     }
 }
 
-/// Gives the place back by calls of their own: of a tunnel that was never used, or whose stream is full or gone.
+/// Returns the place by separate requests: for a tunnel that was never used, or whose stream is full or gone.
 async fn close(assignment: &Assignment) {
     // A runtime that is gone has no place to give back.
     let Some(mut client) = assignment.runtime.client() else { return };

@@ -1,7 +1,7 @@
-//! The credential of a plugin's spec, lent to its worker's proxy for one call: kept good while the call runs.
+//! The credential of a plugin's spec, leased to its worker's proxy for one call and renewed while the call runs.
 //!
-//! Keeps true: it goes to the runtime in messages of its API (supervisor.proto), never in one that a worker gets; one that
-//! does not change has no task.
+//! Keeps true: it is sent to the runtime in messages of its API (supervisor.proto), never in a message for the
+//! worker; a credential that does not change has no task.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::call::Call;
 use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::issuers::credentials;
 
-/// When an issuer that gave no token is asked again: it says itself how soon it is bothered.
+/// Delay before an issuer that gave no token is asked again; the issuer's own limit may be longer.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What one call's workers are lent.
+/// Credential lease of one call's workers.
 pub(super) struct Lent {
     newest: watch::Receiver<Credential>,
-    /// `None`: there will be no other.
+    /// `None` if the credential does not change.
     renewing: Option<Renewing>,
 }
 
@@ -32,7 +32,7 @@ struct Renewing {
 }
 
 impl Lent {
-    /// `None`: the call's spec names no credential.
+    /// Leases the credential that the call's spec names; `None` if it names none.
     pub(super) async fn of(authorizer: &Arc<Authorizer>, call: &Arc<Call>) -> Result<Option<Lent>, Unproved> {
         let Some(lent) = authorizer.lent(call).await? else { return Ok(None) };
         let until = lent.until;
@@ -45,19 +45,20 @@ impl Lent {
         Ok(Some(Lent { newest, renewing }))
     }
 
-    /// For the request for a worker.
+    /// Returns the current credential, for the request for a worker.
     pub(super) fn newest(&self) -> Credential {
         self.newest.borrow().clone()
     }
 
-    /// The service has refused it.
+    /// Reports that the service refused the credential.
     pub(super) fn refused(&self) {
         if let Some(renewing) = &self.renewing {
             renewing.refused.notify_one();
         }
     }
 
-    /// Sends the tunnel's runtime each newer one, until this is dropped. `None`: there will be none.
+    /// Sends each newer credential to the tunnel's runtime until the handle is dropped; `None` if the credential does
+    /// not change.
     pub(super) fn follow(&self, tunnel: FrameSender) -> Option<AbortOnDropHandle<()>> {
         self.renewing.as_ref()?;
         // One that came while the worker was asked for is sent again, at worst.
@@ -75,8 +76,8 @@ impl Lent {
     }
 }
 
-/// Asks for a newer one when one ends and when one was refused. What the issuer gives is kept for all calls and not
-/// asked for more often than every ten seconds (`Credentials::refused`).
+/// Gets a newer credential when the current one ends or is refused. The issuer's answers are shared by all calls, and
+/// it is asked at most every ten seconds (`Credentials::refused`).
 async fn renew(
     (authorizer, call): (Arc<Authorizer>, Arc<Call>),
     refused: Arc<Notify>,

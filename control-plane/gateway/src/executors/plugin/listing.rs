@@ -1,7 +1,7 @@
-//! What a plugin lists itself: the resources behind a template whose spec says `listed: plugin`.
+//! Lists of plugins: the resources behind a template whose spec says `listed: plugin`.
 //!
-//! Keeps true: a list is bounded; every address in it leads back to the primitive that listed it, so that a plugin can put
-//! nothing into a list that another primitive answers for. What does not is left out: the others are as good as before.
+//! Keeps true: a list is bounded; every URI in it leads back to the primitive that listed it, so that a plugin cannot
+//! list a resource of another primitive. Items that violate this are left out; the others are kept.
 
 use std::collections::HashSet;
 
@@ -12,17 +12,17 @@ use serde_json::{Map, Value};
 use crate::call::Call;
 use crate::call::outcome::Output;
 
-/// Most resources of one list.
+/// Maximum number of resources in one list.
 const MAX_LISTED: usize = 1000;
-/// Most bytes of the texts of one list: it is kept for a while for each user.
+/// Maximum size in bytes of the texts of one list: it is cached for a while for each user.
 const MAX_TEXT: usize = 256 << 10;
 
-/// Where a plugin lists nothing, a client is not troubled with that.
+/// Returns the empty list: a plugin without a list is no error for the client.
 pub(super) fn none() -> Output {
     Output::contents(Vec::new())
 }
 
-/// The resources as the call's output, each as MCP's `Resource`.
+/// Converts the resources into the call's output, each as MCP's `Resource`.
 pub(super) fn read(call: &Call, said: ListResourcesResponse) -> Output {
     let given = said.resources.len();
     let leads_back = |uri: &str| {

@@ -1,6 +1,8 @@
-//! What plugins log during calls, for whoever listens besides the callers: the author of a plugin, at its own machine.
+//! Log lines of plugins during calls, for a listener in addition to the callers: the author of a plugin, on a
+//! developer machine.
 //!
-//! Keeps true: what is heard is as bounded as what callers get, and as the plugin wrote it: whoever shows it escapes it.
+//! Keeps true: the listener gets the same bounded text as callers, as the plugin wrote it; a listener that displays
+//! it escapes it.
 
 use std::sync::Arc;
 
@@ -8,10 +10,10 @@ use asp_proto::plugin::{LogLine, log_line};
 
 use crate::call::event::{LogLevel, cut_text};
 
-/// Gets the plugin's id, how grave a line is, and its text. Called on the path of calls.
+/// Receives the plugin's id, the level of a line and its text. Called on the path of calls.
 pub type LogListener = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
 
-/// A line as events have it; told to whoever listens.
+/// Converts a line to the form of events, and passes it to the listener.
 pub(super) fn heard(line: LogLine, plugin: &str, listener: Option<&LogListener>) -> (LogLevel, String) {
     let level = LogLevel::parse(&line.severity).unwrap_or_else(|| match line.level() {
         log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,

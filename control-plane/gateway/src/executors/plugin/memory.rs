@@ -1,7 +1,7 @@
-//! What a call has come to, as bytes, for whoever goes on with the call on another gateway.
+//! Encoding of a call's state as bytes, for the gateway that takes the call over.
 //!
-//! Owns: the encoding. Keeps true: what was restored is what was stored; a question that is still open has the same id
-//! where the call goes on; the worker that had the call on the gateway that is gone counts as lost.
+//! Owns: the encoding. Keeps true: the restored state equals the stored one; an open question keeps its id at the
+//! next gateway; the worker that had the call at the previous gateway counts as lost.
 
 use asp_proto::plugin::Resume;
 use prost::Message;
@@ -10,7 +10,7 @@ use super::artifacts::{Emitted, EmittedItem};
 use super::attempt_state::{AttemptState, Key};
 use super::results::Chunks;
 
-/// What a call has come to.
+/// Stored state of a call.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Memory {
     #[prost(message, optional, tag = "1")]
@@ -21,7 +21,8 @@ pub(super) struct Memory {
     pub checkpoints: bool,
     #[prost(uint32, tag = "4")]
     pub lost: u32,
-    /// Without the inputs that are open: a gateway of a version that does not read `open` counts those again.
+    /// Number of questions without the open inputs: a gateway of a version that does not read `open` counts those
+    /// again.
     #[prost(uint32, tag = "5")]
     pub questions: u32,
     #[prost(string, tag = "6")]
@@ -32,7 +33,7 @@ pub(super) struct Memory {
     pub emitted: Vec<EmittedItem>,
     #[prost(uint32, tag = "9")]
     pub taken: u32,
-    /// The questions that are open: a successor asks them again, under the same ids.
+    /// Open questions: a successor asks them again, under the same ids.
     #[prost(message, repeated, tag = "10")]
     pub open: Vec<OpenId>,
 }
@@ -40,7 +41,7 @@ pub(super) struct Memory {
 /// The id of an open question to the client.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct OpenId {
-    /// The worker's name of what it asked.
+    /// The worker's key of the question.
     #[prost(string, tag = "1")]
     pub key: String,
     /// Whether a model or the roots are asked for, and not the user.
@@ -65,14 +66,14 @@ impl OpenId {
     }
 }
 
-/// The number of questions to the user among these.
+/// Returns the number of questions to the user among these.
 fn inputs(open: &[OpenId]) -> u32 {
     let inputs = open.iter().filter(|open| !open.is_delegation).count();
     u32::try_from(inputs).unwrap_or(u32::MAX)
 }
 
 impl AttemptState {
-    /// The state as bytes; `marked` where a checkpoint is being stored, so that no chunk comes again.
+    /// Encodes the state; `marked` if a checkpoint is being stored, so that no chunk is sent again.
     pub(super) fn memory(&self, marked: bool) -> Vec<u8> {
         let (chunks, dropped) = self.chunks.kept(marked);
         let open: Vec<OpenId> = self.open_ids().map(OpenId::of).collect();
@@ -91,8 +92,8 @@ impl AttemptState {
         memory.encode_to_vec()
     }
 
-    /// The state of a call whose gateway is gone; `seq` is the number of its last checkpoint. What cannot be
-    /// read is as if nothing had been stored.
+    /// Restores the state of a call whose gateway is gone; `seq` is the number of its last checkpoint. A state that
+    /// cannot be decoded is treated as if none had been stored.
     pub(super) fn restored(state: &[u8], seq: u64) -> AttemptState {
         let memory = Memory::decode(state).unwrap_or_default();
         let Resume { user_inputs, delegation_results, .. } = memory.answers.unwrap_or_default();

@@ -1,8 +1,9 @@
-//! The one ProxyPpp stream that all tunnels to a runtime share (supervisor.proto, "A shared stream").
+//! The single ProxyPpp stream that all tunnels to a runtime share (supervisor.proto, "A shared stream").
 //!
-//! Owns: which frame is whose, and the closing of tunnels whose calls have ended. Refuses: meaning; a tunnel reads
-//! its frames. Keeps true: a tunnel that is not read holds up no other, and no more waits for it than its window; a
-//! place that is answered for a call that is gone is closed at once; when the stream ends, every tunnel hears of it.
+//! Owns: the assignment of frames to tunnels, and the closing of tunnels whose calls have ended. Refuses:
+//! interpretation; a tunnel reads its frames. Keeps true: an unread tunnel blocks no other, and no more than its
+//! window is buffered for it; a place that is granted to an ended call is closed at once; when the stream ends, every
+//! tunnel ends.
 
 mod stream_table;
 mod tunnel_stream;
@@ -32,15 +33,15 @@ pub(super) use stream_table::MAX_MESSAGE;
 use stream_table::{ABANDONED, Passed, StreamTable};
 pub(super) use tunnel_stream::{Arrived, FrameSender, TunnelStream};
 
-/// Frames of all tunnels that wait for the connection. Each may be large, so they are few.
+/// Frames of all tunnels that wait for the connection. Each may be large, so the queue is short.
 const OUTGOING: usize = 64;
-/// How long a runtime may take to answer for a stream.
+/// Timeout of opening a stream.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often closings are looked after: those that no frame took along, and those that nobody answered.
+/// Interval for sending closings that no frame took along, and for forgetting those without an answer.
 const SWEEP: Duration = Duration::from_millis(250);
-/// Closings that wait for a frame to go along with.
+/// Maximum number of closings that wait for a frame to go along with.
 const MAX_WAITING: usize = OUTGOING / 2;
-/// And with those of calls that were given up before they were answered: as many as a stream has tunnels.
+/// The same maximum including calls that were abandoned before they were answered: as many as a stream has tunnels.
 const MAX_ABANDONED: usize = 10_000;
 
 /// A shared stream.
@@ -48,13 +49,13 @@ const MAX_ABANDONED: usize = 10_000;
 pub(super) struct Multiplexer {
     outgoing: mpsc::Sender<PppClientFrame>,
     streams: Arc<StreamTable>,
-    /// Requests to close tunnels: nobody waits for them, so they go with the next frame, or at the next sweep.
+    /// Requests to close tunnels: nothing waits for them, so they are sent with the next frame or at the next sweep.
     closing: Arc<Mutex<Vec<PppClientFrame>>>,
     next: Arc<AtomicU64>,
 }
 
 impl Multiplexer {
-    /// Opens a stream and reads it in a task of its own. `heard` learns how it ended.
+    /// Opens a stream and reads it in a separate task. `heard` is called with how it ended.
     pub(super) async fn open(
         mut client: Client,
         heard: impl FnOnce(Option<&Status>) + Send + 'static,
@@ -83,20 +84,20 @@ impl Multiplexer {
         Arc::ptr_eq(&self.streams, &other.streams)
     }
 
-    /// Whether it takes no more tunnels.
+    /// Whether the stream accepts no more tunnels.
     pub(super) fn is_over(&self) -> bool {
         self.streams.has_ended()
     }
 
-    /// A stream for a new tunnel, under a name of this stream.
+    /// Opens a stream for a new tunnel, under a name of this stream.
     pub(super) fn stream(&self, account: Account) -> Result<TunnelStream, Status> {
         let name = format!("+{}", self.next.fetch_add(1, Ordering::Relaxed));
         let (incoming, unread) = self.streams.add(&name, account)?;
         Ok(TunnelStream::new(self.clone(), name, incoming, unread))
     }
 
-    /// Asks for the end of a tunnel; the figures are taken note of when they come. Gives the tunnel back when the
-    /// stream cannot take the request now.
+    /// Requests the end of a tunnel; its statistics are recorded when they arrive. Returns the tunnel if the stream
+    /// cannot take the request now.
     pub(super) fn close(&self, tunnel: EndedTunnel) -> Result<(), EndedTunnel> {
         let frame = close_frame(&tunnel.id, tunnel.reason);
         let mut waiting = self.closing.lock();
@@ -108,14 +109,14 @@ impl Multiplexer {
         Ok(())
     }
 
-    /// Sends a frame, after what waited to go along with it. `Err`: the stream is over.
+    /// Sends a frame, after the closings that waited to go along with it. `Err`: the stream has ended.
     async fn send(&self, frame: PppClientFrame) -> Result<(), SendError<PppClientFrame>> {
         flush(&mut self.closing.lock(), &self.outgoing);
         self.outgoing.send(frame).await
     }
 }
 
-/// Reads the stream to its end; `None` is a good one.
+/// Reads the stream to its end; `None` if it ended well.
 async fn read(
     mut incoming: Streaming<asp_proto::supervisor::PppServerFrame>,
     streams: &StreamTable,
@@ -144,7 +145,7 @@ async fn read(
     }
 }
 
-/// The sending side as the reading one has it: it does not keep the stream open.
+/// Sending half for the reading task: it does not keep the stream open.
 struct Back {
     outgoing: WeakSender<PppClientFrame>,
     closing: Arc<Mutex<Vec<PppClientFrame>>>,
@@ -164,7 +165,7 @@ impl Back {
     }
 }
 
-/// Sends what waits, as far as there is room; whether all of it went.
+/// Sends waiting frames as far as there is room; returns whether all were sent.
 fn flush(waiting: &mut Vec<PppClientFrame>, outgoing: &mpsc::Sender<PppClientFrame>) -> bool {
     let fits = waiting.len().min(outgoing.capacity());
     if fits > 0
@@ -175,8 +176,8 @@ fn flush(waiting: &mut Vec<PppClientFrame>, outgoing: &mpsc::Sender<PppClientFra
     waiting.is_empty()
 }
 
-/// Sends a request to close a tunnel that nobody waits for; without room it goes later. Its work may be running: lost,
-/// it would run to its deadline.
+/// Sends a request to close a tunnel that nothing waits for; without room it is sent later. It must not be lost: the
+/// tunnel's work may be running and would continue to its deadline.
 fn send_or_keep(
     frame: PppClientFrame,
     outgoing: &mpsc::Sender<PppClientFrame>,
@@ -195,7 +196,7 @@ fn close_frame(tunnel_id: &str, reason: &str) -> PppClientFrame {
     PppClientFrame::carrying(tunnel_id, &request)
 }
 
-/// The name of a message of the API itself.
+/// Returns the name of a message of the API itself.
 fn api_name(any: &Any) -> Option<&str> {
     any.type_url.rsplit('/').next()?.strip_prefix("asp.runtime.supervisor.v1.")
 }

@@ -1,8 +1,9 @@
-//! How a stdio package is looked at: by a tunnel of its own to one of its workers, which lists what there is.
+//! Looks at stdio packages: through a separate tunnel to one of the package's workers, which lists its items.
 //!
-//! Keeps true: the look is nobody's call: no caller, no token, and what the server asks meanwhile its runtime refuses. It
-//! lists in the sandbox that calls run in, so that it is seen as calls will find it, and for each server by itself: another
-//! one may have other secrets and networks, by which the package lists otherwise.
+//! Keeps true: a look belongs to no call: it has no caller and no token, and its runtime refuses requests of the
+//! server during it. It runs in the same sandbox as calls, so that it sees what calls will find, and separately for
+//! each server, because another server may have other secrets and networks, with which the package lists different
+//! items.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,19 +26,20 @@ use crate::executors::accepted::lists::Lists;
 use crate::executors::accepted::pinned::PinnedItems;
 use crate::executors::accepted::watching::{Looked, Looks, Watches};
 
-/// How long a call waits for a look: the package's process may have to start first, for which the call would wait too.
+/// Maximum time that a call waits for a look: the package's process may have to start first, for which the call would
+/// wait too.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long one look may take in its worker.
+/// Timeout of one look in its worker.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Most items of one list, as of an upstream over HTTP.
+/// Maximum number of items in one list, as for an upstream over HTTP.
 const MAX_ITEMS: usize = 10_000;
-/// Whose the look is where calls have their tenant: no organisation has such a name.
+/// Tenant of looks: no organisation has such a name.
 const TENANT: &str = "@platform";
 
-/// Numbers the looks of this process.
+/// Number of the next look of this process.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The looks at the packages of one gateway.
+/// Creates the watches over the packages of one gateway.
 pub(super) fn watches(items: Arc<PinnedItems>) -> Arc<Watches> {
     Arc::new(Watches::of(items, PATIENCE))
 }
@@ -47,11 +49,12 @@ pub(super) struct Package {
     plugin: PluginRef,
     hints: RuntimeHints,
     place: Place,
-    /// The server that it is looked at for, and the primitive of its first call, by whose networks and secrets that is done.
+    /// The server that the look is for, and the primitive of its first call, whose networks and secrets the look
+    /// uses.
     called_as: (String, String),
 }
 
-/// Where it is looked at.
+/// Location of a package's workers.
 pub(super) struct Place {
     pub fleet: Arc<Fleet>,
     pub known: Arc<KnownPlugins>,
@@ -67,7 +70,7 @@ impl Package {
         Package { plugin, hints, place, called_as }
     }
 
-    /// A tunnel to one of its workers, which begins to list.
+    /// Opens a tunnel to one of its workers, which starts to list.
     async fn open(&self) -> Result<Tunnel, String> {
         let Place { fleet, known, closing } = &self.place;
         let taken = known.choose(fleet, &self.plugin, None, &[]).ok_or("no runtime is there")?;
@@ -130,13 +133,13 @@ impl Looks for Package {
         }
     }
 
-    /// It is said to calls.
+    /// Never returns: a change is reported to calls.
     async fn changed(&mut self) {
         std::future::pending().await
     }
 }
 
-/// Items that are no JSON objects are none that could have been accepted.
+/// Reads the lists. Items that are not JSON objects are kept, but none of them can have been accepted.
 fn read(said: McpLists) -> Result<Looked, String> {
     let McpLists { tools, prompts, resources, templates, tells_of_changes } = said;
     let list = |json: Option<ppp::Json>| -> Result<Vec<Value>, String> {

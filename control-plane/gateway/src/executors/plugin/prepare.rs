@@ -1,9 +1,9 @@
-//! Tells the runtimes which plugins a snapshot has, so that a worker waits before the first call does, and which
-//! it has no more; and asks again for those that cannot run, because they may be installed later.
+//! Prepares the plugins of a snapshot at the runtimes, so that a worker is ready before the first call, drains those
+//! that it does not contain any more, and asks again for those that cannot run, because they may be installed later.
 //!
-//! Keeps true: a later snapshot replaces what an earlier one still asks for; a version is drained after its
-//! successor was answered for and nobody can ask for it any more; no call waits for any of this; a runtime that does
-//! not answer keeps no other from being asked; one that is added is asked for all, one that is no more for nothing.
+//! Keeps true: a later snapshot replaces the open requests of an earlier one; a version is drained after its
+//! successor was answered for and no call can ask for it any more; no call waits for any of this; a runtime that does
+//! not answer does not delay the others; a new runtime is asked for everything, a removed one for nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,26 +27,26 @@ use crate::call::bounds::lifetime_bound;
 use crate::execution::Availability;
 use crate::executors::plugin::reference::run_by;
 
-/// How many plugins are prepared at a time: starting workers costs the machine that also serves calls.
+/// Number of plugins that are prepared at a time: starting workers uses the machine that also serves calls.
 const AT_A_TIME: usize = 2;
-/// Starting a worker may take this long.
+/// Timeout of starting a worker.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two attempts at a runtime that does not answer.
+/// Interval between two attempts at a runtime that does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Between two questions for plugins that cannot run: they appear this soon after they were installed.
+/// Interval between two requests for plugins that cannot run: they appear this soon after they were installed.
 const ASK_AGAIN: Duration = Duration::from_secs(3);
-/// A pause is at least so many times as long as the questions before it took: asking for thousands of plugins that
-/// cannot run must not keep gateway and runtime busy.
+/// Minimum ratio of a pause to the duration of the requests before it: requests for thousands of plugins that cannot
+/// run must not keep the gateway and the runtime busy.
 const SPARING: u32 = 9;
-/// No pause is longer: one runtime that hangs would else hide for minutes what was installed meanwhile.
+/// Maximum pause: otherwise one runtime that hangs would delay for minutes the discovery of new installations.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// After a snapshot: for calls that were resolved in the one before, on this gateway and on others.
+/// Delay after a snapshot, for calls that were resolved in the previous one, on this gateway and on others.
 const DRAIN_AFTER: Duration = Duration::from_secs(10);
-/// Beyond the longest call of a version that is drained.
+/// Time in addition to the longest call of a version that is drained.
 const DRAIN_SLACK: Duration = Duration::from_secs(10);
 
-/// What is being prepared.
+/// Preparation of the current snapshot's plugins.
 #[derive(Default)]
 pub(super) struct Preparing {
     current: Mutex<CancellationToken>,
@@ -54,7 +54,7 @@ pub(super) struct Preparing {
 }
 
 impl Preparing {
-    /// Begins to prepare the plugins of a snapshot, and to drain those that it has no more.
+    /// Starts to prepare the plugins of a snapshot, and to drain those that it does not contain any more.
     pub(super) fn begin(&self, runtimes: &Runtimes, tasks: &TaskTracker, primitives: &[&Primitive]) {
         let stop = CancellationToken::new();
         std::mem::replace(&mut *self.current.lock(), stop.clone()).cancel();
@@ -65,8 +65,8 @@ impl Preparing {
         tasks.spawn_on(async move { stop.run_until_cancelled(converging).await }, &handle);
     }
 
-    /// A runtime has refused a call of the plugin with a reason that makes it impossible there: where no other can run it, nobody
-    /// is told of it from now on until one can.
+    /// Records that a runtime refused a call of the plugin with a reason that makes it impossible there: if no other
+    /// runtime can run the plugin, it is hidden until one can.
     pub(super) fn refused(&self, runtime: &Runtime, plugin: &PluginRef, reason: &str) {
         learn(&self.known, runtime, plugin, Availability::Impossible(reason.to_owned()));
     }
@@ -82,7 +82,7 @@ impl Drop for Preparing {
     }
 }
 
-/// Prepares what the runtimes run, whichever there are, until this is dropped.
+/// Prepares the plugins at all runtimes, following changes of the set, until this is dropped.
 async fn converge_all(known: Arc<KnownPlugins>, all: watch::Receiver<Members>, tasks: TaskTracker) {
     let begin = |runtime: &Arc<Runtime>| {
         let stop = CancellationToken::new();
@@ -94,7 +94,7 @@ async fn converge_all(known: Arc<KnownPlugins>, all: watch::Receiver<Members>, t
     keep_for_each(all, |members| known.members(members), begin, |_| {}).await;
 }
 
-/// Prepares what one runtime runs, for as long as the snapshot is in force.
+/// Prepares the plugins of one runtime, as long as the snapshot is in force.
 async fn converge(known: Arc<KnownPlugins>, runtime: Arc<Runtime>) {
     let answered = CancellationToken::new();
     let draining = async {
@@ -107,7 +107,8 @@ async fn converge(known: Arc<KnownPlugins>, runtime: Arc<Runtime>) {
     tokio::join!(keep_asking(&known, &runtime, &answered), draining);
 }
 
-/// Asks for every plugin until the runtime has it ready; never ends, because a call may find that one is not any more.
+/// Asks for every plugin until the runtime has it ready. Never ends, because a call may find that one is not ready
+/// any more.
 async fn keep_asking(known: &KnownPlugins, runtime: &Runtime, answered: &CancellationToken) {
     loop {
         let began = Instant::now();
@@ -125,8 +126,8 @@ async fn keep_asking(known: &KnownPlugins, runtime: &Runtime, answered: &Cancell
     }
 }
 
-/// How long nothing is asked after questions that took so long. A runtime that has not answered for a plugin is asked soon:
-/// whoever started it waits for that.
+/// Returns the pause after requests that took so long. A runtime that has not answered for a plugin is asked again
+/// soon, because its operator waits for that.
 fn pause(unheard: bool, took: Duration) -> Duration {
     match unheard {
         true => took.clamp(RETRY_AFTER, ASK_AGAIN),
@@ -134,7 +135,7 @@ fn pause(unheard: bool, took: Duration) -> Duration {
     }
 }
 
-/// Takes note of an answer, and says what it changes.
+/// Records an answer, and logs its effect.
 fn learn(known: &KnownPlugins, runtime: &Runtime, plugin: &PluginRef, state: Availability) {
     let Some(Learnt { before, is_offered }) = known.learn(runtime, plugin, state.clone()) else { return };
     let PluginRef { id, version, .. } = plugin;
@@ -156,7 +157,7 @@ fn learn(known: &KnownPlugins, runtime: &Runtime, plugin: &PluginRef, state: Ava
     }
 }
 
-/// Lets the calls of a version end and its workers go.
+/// Drains a version: its calls end and its workers exit.
 async fn drain(runtime: &Runtime, known: &Known) {
     let Some(mut client) = runtime.client() else { return };
     let limit = known.wanted.longest + DRAIN_SLACK;
@@ -178,7 +179,7 @@ async fn drain(runtime: &Runtime, known: &Known) {
     }
 }
 
-/// Each plugin once; one of a language without a runtime is nothing to ask for.
+/// Returns each plugin once, without those of a language without a runtime.
 fn wanted(runtimes: &Runtimes, primitives: &[&Primitive]) -> HashMap<PluginRef, Wanted> {
     let mut wanted: HashMap<PluginRef, Wanted> = HashMap::new();
     for primitive in primitives {
@@ -193,7 +194,7 @@ fn wanted(runtimes: &Runtimes, primitives: &[&Primitive]) -> HashMap<PluginRef, 
     wanted
 }
 
-/// Asks once; `None` when nothing was heard.
+/// Asks once; `None` if there was no answer.
 async fn ensure(runtime: &Runtime, known: &Known) -> Option<Availability> {
     let Known { plugin, wanted, .. } = known;
     let request = EnsurePluginRequest {
@@ -223,7 +224,8 @@ async fn ensure(runtime: &Runtime, known: &Known) -> Option<Availability> {
     }
 }
 
-/// What a refusal of EnsurePlugin means: FAILED_PRECONDITION has a reason of the contract, everything else is trouble.
+/// Interprets a refusal of EnsurePlugin: FAILED_PRECONDITION carries a reason of the contract; everything else is
+/// trouble.
 fn verdict(status: &Status) -> Availability {
     let reason = status.message().to_owned();
     if status.code() == Code::FailedPrecondition && is_impossible(&reason) {

@@ -1,7 +1,7 @@
-//! One stream of a plugin's worker, from the first who subscribes to the last who leaves.
+//! One stream to a plugin's worker, from the first subscriber to the last.
 //!
-//! Keeps true: a pause between two streams doubles as long as they do not last; changes are passed on ten times a second at
-//! most; a plugin that watches nothing is asked again with the next snapshot alone.
+//! Keeps true: the pause between two streams doubles as long as they do not last; changes are passed on at most ten
+//! times a second; a plugin that does not watch is asked again only after the next snapshot.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,23 +23,24 @@ use crate::executors::plugin::reads::UNSUPPORTED;
 use crate::executors::plugin::runtimes::{Fleet, Taken};
 use crate::executors::plugin::tunnel::{self, Heard, OpenFault, Opening, Tunnel, TunnelFault, Wanted};
 
-/// The pause after a stream, doubled after each that did not last longer than the longest.
+/// Pause after a stream; it doubles up to the longest after each stream that was shorter than that.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How long a stream may stay; its runtime has its own end.
+/// Maximum duration of a stream; its runtime has a limit of its own.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// How often at most changes are passed on, and of how many resources at a time beside the one subscribed to.
+/// Minimum interval between passing on changes, and the maximum number of changed resources per interval in addition
+/// to the subscribed one.
 const BETWEEN: Duration = Duration::from_millis(100);
 const MAX_CHANGED: usize = 100;
 
-/// Where a plugin runs.
+/// Location of a plugin and what its workers need.
 pub(in super::super) struct Place {
     pub fleet: Arc<Fleet>,
-    /// What is known of the plugin there.
+    /// Known availability of the plugin at the runtimes.
     pub known: Arc<KnownPlugins>,
     pub language: &'static str,
     pub hints: RuntimeHints,
-    /// In a process of its own.
+    /// Whether the worker must be a process of its own.
     pub fresh: bool,
     pub closing: Closing,
 }
@@ -48,29 +49,29 @@ pub(super) struct Task {
     followed: Arc<Followed>,
     place: Place,
     in_force: watch::Receiver<Arc<InForce>>,
-    /// A stream that opens now may have missed something.
+    /// A stream that opens now may have missed changes.
     missed: bool,
-    /// Its runtime has no place for it, and a log line says so.
+    /// The runtime has no place for the stream, and this was logged.
     is_full: bool,
 }
 
-/// Why a stream is over.
+/// Reason why a stream ended.
 enum Over {
     /// The plugin watches nothing.
     Unsupported(String),
-    /// Its runtime has no place for it.
+    /// Its runtime has no place for the stream.
     Full,
-    /// The plugin is in force no more.
+    /// The plugin is not in force any more.
     Gone,
     Ended(String),
 }
 
-/// What a stream has said and nobody was told yet.
+/// Changes that a stream has reported and that are not passed on yet.
 struct Said {
     uris: HashSet<String>,
-    /// When it may be told.
+    /// Earliest time to pass them on.
     next: Instant,
-    /// What is not told is said in the log, once.
+    /// Whether it was logged that changes were dropped.
     is_warned: bool,
 }
 
@@ -129,7 +130,7 @@ impl Task {
         self.in_force.borrow_and_update().contains(&self.followed.key.plugin)
     }
 
-    /// Returns with the next snapshot.
+    /// Returns once there is another snapshot.
     async fn another_snapshot(&mut self) {
         // Err: the gateway ends.
         if self.in_force.changed().await.is_err() {
@@ -137,7 +138,7 @@ impl Task {
         }
     }
 
-    /// One stream, from the request for a place to its end.
+    /// Runs one stream, from the request for a worker to its end.
     async fn stream(&mut self) -> Over {
         let Place { fleet, known, .. } = &self.place;
         // For as long as the stream is open it counts as a call.
@@ -172,7 +173,7 @@ impl Task {
         }
     }
 
-    /// What the runtime is asked for, and what its worker gets.
+    /// Builds the request to the runtime and the messages for the worker.
     fn request(&self, taken: &Taken) -> (Wanted, prost_types::Any, prost_types::Any) {
         let key = &self.followed.key;
         let request_id = format!("subscription-{:032x}", rand::random::<u128>());
@@ -207,7 +208,7 @@ impl Task {
         (wanted, tunnel::pack(client_message::Payload::Init(init)), packed(&work))
     }
 
-    /// A worker has the request.
+    /// Notes that a worker has the request, and reports a change if something may have been missed.
     fn opened(&mut self) {
         self.is_full = false;
         if std::mem::take(&mut self.missed) {
@@ -215,7 +216,7 @@ impl Task {
         }
     }
 
-    /// `Err`: nothing follows.
+    /// Handles what the tunnel received. `Err`: the stream is over.
     async fn heard(
         &mut self,
         heard: Result<Heard, TunnelFault>,

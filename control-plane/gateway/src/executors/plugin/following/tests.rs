@@ -1,10 +1,10 @@
-//! The table against its bounds, and who is told, without a plugin.
+//! Tests of the table's bounds and of who is notified, without a plugin.
 
 use super::*;
 
 const USER: [u8; 16] = [1; 16];
 
-/// Takes down what it is told; `page://` leads back to the primitive.
+/// Listener that records the reported changes; `page://` leads back to the primitive.
 #[derive(Default)]
 struct Told(Mutex<Vec<(String, String, String)>>);
 

@@ -1,7 +1,7 @@
-//! The tunnels of a shared stream, by their names: where their frames go, and which are being closed.
+//! The tunnels of a shared stream by name: where their frames go, and which of them are being closed.
 //!
-//! Keeps true: at most `MAX_LANES` tunnels; of each at most `WINDOW` and one message wait; what nobody answers is
-//! forgotten after `FORGET`.
+//! Keeps true: at most `MAX_LANES` tunnels; at most `WINDOW` and one message wait for each; a request without an
+//! answer is forgotten after `FORGET`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use super::tunnel_stream::Arrived;
 use crate::executors::plugin::admission;
 use crate::executors::plugin::ended::{Account, EndedTunnel};
 
-/// What a runtime sends of one tunnel before it is told that it was read (supervisor.proto).
+/// Bytes that a runtime sends for one tunnel before they must be acknowledged as read (supervisor.proto).
 pub(super) const WINDOW: usize = 2 << 20;
-/// What a frame takes of the window at least.
+/// Minimum number of bytes that a frame counts in the window.
 const LEAST: usize = 4096;
-/// Largest message (plugin.proto); one may go beyond the window.
+/// Maximum size of a message (plugin.proto); one may exceed the window.
 pub(in super::super) const MAX_MESSAGE: usize = 4 << 20;
 /// Frames of a window, the answer before them and the stream's end.
 const MAX_WAITING: usize = WINDOW / LEAST + 8;
-/// As many as a runtime takes.
+/// Maximum number of tunnels; the limit of a runtime.
 const MAX_LANES: usize = 10_000;
 const FORGET: Duration = Duration::from_secs(5);
-/// Why a tunnel is closed whose call went away before there was an answer.
+/// Reason for closing a tunnel whose call ended before there was an answer.
 pub(super) const ABANDONED: &str = "abandoned";
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ pub(super) struct StreamTable(Mutex<State>);
 struct State {
     entries: HashMap<String, Entry>,
     ended: bool,
-    /// Why, unless it ended well.
+    /// Fault of the stream, unless it ended well.
     fault: Option<Status>,
 }
 
@@ -55,12 +55,12 @@ enum Entry {
         unread: Arc<AtomicUsize>,
         account: Account,
     },
-    /// Its call went away before there was an answer.
+    /// Its call ended before there was an answer.
     Abandoned {
         since: Instant,
         account: Account,
     },
-    /// CloseTunnel was asked for.
+    /// CloseTunnel was requested.
     Closing {
         tunnel: Box<EndedTunnel>,
         since: Instant,
@@ -70,23 +70,23 @@ enum Entry {
 }
 
 impl Entry {
-    /// From now on its answer is waited for, with what the tunnel cost.
+    /// Creates the entry of a tunnel whose close answer, with its cost, is still expected.
     fn closing(tunnel: EndedTunnel) -> Entry {
         let _closing = tunnel.account.tasks.token();
         Entry::Closing { tunnel: Box::new(tunnel), since: Instant::now(), _closing }
     }
 }
 
-/// What became of a frame.
+/// Result of passing a frame on.
 pub(super) enum Passed {
     Taken,
-    /// A place that nobody waits for any more.
+    /// A place that no call waits for any more.
     Unwanted {
         tunnel_id: String,
     },
 }
 
-/// What a frame takes of its tunnel's window.
+/// Returns the number of bytes that a frame counts in its tunnel's window.
 pub(super) fn cost(payload: &Payload) -> usize {
     match payload {
         Payload::Ppp(any) => any.value.len().max(LEAST),
@@ -94,7 +94,7 @@ pub(super) fn cost(payload: &Payload) -> usize {
     }
 }
 
-/// Whether the runtime says that there is no such tunnel.
+/// Whether the runtime reports that there is no such tunnel.
 fn is_unknown(payload: &Payload) -> bool {
     let Payload::Event(event) = payload else { return false };
     event.r#type() == tunnel_event::Type::TunnelClosed
@@ -119,7 +119,7 @@ impl StreamTable {
         Ok((incoming, unread))
     }
 
-    /// Gives a frame to its tunnel.
+    /// Passes a frame to its tunnel.
     pub(super) fn pass(&self, frame: PppServerFrame) -> Passed {
         let PppServerFrame { tunnel_id, payload, closed } = frame;
         let Some(payload) = payload else { return Passed::Taken };
@@ -151,7 +151,7 @@ impl StreamTable {
         }
     }
 
-    /// A place was given or refused. What follows comes by the handle.
+    /// Handles an answer to a request for a place. Further frames use the handle.
     fn answered(&self, name: &str, answer: AllocateWorkerResponse) -> Passed {
         let handle = answer.handle.as_ref().map(|handle| handle.tunnel_id.clone());
         let handle = handle.filter(|handle| !handle.is_empty());
@@ -174,8 +174,8 @@ impl StreamTable {
         }
     }
 
-    /// The last frame of a tunnel whose work was taken with the request. What it cost is noted here, whether its call
-    /// still listens or not.
+    /// Handles the last frame of a tunnel whose work was accepted with the request. Its cost is recorded here,
+    /// whether its call still listens or not.
     fn last(&self, name: &str, payload: Payload, cost: &TunnelCost) {
         let entry = self.0.lock().entries.remove(name);
         match entry {
@@ -190,7 +190,7 @@ impl StreamTable {
         }
     }
 
-    /// A frame of a tunnel that is not known has crossed its closing.
+    /// Delivers a frame. A frame of an unknown tunnel has crossed its closing and is dropped.
     fn deliver(&self, name: &str, payload: Payload) {
         let mut state = self.0.lock();
         // Its last frame has crossed the request to close it.
@@ -206,7 +206,7 @@ impl StreamTable {
         }
     }
 
-    /// The tunnel's call has ended, and it is to be closed. Gives the tunnel back when the stream has ended.
+    /// Marks a tunnel as closing, because its call has ended. Returns the tunnel if the stream has ended.
     pub(super) fn close(&self, tunnel: EndedTunnel) -> Result<(), EndedTunnel> {
         let mut state = self.0.lock();
         if state.ended {
@@ -217,7 +217,7 @@ impl StreamTable {
         Ok(())
     }
 
-    /// The tunnel's call went away before it took its place, which is to be closed.
+    /// Marks a tunnel as closing whose call ended before it took its place.
     pub(super) fn abandon(&self, handle: &str) {
         let mut state = self.0.lock();
         if let Some(Entry::Open { account, .. }) = state.entries.remove(handle) {
@@ -225,7 +225,7 @@ impl StreamTable {
         }
     }
 
-    /// Nobody reads the tunnel any more.
+    /// Records that the tunnel is not read any more.
     pub(super) fn leave(&self, name: &str) {
         let mut state = self.0.lock();
         let Some(entry) = state.entries.get_mut(name) else { return };
@@ -238,7 +238,7 @@ impl StreamTable {
         }
     }
 
-    /// Forgets what was not answered in time.
+    /// Forgets requests that were not answered in time.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         self.0.lock().entries.retain(|_, entry| match entry {
@@ -247,7 +247,7 @@ impl StreamTable {
         });
     }
 
-    /// The stream has ended: every tunnel hears of it.
+    /// Ends all tunnels, because the stream has ended.
     pub(super) fn end(&self, fault: Option<Status>) {
         let entries = {
             let mut state = self.0.lock();
@@ -271,7 +271,8 @@ impl StreamTable {
 }
 
 impl State {
-    /// Nobody waits for the place. It may have its work already: what that cost is noted all the same.
+    /// Marks a place as closing that no call waits for. It may have its work already: the cost is recorded all the
+    /// same.
     fn unwanted(&mut self, tunnel_id: String, account: Account) -> Passed {
         let tunnel = EndedTunnel { id: tunnel_id.clone(), reason: ABANDONED, account };
         self.entries.insert(tunnel_id.clone(), Entry::closing(tunnel));

@@ -1,6 +1,6 @@
 //! One tunnel's part of a shared stream.
 //!
-//! Keeps true: what was read is told to the runtime by half windows, so that it goes on sending.
+//! Keeps true: reading is acknowledged to the runtime in steps of half a window, so that it continues to send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use tonic::Status;
 use super::stream_table::{ABANDONED, MAX_MESSAGE, WINDOW, cost};
 use super::{Multiplexer, close_frame, send_or_keep};
 
-/// What came for a tunnel.
+/// Event of a tunnel.
 #[derive(Debug)]
 pub(in super::super) enum Arrived {
     /// The answer to the request for a place.
     Allocated(AllocateWorkerResponse),
     Payload(ppp_server_frame::Payload),
-    /// Nothing follows, and what the tunnel cost has been noted.
+    /// The last frame; the tunnel's cost has been recorded.
     Last(ppp_server_frame::Payload),
     /// The stream ended, well or with a fault.
     End(Option<Status>),
@@ -28,12 +28,12 @@ pub(in super::super) enum Arrived {
 
 pub(in super::super) struct TunnelStream {
     multiplexer: Multiplexer,
-    /// Of this stream until the tunnel has its handle.
+    /// Name of the tunnel: assigned by this stream until the tunnel has its handle.
     name: String,
     incoming: mpsc::Receiver<Arrived>,
-    /// Cost of what has come and was not taken.
+    /// Window bytes that have arrived and were not taken.
     unread: Arc<AtomicUsize>,
-    /// Cost of what was taken and the runtime has not been told.
+    /// Window bytes that were taken and not acknowledged to the runtime.
     untold: usize,
 }
 
@@ -51,7 +51,7 @@ impl TunnelStream {
         &self.multiplexer
     }
 
-    /// Takes the stream out; what is left hears and says nothing.
+    /// Takes the stream out; the remaining one neither receives nor sends.
     pub(in super::super) fn detach(&mut self) -> TunnelStream {
         let left = TunnelStream {
             multiplexer: self.multiplexer.clone(),
@@ -63,12 +63,12 @@ impl TunnelStream {
         std::mem::replace(self, left)
     }
 
-    /// The tunnel has its handle; from now on its frames go by that.
+    /// Sets the tunnel's handle, which its frames use from now on.
     pub(in super::super) fn rename(&mut self, handle: &str) {
         handle.clone_into(&mut self.name);
     }
 
-    /// Sends a message for the tunnel. `Err`: it is too large, or the stream is over.
+    /// Sends a message for the tunnel. `Err`: it is too large, or the stream has ended.
     pub(in super::super) async fn send(&self, ppp: Any) -> Result<(), Status> {
         // On the stream it would end all tunnels.
         if ppp.value.len() > MAX_MESSAGE {
@@ -77,7 +77,7 @@ impl TunnelStream {
         self.send_frame(Some(ppp)).await
     }
 
-    /// To be asked for when the tunnel has its handle.
+    /// Returns a sender for the tunnel. Call it once the tunnel has its handle.
     pub(in super::super) fn sender(&self) -> FrameSender {
         FrameSender { multiplexer: self.multiplexer.clone(), tunnel_id: self.name.clone() }
     }
@@ -89,7 +89,7 @@ impl TunnelStream {
         sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
     }
 
-    /// The next thing. May be dropped while it waits.
+    /// Waits for the next event. Cancel-safe.
     pub(in super::super) async fn next(&mut self) -> Arrived {
         if self.untold >= WINDOW / 2 {
             if let Err(status) = self.send_frame(None).await {
@@ -109,14 +109,14 @@ impl TunnelStream {
     }
 }
 
-/// Sends messages of the runtime's API for a tunnel that has its handle, from beside it.
+/// Sends messages of the runtime's API for a tunnel that has its handle, independently of its stream.
 pub(in super::super) struct FrameSender {
     multiplexer: Multiplexer,
     tunnel_id: String,
 }
 
 impl FrameSender {
-    /// `Err`: the stream is over.
+    /// Sends a message. `Err`: the stream has ended.
     pub(in super::super) async fn send<M: Name>(&self, message: &M) -> Result<(), Status> {
         let sent = self.multiplexer.send(PppClientFrame::carrying(&self.tunnel_id, message)).await;
         sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
