@@ -24,15 +24,15 @@ use crate::call::CallKind;
 use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 
-/// Largest resource in bytes: what one result may carry.
+/// Maximum size of a resource in bytes: the limit of one result.
 const MAX_CONTENTS: usize = 16 << 20;
-/// Most messages of a prompt, and most contents of a resource.
+/// Maximum number of messages in a prompt, and of contents in a resource.
 const MAX_ITEMS: usize = 1000;
 
-/// What a plugin without the hook says (runtime/README.md).
+/// Failure code of a plugin without the hook (runtime/README.md).
 pub(super) const UNSUPPORTED: &str = "UNSUPPORTED";
 
-/// Follows the worker to its end.
+/// Follows the worker to the end of its attempt.
 pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     let call = job.call();
     let mut contents = Contents { is_whole: job.language == STDIO, ..Contents::default() };
@@ -96,7 +96,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     }
 }
 
-/// What is said beside the answer.
+/// Handles messages that are not part of the answer.
 fn beside(job: &Job<'_>, payload: Payload) {
     match payload {
         Payload::Log(line) => drop(job.heard(line)),
@@ -105,7 +105,8 @@ fn beside(job: &Job<'_>, payload: Payload) {
     }
 }
 
-/// The end of a call for a list, with a list; what is neither is passed on.
+/// Ends a call for a list with the list; rejects lists and contents that were not asked for, and passes everything
+/// else on.
 fn list(job: &Job<'_>, heard: Heard) -> Result<Heard, AttemptOutcome> {
     let call = job.call();
     match (heard, &call.kind) {
@@ -116,7 +117,7 @@ fn list(job: &Job<'_>, heard: Heard) -> Result<Heard, AttemptOutcome> {
     }
 }
 
-/// What the runtime tells of the worker, and the attempt's end where it is one.
+/// Handles an event of the runtime about the worker; returns the attempt's outcome if the event ends it.
 async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option<AttemptOutcome> {
     let call = job.call();
     match event.r#type() {
@@ -151,7 +152,7 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
     }
 }
 
-/// An answer for a stdio server, where there is one.
+/// Sends an answer to a stdio server, if there is one.
 async fn deliver(tunnel: &mut Tunnel, answer: Option<DeliverMcpAnswer>) -> Result<(), TunnelFault> {
     match answer {
         Some(answer) => tunnel.send(client_message::Payload::McpAnswer(answer)).await,
@@ -180,7 +181,7 @@ fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
     }
 }
 
-/// A read has no result that carries an error: the failure's text becomes the refusal's.
+/// Converts a failure. A read has no result that carries an error, so the failure's text becomes the refusal's.
 fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
     if end.code == UNSUPPORTED {
         match job.call().kind {
@@ -202,10 +203,10 @@ fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
     }
 }
 
-/// The contents of a resource: of a plugin in pieces, which are joined by URI.
+/// Contents of a resource; the pieces that a plugin sends are joined by URI.
 #[derive(Default)]
 struct Contents {
-    /// Each piece is a content: a stdio server may have several of one URI.
+    /// Whether each piece is a content of its own: a stdio server may have several with one URI.
     is_whole: bool,
     items: Vec<Item>,
     size: usize,

@@ -1,8 +1,7 @@
-//! What becomes of a call when its worker, or the whole runtime, is lost or refuses.
+//! Recovery of a call whose worker or runtime is lost or rejects it.
 //!
-//! Owns: the one decision between another attempt and an end. Keeps true: what was delivered runs again only
-//! when the plugin resumes from its checkpoint or a repetition is harmless (ADR 6); the number of
-//! attempts is bounded.
+//! Owns: the only decision between another attempt and an end. Keeps true: a delivered call runs again only if the
+//! plugin resumes from its checkpoint or a repetition is harmless (ADR 6); the number of attempts is bounded.
 
 use std::time::Duration;
 
@@ -14,53 +13,53 @@ use super::attempt_state::AttemptState;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 
-/// Most executions of one call that resumes.
+/// Maximum number of executions of one call that resumes.
 const MAX_RESUMES: u32 = 32;
-/// Most repetitions of a call that does not resume.
+/// Maximum number of repetitions of a call that does not resume.
 const MAX_REPEATS: u32 = 1;
-/// Most times a lost call asks a runtime that does not take it: with the waits below, about a minute.
+/// Maximum number of times a lost call asks a runtime that does not take it: with the waits below, about a minute.
 const MAX_REFUSED: u32 = 40;
-/// Most times a new call asks a runtime that is being replaced: with the waits below, some ten seconds.
+/// Maximum number of times a new call asks a runtime that is being replaced: with the waits below, some ten seconds.
 const MAX_REPLACED: u32 = 10;
-/// The first wait before another attempt; it doubles up to the longest.
+/// First wait before another attempt; it doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(25);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// With less than this left, another attempt is not begun.
+/// Minimum time left for another attempt.
 const LEAST_TIME: Duration = Duration::from_millis(50);
 
-/// How one attempt ended.
+/// Outcome of one attempt.
 #[derive(Debug)]
 pub(super) enum AttemptOutcome {
     Output(Output),
     Refused(Refusal),
     /// No worker took the call.
     Rejected(Rejection),
-    /// The worker is gone without a result.
+    /// The worker was lost without a result.
     Lost {
         delivered: bool,
         why: String,
     },
-    /// A read or a prompt ended with what it asks.
+    /// A read or a prompt ended with questions.
     Asked(Asked),
 }
 
-/// What follows.
+/// Decision after an attempt.
 #[derive(Debug)]
 pub(super) enum Next {
     Done(Result<Output, Refusal>),
     Again { at: Instant },
 }
 
-/// The attempts of one call so far.
+/// Attempts of one call so far.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// A worker was given the call at least once.
+    /// The call was delivered to a worker at least once.
     begun: bool,
-    /// A runtime went away before a worker had the call: it may be back in a moment.
+    /// A runtime was lost before a worker had the call: it may soon be back.
     cut: bool,
     repeats: u32,
     resumes: u32,
-    /// Refusals, or losses before delivery, since the last delivery.
+    /// Rejections, or losses before delivery, since the last delivery.
     refused: u32,
 }
 
@@ -87,13 +86,13 @@ impl Recovery {
         self.after_refusal(call, unlucky)
     }
 
-    /// The gateway that ran the call is gone, and its worker with it.
+    /// Decides for a call whose gateway is gone, and its worker with it.
     pub(super) fn taken_over(&mut self, call: &Call, attempt_state: &AttemptState) -> Next {
         self.begun = true;
         self.after_loss(call, attempt_state)
     }
 
-    /// A worker that had the call is gone.
+    /// Decides after the loss of a worker that had the call.
     fn after_loss(&mut self, call: &Call, attempt_state: &AttemptState) -> Next {
         let (count, most) = if attempt_state.resumes() {
             (&mut self.resumes, MAX_RESUMES)
@@ -109,7 +108,7 @@ impl Recovery {
         again(call, FIRST_WAIT)
     }
 
-    /// No worker took the call. `None`: one that would have is gone.
+    /// Decides after no worker took the call. `None`: a worker would have taken it but was lost.
     fn after_refusal(&mut self, call: &Call, rejection: Option<Rejection>) -> Next {
         self.refused += 1;
         if self.begun {
@@ -136,7 +135,7 @@ impl Recovery {
         }
     }
 
-    /// How long to leave a runtime that does not take the call alone.
+    /// Returns the wait before a runtime that does not take the call is asked again.
     fn wait(&self) -> Duration {
         FIRST_WAIT.saturating_mul(2_u32.saturating_pow(self.refused)).min(LONGEST_WAIT)
     }
@@ -150,7 +149,7 @@ fn again(call: &Call, wait: Duration) -> Next {
     Next::Again { at }
 }
 
-/// The end of a call that no worker finished.
+/// Returns the refusal of a call that no worker finished.
 fn unfinished(call: &Call) -> Refusal {
     let why = Refusal::Upstream("the plugin's worker was lost".into());
     if call.was_handed_over() { call.unanswered(why) } else { why }

@@ -1,14 +1,14 @@
-//! What a primitive says of its plugin, as the runtime is told.
+//! The reference to a primitive's plugin that the runtime receives.
 
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::service_auth::Kind;
 use asp_proto::snapshot::{McpStdio, Plugin, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 
-/// The language of stdio MCP servers, whatever they are written in.
+/// Language of stdio MCP servers, whatever they are written in.
 pub(crate) const STDIO: &str = "mcp-stdio";
 
-/// What a runtime runs the primitive by; `None` for one that needs no runtime.
+/// Returns the plugin reference of a primitive; `None` if it needs no runtime.
 pub(crate) fn run_by(primitive: &Primitive) -> Option<(PluginRef, RuntimeHints)> {
     match primitive.runtime.as_ref()?.mode.as_ref()? {
         Mode::Plugin(plugin) => Some(plugin_ref(primitive, plugin)),
@@ -17,7 +17,7 @@ pub(crate) fn run_by(primitive: &Primitive) -> Option<(PluginRef, RuntimeHints)>
     }
 }
 
-/// The language of the runtime that the primitive needs, if it needs one.
+/// Returns the language of the runtime that the primitive needs, if it needs one.
 pub fn plugin_language(primitive: &Primitive) -> Option<&str> {
     match primitive.runtime.as_ref()?.mode.as_ref()? {
         Mode::Plugin(plugin) => Some(&plugin.language),
@@ -26,7 +26,7 @@ pub fn plugin_language(primitive: &Primitive) -> Option<&str> {
     }
 }
 
-/// What a primitive's plugin is called and may need.
+/// Returns the reference and the resource hints of a primitive's plugin.
 pub(crate) fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, RuntimeHints) {
     let reference = PluginRef {
         id: primitive.id.clone(),
@@ -40,12 +40,12 @@ pub(crate) fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, 
     (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
 }
 
-/// The same for a call of this primitive: the runtime judges by it what private networks a worker may reach.
+/// Adds the called primitive: the runtime decides by it which private networks a worker may reach.
 pub(crate) fn called_as(plugin: &PluginRef, server: &str, primitive: &str) -> PluginRef {
     PluginRef { called_as: format!("{server}/{primitive}"), ..plugin.clone() }
 }
 
-/// The operator's credential that the spec names.
+/// Returns the operator's credential that the spec names.
 fn credential(primitive: &Primitive) -> Option<&str> {
     match primitive.service_auth.as_ref()?.kind.as_ref()? {
         Kind::Credential(name) => Some(name),
@@ -53,7 +53,7 @@ fn credential(primitive: &Primitive) -> Option<&str> {
     }
 }
 
-/// A stdio server is installed under the name of its package.
+/// Returns the reference of a stdio server, which is installed under the name of its package.
 pub(crate) fn stdio_ref(primitive: &Primitive, target: &McpStdio) -> (PluginRef, RuntimeHints) {
     let (id, version) = asp_registry::stdio_package(target, &primitive.version);
     let reference = PluginRef {
@@ -70,7 +70,7 @@ fn hints(cpu_millis: u32, memory_bytes: u64) -> RuntimeHints {
     RuntimeHints { cpu_millis, memory_bytes, ..RuntimeHints::default() }
 }
 
-/// The language as a metric's label: from a closed set.
+/// Returns the language as a metric's label, from a closed set.
 pub(crate) fn language_name(language: &str) -> Option<&'static str> {
     ["python", "node", "java", STDIO].into_iter().find(|known| *known == language)
 }

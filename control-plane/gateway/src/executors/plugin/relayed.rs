@@ -1,7 +1,8 @@
-//! What a stdio server asks of its client within a call: a question of the call, as an upstream's over HTTP is one.
+//! Requests of a stdio server to its client within a call: they become questions of the call, as for an upstream over
+//! HTTP.
 //!
-//! Refuses: what a plugin asks in this way, and more than 16 at a time. Keeps true: the server gets one answer to each;
-//! a question that it takes back, or that outlives its worker, is open no longer.
+//! Refuses: such requests from a plugin, and more than 16 at a time. Keeps true: the server gets one answer to each;
+//! a request that it withdraws, or that outlives its worker, is closed.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use crate::executors::conversation::downstream::{Clients, RpcError};
 use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
 use crate::executors::plugin::reference::STDIO;
 
-/// The open requests of one worker.
+/// Open requests of one worker.
 pub(super) struct Relayed {
-    /// `None`: the worker is no MCP server.
+    /// `None` if the worker is not an MCP server.
     clients: Option<Arc<Clients>>,
     open: OpenRequests<String, Option<DeliverMcpAnswer>>,
 }
 
-/// The worker broke the protocol.
+/// A violation of the protocol by the worker.
 #[derive(Debug)]
 pub(super) struct Broken(pub &'static str);
 
@@ -35,7 +36,7 @@ impl Relayed {
         self.open.is_empty()
     }
 
-    /// Puts a question, or takes one back.
+    /// Opens a request, or withdraws one.
     pub(super) fn take(&mut self, asked: McpRequested) -> Result<(), Broken> {
         let clients = self.clients.clone().ok_or(Broken("a plugin asks as an MCP server"))?;
         if asked.withdrawn {
@@ -57,13 +58,14 @@ impl Relayed {
         Ok(())
     }
 
-    /// The next answer for the worker; `None` for a question that was taken back.
+    /// Waits for the next answer to the worker; `None` for a request that was withdrawn.
     pub(super) async fn next(&mut self) -> Option<DeliverMcpAnswer> {
         self.open.next().await.flatten()
     }
 }
 
-/// What is no object has no member that a request needs, and is refused for that.
+/// Parses the parameters. A value that is not an object becomes an empty one, and the request is refused for its
+/// missing members.
 fn params(json: Option<&Json>) -> asp_json::Json {
     let json = json.filter(|json| !held::is_too_much(&json.value));
     let params = json.and_then(|json| asp_json::Json::parse(&json.value).ok());

@@ -1,7 +1,7 @@
-//! How a worker's end becomes the call's: `Completed`, `Failed`, and the chunks before them.
+//! Conversion of a worker's end into the call's: `Completed`, `Failed`, and the chunks before them.
 //!
-//! Keeps true: a plugin's words reach the model only as a tool error's text, bounded and without line noise;
-//! a failure that the plugin reports is told apart from one of the platform.
+//! Keeps true: a plugin's text reaches the model only as the text of a tool error, bounded and without line noise; a
+//! failure that the plugin reports is distinguished from one of the platform.
 
 use std::collections::HashMap;
 
@@ -14,15 +14,15 @@ use crate::call::content::{is_content_block, misfit, own_meta, parse};
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::conversation::results::output;
 
-/// Most bytes of chunks that are joined; more are counted and left out.
+/// Maximum size in bytes of joined chunks; more are counted and left out.
 const MAX_CHUNKS: usize = 4 << 20;
 
-/// The parts of a result that came before its end.
+/// Parts of a result that arrived before its end.
 #[derive(Default)]
 pub(super) struct Chunks {
     text: String,
     dropped: usize,
-    /// How much of both was there at the last checkpoint.
+    /// Length of `text` and value of `dropped` at the last checkpoint.
     marked: (usize, usize),
 }
 
@@ -46,8 +46,8 @@ impl Chunks {
         part
     }
 
-    /// What a successor does not send again, and how many bytes of it were left out: all of it where a checkpoint
-    /// is being stored.
+    /// Returns the text that a successor does not send again, and the number of bytes that were left out of it;
+    /// everything if a checkpoint is being stored.
     pub(super) fn kept(&self, all: bool) -> (&str, usize) {
         if all {
             return (&self.text, self.dropped);
@@ -61,12 +61,12 @@ impl Chunks {
         Chunks { marked: (text.len(), dropped), text, dropped }
     }
 
-    /// What is there now stays, whatever becomes of the worker.
+    /// Marks the current text as kept, whatever happens to the worker.
     pub(super) fn mark(&mut self) {
         self.marked = (self.text.len(), self.dropped);
     }
 
-    /// Forgets what came after the mark: a successor sends it again.
+    /// Discards the text after the mark: a successor sends it again.
     pub(super) fn rewind(&mut self) {
         let (length, dropped) = self.marked;
         self.text.truncate(length);
@@ -82,16 +82,16 @@ impl Chunks {
     }
 }
 
-/// What a finished call adds to its result.
+/// Parts that a finished call adds to its result.
 pub(super) struct Extras {
     pub chunks: Chunks,
-    /// What the result holds of the artifacts.
+    /// Content blocks of the artifacts.
     pub links: Vec<Value>,
-    /// Public URIs by the plugin's own.
+    /// Public URIs of the artifacts by the plugin's own.
     pub uris: HashMap<String, String>,
 }
 
-/// The output of a call that completed.
+/// Returns the output of a call that completed.
 pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output, Refusal> {
     let mut structured = parse(completed.output.as_ref())?;
     if let Some(value) = &mut structured {
@@ -122,7 +122,8 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
     })
 }
 
-/// The output of a call that a stdio MCP server completed: its result as it was written, as of an upstream over HTTP (I-14).
+/// Returns the output of a call that a stdio MCP server completed: its result as written, as for an upstream over
+/// HTTP (I-14).
 pub(super) fn relayed(completed: &Completed) -> Result<Output, Refusal> {
     let structured = parse(completed.output.as_ref())?;
     let content = match (parse(completed.content.as_ref())?, &structured) {
@@ -140,7 +141,7 @@ pub(super) fn relayed(completed: &Completed) -> Result<Output, Refusal> {
     output(Kind::Tool, &result.to_json()).map_err(|fault| misfit(&fault))
 }
 
-/// The same JSON with the public URIs of artifacts.
+/// Replaces artifact URIs in JSON by the public ones.
 fn published(json: &mut Json, uris: &HashMap<String, String>) {
     if uris.is_empty() {
         return;
@@ -150,7 +151,7 @@ fn published(json: &mut Json, uris: &HashMap<String, String>) {
     *json = json.changed_to(value);
 }
 
-/// A plugin's own artifact URIs become those under which its caller can read them.
+/// Replaces a plugin's own artifact URIs by those under which its caller can read them.
 fn publish(value: &mut Value, uris: &HashMap<String, String>) {
     match value {
         Value::String(text) => {

@@ -1,14 +1,14 @@
-//! One attempt's way from runtime to runtime, as long as each refuses the call.
+//! One attempt over several runtimes, as long as each rejects the call.
 //!
-//! Keeps true: none is asked twice; what is said in the end is the most hopeful of what they said, so that a call waits where waiting for
-//! one of them helps.
+//! Keeps true: no runtime is asked twice; the final rejection is the most hopeful one, so that a call waits where
+//! waiting for one of the runtimes helps.
 
 use std::sync::Arc;
 
 use super::admission::Rejection;
 use super::runtimes::Runtime;
 
-/// Who has refused, and what is made of it.
+/// Runtimes that have rejected the call, and the most hopeful rejection.
 #[derive(Default)]
 pub(super) struct Round {
     refused: Vec<Arc<Runtime>>,
@@ -27,13 +27,13 @@ impl Round {
         &self.refused
     }
 
-    /// What all of them together say. Without any there is none.
+    /// Returns the combined rejection; `Unreachable` if there was no runtime.
     pub(super) fn rejection(self) -> Rejection {
         self.best.unwrap_or(Rejection::Unreachable)
     }
 }
 
-/// Lower: waiting helps sooner.
+/// Ranks a rejection; the lower, the sooner waiting helps.
 fn hope(rejection: &Rejection) -> u8 {
     match rejection {
         Rejection::StillEnding => 0,

@@ -1,8 +1,9 @@
-//! The language runtimes a gateway uses: which ones run a language, by their addresses or by the name that these have.
+//! The language runtimes that a gateway uses: which of them run a language, by their addresses or by their common
+//! name.
 //!
-//! Refuses: plain TCP; a runtime is reached over a Unix socket or by mutual TLS. Keeps true: every address of a name is a runtime of its
-//! own, and proves the name by its certificate as one alone does; one whose address the name has no more gets no new call and keeps what
-//! it has. Bound: runtimes of a language.
+//! Refuses: plain TCP; a runtime is reached over a Unix socket or by mutual TLS. Keeps true: every address of a name
+//! is a separate runtime, and proves the name by its certificate like a single one; a runtime whose address the name
+//! does not have any more gets no new call and keeps its current ones. Bound: runtimes of a language.
 
 mod choice;
 mod each;
@@ -24,21 +25,21 @@ pub(super) use each::keep_for_each;
 pub use names::{Resolve, System};
 pub(super) use runtime::Runtime;
 
-/// Most runtimes of one language: a gateway has a connection to each, and asks each for every plugin.
+/// Maximum number of runtimes of one language: a gateway has a connection to each, and asks each for every plugin.
 pub const MAX_RUNTIMES: usize = 64;
 
-/// Where a runtime is and what it runs.
+/// Location of a runtime, and the languages that it runs.
 #[derive(Clone, Debug)]
 pub struct RuntimeTarget {
-    /// `python`, `node`, `java`, `mcp-stdio`.
+    /// Any of `python`, `node`, `java`, `mcp-stdio`.
     pub languages: Vec<String>,
-    /// `unix:/path` or `https://host:port`. A host that is a name stands for all its addresses.
+    /// URL: `unix:/path` or `https://host:port`. A host name stands for all its addresses.
     pub url: String,
-    /// How the gateway proves itself, and knows the runtime; needed for `https`, refused for `unix`.
+    /// Identity of the gateway and trust in the runtime; required for `https`, refused for `unix`.
     pub peer: Option<Peer>,
 }
 
-/// A runtime's address is not usable.
+/// Error in the configured runtimes.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimesError {
     #[error("runtime {0}: reach it by unix:/path, or by https:// with a client certificate")]
@@ -55,7 +56,7 @@ pub enum RuntimesError {
     TooMany(String),
 }
 
-/// All runtimes there are, each once.
+/// All current runtimes, each once.
 pub(super) type Members = Arc<[Arc<Runtime>]>;
 
 /// The runtimes of one gateway, by language.
@@ -66,23 +67,23 @@ pub struct Runtimes {
 
 struct Shared {
     by_language: HashMap<String, Arc<Fleet>>,
-    /// Of each target those that it stands for now.
+    /// Current runtimes of each target.
     of_targets: Mutex<Vec<Vec<Arc<Runtime>>>>,
     all: watch::Sender<Members>,
 }
 
 impl Runtimes {
-    /// No runtime: every plugin call is refused.
+    /// Creates a set without runtimes: every plugin call is refused.
     pub fn none() -> Runtimes {
         Runtimes { shared: Arc::new(Shared::of(HashMap::new(), Vec::new())), _resolving: Vec::new() }
     }
 
-    /// Connects to nothing yet; the first call does. Needs a running tokio runtime.
+    /// Creates the runtimes without connecting; the first call connects. Needs a running tokio runtime.
     pub fn new(targets: Vec<RuntimeTarget>) -> Result<Runtimes, RuntimesError> {
         Runtimes::resolved_by(targets, Arc::new(System))
     }
 
-    /// With names resolved in the caller's own way.
+    /// Creates the runtimes with another resolver.
     pub fn resolved_by(
         targets: Vec<RuntimeTarget>,
         resolver: Arc<dyn Resolve>,
@@ -108,7 +109,7 @@ impl Runtimes {
         Ok(Runtimes { shared, _resolving })
     }
 
-    /// Each of them once, now and whenever there are others.
+    /// Returns all runtimes, each once, and follows their changes.
     pub(super) fn all(&self) -> watch::Receiver<Members> {
         self.shared.all.subscribe()
     }
@@ -117,7 +118,7 @@ impl Runtimes {
         self.shared.by_language.get(language)
     }
 
-    /// Asks every runtime how it is.
+    /// Asks every runtime for its health.
     pub async fn health(&self) -> Vec<RuntimeHealth> {
         let all = self.shared.all.borrow().clone();
         futures::future::join_all(all.iter().map(|runtime| runtime.health())).await
@@ -135,7 +136,7 @@ impl Shared {
         shared
     }
 
-    /// A target stands for these from now on.
+    /// Replaces the runtimes of a target.
     fn replace(&self, place: usize, runtimes: Vec<Arc<Runtime>>) {
         let mut of_targets = self.of_targets.lock();
         if let Some(of_target) = of_targets.get_mut(place) {
@@ -144,7 +145,7 @@ impl Shared {
         self.publish(&of_targets);
     }
 
-    /// Calls are given to those that whoever prepares plugins hears of, and to no other.
+    /// Publishes the used runtimes, so that calls and the preparation of plugins always see the same ones.
     fn publish(&self, of_targets: &[Vec<Arc<Runtime>>]) {
         let mut used: Vec<Arc<Runtime>> = Vec::new();
         for (language, fleet) in &self.by_language {
@@ -160,7 +161,7 @@ impl Shared {
     }
 }
 
-/// One URL is one target, whatever it is named for.
+/// Merges targets with the same URL.
 fn merged(targets: Vec<RuntimeTarget>) -> Result<Vec<RuntimeTarget>, RuntimesError> {
     let mut merged: Vec<RuntimeTarget> = Vec::new();
     for target in targets {

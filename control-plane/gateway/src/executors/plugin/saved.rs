@@ -1,7 +1,6 @@
-//! What a plugin call saves for a successor of its worker or of its gateway: its checkpoint, and what it has come
-//! to.
+//! State that a plugin call saves for a successor of its worker or of its gateway: its checkpoint and its progress.
 //!
-//! Keeps true: a checkpoint is acknowledged after it is stored; the row goes with the call (ADR 6).
+//! Keeps true: a checkpoint is acknowledged after it is stored; the row is deleted with the call (ADR 6).
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use super::job::Job;
 use crate::durable::active::{ActiveFault, ActiveTable};
 use crate::durable::record::Record;
 
-/// Largest capsule in bytes (plugin.proto).
+/// Maximum size of a capsule in bytes (plugin.proto).
 const MAX_CAPSULE: usize = 64 << 10;
 
 /// The saved state of a gateway's plugin calls.
@@ -23,7 +22,7 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Stores a checkpoint; the answer says whether the plugin may rely on it.
+    /// Stores a checkpoint; the acknowledgement says whether the plugin may rely on it.
     pub(super) async fn checkpoint(
         &self,
         job: &Job<'_>,
@@ -64,8 +63,8 @@ impl Saved {
         self.active.save_capsule(job.call(), seq, capsule, &memory).await
     }
 
-    /// Stores what the call has come to, where its plugin can go on from there; a store that does not take it
-    /// costs a successor only its memory.
+    /// Stores the state of a call whose plugin can resume from there; if the store fails, a successor lacks only this
+    /// state.
     pub(super) async fn state(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
         if !attempt_state.resumes() {
             return;
@@ -83,8 +82,8 @@ impl Saved {
         }
     }
 
-    /// Stores that the call was taken over, before its worker gets it: one that brings its gateway down would
-    /// otherwise bring down every one in turn.
+    /// Stores that the call was taken over, before its worker gets it: otherwise a call that crashes its gateway
+    /// would crash every gateway in turn.
     pub(super) async fn taken(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
         match self.active.save_memory(job.call(), &attempt_state.memory(false)).await {
             Ok(()) if attempt_state.resumes() => job.call().ownership.can_resume(),
@@ -95,7 +94,7 @@ impl Saved {
         }
     }
 
-    /// A call has a row from the first thing on that it saves.
+    /// Creates the call's row before it saves something for the first time.
     async fn row(&self, job: &Job<'_>) -> Result<(), ActiveFault> {
         let call = job.call();
         if call.ownership.is_kept() {
@@ -105,7 +104,7 @@ impl Saved {
         self.active.put(call, &Record::of(call, &execution.arguments, execution.budget, true)).await
     }
 
-    /// Adds the stored capsule to what the next execution goes on with.
+    /// Adds the stored capsule to the state from which the next execution resumes.
     pub(super) async fn with_capsule(
         &self,
         job: &Job<'_>,
@@ -118,7 +117,7 @@ impl Saved {
     }
 }
 
-/// Notes that the state is stored, with the answers in it.
+/// Records that the state and the answers in it are stored.
 fn note_saved(job: &Job<'_>, attempt_state: &mut AttemptState) {
     let call = job.call();
     call.ownership.can_resume();

@@ -1,7 +1,6 @@
-//! One worker's part of a tool or task call: reads what the worker says until the call ends or the worker is
-//! lost.
+//! One worker's part of a tool or task call: handles the worker's messages until the call ends or the worker is lost.
 //!
-//! Keeps true: exactly one end counts; what a worker may not say ends the call as a loss of the worker; a
+//! Keeps true: exactly one end counts; a message that a worker may not send ends the call as a loss of the worker; a
 //! cancel reaches the worker before the place is closed.
 
 use std::time::Duration;
@@ -32,14 +31,14 @@ use crate::call::outcome::Refusal;
 use crate::clock::wait_until;
 use crate::executors::plugin::reference::STDIO;
 
-/// How long a worker may be silent after it was told that nobody answered, before the call ends so.
+/// Maximum silence of a worker after it was told that a question expired, before the call ends as expired.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
-/// How long before its deadline a call is asked to finish the step in hand.
+/// Time before its deadline when a call is asked to finish its current step.
 const SOFT_LEAD: Duration = Duration::from_secs(2);
-/// Longest name of a counter in bytes.
+/// Maximum length of a counter's name in bytes.
 const MAX_NAME: usize = 128;
 
-/// One worker and what it has said of the result.
+/// One worker and the parts of the result that it has sent.
 pub(super) struct Session<'a> {
     pub job: &'a Job<'a>,
     pub attempt_state: &'a mut AttemptState,
@@ -48,15 +47,15 @@ pub(super) struct Session<'a> {
     receiving: Receiving,
     relayed: Relayed,
     cancelling: bool,
-    /// The gateway ends: the worker was asked to save and yield.
+    /// The gateway is shutting down: the worker was asked to save and yield.
     preempting: bool,
-    /// When the worker is told that the deadline is near; `None` once it was, or where nothing helps.
+    /// When the worker is told that the deadline is near; `None` once it was told, or if that would not help.
     soften: Option<Instant>,
-    /// Set while a worker that was told of an expired question has not gone on.
+    /// Set while a worker that was told of an expired question has not continued.
     expires: Option<Instant>,
 }
 
-/// Follows the worker to its end.
+/// Follows the worker to the end of its attempt.
 pub(super) async fn run(
     plugins: &Plugins,
     job: &Job<'_>,
@@ -87,7 +86,7 @@ pub(super) async fn run(
     ended
 }
 
-/// What one message made of the session.
+/// Effect of one message on the session; `Err` ends it.
 pub(super) type Step = Result<(), AttemptOutcome>;
 
 impl Session<'_> {
@@ -196,7 +195,7 @@ impl Session<'_> {
         }
     }
 
-    /// The worker asks a model.
+    /// Starts a delegation that the worker asks for.
     async fn delegation(&mut self, asked: DelegationRequested) -> Step {
         let key = Key::Delegation(asked.correlation_id.clone());
         self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
@@ -207,7 +206,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The worker says that it is there, and what it can do.
+    /// Handles the worker's first message, which states its capabilities.
     async fn begun(&mut self, init: InitResponse) -> Step {
         if !init.ok {
             let why = format!("plugin refuses to begin: {}", init.message);
@@ -222,13 +221,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The store has taken some of an artifact.
+    /// Handles a result of the artifact store.
     fn stored(&mut self, stored: Stored) -> Step {
         let taken = self.receiving.take(&mut self.attempt_state.emitted, stored);
         taken.map_err(|Broken(what)| self.broken(what))
     }
 
-    /// A worker speaks of the call it was given and of no other.
+    /// Checks that a worker's message is about the call that it was given.
     fn check_request(&mut self, payload: &Payload) -> Step {
         let request_id = match payload {
             Payload::Status(m) => &m.request_id,
@@ -348,7 +347,7 @@ impl Session<'_> {
             .map_err(|AskedTwice| self.broken("the same question twice at a time"))
     }
 
-    /// An answer for the worker.
+    /// Sends an answer to the worker.
     async fn deliver(&mut self, delivery: Delivery) -> Step {
         let expired = delivery.error() == "expired" && matches!(delivery, Delivery::Input(_));
         self.attempt_state.answered(&delivery);
@@ -368,7 +367,7 @@ impl Session<'_> {
         sent.map_err(|fault| self.lost(fault))
     }
 
-    /// The caller's cancel, or the deadline: the worker is told and has until the pipeline's grace ends.
+    /// Passes the caller's cancel, or the deadline, to the worker, which has until the pipeline's grace period ends.
     async fn cancel(&mut self) -> Step {
         if !self.tunnel.is_ready() {
             return Err(AttemptOutcome::Refused(Refusal::Cancelled));
@@ -378,7 +377,8 @@ impl Session<'_> {
         self.send_cancel(if late { "deadline" } else { "user_cancel" }, Mode::Hard).await
     }
 
-    /// The gateway ends: a worker that can go on elsewhere saves and yields at its next step.
+    /// Asks a worker that can resume elsewhere to save and yield at its next step, because the gateway is shutting
+    /// down.
     async fn preempt(&mut self) -> Step {
         self.preempting = true;
         if !self.tunnel.is_ready() || !self.attempt_state.resumes() {
@@ -456,14 +456,15 @@ impl Session<'_> {
         AttemptOutcome::Lost { delivered: self.job.call().was_handed_over(), why: why.to_owned() }
     }
 
-    /// The worker broke the protocol: it is as good as dead.
+    /// Ends the session after a violation of the protocol: the worker counts as lost.
     fn broken(&mut self, what: &'static str) -> AttemptOutcome {
         self.tunnel.closes_because("protocol");
         self.lost_because(what)
     }
 }
 
-/// The last tenth of the call, at most [`SOFT_LEAD`]: a plugin that looks may still end with what it has.
+/// Returns the start of the last tenth of the call, at most [`SOFT_LEAD`] before its end: a plugin that checks for it
+/// may still finish with what it has.
 fn soften_at(job: &Job<'_>) -> Option<Instant> {
     // A stdio server knows one cancel, after which it answers nothing.
     if job.language == STDIO {

@@ -1,9 +1,9 @@
 //! One tunnel to a worker: a handle from the runtime, and the frames that go through it.
 //!
-//! Owns: the lease on the worker's place. Refuses: meaning; the session reads the messages. Keeps true:
-//! whatever becomes of the call, its place is given back; a call that was cancelled leaves its worker a while
-//! to stop; what cannot be decoded is a fault of the worker, never skipped, and what a newer runtime says in words that
-//! are not known here is (contracts only grow).
+//! Owns: the lease on the worker's place. Refuses: interpretation; the session reads the messages. Keeps true:
+//! however the call ends, its place is returned; a cancelled call leaves its worker some time to stop; a message that
+//! cannot be decoded is a fault of the worker and never skipped, while unknown messages of a newer runtime are
+//! skipped (contracts only grow).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,12 +31,12 @@ use crate::call::Call;
 use crate::call::cancel::TUNNEL_LINGERS;
 use crate::call::started::Started;
 
-/// How long the runtime may take to decide on an allocation.
+/// Timeout of the runtime's decision on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Work up to this size goes along with the request for a place: it is lost when there is none at once.
+/// Maximum size of work that is sent with the request for a place: it is wasted if no worker is available at once.
 const EARLY: usize = 64 << 10;
 
-/// What came through the tunnel.
+/// Message or event of a tunnel.
 #[derive(Debug)]
 pub(super) enum Heard {
     Message(server_message::Payload),
@@ -49,7 +49,7 @@ pub(super) enum Heard {
     End,
 }
 
-/// The tunnel is of no more use.
+/// Failure after which the tunnel is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TunnelFault {
     #[error("the tunnel is gone: {0}")]
@@ -63,28 +63,28 @@ pub(super) struct Tunnel {
     // Before the stream: closing takes its place on the stream over.
     lease: Lease,
     stream: TunnelStream,
-    /// The runtime has said that nothing follows.
+    /// The runtime has reported that nothing follows.
     over: bool,
-    /// The mark of its call; `None` until the work is on its way.
+    /// Start mark of its call; `None` until the work is sent.
     started: Option<Started>,
-    /// What no worker was given yet.
+    /// Messages that no worker has yet.
     held: Vec<Any>,
-    /// The only thing the runtime said: the result.
+    /// The result, if the runtime answered the allocation with it.
     answer: Option<ppp_server_frame::Payload>,
-    /// A cancel was sent and the end has not come.
+    /// A cancel was sent and the end has not arrived.
     stopping: bool,
-    /// Renews what its worker is lent.
+    /// Renews the worker's leased credential.
     renewing: Option<AbortOnDropHandle<()>>,
-    /// A message was left out, and a log line says so.
+    /// A message was skipped, and this was logged.
     has_skipped: bool,
 }
 
-/// Why no tunnel opened.
+/// Reason why no tunnel opened.
 #[derive(Debug)]
 pub(super) enum OpenFault {
     /// Nothing reached a worker.
     Rejected(Rejection),
-    /// The runtime went away while the tunnel opened; what it had taken by then is not known.
+    /// The runtime was lost while the tunnel opened; it is unknown what it had accepted by then.
     Lost(Status),
 }
 
@@ -94,15 +94,15 @@ impl From<Rejection> for OpenFault {
     }
 }
 
-/// What a tunnel begins with.
+/// First messages of a tunnel.
 pub(super) struct Opening<'a> {
     pub init: Any,
     pub work: Any,
-    /// `None`: it is no call's, but a look at what there is.
+    /// `None` if the tunnel belongs to no call: a look at a package's lists, or a subscription.
     pub call: Option<&'a Call>,
 }
 
-/// What the runtime is asked for.
+/// Allocation to request, and where.
 pub(super) struct Wanted {
     pub runtime: Arc<Runtime>,
     pub language: &'static str,
@@ -111,8 +111,8 @@ pub(super) struct Wanted {
 }
 
 impl Tunnel {
-    /// Asks for a worker and opens the tunnel. A worker that is there gets the work at once; otherwise it is sent
-    /// when the tunnel is [`Tunnel::ready`], which may be after a wait at this place in a queue.
+    /// Asks for a worker and opens the tunnel. An assigned worker gets the work at once; otherwise it is sent when
+    /// the tunnel is [`Tunnel::ready`], which may be after a wait at the returned place in a queue.
     pub(super) async fn open(
         wanted: Wanted,
         opening: Opening<'_>,
@@ -190,14 +190,14 @@ impl Tunnel {
         }
     }
 
-    /// Keeps good what the worker is lent, for as long as there is something to be heard of it.
+    /// Renews the worker's leased credential for as long as the tunnel is open.
     pub(super) fn renews(&mut self, lent: &Lent) {
         if self.answer.is_none() {
             self.renewing = lent.follow(self.stream.sender());
         }
     }
 
-    /// The worker is attached: work that waited for it gets on its way.
+    /// Records that the worker is attached, and sends it the work that was held back.
     pub(super) async fn ready(&mut self, call: Option<&Call>) -> Result<(), TunnelFault> {
         if let Some(assignment) = &mut self.lease.assignment {
             assignment.ready = true;
@@ -216,22 +216,22 @@ impl Tunnel {
         self.lease.assignment.as_ref().is_some_and(|assignment| assignment.ready)
     }
 
-    /// Nothing of the call reached a worker through this tunnel.
+    /// Records that nothing of the call reached a worker through this tunnel.
     pub(super) fn undelivered(&mut self) {
         self.started.iter_mut().for_each(Started::undelivered);
     }
 
-    /// Why the tunnel is closed, for the runtime.
+    /// Sets the reason for closing the tunnel that the runtime is given.
     pub(super) fn closes_because(&mut self, reason: &'static str) {
         self.lease.reason(reason);
     }
 
-    /// The call has its end: nothing more is expected.
+    /// Records that the call has ended: nothing more is expected.
     pub(super) fn ended(&mut self) {
         self.stopping = false;
     }
 
-    /// Sends a message to the worker; an error says that the tunnel is gone.
+    /// Sends a message to the worker. `Err`: the tunnel is gone.
     pub(super) async fn send(&mut self, message: client_message::Payload) -> Result<(), TunnelFault> {
         self.stopping |= matches!(message, client_message::Payload::Cancel(_));
         self.send_any(pack(message)).await
@@ -241,7 +241,7 @@ impl Tunnel {
         self.stream.send(ppp).await.map_err(TunnelFault::Cut)
     }
 
-    /// The next thing heard. May be dropped while it waits.
+    /// Waits for the next message or event. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Heard, TunnelFault> {
         while !self.over {
             let arrived = match self.answer.take() {
@@ -280,21 +280,21 @@ fn no_decision(runtime: &Runtime) -> Status {
     status
 }
 
-/// Why a request for a place gave none.
+/// Reason why a request for a place gave none.
 enum Undecided {
     Rejected(Rejection),
     /// The stream ended before the answer.
     Lost(Status),
 }
 
-/// The answer to a request for a place.
+/// Answer to a request for a place.
 enum PlaceDecision {
     Allocated(Allocation),
-    /// The work that came with it is done, and this is the result.
+    /// The work that was sent with the request is done, and this is the result.
     Answered(ppp_server_frame::Payload),
 }
 
-/// Asks for a place.
+/// Requests a place.
 async fn allocate(
     stream: &mut TunnelStream,
     request: &AllocateWorkerRequest,
@@ -365,12 +365,12 @@ impl Heard {
     }
 }
 
-/// A client message in its envelope.
+/// Packs a client message into its envelope.
 pub(super) fn pack(message: client_message::Payload) -> Any {
     packed(&ClientMessage { payload: Some(message) })
 }
 
-/// `None`: a message of a kind that is not known here.
+/// Decodes what has arrived; `None` for a message of an unknown kind.
 fn read(arrived: Arrived) -> Result<Option<Heard>, TunnelFault> {
     use ppp_server_frame::Payload;
     let any = match arrived {

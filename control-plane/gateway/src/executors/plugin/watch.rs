@@ -1,8 +1,8 @@
-//! Follows what the runtimes tell of their plugins (MetricsStream), for this gateway's own metrics and its choice between them.
+//! Follows the runtimes' reports about their plugins (MetricsStream), for this gateway's own metrics and its choice
+//! between runtimes.
 //!
-//! Refuses: any part in a call; a runtime that tells nothing, or nonsense, costs figures and nothing else. Keeps
-//! true: each runtime is listened to by one task, which tries again for ever and is quiet about it: calls tell of
-//! a runtime that does not answer.
+//! Refuses: any part in a call; a runtime that reports nothing, or nonsense, costs only metrics. Keeps true: one task
+//! listens to each runtime, retries for ever and does not log failures: calls report a runtime that does not answer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,26 +19,26 @@ use super::runtimes::figures::json;
 use super::runtimes::{Members, Runtime, Runtimes, keep_for_each};
 use crate::telemetry::metrics::plugins::{PluginMetrics, PluginSample};
 
-/// The event that has what the metrics need.
+/// Name of the event that the metrics need.
 const EVENT: &str = "plugin_sample";
-/// Between two attempts; the figures are older than that anyway.
+/// Interval between two attempts; the metrics are older than that anyway.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// As many plugins as a runtime knows at a time.
+/// Maximum number of plugins of a runtime; the runtime's own limit.
 const MAX_PLUGINS: usize = 512;
 
-/// Listeners to the runtimes; they end with this.
+/// Listeners to the runtimes; they stop when this is dropped.
 pub(super) struct Watching {
     _task: AbortOnDropHandle<()>,
 }
 
-/// Where it goes what is heard.
+/// Recipients of the reports.
 #[derive(Clone)]
 struct Hearers {
     metrics: Arc<PluginMetrics>,
     known: Arc<KnownPlugins>,
 }
 
-/// Begins to listen. Needs a running tokio runtime.
+/// Starts to listen. Needs a running tokio runtime.
 pub(super) fn begin(
     runtimes: &Runtimes,
     metrics: &Arc<PluginMetrics>,
@@ -68,7 +68,7 @@ async fn follow(runtime: Arc<Runtime>, hearers: Hearers) {
     }
 }
 
-/// Listens until the stream ends, however it ends; whether there was one.
+/// Listens until the stream ends, however it ends; returns whether a stream was opened.
 async fn listen(runtime: &Runtime, hearers: &Hearers, was_heard: bool) -> bool {
     let filter = BTreeMap::from([("name".to_owned(), EVENT.to_owned())]);
     let asked = runtime.any_client().metrics_stream(MetricsStreamRequest { filter }).await;
@@ -91,7 +91,7 @@ async fn listen(runtime: &Runtime, hearers: &Hearers, was_heard: bool) -> bool {
     true
 }
 
-/// What a runtime has said last of a plugin.
+/// A runtime's last report about a plugin.
 #[derive(Clone, Copy, Default)]
 struct Said {
     waiting: u64,
@@ -117,7 +117,7 @@ fn take(event: MetricsEvent, runtime: &Runtime, hearers: &Hearers, told: &mut Ha
     }
 }
 
-/// What of a sample the choice between runtimes goes by.
+/// Records what the choice between runtimes needs from a sample.
 fn note(
     plugin: &str,
     sample: &PluginSample,

@@ -1,9 +1,10 @@
-//! Which of the runtimes of a language gets a call.
+//! Choice of the runtime that gets a call.
 //!
-//! Owns: the order of what is known of them, and the calls that each has. Keeps true: a better one is never passed over for a worse
-//! one; among equally good ones two are drawn and the less busy one is taken, so that gateways that hear the same do not all run to the
-//! same one; what a runtime says of its own queue decides between equal numbers of calls, because it is seconds old; one runtime alone
-//! costs a call no lock and no draw.
+//! Owns: the ranking of a language's runtimes, and the calls that each has. Keeps true: a better runtime is never
+//! passed over for a worse one; among equally good ones two are drawn and the less busy one is taken, so that
+//! gateways with the same information do not all choose the same one; a runtime's own queue length only breaks ties
+//! between equal numbers of calls, because it is seconds old; a single runtime costs a call neither a lock nor a
+//! draw.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,37 +15,37 @@ use tokio::time::Instant;
 
 use super::Runtime;
 
-/// What a connection tells of a runtime, best first.
+/// Condition of the connection to a runtime, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Link {
     Answers,
-    /// It has not answered yet: it may have just been added.
+    /// The runtime has not answered yet: it may have just been added.
     New,
     Drains,
-    /// It does not answer.
+    /// The runtime does not answer.
     Failing,
 }
 
-/// What is known of a plugin at a runtime, best first.
+/// Suitability of a runtime for a plugin, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) enum Suits {
-    /// It is there, with a worker.
+    /// The plugin is ready, with a worker.
     Ready,
-    /// The runtime has not answered for it.
+    /// The runtime has not answered for the plugin.
     Unheard,
-    /// It is quarantined, drained, or fails to start.
+    /// The plugin is quarantined, drained, or fails to start.
     Troubled,
-    /// It cannot run there.
+    /// The plugin cannot run there.
     Impossible,
 }
 
-/// The runtimes of a language.
+/// Runtimes of a language.
 #[derive(Default)]
 pub(in super::super) struct Fleet {
     members: ArcSwap<Vec<Arc<Runtime>>>,
 }
 
-/// A call's part of a runtime's load, until this is dropped.
+/// A call's share of a runtime's load, until this is dropped.
 pub(in super::super) struct Taken(Arc<Runtime>);
 
 impl Fleet {
@@ -60,7 +61,7 @@ impl Fleet {
         self.members.load().to_vec()
     }
 
-    /// The only one; `None` where there are others, or none.
+    /// Returns the only runtime; `None` if there are several, or none.
     pub(in super::super) fn only(&self) -> Option<Arc<Runtime>> {
         match self.members.load().as_slice() {
             [only] => Some(only.clone()),
@@ -68,8 +69,8 @@ impl Fleet {
         }
     }
 
-    /// The best one that is not among `refused`: the call's own where that one takes calls, else the least busy of those that
-    /// suit best.
+    /// Chooses the best runtime that is not among `refused`: the call's own if it takes calls, otherwise the less
+    /// busy of two of those that suit best.
     pub(in super::super) fn choose(
         &self,
         own: Option<&Arc<Runtime>>,
@@ -92,7 +93,7 @@ impl Fleet {
         drawn.less_busy().cloned().map(Taken::of)
     }
 
-    /// When one of them may be tried again; `None`: at once.
+    /// Returns when the first of them may be tried again; `None` if one may be tried now.
     pub(in super::super) fn retry_at(&self) -> Option<Instant> {
         let members = self.members.load();
         let mut first = None;
@@ -114,14 +115,14 @@ pub(in super::super) fn is_among(runtime: &Arc<Runtime>, others: &[Arc<Runtime>]
     others.iter().any(|other| Arc::ptr_eq(other, runtime))
 }
 
-/// Lower is better. What cannot run the plugin is last; then the connection decides, and among those that answer what they say of
-/// the plugin. One that is new answers within a moment, or does not.
+/// Ranks a runtime; lower is better. A runtime that cannot run the plugin is last; then the connection decides, and
+/// among those that answer, their suitability for the plugin. A new runtime answers within a moment, or does not.
 fn rank(suits: Suits, link: Link) -> (bool, Link, Suits) {
     let told = if link == Link::Answers { suits } else { Suits::Ready };
     (suits == Suits::Impossible, link, told)
 }
 
-/// Two of the best ones, each as likely as any other.
+/// Two of the best runtimes, each as likely as any other.
 struct Drawn<'a> {
     rank: Option<(bool, Link, Suits)>,
     seen: usize,

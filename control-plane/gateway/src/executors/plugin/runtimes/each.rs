@@ -1,4 +1,4 @@
-//! Something for each runtime there is, as long as it is there.
+//! A value for each runtime, kept as long as the runtime is a member.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use tokio::sync::watch;
 use super::choice::is_among;
 use super::{Members, Runtime};
 
-/// Keeps what `begin` makes for each runtime, and drops it when that is no more. `meets` is told of all of them whenever they
-/// change, before the others; `gone` of each that is no more. Never returns.
+/// Keeps the value that `begin` makes for each runtime, and drops it once the runtime is no longer a member. `meets`
+/// is called with all members whenever they change, before the others; `gone` with each removed one. Never returns.
 pub(in super::super) async fn keep_for_each<T>(
     mut all: watch::Receiver<Members>,
     meets: impl Fn(&Members),

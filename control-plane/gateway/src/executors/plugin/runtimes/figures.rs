@@ -1,16 +1,16 @@
-//! Figures of a runtime (`google.protobuf.Struct`) as JSON, so that they are read by serde like everything else.
+//! Metrics of a runtime (`google.protobuf.Struct`) as JSON, so that serde reads them like everything else.
 //!
-//! Keeps true: a whole number stays one, so that it fits an integer field. Size and depth are bounded by the
-//! message they came in.
+//! Keeps true: a whole number stays whole, so that it fits an integer field. Size and depth are bounded by the
+//! message that contained them.
 
 use prost_types::value::Kind;
 use prost_types::{Struct, Value as Figure};
 use serde_json::{Map, Number, Value};
 
-/// Numbers above are not whole any more in a double.
+/// Largest double up to which every whole number is exact.
 const MOST: f64 = 9_007_199_254_740_992.0;
 
-/// The JSON of a runtime's figures.
+/// Converts a runtime's metrics to JSON.
 pub fn json(figures: Struct) -> Value {
     let members = figures.fields.into_iter().map(|(name, figure)| (name, value(figure)));
     Value::Object(members.collect::<Map<_, _>>())

@@ -1,8 +1,9 @@
-//! A name of runtimes: its addresses, looked up again and again.
+//! A host name of runtimes, whose addresses are looked up repeatedly.
 //!
-//! Keeps true: a runtime stays the same one as long as its address stays; one that is new is used when it has answered; a name that
-//! cannot be resolved, or has no address at the moment, keeps what it had, because a resolver that fails must not end what works.
-//! Where a name has addresses of both families and one family answers, the other one is left out: machines listen on one of them.
+//! Keeps true: a runtime stays the same as long as its address stays; a new one is used once it has answered; a name
+//! that cannot be resolved, or currently has no address, keeps its last addresses, because a failing resolver must
+//! not end what works. If a name has addresses of both families and only one family answers, the other one is left
+//! out: machines listen on one of them.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,24 +20,25 @@ use super::choice::Link;
 use super::runtime::{Resolved, Runtime};
 use super::{MAX_RUNTIMES, RuntimeTarget, Shared};
 
-/// Between two look-ups; a replaced runtime's address is known this soon. Resolvers keep their answers by themselves.
+/// Interval between two look-ups: the address of a replaced runtime is known this soon. Resolvers cache their answers
+/// themselves.
 const EVERY: Duration = Duration::from_secs(5);
-/// Between two at least, where a runtime was lost.
+/// Minimum interval between two look-ups after a runtime was lost.
 const AT_LEAST: Duration = Duration::from_millis(500);
 const HTTPS: u16 = 443;
 
-/// Who knows the addresses of names.
+/// Resolver of host names.
 #[async_trait]
 pub trait Resolve: Send + Sync {
     async fn resolve(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>>;
 
-    /// Returns when it is time for the next look-up.
+    /// Returns when the next look-up is due.
     async fn due(&self) {
         sleep(EVERY).await;
     }
 }
 
-/// As the machine is set up. It has bounds of its own for how long it asks.
+/// The resolver of the operating system, with its own time limits.
 pub struct System;
 
 #[async_trait]
@@ -46,21 +48,21 @@ impl Resolve for System {
     }
 }
 
-/// A name and what it stands for.
+/// A host name and its known runtimes.
 pub(super) struct Name {
     target: RuntimeTarget,
-    /// The target's among all.
+    /// Index of the target among all.
     place: usize,
     host: String,
     port: u16,
     known: Vec<Arc<Runtime>>,
     lost: Arc<Notify>,
-    /// More addresses than are used, and a log line says so.
+    /// The name has more addresses than are used, and this was logged.
     is_too_many: bool,
 }
 
 impl Name {
-    /// `None` where the target has no name.
+    /// Returns the name of a target; `None` if it has none.
     pub(super) fn of(target: RuntimeTarget, place: usize) -> Option<Name> {
         let uri: Uri = target.url.parse().ok().filter(|uri: &Uri| uri.scheme_str() == Some("https"))?;
         let host = uri.host()?.to_owned();
@@ -71,7 +73,7 @@ impl Name {
         Some(Name { target, place, host, port, known: Vec::new(), lost: Arc::default(), is_too_many: false })
     }
 
-    /// Looks it up for as long as there are runtimes.
+    /// Looks the name up repeatedly, for as long as the runtimes are in use.
     pub(super) async fn follow(mut self, resolver: Arc<dyn Resolve>, shared: Weak<Shared>) {
         loop {
             match resolver.resolve(&self.host, self.port).await {
@@ -141,7 +143,7 @@ impl Name {
     }
 }
 
-/// The addresses without those of a family of which none answers, where one of the other does.
+/// Leaves out the addresses of a family of which none answers, if one of the other family does.
 fn of_one_family(
     addresses: BTreeSet<SocketAddr>,
     answers: impl Fn(&SocketAddr) -> bool,

@@ -1,8 +1,9 @@
-//! One runtime: how to reach it, whether it answers, and how much it has to do.
+//! One runtime: how to reach it, whether it answers, and its load.
 //!
-//! Owns: its lazy connection and the stream that all tunnels to it share. Keeps true: one that does not answer is tried
-//! again only after a backoff, so that its absence costs a call nothing; from one that drains the next calls go over a new
-//! connection, which leads to its successor where the address stays, while those that it has go on over the old one.
+//! Owns: its lazy connection and the stream that all tunnels to it share. Keeps true: a runtime that does not answer
+//! is tried again only after a backoff, so that its absence costs a call nothing; after a runtime starts to drain,
+//! new calls use a new connection, which leads to its successor if the address stays, while its current calls
+//! continue over the old one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,68 +25,69 @@ use super::{RuntimeTarget, RuntimesError, figures};
 use crate::executors::plugin::multiplexer::{Client, Multiplexer};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A runtime that vanished silently is noticed after the two together.
+/// Keepalive: a runtime that vanished silently is noticed after both together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The answer of a stdio server, which may be as large as that of an upstream over HTTP, and its envelope. A PPP message of
-/// a plugin has at most 4 MiB (plugin.proto), which the runtime holds it to.
+/// Maximum message size: the answer of a stdio server, which may be as large as that of an upstream over HTTP, and
+/// its envelope. A PPP message of a plugin has at most 4 MiB (plugin.proto), which the runtime enforces.
 const MAX_MESSAGE: usize = (16 << 20) + (64 << 10);
-/// The first wait after a failed connect; it doubles with every further one.
+/// First wait after a failed connection attempt; it doubles with every further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// One that answered within this time is being replaced, as far as anybody knows: it is waited for.
+/// Time after its last answer during which a lost runtime is assumed to be restarting and is waited for.
 const JUST_LOST: Duration = Duration::from_secs(10);
-/// How long others are asked first after one has refused a call because it drains. Its successor may have its address.
+/// Time for which other runtimes are preferred after one has refused a call because it drains. Its successor may have
+/// its address.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
 
 /// One runtime.
 pub(in super::super) struct Runtime {
     pub(super) languages: Vec<String>,
-    /// As it is configured.
+    /// URL as configured.
     url: String,
-    /// One of those that the URL's name has; `None`: the URL's own.
+    /// One of the addresses of the URL's name; `None` if the URL is used itself.
     pub(super) address: Option<SocketAddr>,
     name: String,
     endpoint: Endpoint,
-    /// `None`: the endpoint is a Unix socket.
+    /// `None` if the endpoint is a Unix socket.
     peer: Option<Peer>,
-    /// What its certificate must name, where that is not the endpoint's host.
+    /// Name that its certificate must have, if that is not the endpoint's host.
     proves: Option<String>,
     client: Mutex<Client>,
     link: Mutex<State>,
-    /// The stream that tunnels share; opened when it is needed.
+    /// Stream that tunnels share; opened when it is needed.
     multiplexer: tokio::sync::Mutex<Option<Multiplexer>>,
-    /// Attempts of this gateway's calls that it has, those that wait there too.
+    /// Attempts of this gateway's calls at the runtime, including those that wait there.
     pub(super) outstanding: AtomicUsize,
-    /// Calls of all gateways that wait for a worker there, as it has said last.
+    /// Calls of all gateways that wait for a worker there, as last reported by the runtime.
     waiting: AtomicUsize,
-    /// Told when it is lost: its name may have another address by now.
+    /// Notified when the runtime is lost: its name may have another address by then.
     lost: Option<Arc<Notify>>,
 }
 
 struct State {
     state: RuntimeState,
-    /// Connects that failed one after the other.
+    /// Consecutive failed connection attempts.
     failures: u32,
-    /// Not tried before this moment.
+    /// Earliest time of the next attempt.
     retry_at: Option<Instant>,
-    /// When it answered somebody's call.
+    /// Time of the last successful answer to a request.
     answered_at: Option<Instant>,
-    /// It has said anything at all.
+    /// Whether the runtime has ever answered.
     is_known: bool,
-    /// It drains; others are better until then.
+    /// End of the time in which others are preferred, because the runtime drains.
     left_alone_until: Option<Instant>,
 }
 
-/// Which address a name stands for, and who is told when nobody answers there.
+/// A resolved address of a name, and the notification for when nothing answers there.
 pub(super) struct Resolved {
     pub address: SocketAddr,
     pub lost: Arc<Notify>,
 }
 
 impl Runtime {
-    /// `resolved`: it is reached at this address of the URL's name, and proves the name all the same.
+    /// Creates a runtime. If `resolved`, it is reached at this address of the URL's name, and still proves the name.
     pub(super) fn new(target: &RuntimeTarget, resolved: Option<Resolved>) -> Result<Runtime, RuntimesError> {
         let RuntimeTarget { languages, url, peer } = target.clone();
         let failed = |source| RuntimesError::Endpoint { url: url.clone(), source };
@@ -141,7 +143,7 @@ impl Runtime {
         })
     }
 
-    /// Its URL, and which of the name's addresses it has.
+    /// Returns its URL, with its address if the name was resolved.
     pub(in super::super) fn name(&self) -> &str {
         &self.name
     }
@@ -154,17 +156,17 @@ impl Runtime {
         self.languages.iter().any(|own| own == language)
     }
 
-    /// How much it has to do: the calls of this gateway, then those of all that wait there.
+    /// Returns its load: the open calls of this gateway, then the waiting calls of all gateways.
     pub(super) fn load(&self) -> (usize, usize) {
         (self.outstanding.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
     }
 
-    /// It says that so many calls wait there.
+    /// Records the number of calls that wait there, as reported by the runtime.
     pub(in super::super) fn waiting(&self, calls: usize) {
         self.waiting.store(calls, Ordering::Relaxed);
     }
 
-    /// How good it is as far as its connection tells.
+    /// Returns the condition of its connection.
     pub(super) fn condition(&self) -> Link {
         let link = self.link.lock();
         if link.failures > 0 {
@@ -178,7 +180,7 @@ impl Runtime {
         }
     }
 
-    /// It has said over this stream that it drains: the next calls go over a new connection.
+    /// Records that the runtime reported over this stream that it drains: new calls use a new connection.
     pub(in super::super) async fn drains(&self, over: &Multiplexer) {
         let mut multiplexer = self.multiplexer.lock().await;
         // Another call may have heard it first.
@@ -190,12 +192,13 @@ impl Runtime {
         self.link.lock().left_alone_until = Some(Instant::now() + LEFT_ALONE);
     }
 
-    /// Whether it answered a moment ago, and so may be back in another one.
+    /// Whether it answered a moment ago, and so may soon be back.
     pub(in super::super) fn is_just_lost(&self) -> bool {
         self.link.lock().answered_at.is_some_and(|at| at.elapsed() < JUST_LOST)
     }
 
-    /// The stream for a new tunnel. `Unavailable` at once when the runtime is known not to answer.
+    /// Returns the stream for a new tunnel; fails immediately with `Unavailable` if the runtime is known not to
+    /// answer.
     pub(in super::super) async fn multiplexer(self: &Arc<Self>) -> Result<Multiplexer, Status> {
         let unavailable = || Status::unavailable("the runtime does not answer");
         let client = self.client().ok_or_else(unavailable)?;
@@ -215,23 +218,23 @@ impl Runtime {
         Ok(multiplexer.insert(opened?).clone())
     }
 
-    /// A client, unless the runtime is known not to answer.
+    /// Returns a client, unless the runtime is known not to answer.
     pub(in super::super) fn client(&self) -> Option<Client> {
         let waiting = self.link.lock().retry_at.is_some_and(|at| Instant::now() < at);
         (!waiting).then(|| self.client.lock().clone())
     }
 
-    /// A client, whatever is known of the runtime: nobody's call waits for the answer.
+    /// Returns a client even if the runtime is known not to answer, for requests that no call waits for.
     pub(in super::super) fn any_client(&self) -> Client {
         self.client.lock().clone()
     }
 
-    /// When a runtime that did not answer is tried again.
+    /// Returns when a runtime that did not answer may be tried again.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.link.lock().retry_at
     }
 
-    /// It tells its figures: what is known of its connection otherwise is over.
+    /// Records that the runtime sends metrics, which ends a failed state of its connection.
     pub(in super::super) fn lives(&self) {
         let mut link = self.link.lock();
         link.is_known = true;
@@ -241,7 +244,7 @@ impl Runtime {
         }
     }
 
-    /// Learns from an answer: `None` is a good one.
+    /// Records the result of a request; `None` is success.
     pub(in super::super) fn heard(&self, fault: Option<&Status>) {
         let unreachable = fault.is_some_and(|status| status.code() == Code::Unavailable);
         let mut link = self.link.lock();
@@ -295,7 +298,7 @@ impl Runtime {
     }
 }
 
-/// Connects when it is first used.
+/// Creates a client that connects on first use.
 fn connected(endpoint: &Endpoint, peer: Option<&Peer>, proves: Option<&str>) -> Client {
     let channel = match peer {
         None => endpoint.connect_lazy(),

@@ -1,4 +1,4 @@
-//! Who is chosen of several runtimes.
+//! Tests of the choice between several runtimes.
 
 use tonic::Status;
 
@@ -19,7 +19,7 @@ fn ready(_: &Runtime) -> Suits {
     Suits::Ready
 }
 
-/// How many of `calls` each gets that all stay.
+/// Number of `calls` that each runtime gets if all of them stay open.
 fn spread(fleet: &Fleet, members: &[Arc<Runtime>], calls: usize) -> Vec<usize> {
     let taken: Vec<Taken> = (0..calls).filter_map(|_| fleet.choose(None, &[], ready)).collect();
     assert_eq!(taken.len(), calls);
