@@ -47,7 +47,7 @@ pub(super) enum Rejection {
     Unreachable,
     /// The runtime does not answer, but did a moment ago.
     JustLost,
-    /// Too many calls: from this caller, for this plugin, or in total.
+    /// Call limit reached: of this caller, of this plugin, or in total.
     Busy { retry_after: Duration },
     /// The runtime is shutting down, or the plugin is being replaced: another attempt may succeed.
     Draining,

@@ -49,7 +49,7 @@ pub(super) struct Job<'a> {
     pub listener: Option<LogListener>,
     /// Clients that a stdio server's own requests are sent to.
     pub clients: Arc<Clients>,
-    /// For a stdio server: the watches over its lists, and its name there.
+    /// Watches over the lists of stdio servers, and the name there; only for a stdio server.
     pub package: Option<(Arc<Watches>, String)>,
 }
 

@@ -49,7 +49,7 @@ pub(super) struct Session<'a> {
     cancelling: bool,
     /// The gateway is shutting down: the worker was asked to save and yield.
     preempting: bool,
-    /// When the worker is told that the deadline is near; `None` once it was told, or if that would not help.
+    /// Time at which the worker is told that the deadline is near; `None` once it was told, or if that would not help.
     soften: Option<Instant>,
     /// Set while a worker that was told of an expired question has not continued.
     expires: Option<Instant>,

@@ -82,7 +82,7 @@ pub(super) struct Tunnel {
 /// Reason why no tunnel opened.
 #[derive(Debug)]
 pub(super) enum OpenFault {
-    /// Nothing reached a worker.
+    /// Rejection before anything reached a worker.
     Rejected(Rejection),
     /// The runtime was lost while the tunnel opened; it is unknown what it had accepted by then.
     Lost(Status),
