@@ -1,7 +1,7 @@
-//! Forwards calls to other people's services: HTTP/JSON by mapping, and upstream MCP servers.
+//! Forwards calls to external services: HTTP/JSON by mapping, and upstream MCP servers.
 //!
-//! Keeps true: the client's token is never forwarded (I-8); a private address is reached only through an
-//! entry of the snapshot's allow-list; one dead upstream has a breaker for each server and never slows its neighbours.
+//! Keeps true: the client's token is never forwarded (I-8); a private address is reached only through an entry of the
+//! snapshot's allow-list; an upstream that is down is cut off by a breaker for each server and never slows others.
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ impl HttpBackend {
 
 #[async_trait]
 impl Backend for HttpBackend {
-    /// Sends one HTTP/JSON request. What proves it is had before: an issuer that fails is no failure of the service.
+    /// Sends one HTTP/JSON request. Its credentials are fetched before: a failing issuer is not a failure of the
+    /// service.
     async fn run(&self, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
         let Some(Mode::ProxyHttp(mapping)) = mode(&call.entry.primitive) else {
@@ -112,7 +113,7 @@ impl Backend for McpBackend {
         !matches!(kind, CallKind::List)
     }
 
-    /// Hides what an upstream or a stdio package no longer lists as it was accepted.
+    /// Hides items that an upstream or a stdio package no longer lists as they were accepted.
     fn offers(&self, server: &str, primitive: &Primitive) -> bool {
         self.upstreams.offers(server, primitive)
     }

@@ -49,7 +49,7 @@ pub(super) struct Job<'a> {
     pub listener: Option<LogListener>,
     /// Clients that a stdio server's own requests are sent to.
     pub clients: Arc<Clients>,
-    /// Watches over the lists of stdio servers, and the name there; only for a stdio server.
+    /// Watches over the lists of stdio servers, and this server's name there; `None` for a plugin.
     pub package: Option<(Arc<Watches>, String)>,
 }
 

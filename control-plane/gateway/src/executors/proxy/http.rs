@@ -1,6 +1,6 @@
-//! HTTP by mapping (`runtime.http` of a spec): URL and query are RFC 6570 level 1 templates over the arguments, which may be
-//! lists, headers have the arguments as they are, the body is the arguments or a mapping of JSON pointers, as JSON or as a
-//! form, the result is a JSON pointer.
+//! HTTP by mapping (`runtime.http` of a spec): URL and query are RFC 6570 level 1 templates over the arguments, which
+//! may be lists; headers contain the arguments unencoded; the body is the arguments or a mapping of JSON pointers, as
+//! JSON or as a form; the result is a JSON pointer.
 
 use std::time::Duration;
 
@@ -30,9 +30,9 @@ mod form;
 
 use arguments::Arguments;
 
-/// Largest accepted response body in bytes.
+/// Maximum size of an accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
-/// Pause before the first retry; doubles.
+/// Pause before the first retry; it doubles.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Sends the request and maps the response.
@@ -63,7 +63,7 @@ pub(super) async fn run(
     Err(Refusal::Internal("the retry loop ended without an answer".into()))
 }
 
-/// What came back, whatever its status.
+/// Response of the service, whatever its status.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -71,7 +71,7 @@ struct Answer {
     body: Vec<u8>,
 }
 
-/// Where the request goes.
+/// Returns the URL of the request.
 pub(super) fn url(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -> Result<Url, Refusal> {
     Ok(destination(outbound, mapping, execution)?.url)
 }
@@ -103,8 +103,8 @@ async fn once(
     Ok(Answer { status, headers, media_type, body })
 }
 
-/// The type of a body as it comes. A service that compresses it, though it was asked not to, sends other bytes than those
-/// of the type that it names.
+/// Returns the type of a body as received. A service that compresses it, although it was asked not to, sends other
+/// bytes than those of the type that it names.
 fn media_type(headers: &HeaderMap) -> MediaType {
     let coding = headers.get(CONTENT_ENCODING).and_then(|coding| coding.to_str().ok()).unwrap_or_default();
     match coding.trim().to_ascii_lowercase().as_str() {
@@ -151,7 +151,7 @@ fn request(
     Ok(request.header(CONTENT_TYPE, form.media_type).body(form.text))
 }
 
-/// The value that the request's body says; `None` where there is none.
+/// Builds the value of the request's body; `None` if there is none.
 fn body(mapping: &ProxyHttp, arguments: &Json) -> Result<Option<Json>, Refusal> {
     match mapping.body.as_str() {
         "" => Ok(None),
@@ -208,7 +208,7 @@ fn add_query(
     Ok(())
 }
 
-/// The names and encoded values of the parameters that one template becomes; none where its argument is absent.
+/// Returns the names and encoded values of the parameters that one template becomes; none if its argument is absent.
 fn parameters(
     name: &str,
     template: &str,
@@ -223,10 +223,10 @@ fn parameters(
     Ok(parameters.into_iter().map(|(name, value)| (name, uri_template::encoded(&value))).collect())
 }
 
-/// A way in which a template is filled.
+/// Function that fills a template.
 type Expand = fn(&UriTemplate, &Map<String, Value>) -> Result<String, ExpandFault>;
 
-/// The template filled with the arguments; `None` where one of them is absent.
+/// Fills the template with the arguments; `None` if one of them is absent.
 fn expanded(template: &str, arguments: &Arguments, expand: Expand) -> Result<Option<String>, Refusal> {
     let template = UriTemplate::parse(template).map_err(|fault| invalid(&fault.to_string()))?;
     match expand(&template, arguments.written()) {
@@ -245,7 +245,8 @@ fn map(mapping: &ProxyHttp, execution: &Execution, answer: Answer) -> Result<Out
     answer::output(mapping, execution, (&media_type, &body))
 }
 
-/// The model of a tool's caller sees what the service says. A resource or a prompt has no result to say it in.
+/// Converts a failed response. A tool's caller sees the service's message; a resource or a prompt has no result for
+/// it.
 fn failed(
     execution: &Execution,
     headers: &HeaderMap,

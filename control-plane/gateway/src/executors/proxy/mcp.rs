@@ -1,8 +1,8 @@
 //! Calls to an upstream MCP server over Streamable HTTP.
 //!
-//! Owns: which request a call becomes, in which upstream session, and what its result is. Keeps true: an upstream that
-//! lost a session is greeted again, once, and the call goes on; progress, logs, errors and questions are relayed; no
-//! client's token or session id goes along (I-8); what the upstream sends is bounded.
+//! Owns: which request a call becomes, in which upstream session, and what its result is. Keeps true: an upstream
+//! that lost a session is greeted again, once, and the call continues; progress, logs, errors and questions are
+//! relayed; no client's token or session id is forwarded (I-8); messages of the upstream are bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +46,7 @@ use following::Followings;
 use looking::OverHttp;
 use sessions::{Sessions, Slot};
 
-/// Longest silence of a connection: how long an upstream may be silent in a call is judged there.
+/// Longest silence of a connection; the silence of an upstream within a call is bounded there.
 const SILENCE: Duration = Duration::from_secs(3600);
 
 /// The upstream sessions of one gateway.
@@ -55,7 +55,7 @@ pub struct McpUpstreams {
     sessions: Arc<Sessions>,
     watches: Watches,
     followings: Followings,
-    /// Limit of the warning that too much is followed.
+    /// Rate limit of the warning that too many resources are followed.
     crowded: LogLimit,
     next_id: Arc<AtomicU64>,
     tasks: Arc<ClientTasks>,
@@ -82,7 +82,7 @@ impl McpUpstreams {
         })
     }
 
-    /// A snapshot is in force.
+    /// Sets the accepted items of a new snapshot.
     pub(super) fn prepare(&self, snapshot: &Snapshot) {
         self.watches.items.replace(snapshot.servers().flat_map(|server| {
             let name = server.message.name.as_str();
@@ -90,22 +90,22 @@ impl McpUpstreams {
         }));
     }
 
-    /// What was accepted of all upstreams, packages among them.
+    /// Returns the accepted items of all upstreams, including packages.
     pub(super) fn pinned(&self) -> Arc<PinnedItems> {
         self.watches.items.clone()
     }
 
-    /// Whether the upstream of a server's primitive still lists what was accepted of it.
+    /// Whether the upstream of a server's primitive still lists the primitive as accepted.
     pub(super) fn offers(&self, server: &str, primitive: &Primitive) -> bool {
         self.watches.items.offers(server, primitive)
     }
 
-    /// Changes whenever [`McpUpstreams::offers`] answers otherwise than before.
+    /// Returns a number that changes whenever the answers of [`McpUpstreams::offers`] change.
     pub(super) fn offers_changed(&self) -> u64 {
         self.watches.items.changes()
     }
 
-    /// Passes on what a client says of its session to the upstream sessions that it has.
+    /// Passes a client's notification about its session on to its upstream sessions.
     pub(super) fn heard(&self, session: &str, said: SessionNote) {
         // Calls without a session share theirs with nobody.
         if session.is_empty() {
@@ -123,7 +123,7 @@ impl McpUpstreams {
         }
     }
 
-    /// The upstream of a call, with what proves the call there.
+    /// Returns a client for the call's upstream that authenticates as the call.
     pub(super) async fn proving(&self, target: &ProxyMcp, execution: &Execution) -> Result<Client, Unproved> {
         let call = &execution.call;
         let primitive = &call.entry.primitive;
@@ -137,7 +137,7 @@ impl McpUpstreams {
         Ok(client)
     }
 
-    /// Runs one call; an upstream session that has ended is opened anew, once.
+    /// Runs one call; an upstream session that has ended is reopened once.
     pub(super) async fn run(
         &self,
         (client, target): (&Client, &ProxyMcp),
@@ -167,7 +167,7 @@ impl McpUpstreams {
         }
     }
 
-    /// Asks once more where this fault was the session's and the call may go on, else refuses the call.
+    /// Asks once more if the fault was the session's and the call may be repeated; otherwise refuses the call.
     async fn ask_anew(
         &self,
         asking: &Asking<'_>,
@@ -202,9 +202,9 @@ impl McpUpstreams {
         }
     }
 
-    /// Asks in a new session after a refusal without a word of the session. If the new one gets an answer, it takes the place
-    /// of the session before; else that one stays, with what the user has in it. The session that is given up is ended at its
-    /// server.
+    /// Asks in a new session after a refusal that does not mention the session. If the new session gets an answer, it
+    /// replaces the previous one; otherwise the previous one is kept, with the user's state in it. The session that
+    /// is given up is ended at its server.
     async fn ask_apart(
         &self,
         asking: &Asking<'_>,
@@ -226,7 +226,7 @@ impl McpUpstreams {
         answered
     }
 
-    /// Puts the call's request in this session.
+    /// Sends the call's request in this session.
     async fn ask(&self, asking: &Asking<'_>, session: &Session) -> Result<Output, Fault> {
         let Asking { client, target, execution, .. } = asking;
         let call = &execution.call;
@@ -273,14 +273,14 @@ impl McpUpstreams {
         })
     }
 
-    /// The upstream may not take what proved the call any more.
+    /// Reports to the authorizer that the upstream refused the call's credentials, if it did.
     async fn judged(&self, execution: &Execution, fault: &Fault) {
         if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
             self.authorizer.refused(&execution.call, &execution.snapshot).await;
         }
     }
 
-    /// Learns from now on when a resource of an upstream changes.
+    /// Starts to follow changes of an upstream's resource.
     pub(super) fn follow(
         &self,
         target: &ProxyMcp,
@@ -310,7 +310,7 @@ impl McpUpstreams {
         following.map(|following| Box::new(following) as SubscriptionGuard)
     }
 
-    /// Ends every session, and returns when the services that are to be told something were told.
+    /// Ends every session, and returns once all farewells are sent.
     pub(super) async fn drained(&self) {
         self.watches.clear();
         self.followings.clear();
@@ -336,7 +336,7 @@ impl McpUpstreams {
         Ok(session)
     }
 
-    /// Opens a session, and listens to what its server says in it.
+    /// Opens a session, and listens to its server's own messages.
     async fn begin(&self, client: &Client, declared: &Value) -> Result<Arc<Session>, Fault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut session = client.initialize(id, declared.clone()).await?;
@@ -345,15 +345,15 @@ impl McpUpstreams {
     }
 }
 
-/// One call, and where it is put.
+/// One call with its upstream and session slot.
 struct Asking<'a> {
     client: &'a Client,
     target: &'a ProxyMcp,
     execution: &'a Execution,
     downstream: Arc<Clients>,
-    /// The capabilities that its sessions are declared with.
+    /// Capabilities that its sessions declare.
     declared: &'a Value,
-    /// The place of its session.
+    /// Slot of its session.
     slot: &'a Slot,
 }
 
@@ -369,7 +369,8 @@ fn refusal(call: &Call, pages: &[String], fault: Fault) -> Refusal {
     }
 }
 
-/// The user has to visit these pages before. An upstream sends nobody to others than the spec names.
+/// Returns the refusal of a call whose user has to visit these pages first. An upstream cannot send the user to pages
+/// that the spec does not name.
 fn pages_first(call: &Call, declared: &[String], mut visits: Vec<Visit>) -> Refusal {
     for visit in &mut visits {
         let Some(url) = declared.iter().find_map(|page| page::address(page, &visit.url)) else {
@@ -387,7 +388,7 @@ fn pages_first(call: &Call, declared: &[String], mut visits: Vec<Visit>) -> Refu
     ))
 }
 
-/// A status says nothing of the arguments here: what an MCP server has to say of them it says in JSON-RPC.
+/// Interprets a status. It says nothing about the arguments here: an MCP server reports those in JSON-RPC.
 fn by_status_alone(status: StatusCode, wait: Option<Duration>, said: &str) -> Meaning {
     match by_status(status, wait, String::new()) {
         Meaning::Refused(Refusal::InvalidArguments { .. }) => {
@@ -397,7 +398,7 @@ fn by_status_alone(status: StatusCode, wait: Option<Duration>, said: &str) -> Me
     }
 }
 
-/// The server has ended the session. Another call may have found that out before, and opened a new one.
+/// Removes a session that the server has ended from its slot, unless another call has already replaced it.
 async fn forget(slot: &Slot, session: &Arc<Session>) {
     let mut held = slot.lock().await;
     if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, session)) {
@@ -423,7 +424,7 @@ fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<Strin
     }
 }
 
-/// The parameters of a call that are the client's own; a completion has none.
+/// Returns the parameters of a call that its client sent; a completion has none.
 fn sent(execution: &Execution) -> ClientParams {
     let call = &execution.call;
     if call.kind.completed_argument().is_some() {

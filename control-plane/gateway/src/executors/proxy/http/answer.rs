@@ -1,8 +1,8 @@
-//! The body of a 2xx answer as the call's output.
+//! Conversion of a 2xx answer's body into the call's output.
 //!
-//! Keeps true: the service has said that the call was done, so that no body makes the outcome unknown; what is JSON is
-//! structured, what is text is text, images and audio are MCP content, and other bytes arrive as they came. Messages of a prompt are
-//! those of MCP, or an error that says what is wrong with them.
+//! Keeps true: the service has confirmed the call, so that no body makes the outcome unknown; JSON becomes structured
+//! content, text stays text, images and audio become MCP content, and other bytes are passed on unchanged. Messages
+//! of a prompt are MCP messages, or an error that says what is wrong with them.
 
 use asp_json::{Json, Members};
 use asp_proto::snapshot::{Kind, ProxyHttp};
@@ -17,7 +17,7 @@ use crate::executors::conversation::results;
 use crate::executors::outbound::upstream::lost;
 use crate::media_type::MediaType;
 
-/// Type of bytes of which nothing is known (RFC 9110 section 8.3).
+/// Media type of unidentified bytes (RFC 9110 section 8.3).
 const OCTETS: &str = "application/octet-stream";
 
 /// A body by its kind.
@@ -28,7 +28,7 @@ enum Body<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The output of a call whose service answered 2xx with this body.
+/// Returns the output of a call whose service answered 2xx with this body.
 pub(super) fn output(
     mapping: &ProxyHttp,
     execution: &Execution,
@@ -71,7 +71,7 @@ fn read<'a>(media_type: &MediaType, bytes: &'a [u8]) -> Body<'a> {
     Body::Text(text)
 }
 
-/// The service did it, and its answer has nothing where the spec says that the result is.
+/// Returns the result of a call whose service succeeded, but whose answer lacks the result that the spec maps.
 fn unmapped(mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusal> {
     let why = "the service's answer lacks the mapped result";
     match execution.call.entry.primitive.kind() {
@@ -96,7 +96,7 @@ fn tool(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Output
     Output::Tool { content, structured: None, is_error: false, meta: Members::default() }
 }
 
-/// MCP image and audio content, and an embedded resource for everything else.
+/// Builds MCP image or audio content, or an embedded resource for everything else.
 fn block(media_type: &MediaType, bytes: &[u8], uri: &str) -> Value {
     let data = STANDARD.encode(bytes);
     let essence = media_type.essence.as_str();
@@ -127,7 +127,7 @@ fn resource(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Ou
     Output::contents(vec![contents.into()])
 }
 
-/// A prompt's messages, with all else that a result of MCP says; what is malformed in them.
+/// Returns a prompt's messages, with all other members of an MCP result; `Err` describes what is malformed.
 fn prompt(media_type: &MediaType, body: Body<'_>) -> Result<Output, String> {
     let said = |content: Value| vec![Json::from(json!({"role": "user", "content": content}))];
     let messages = match body {

@@ -1,16 +1,16 @@
-//! Arguments as URLs, queries, headers and forms have them: texts and numbers as they were written.
+//! Arguments in the form of URLs, queries, headers and forms: texts and numbers as they were written.
 //!
-//! Keeps true: an integer written as a float (`7.0`, `1e2`) is written as an integer, because a schema takes it for one
-//! (JSON Schema 2020-12 section 4.2.3) and a strict service does not know it otherwise.
+//! Keeps true: an integer written as a float (`7.0`, `1e2`) becomes an integer, because a schema accepts it as one
+//! (JSON Schema 2020-12 section 4.2.3) and a strict service does not.
 
 use asp_json::{Json, elements, integers, members};
 use serde_json::{Map, Value};
 
-/// The values that a template is filled with.
+/// Values for templates.
 pub(super) struct Arguments(Map<String, Value>);
 
 impl Arguments {
-    /// The arguments that the client sent.
+    /// Returns the arguments that the client sent.
     pub(super) fn as_sent(arguments: &Json) -> Arguments {
         let mut written = Map::new();
         for (name, text) in members(arguments.text()).unwrap_or_default() {
@@ -19,7 +19,7 @@ impl Arguments {
         Arguments(written)
     }
 
-    /// The same, and the schema's defaults of what it left out: a URL has a place for each.
+    /// Returns the arguments, with the schema's defaults for absent ones: a URL needs a value for each.
     pub(super) fn with_defaults(arguments: &Json) -> Arguments {
         let Arguments(mut written) = Arguments::as_sent(arguments);
         for (name, value) in arguments.as_object().into_iter().flatten() {
@@ -33,7 +33,7 @@ impl Arguments {
     }
 }
 
-/// A text, number or boolean as a form has it.
+/// Formats a text, number or boolean for a form.
 pub(super) fn scalar(text: &str) -> String {
     match one(text) {
         Value::String(written) => written,
@@ -41,7 +41,7 @@ pub(super) fn scalar(text: &str) -> String {
     }
 }
 
-/// A value as a template takes it: a scalar, or a list of scalars.
+/// Converts a value for a template: a scalar, or a list of scalars.
 fn value(text: &str) -> Value {
     match elements(text) {
         Some(elements) => elements.into_iter().map(one).collect(),
@@ -49,8 +49,8 @@ fn value(text: &str) -> Value {
     }
 }
 
-/// A number as its text, so that its digits stay. No template has a place for an object or for a list within a list, so
-/// that nothing of them is decoded.
+/// Converts a scalar; a number becomes its text, so that it keeps its digits. No template accepts an object or a
+/// nested list, so these are not decoded.
 fn one(text: &str) -> Value {
     match text.as_bytes().first() {
         Some(b'{') => return Value::Object(Map::new()),

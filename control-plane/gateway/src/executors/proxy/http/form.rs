@@ -1,9 +1,9 @@
 //! The body of a request as a form: `application/x-www-form-urlencoded` (WHATWG URL, section 5) or
-//! `multipart/form-data` with text parts (RFC 7578); and the parameters of a query that a list or an object becomes.
+//! `multipart/form-data` with text parts (RFC 7578); and the query parameters that a list or an object becomes.
 //!
-//! Refuses: a body that is no object, a null in a list, a name that would be another member's field, what is beyond the
-//! bounds. Keeps true: texts and numbers are written as the client wrote them; no name and no value ends
-//! its field; the same fields have the same bytes, so that a repeated request is the same one.
+//! Refuses: a body that is not an object, a null in a list, a name that would be another member's field, anything
+//! beyond the bounds. Keeps true: texts and numbers are written as the client wrote them; no name and no value can
+//! end its field; the same fields have the same bytes, so that a repeated request is identical.
 
 use asp_json::{Json, Members};
 use asp_proto::snapshot::ProxyHttp;
@@ -14,16 +14,16 @@ use super::arguments::scalar;
 use crate::call::outcome::Refusal;
 use crate::digest;
 
-/// Largest sum of names and values in bytes, before they are encoded: twice the largest request, whose values a form has
-/// once and whose names it repeats.
+/// Maximum total size of names and values in bytes, before they are encoded: twice the largest request, whose values
+/// a form contains once and whose names it repeats.
 const MAX_BYTES: usize = 8 << 20;
-/// Most fields, and lists and objects in brackets: ten times what PHP accepts (`max_input_vars`).
+/// Maximum number of fields, including lists and objects in brackets: ten times what PHP accepts (`max_input_vars`).
 const MAX_FIELDS: usize = 10_000;
-/// Most brackets of a name.
+/// Maximum number of brackets in a name.
 const MAX_BRACKETS: usize = 16;
-/// Longest part of a name in an error, in characters.
+/// Maximum length of a name in an error, in characters.
 const MAX_NAMED: usize = 100;
-/// The parts of a name that make it another field's.
+/// Description of names that a service may read as another field's.
 const AMBIGUOUS: &str = "brackets, a null character, spaces around it, or in a multipart form a backslash or `=?`: some \
                          services would read it as another field";
 /// The style of members that are written in brackets, as the compiler writes it.
@@ -58,7 +58,7 @@ pub(super) fn exploded(name: &str, argument: &str, value: &Json) -> Result<Vec<(
 struct Field {
     name: String,
     value: String,
-    /// The value is the JSON of a list or an object.
+    /// Whether the value is the JSON of a list or an object.
     is_json: bool,
 }
 
@@ -66,7 +66,7 @@ struct Field {
 #[derive(Default)]
 struct Fields<'a> {
     is_multipart: bool,
-    /// The JSON pointer of the object whose members are written.
+    /// JSON pointer of the object whose members are written.
     at: &'a str,
     /// The member that is being written.
     member: &'a str,
@@ -97,7 +97,7 @@ impl Fields<'_> {
         Ok(fields.all)
     }
 
-    /// OpenAPI's style `form`, exploded: a list repeats the name.
+    /// Adds a member in OpenAPI's style `form`, exploded: a list repeats the name.
     fn plain(&mut self, name: &str, value: &Json) -> Result<(), Refusal> {
         let Some(elements) = value.elements() else { return self.add(name, value) };
         elements.iter().try_for_each(|element| {
@@ -106,7 +106,7 @@ impl Fields<'_> {
         })
     }
 
-    /// OpenAPI's style `deepObject`, and its usual extension to lists and to further objects.
+    /// Adds a member in OpenAPI's style `deepObject`, with its usual extension to lists and nested objects.
     fn deep(&mut self, name: &str, value: &Json, depth: usize) -> Result<(), Refusal> {
         if !is_composite(value) {
             return self.add(name, value);
@@ -133,7 +133,7 @@ impl Fields<'_> {
         })
     }
 
-    /// Adds a field; none for null.
+    /// Adds a field; skips null.
     fn add(&mut self, name: &str, value: &Json) -> Result<(), Refusal> {
         if is_null(value) {
             return Ok(());
@@ -157,8 +157,9 @@ impl Fields<'_> {
         }
     }
 
-    /// Whether some services read a name as that of another field: PHP takes off spaces, and all after an end of text; what
-    /// reads parts may take backslashes for escapes, and `=?` for an encoded word (RFC 2047).
+    /// Whether some services read a name as that of another field: PHP strips spaces and everything after a null
+    /// character; parsers of multipart forms may take backslashes for escapes, and `=?` for an encoded word (RFC
+    /// 2047).
     fn is_ambiguous(&self, name: &str) -> bool {
         name.contains(['[', ']', '\0'])
             || name.trim() != name
@@ -217,12 +218,12 @@ fn multipart(fields: &[Field]) -> Form {
     Form { media_type: format!("multipart/form-data; boundary={boundary}"), text }
 }
 
-/// A name within its quotes (HTML, section 4.10.21.8).
+/// Escapes a name for its quotes (HTML, section 4.10.21.8).
 fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// A delimiter that is in no field: a digest of the fields.
+/// Returns a delimiter that occurs in no field: a digest of the fields.
 fn boundary(fields: &[Field]) -> String {
     let parts: Vec<&str> =
         fields.iter().flat_map(|field| [field.name.as_str(), field.value.as_str()]).collect();

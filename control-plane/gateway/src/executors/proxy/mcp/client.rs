@@ -1,7 +1,8 @@
-//! A Streamable HTTP client of the legacy era (MCP 2025-03-26 to 2025-11-25; `modern` of the next one): the handshake, and one request at a time
-//! a POST, answered by JSON or by an event stream. Lenient in what it reads: what it does not know is skipped.
+//! A Streamable HTTP client of the legacy era (MCP 2025-03-26 to 2025-11-25; `modern` is that of the next one): the
+//! handshake, and one request per POST, answered by JSON or by an event stream. Lenient in what it reads: unknown
+//! content is skipped.
 //!
-//! Keeps true: what is sent has a bound in time; a session that was made is ended again, whatever comes of its handshake.
+//! Keeps true: every request has a time bound; a session that was opened is ended again, however its handshake ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +35,12 @@ use reading::Messages;
 use session::{At, Offers, SESSION_ID, Session};
 use tasks::ClientTasks;
 
-/// JSON-RPC 2.0, an internal error.
+/// JSON-RPC 2.0 code of an internal error.
 const INTERNAL: i64 = -32603;
-/// Longest silence of an upstream that has nothing open here; whoever asks our user waits for as long as that takes.
+/// Longest silence of an upstream that waits for nothing from here; one that asks our user may wait for as long as
+/// the answer takes.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
-/// Longest time of a farewell: a cancel, the end of a session, or the rest of a handshake that was given up.
+/// Timeout of a farewell: a cancel, the end of a session, or the rest of an abandoned handshake.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// An upstream endpoint.
@@ -46,61 +48,61 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub struct Client {
     pub http: reqwest::Client,
     pub url: Url,
-    /// What it does off the path.
+    /// Tasks off the calls' path.
     pub tasks: Arc<ClientTasks>,
-    /// Which upstreams speak 2026-07-28 alone, as far as was found out.
+    /// Upstreams known to speak only 2026-07-28.
     pub eras: modern::Eras,
-    /// By what its requests prove themselves.
+    /// Authentication of its requests.
     pub proof: Proof,
 }
 
-/// One request, and whose it is.
+/// One request, and the call that it belongs to.
 pub struct Exchange<'a> {
     pub id: u64,
     pub method: &'a str,
     pub params: Value,
-    /// The parameters that are the client's own.
+    /// Parameters that the call's client sent.
     pub sent: ClientParams,
-    /// The arguments that go into headers too, where the upstream speaks 2026-07-28.
+    /// Arguments that are mirrored into headers, if the upstream speaks 2026-07-28.
     pub headers: HeaderMap,
-    /// Gets the progress and the logs of this request, and answers what the upstream asks within it.
+    /// Receiver of this request's progress and logs, which also answers the upstream's requests within it.
     pub downstream: Arc<dyn Downstream>,
-    /// Cancels the request upstream.
+    /// Cancels the request at the upstream.
     pub cancelled: &'a CancellationToken,
 }
 
-/// The client's own parameters of a call, as it sent them.
+/// Parameters of a call as its client sent them.
 #[derive(Clone, Default)]
 pub struct ClientParams {
     pub arguments: Option<Json>,
-    /// Members of `_meta`; those of this client count before them.
+    /// Members of `_meta`; those of this gateway take precedence.
     pub meta: Members,
 }
 
-/// Why a request got no result.
+/// Reason why a request got no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// 404: the session is gone and nothing was executed.
+    /// The session is gone and nothing was executed (404).
     #[error("the service ended its session")]
     SessionEnded,
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
     Error { code: i64, message: String, visits: Vec<Visit>, data: Option<Json> },
-    /// The answer is a status of HTTP. `said`: the words of a JSON-RPC error that names no request, or nothing.
+    /// The answer is an HTTP status. `said`: the text of a JSON-RPC error without a request id, or empty.
     #[error("{}", answered(*status, said))]
     Refused { status: StatusCode, wait: Option<Duration>, names_session: bool, said: String },
-    /// A fault that may be of the session and not of the request. `did_nothing`: the status says that the request was
-    /// refused, so that it may be sent again in another session. `is_named`: the server speaks of the session; without a
-    /// word of it, another session shows which of both it was.
+    /// A fault that may concern the session instead of the request. `did_nothing`: by its status the request was
+    /// refused, so that it may be sent again in another session. `is_named`: the server mentions the session; if it
+    /// does not, only another session can tell which of both it was.
     #[error("{fault}")]
     SessionRefused { fault: Box<Fault>, did_nothing: bool, is_named: bool },
     /// The request was certainly not delivered.
     #[error("the service could not be reached")]
     NotDelivered,
-    /// So many handshakes with the service are open that this one was not begun.
+    /// Limit of open handshakes with the service reached; this one was not begun.
     #[error("too many sessions with the service are being opened: it may be slow")]
     Busy,
-    /// The request may have been delivered and got no usable answer.
+    /// The request may have been delivered, and got no usable answer.
     #[error("{0}")]
     Lost(String),
     #[error("cancelled")]
@@ -114,8 +116,9 @@ impl From<Failure> for Fault {
 }
 
 impl Fault {
-    /// MCP has 404 for a session that the server does not know; many servers answer 400, or an error that names the
-    /// session. The answer to the request's own parameters is -32602, whatever its status.
+    /// Classifies a fault that may be of the session. MCP specifies 404 for a session that the server does not know;
+    /// many servers answer 400, or an error that mentions the session. An error about the request's own parameters is
+    /// -32602, whatever its status.
     fn of_session(self, status: StatusCode) -> Fault {
         let did_nothing = status.is_client_error();
         let (may_be, is_named) = match &self {
@@ -136,7 +139,7 @@ impl Fault {
         }
     }
 
-    /// The fault of the request, where the session was not it.
+    /// Returns the fault of the request, once the session is excluded as the cause.
     pub(super) fn of_request(self) -> Fault {
         match self {
             Fault::SessionRefused { fault, .. } => *fault,
@@ -145,7 +148,7 @@ impl Fault {
     }
 }
 
-/// A status, and what the server says with it.
+/// Describes a status, with the server's text.
 pub(super) fn answered(status: StatusCode, said: &str) -> String {
     let status = status.as_u16();
     if said.is_empty() {
@@ -155,20 +158,20 @@ pub(super) fn answered(status: StatusCode, said: &str) -> String {
     }
 }
 
-/// Whether a server speaks of its session, or of one that was never begun.
+/// Whether a server mentions its session, or one that was never begun.
 pub(super) fn names_session(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     said.contains("session") || said.contains("not initialized")
 }
 
 impl Client {
-    /// The same, whose proof nobody else changes.
+    /// Returns a client whose proof is changed independently.
     pub(in crate::executors::proxy::mcp) fn apart(&self) -> Client {
         Client { proof: self.proof.apart(), ..self.clone() }
     }
 
-    /// The handshake, as a client with these MCP capabilities. Given up, it goes on for a moment, because the session
-    /// that the server has made by then has to be ended there.
+    /// Performs the handshake, as a client with these MCP capabilities. When abandoned, it continues for a moment,
+    /// because the session that the server may have opened by then must be ended there.
     pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
         if let Some(offers) = self.eras.modern(&self.url) {
             return Ok(modern::session(self, capabilities, offers));
@@ -228,8 +231,8 @@ impl Client {
         Ok(session)
     }
 
-    /// Asks for log messages from `info` on: what a client does not want of them is left out here. Some servers say none
-    /// before they are asked (2025-11-25 utilities, logging).
+    /// Asks for log messages from `info` on; levels that a client does not want are left out here. Some servers send
+    /// none before they are asked (2025-11-25 utilities, logging).
     fn wants_logs(&self, at: At, id: u64) {
         let client = self.clone();
         self.bid_farewell(async move {
@@ -242,7 +245,7 @@ impl Client {
         });
     }
 
-    /// Sends a request and waits for its result; a cancel of the call is passed on.
+    /// Sends a request and waits for its result; passes on a cancel of the call.
     pub async fn request(&self, session: &Session, exchange: Exchange<'_>) -> Result<UpstreamObject, Fault> {
         if session.modern.is_some() {
             return modern::request(self, session, &exchange).await;
@@ -288,7 +291,7 @@ impl Client {
         });
     }
 
-    /// Runs off the path, within bounds.
+    /// Runs a farewell off the path, within bounds.
     pub(super) fn bid_farewell(&self, farewell: impl Future<Output = ()> + Send + 'static) {
         // Without a runtime the process is about to end.
         if let Ok(runtime) = Handle::try_current()
@@ -302,12 +305,12 @@ impl Client {
         }
     }
 
-    /// Sends one message that has no result; its answer's head.
+    /// Sends one message that has no result; returns the head of the response.
     pub(super) async fn post(&self, at: &At, message: &Value) -> Result<Response, Fault> {
         taken(self.post_text(at, message.to_string()).await?)
     }
 
-    /// Sends one message; its answer's head, whose body may be an error of JSON-RPC whatever its status.
+    /// Sends one message; returns the head of the response, whose body may be a JSON-RPC error whatever its status.
     async fn post_text(&self, at: &At, message: String) -> Result<Response, Fault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -316,7 +319,7 @@ impl Client {
         sent(request.body(message), at).await
     }
 
-    /// Opens a stream of what the server says by itself, or goes on with one after the event with this id.
+    /// Opens a stream of the server's own messages, or resumes one after the event with this id.
     pub(super) async fn get(&self, at: &At, after: Option<&str>) -> Result<Response, Fault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
@@ -328,12 +331,12 @@ impl Client {
     }
 }
 
-/// The answer to a request that a server takes.
+/// Sends a request; fails if the server does.
 async fn answer_of(request: reqwest::RequestBuilder, at: &At) -> Result<Response, Fault> {
     taken(sent(request, at).await?)
 }
 
-/// The answer of a server that has not failed.
+/// Rejects a response with a server error.
 fn taken(response: Response) -> Result<Response, Fault> {
     let status = response.status();
     match status.is_server_error() {
@@ -345,7 +348,7 @@ fn taken(response: Response) -> Result<Response, Fault> {
     }
 }
 
-/// The answer to a request, unless it says that the session is gone.
+/// Sends a request; fails if the response says that the session is gone.
 async fn sent(request: reqwest::RequestBuilder, at: &At) -> Result<Response, Fault> {
     let silent = || Fault::Lost("the service did not answer".into());
     let sent = tokio::time::timeout(SILENCE, request.send()).await.map_err(|_| silent())?;
@@ -359,14 +362,14 @@ async fn sent(request: reqwest::RequestBuilder, at: &At) -> Result<Response, Fau
     }
 }
 
-/// Resolves a moment after nobody waits for the handshake any more.
+/// Resolves a moment after the caller has abandoned the handshake.
 async fn given_up(sender: &mut oneshot::Sender<Result<Session, Fault>>) {
     sender.closed().await;
     tokio::time::sleep(FAREWELL).await;
 }
 
 impl ClientParams {
-    /// A request with these, with more parameters as they are written, and with the client's own.
+    /// Builds a request from these parameters, more as they are written, and the client's own.
     fn request(&self, id: u64, method: &str, params: &Value, more: &Members) -> String {
         let mut members = Members::of(&params.clone().into());
         more.iter().for_each(|(name, value)| members.insert(name, value.clone()));

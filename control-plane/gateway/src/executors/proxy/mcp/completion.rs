@@ -1,7 +1,7 @@
-//! What an upstream offers for an argument that somebody types (MCP "Completion").
+//! Values that an upstream offers for an argument while the user types (MCP "Completion").
 //!
-//! Keeps true: only an upstream that says that it has completions is asked, others offer nothing; what it offers is
-//! bounded, and what is no value is left out.
+//! Keeps true: only an upstream that declares completions is asked; others offer nothing; the values are bounded, and
+//! invalid ones are left out.
 
 use asp_proto::snapshot::{Kind, ProxyMcp};
 use serde_json::{Map, Value, json};
@@ -10,16 +10,16 @@ use crate::call::outcome::Output;
 use crate::execution::Execution;
 
 pub(super) const METHOD: &str = "completion/complete";
-/// Most values of one answer (MCP `CompleteResult`), and the longest one in bytes.
+/// Maximum number of values in one answer (MCP `CompleteResult`), and maximum length of a value in bytes.
 const MAX_VALUES: usize = 100;
 const MAX_VALUE: usize = 1024;
 
-/// Nothing is offered.
+/// Returns the empty answer.
 pub(super) fn none() -> Output {
     Output::Completion { values: Vec::new(), total: Some(0), has_more: false }
 }
 
-/// The request for what is offered for `argument`; what is known of the others goes along.
+/// Builds the request for the values of `argument`; the known values of the others are sent along.
 pub(super) fn request(target: &ProxyMcp, execution: &Execution, argument: &str) -> Map<String, Value> {
     let reference = match execution.call.entry.primitive.kind() {
         Kind::Prompt => json!({"type": "ref/prompt", "name": target.tool}),
@@ -36,7 +36,7 @@ pub(super) fn request(target: &ProxyMcp, execution: &Execution, argument: &str) 
     params
 }
 
-/// The answer as the call's output.
+/// Converts the answer into the call's output.
 pub(super) fn output(result: &Map<String, Value>) -> Output {
     let Some(Value::Object(completion)) = result.get("completion") else { return none() };
     let mut completion = completion.clone();

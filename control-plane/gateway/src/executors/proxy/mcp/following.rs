@@ -1,8 +1,9 @@
-//! Which resources of upstreams somebody here is subscribed to, and who is told when one has changed.
+//! Subscriptions to resources of upstreams, and the notification of subscribers when one has changed.
 //!
-//! Keeps true: an upstream is subscribed to while somebody is subscribed here, in one session for all of them, because it
-//! knows none of our callers; a session that it has lost is opened and subscribed in anew, and all are told then, because
-//! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each, by user, by org and in all.
+//! Keeps true: an upstream is subscribed to while there are subscribers here, in one session for all of them, because
+//! it knows none of our callers; a session that it has lost is reopened and subscribed again, and all subscribers are
+//! then notified, because changes may have been missed; the last subscriber that leaves ends it. Bound: upstreams,
+//! and URIs of each, by user, by org and in total.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,35 +25,35 @@ use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::executors::conversation::downstream::Nobody;
 use crate::executors::counts::less;
 
-/// Most upstreams at a time, most resources of one, and most of those that one user came with.
+/// Maximum number of upstreams, of resources of one, and of those that one user was the first to subscribe to.
 const MAX_UPSTREAMS: usize = 128;
 const MAX_URIS: usize = 4096;
 const MAX_OF_USER: usize = 1024;
-/// The same of the users of one org: half, so that it leaves some to others.
+/// The same for the users of one org: half, so that it leaves some to others.
 const MAX_UPSTREAMS_OF_ORG: usize = MAX_UPSTREAMS / 2;
 const MAX_OF_ORG: usize = MAX_URIS / 2;
-/// The pause after an upstream could not be subscribed to, doubled after each try.
+/// Pause after a failed subscription to an upstream; it doubles after each try.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// How often it is asked whether the session lives, which keeps it alive too.
+/// Interval of pings, which also keep the session alive.
 const PING_EVERY: Duration = Duration::from_secs(60);
-/// How long a session stays that nobody needs, and how long one that can tell nothing is not opened again.
+/// Time for which an unneeded session is kept, and for which one that cannot report changes is not reopened.
 const LINGERS: Duration = Duration::from_secs(10);
 const MUTE_FOR: Duration = Duration::from_secs(600);
-/// Longest handshake.
+/// Timeout of a handshake.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The URL that specs name, and the address that it stands for.
+/// URL that specs name, and the address that it stands for.
 type Key = (String, String);
 type Table = Mutex<HashMap<Key, (Arc<Followed>, AbortOnDropHandle<()>)>>;
 
-/// What is followed at all upstreams.
+/// Subscriptions at all upstreams.
 pub(super) struct Followings {
     table: Arc<Table>,
     next_id: Arc<AtomicU64>,
 }
 
-/// What is followed at one upstream.
+/// Subscriptions at one upstream.
 struct Followed {
     wanted: Mutex<Wanted>,
     changed: Notify,
@@ -61,9 +62,9 @@ struct Followed {
 
 #[derive(Default)]
 struct Wanted {
-    /// By URI: the servers here whose clients are subscribed, and how many of each.
+    /// Servers here whose clients are subscribed, and the number of subscriptions of each, by URI.
     uris: HashMap<String, HashMap<String, usize>>,
-    /// Numbers of URIs by the user that came with them, and by the user's org.
+    /// Numbers of URIs by the user that was the first to subscribe to them, and by the user's org.
     by_user: HashMap<[u8; 16], usize>,
     by_org: HashMap<String, usize>,
 }
@@ -75,12 +76,12 @@ struct FollowingUser {
     org: String,
 }
 
-/// One subscription, until this is dropped.
+/// One subscription; ends when dropped.
 pub(super) struct Following {
     of: Arc<Followed>,
     uri: String,
     server: String,
-    /// Who came with the URI, if with this subscription.
+    /// User that the URI is counted for, if this subscription was its first.
     came_with: Option<FollowingUser>,
 }
 
@@ -89,7 +90,7 @@ impl Followings {
         Followings { table: Arc::default(), next_id }
     }
 
-    /// Follows a resource for a client of `server`; `None` where more are followed than may be.
+    /// Follows a resource for a client of `server`; `None` if a bound is reached.
     pub(super) fn follow(
         &self,
         url: &str,
@@ -124,7 +125,7 @@ impl Followings {
         Some(Following { of, uri: uri.to_owned(), server: server.to_owned(), came_with })
     }
 
-    /// Nobody follows anything any more.
+    /// Ends all subscriptions.
     pub(super) fn clear(&self) {
         let all = std::mem::take(&mut *self.table.lock());
         drop(all);
@@ -137,7 +138,7 @@ fn upstreams_of(table: &HashMap<Key, (Arc<Followed>, AbortOnDropHandle<()>)>, or
 }
 
 impl Wanted {
-    /// Who came with the URI, if it is wanted for the first time; `None` where it is one too many.
+    /// Adds a subscription. Returns the user that the URI is counted for, if it is new; `None` if a bound is reached.
     fn add(&mut self, follower: FollowingUser, server: &str, uri: &str) -> Option<Option<FollowingUser>> {
         let is_new = !self.uris.contains_key(uri);
         if is_new {
@@ -198,7 +199,7 @@ impl Followed {
     }
 }
 
-/// Subscribes to what is wanted of one upstream.
+/// Subscription task of one upstream.
 struct Task {
     of: Arc<Followed>,
     client: Client,
@@ -231,7 +232,7 @@ impl Task {
         }
     }
 
-    /// Takes it out of the table, unless somebody has come to need it.
+    /// Removes the upstream from the table, unless it is needed again.
     fn ends(&self) -> bool {
         let Some(table) = self.table.upgrade() else { return true };
         let mut table = table.lock();
@@ -242,7 +243,7 @@ impl Task {
         is_over
     }
 
-    /// Follows in one session until nobody needs it any more.
+    /// Follows in one session until it is not needed any more.
     async fn follow_on(&self, was_open: &mut bool) -> Result<(), Fault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.client.proof.renew(&self.client.url).await;
@@ -282,7 +283,7 @@ impl Task {
         }
     }
 
-    /// The upstream cannot tell, or nobody here can listen: there is nothing to be done for a while.
+    /// Waits a while, because the upstream reports no changes or no listener is free.
     async fn wait_mute(&self) -> Result<(), Fault> {
         let until_unwanted = async {
             while !self.of.wanted.lock().uris.is_empty() {
@@ -293,7 +294,7 @@ impl Task {
         over.map_err(|_| Fault::Lost("the service tells of no changes here".into()))
     }
 
-    /// Subscribes to what is wanted and was not, and the other way round.
+    /// Subscribes to new URIs, and unsubscribes from those that are not wanted any more.
     async fn subscribe(&self, session: &Session, subscribed: &mut HashSet<String>) -> Result<(), Fault> {
         let wanted = self.of.uris();
         if session.is_modern() {

@@ -1,7 +1,7 @@
-//! All that an upstream lists: tools, prompts, resources and templates, page by page.
+//! All lists of an upstream: tools, prompts, resources and templates, page by page.
 //!
-//! Keeps true: pages and items are bounded; a server without a method lists nothing by it, in whatever words it refuses a
-//! list that it does not say it has.
+//! Keeps true: pages and items are bounded; a server without a method has an empty list, however it refuses a list
+//! that it does not declare.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::call::held;
 use crate::executors::accepted::lists::{Lists, note_losses};
 use crate::executors::conversation::downstream::Nobody;
 
-/// Most pages of one list that are followed.
+/// Maximum number of pages of one list.
 const MAX_PAGES: u64 = 100;
-/// Most items of one list, and the most that all lists of a server take in memory.
+/// Maximum number of items in one list, and of bytes that all lists of a server take in memory.
 const MAX_ITEMS: usize = 10_000;
 const MAX_BYTES: usize = 64 << 20;
-/// JSON-RPC 2.0: the server does not have the method.
+/// JSON-RPC 2.0 code: the server does not have the method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
 /// Lists everything; `next_id` numbers the requests of the session.
@@ -94,12 +94,12 @@ async fn pages(
     Err(Fault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
 }
 
-/// Whether more of a list can be asked for: some servers write an empty text where there is no more.
+/// Whether there is another page: some servers write an empty cursor after the last one.
 fn is_cursor(next: &Value) -> bool {
     next.as_str().is_some_and(|next| !next.is_empty())
 }
 
-/// Whether a server refuses a method, in whatever words.
+/// Whether a server refuses a method, in whatever form.
 fn is_refusal(fault: &Fault) -> bool {
     match fault {
         Fault::Error { .. } => true,

@@ -1,7 +1,7 @@
-//! How an upstream over HTTP is looked at: in one session of its own.
+//! Looks at upstreams over HTTP, each in one separate session.
 //!
-//! Keeps true: it lists as a client that can do everything, as `asp import` does, so that what a server lists to some
-//! clients only is not taken for removed; what the server asks it refuses.
+//! Keeps true: it lists as a client with all capabilities, like `asp import`, so that an item that a server lists to
+//! some clients only does not count as removed; requests of the server are refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use super::client::{Client, Fault};
 use super::listing::list;
 use crate::executors::accepted::watching::{Looked, Looks};
 
-/// How long a call waits for a look.
+/// Maximum time that a call waits for a look.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The session at one upstream.
+/// Session for looks at one upstream.
 pub(super) struct OverHttp {
     client: Client,
     next_id: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! What one JSON-RPC message of an upstream is: an answer, a request, a notification, or nothing that MCP knows.
+//! One JSON-RPC message of an upstream: an answer, a request, a notification, or nothing that MCP knows.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -14,12 +14,12 @@ use crate::executors::outbound::said::shown;
 /// A message by its kind.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
-    /// To our request with this number.
+    /// Answer to our request with this id.
     Answer {
         id: u64,
         outcome: Result<UpstreamObject, Failure>,
     },
-    /// To be answered under this id, a text or a number.
+    /// Request with the id for its answer, a text or a number.
     Request {
         id: Json,
         method: String,
@@ -29,11 +29,12 @@ pub(super) enum Message {
         method: String,
         params: UpstreamObject,
     },
-    /// An error that names no request of ours: its server could not read which one it answers (JSON-RPC 2.0, response object).
+    /// An error without the id of a request of ours: the server could not read which one it answers (JSON-RPC 2.0,
+    /// response object).
     Unaddressed(Failure),
 }
 
-/// A result or the parameters of a message: the members, and as they were sent.
+/// A result or the parameters of a message: the members, and the JSON as it was sent.
 #[derive(Debug, PartialEq)]
 pub struct UpstreamObject {
     members: Map<String, Value>,
@@ -60,27 +61,27 @@ impl DerefMut for UpstreamObject {
     }
 }
 
-/// The upstream's own JSON-RPC error, fit to be shown.
+/// The upstream's own JSON-RPC error, safe to display.
 #[derive(Debug, PartialEq)]
 pub(super) struct Failure {
     pub code: i64,
     pub message: String,
-    /// The pages that the user has to visit first, wherever they are.
+    /// Pages that the user has to visit first, wherever they are.
     pub visits: Vec<Visit>,
-    /// More about it, as the upstream wrote it, without white space between its tokens.
+    /// Further data, as the upstream wrote it, without white space between its tokens.
     pub data: Option<Json>,
 }
 
-/// JSON-RPC 2.0, an internal error.
+/// JSON-RPC 2.0 code of an internal error.
 const INTERNAL: i64 = -32603;
-/// MCP 2025-11-25, URL elicitation required.
+/// MCP 2025-11-25 code: URL elicitation required.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
-/// Most pages of one error, and the longest name of one in bytes.
+/// Maximum number of pages in one error, and maximum length of an id in bytes.
 const MAX_VISITS: usize = 16;
 const MAX_NAME: usize = 512;
 
 impl Message {
-    /// `None` for what is no message: it is skipped, as other clients do.
+    /// Parses a message; `None` if it is not one, which is skipped as other clients do.
     pub(super) fn of(message: &Json) -> Option<Message> {
         let Value::Object(mut members) = message.view().clone() else { return None };
         // Some servers write each member that a message may have: null is as good as none.
@@ -103,7 +104,7 @@ impl Message {
     }
 }
 
-/// An answer with its outcome; `None` for one to nobody's request.
+/// Parses an answer with its outcome; `None` for one to no request of ours.
 fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -> Option<Message> {
     let failed = members.remove("error").map(|error| {
         let data = message.member("error").and_then(|error| error.member("data"));
@@ -131,7 +132,7 @@ fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -
     Some(Message::Answer { id: number, outcome })
 }
 
-/// The number of a request of ours as its server gives it back: some write numbers as floats or as texts.
+/// Returns the id of our request as its server writes it: some write numbers as floats or as texts.
 fn request_number(id: &Value) -> Option<u64> {
     match id {
         Value::String(text) => text.parse().ok().filter(|number: &u64| number.to_string() == *text),
@@ -158,7 +159,8 @@ fn failure(error: &Value, data: Option<Json>) -> Failure {
     }
 }
 
-/// None where one of them is none: a user who visits some of the pages is no further.
+/// Parses the pages of an error. If one is invalid, none is returned: visiting only some of the pages does not help
+/// the user.
 fn visits(error: &Value) -> Vec<Visit> {
     let all = error.pointer("/data/elicitations").and_then(Value::as_array);
     let all = all.map(Vec::as_slice).filter(|all| all.len() <= MAX_VISITS).unwrap_or_default();
@@ -174,13 +176,15 @@ fn visits(error: &Value) -> Vec<Visit> {
     all.iter().map(visit).collect::<Option<Vec<Visit>>>().unwrap_or_default()
 }
 
-/// The page on which a user is done, by the upstream's name of it (2025-11-25, `notifications/elicitation/complete`).
+/// Returns the upstream's id of the page on which the user has finished (2025-11-25,
+/// `notifications/elicitation/complete`).
 pub(super) fn visited<'a>(method: &str, params: &'a Map<String, Value>) -> Option<&'a str> {
     let is_it = method == "notifications/elicitation/complete";
     params.get("elicitationId").filter(|_| is_it)?.as_str()
 }
 
-/// What a notification tells of a request: its progress, by the number that we gave as its token, or a log message.
+/// Converts a notification about a request: its progress, with the request id that we gave as its token, or a log
+/// message.
 pub(super) fn event(method: &str, params: &UpstreamObject) -> Option<(Option<u64>, Event)> {
     let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
     match method {
@@ -327,7 +331,7 @@ mod tests {
         assert_eq!(is(json!({"id": null, "method": "n"})), Message::Notification { method, params });
     }
 
-    /// The event of a notification whose parameters are written so.
+    /// Returns the event of a notification with these parameters.
     fn told(method: &str, params: &str) -> Option<(Option<u64>, Event)> {
         let sent = Json::parse(params.as_bytes()).unwrap();
         event(method, &UpstreamObject { members: sent.as_object().unwrap().clone(), sent })

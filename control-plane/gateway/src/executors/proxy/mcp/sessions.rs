@@ -1,8 +1,8 @@
-//! The upstream sessions of one gateway: which one a call uses, and how long one is kept.
+//! The upstream sessions of one gateway: which one a call uses, and how long each is kept.
 //!
-//! Keeps true: a session is of one principal, one downstream session and one set of abilities, and a call without a
-//! session has one to itself while it runs; a user's and an org's share of the table is bounded, so that nobody pushes
-//! everybody else's out; what nobody used for 10 minutes is ended at its server.
+//! Keeps true: a session belongs to one principal, one downstream session and one set of abilities, and a call
+//! without a session has one exclusively while it runs; the quota of a user and of an org in the table is bounded, so
+//! that nobody displaces everybody else's sessions; a session that was idle for 10 minutes is ended at its server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,26 +17,26 @@ use crate::digest;
 use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
 const BOUNDS: Quotas = Quotas { whole: Quota::of(10_000), of_org: Quota::of(2_500), of_user: Quota::of(256) };
-/// A session that nobody used for this long is ended.
+/// Idle time after which a session is ended.
 const IDLE: Duration = Duration::from_secs(600);
-/// How often it is looked for such.
+/// Interval between two searches for idle sessions.
 const BETWEEN: Duration = Duration::from_secs(60);
-/// Most calls without a session of one principal that keep their upstream session for the next one.
+/// Maximum number of one principal's calls without a session that keep their upstream session for the next call.
 const LANES: u8 = 32;
 
-/// Held while one call opens the session, so that concurrent calls do not open it twice.
+/// Locked while one call opens the session, so that concurrent calls do not open it twice.
 pub(super) type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
-/// A slot, and of which session of a client it is, if of any.
+/// A slot, and the client session that it belongs to, if any.
 struct Kept {
     slot: Slot,
     session: String,
 }
 
-/// The table.
+/// Table of sessions.
 pub(super) struct Sessions {
     slots: Mutex<QuotaTable<Kept>>,
-    /// A task looks for idle ones.
+    /// Whether a task looks for idle sessions.
     is_swept: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ impl Default for Sessions {
 }
 
 impl Sessions {
-    /// The place of the call's session at `url`, declared with these capabilities.
+    /// Returns the slot of the call's session at `url`, declared with these capabilities.
     pub(super) fn slot(self: &Arc<Self>, url: &str, call: &Call, capabilities: &str) -> Slot {
         let caller = &call.caller;
         let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
@@ -89,14 +89,14 @@ impl Sessions {
         slot
     }
 
-    /// The upstream sessions of a client's session.
+    /// Returns the upstream sessions of a client's session.
     pub(super) fn of(&self, session: &str) -> Vec<Slot> {
         let slots = self.slots.lock();
         let theirs = slots.values().filter(|kept| kept.session == session);
         theirs.map(|kept| kept.slot.clone()).collect()
     }
 
-    /// Forgets them; those that no call uses are ended.
+    /// Forgets the upstream sessions of a client's session; those that no call uses are ended.
     pub(super) fn end(&self, session: &str) {
         let ended = self.of(session);
         self.slots.lock().retain(|kept| kept.session != session);

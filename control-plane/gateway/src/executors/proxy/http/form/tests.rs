@@ -1,4 +1,4 @@
-//! Bodies and the forms that they become, as tables.
+//! Tests of the forms that bodies become, as tables.
 
 use asp_edge::Reason;
 

@@ -1,7 +1,7 @@
-//! What an upstream of MCP 2026-07-28 says of changes: one `subscriptions/listen` for as long as its session lasts.
+//! Changes reported by an upstream of MCP 2026-07-28: one `subscriptions/listen` for as long as its session lasts.
 //!
-//! Keeps true: where other resources are wanted, the stream of them is open before the one before is closed, so that
-//! nothing is missed; where a stream broke off, anything may have been; one that is refused is not asked for again.
+//! Keeps true: if other resources are wanted, their stream is open before the previous one is closed, so that nothing
+//! is missed; after a stream broke off, any change may have been missed; a refused stream is not requested again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ use crate::executors::proxy::mcp::message::Message;
 const METHOD: &str = "subscriptions/listen";
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
-/// Listens to changes.
+/// Listener to changes.
 #[derive(Clone)]
 pub(super) struct Changes {
     pub client: Client,
     pub capabilities: Value,
     pub running: Arc<Running>,
-    /// Those of lists too.
+    /// Whether changes of lists are reported too.
     pub lists: bool,
 }
 
-/// How a stream ended.
+/// Reason why a stream ended.
 enum Ended {
-    /// The server does not have it.
+    /// The server does not support it.
     Refused,
     Broken,
 }
@@ -87,7 +87,7 @@ impl Changes {
         }
     }
 
-    /// One stream, to its end.
+    /// Reads one stream to its end.
     async fn hear(self, number: u64, uris: BTreeSet<String>, acknowledged: oneshot::Sender<()>) -> Ended {
         let mut filter = Map::new();
         if self.lists {

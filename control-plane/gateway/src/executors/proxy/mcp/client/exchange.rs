@@ -1,8 +1,8 @@
-//! What an upstream says until it has answered one request: events, its own requests, the result.
+//! Messages of an upstream until it has answered one request: events, its own requests, the result.
 //!
-//! Keeps true: what the upstream asks is answered beside the reading, so that neither waits for the other; it is silent
-//! for a bounded time, unless it waits for our client; a stream that ends before its result is gone on with where the
-//! server has said from where.
+//! Keeps true: requests of the upstream are answered while reading continues, so that neither waits for the other;
+//! its silence is bounded, unless it waits for our client; a stream that ends before its result is resumed if the
+//! server has given an event id.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::executors::conversation::downstream::{Downstream, RpcError};
 use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
-/// Most requests of an upstream that are open in one stream, with those that are answered at once, pings and refusals; more are
-/// not answered.
+/// Maximum number of an upstream's open requests in one stream, including those that are answered at once, pings and
+/// refusals; further ones are not answered.
 const MOST_REPLIES: usize = 64;
-/// The pause before a stream is gone on with, where the server names none, and the shortest that it can ask for.
+/// Pause before a stream is resumed if the server states none, and the shortest that it can ask for.
 const RETRY: Duration = Duration::from_secs(1);
 const MIN_RETRY: Duration = Duration::from_millis(100);
-/// The longest that a server can ask for within a call.
+/// Longest pause that a server can ask for within a call.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// Maximum number of tries in a row without a new event, or without an answer, and of all tries.
+/// Maximum number of consecutive tries without a new event, or without an answer, and of all tries.
 const TRIES: u32 = 3;
 const ALL_TRIES: u32 = 1000;
 
-/// The result of `exchange`, whose response begins with `messages`.
+/// Returns the result of `exchange`, whose response begins with `messages`.
 pub(super) async fn answered(
     client: &Client,
     at: &At,
@@ -65,8 +65,8 @@ pub(super) async fn answered(
     }
 }
 
-/// The rest of a stream after the event with this id. A server that fails, such as one that is being restarted, may have it
-/// in a moment.
+/// Resumes a stream after the event with this id. A failing server, such as one that is being restarted, may soon
+/// answer.
 async fn further(client: &Client, at: &At, id: &str, pause: Duration) -> Result<Response, Fault> {
     for _ in 0..TRIES {
         tokio::time::sleep(pause).await;
@@ -127,10 +127,10 @@ async fn until_answered(
     }
 }
 
-/// How an upstream takes a request of its own back.
+/// Notification with which an upstream withdraws a request of its own.
 pub(super) const CANCELLED: &str = "notifications/cancelled";
 
-/// The requests of an upstream that are open in one stream.
+/// Open requests of an upstream in one stream.
 pub(super) struct Asks {
     client: Client,
     at: At,
@@ -146,7 +146,7 @@ impl Asks {
         self.open.is_empty()
     }
 
-    /// Begins to ask; `None` where it is nobody's.
+    /// Starts to answer a request; without `downstream` it belongs to no call and is refused.
     pub(super) fn begin(
         &mut self,
         downstream: Option<Arc<dyn Downstream>>,
@@ -177,7 +177,7 @@ impl Asks {
         self.open.wait_for(id, async move { reply(&client, &at, &to, at_once).await });
     }
 
-    /// Waits for something else, and delivers answers until then: an upstream may say nothing before it has them.
+    /// Waits for another future and delivers answers until then: an upstream may send nothing before it has them.
     async fn beside<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = pin!(other);
         loop {
@@ -188,12 +188,12 @@ impl Asks {
         }
     }
 
-    /// Waits until one more is answered.
+    /// Waits until one more request is answered.
     pub(super) async fn next(&mut self) {
         self.open.next().await;
     }
 
-    /// The upstream does not want an answer any more.
+    /// Withdraws a request of the upstream.
     pub(super) fn take_back(&self, params: &UpstreamObject) {
         if let Some(id) = params.sent.member("requestId") {
             self.open.take_back(&id);

@@ -1,8 +1,9 @@
-//! A client of MCP 2026-07-28: each request says for itself what a session says in the legacy era.
+//! A client of MCP 2026-07-28: each request carries what a session establishes in the legacy era.
 //!
-//! Owns: which upstreams speak that revision alone, and a request's headers, rounds and result. Keeps true: an upstream is
-//! greeted as a legacy one first; what it asks is asked of the call's own client, and the answers go along with the same
-//! request sent again, a bounded number of times; a cancel is that the response is dropped; no message has credentials.
+//! Owns: which upstreams speak only that revision, and a request's headers, rounds and result. Keeps true: an
+//! upstream is greeted as a legacy one first; its questions go to the call's own client, and the answers are sent
+//! with the repeated request, a bounded number of times; a cancel is a dropped response; no message contains
+//! credentials.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,32 +30,33 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-/// Everything: each client of the call gets the levels that it asked for.
+/// Log level that is requested: all, because each client of the call gets the levels that it asked for.
 const ALL_LOGS: &str = "debug";
-/// Codes that refuse a greeting of the legacy era: invalid request, method or parameters, a header that is missing, a
-/// revision that is not spoken.
+/// Error codes that refuse a greeting of the legacy era: invalid request, method or parameters, a missing header, an
+/// unsupported revision.
 const REFUSES_GREETING: [i64; 5] = [-32600, -32601, -32602, -32020, UNSUPPORTED_VERSION];
 pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
 const METHOD_NOT_FOUND: i64 = -32601;
-/// Most upstreams that are remembered. Beyond it one of them is greeted again, which costs a round trip.
+/// Maximum number of remembered upstreams. Beyond it one of them is greeted again, which costs a round trip.
 const MAX_REMEMBERED: usize = 1024;
-/// Most times that one request is sent: a server that asks on and on is not served.
+/// Maximum number of times that one request is sent: a server that keeps asking is not served.
 const MAX_ROUNDS: u64 = 10;
-/// Most requests of an upstream in one round, as in a stream of the legacy era.
+/// Maximum number of an upstream's requests in one round, as in a stream of the legacy era.
 const MAX_ASKED: usize = 16;
-/// The pause before a request goes again to a server that asked nothing, because it wants to be left alone for a moment.
+/// Pause before a request is repeated for a server that asked nothing, and so only wants a delay.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The ids of one request's rounds differ here. Beyond what a gateway counts to, and exact as a JSON number.
+/// Bit from which the ids of one request's rounds differ: above any id that a gateway reaches, and exact as a JSON
+/// number.
 const ROUND: u32 = 48;
 
-/// The upstreams known to refuse the legacy era, and what they can do.
+/// Upstreams known to refuse the legacy era, and their capabilities.
 #[derive(Clone, Default)]
 pub struct Eras {
     modern: Arc<Mutex<HashMap<String, Offers>>>,
 }
 
 impl Eras {
-    /// What the upstream can do, if it is one.
+    /// Returns the upstream's capabilities, if it is known to be modern.
     pub(super) fn modern(&self, url: &Url) -> Option<Offers> {
         self.modern.lock().get(url.as_str()).copied()
     }
@@ -75,7 +77,7 @@ impl Eras {
     }
 }
 
-/// Where requests go that a client with these capabilities makes. Nothing is made at the server.
+/// Creates a session for a client with these capabilities, without a request to the server.
 pub(super) fn session(client: &Client, capabilities: Value, offers: Offers) -> Session {
     let at = At { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
     let mut session = Session::made(client.clone(), at);
@@ -84,7 +86,7 @@ pub(super) fn session(client: &Client, capabilities: Value, offers: Offers) -> S
     session
 }
 
-/// Whether a server that answered a greeting like this may be one of this era.
+/// Whether a server that answered a greeting like this may be of this era.
 pub(super) fn may_be(status: StatusCode, fault: &Fault) -> bool {
     let refuses = match fault {
         Fault::Error { code, .. } => REFUSES_GREETING.contains(code),
@@ -94,7 +96,7 @@ pub(super) fn may_be(status: StatusCode, fault: &Fault) -> bool {
     refuses && matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND)
 }
 
-/// Asks the server which revisions it speaks; `None` where it does not say this one.
+/// Asks the server which revisions it speaks; `None` if this one is not among them.
 pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> Option<Session> {
     let mut session = session(client, capabilities, Offers::default());
     let exchange = Exchange {
@@ -117,7 +119,7 @@ pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> O
     Some(session)
 }
 
-/// Sends a request, as often as the server needs answers to what it asks, and waits for its result.
+/// Sends a request, as often as the server asks for input, and waits for its result.
 pub(super) async fn request(
     client: &Client,
     session: &Session,
@@ -171,7 +173,7 @@ async fn send(
     if round == 0 { Err(Fault::SessionEnded) } else { answered }
 }
 
-/// The parameters with what a session would have said before.
+/// Adds the metadata to the parameters that a session would have established.
 pub(super) fn params(params: &Value, capabilities: Value) -> Map<String, Value> {
     let mut params = params.as_object().cloned().unwrap_or_default();
     let mut meta = match params.remove("_meta") {
@@ -188,7 +190,7 @@ pub(super) fn params(params: &Value, capabilities: Value) -> Map<String, Value> 
     params
 }
 
-/// The headers that mirror the body (SEP-2243).
+/// Builds the headers that mirror the body (SEP-2243).
 pub(super) fn headers(at: &At, exchange: &Exchange<'_>) -> Result<HeaderMap, Fault> {
     let mut headers = at.headers();
     headers.extend(exchange.headers.clone());
@@ -207,7 +209,8 @@ pub(super) fn headers(at: &At, exchange: &Exchange<'_>) -> Result<HeaderMap, Fau
     Ok(headers)
 }
 
-/// Mirrored arguments as headers. A mark that no header can be named by is left out, as the server refuses it anyway.
+/// Converts mirrored arguments to headers. A name that is invalid for a header is left out; the server refuses it
+/// anyway.
 pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
     let header = |(name, value): (&str, String)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -216,7 +219,7 @@ pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
     pairs.into_iter().filter_map(header).collect()
 }
 
-/// Reads one response to its answer.
+/// Reads one response up to its answer.
 async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<UpstreamObject, Fault> {
     let mut messages = Messages::answering(response, exchange.method);
     loop {
@@ -247,8 +250,8 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
     }
 }
 
-/// Asks the call's client all that the server needs to know; what is added to the request that is sent again. The state is
-/// the server's own and goes back as it was written.
+/// Puts the server's requests to the call's client; returns what is added to the repeated request. The state is the
+/// server's own and is returned as it was written.
 async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Members, Fault> {
     let mut said = Members::default();
     if let Some(state) = result.sent.member("requestState") {
@@ -271,7 +274,7 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
     Ok(said)
 }
 
-/// The answer under its key. An error has no form in this era, so that it ends the call.
+/// Returns an answer with its key. This era has no form for an error, so an error ends the call.
 async fn answer(downstream: &Arc<dyn Downstream>, key: String, asked: Json) -> Result<(String, Json), Fault> {
     if !asked.is_object() {
         return Err(lost("the service asks nothing that MCP knows"));

@@ -1,8 +1,8 @@
-//! By what the requests to an upstream prove themselves: those of a call as that call does, those on nobody's behalf by the
-//! operator's credential or by nothing.
+//! Authentication of requests to an upstream: requests of a call as that call, requests without a call by the
+//! operator's credential or not at all.
 //!
-//! Keeps true: no call's requests ever take on what proved another one; a session sends beside its calls what the last
-//! call of its principal had.
+//! Keeps true: no call's requests ever use the credentials of another call; requests of a session outside its calls
+//! use those of the last call of its principal.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use reqwest::header::HeaderMap;
 
 use crate::executors::outbound::auth::Authorizer;
 
-/// The headers of a client's requests. A clone is the same; [`Proof::apart`] is another one.
+/// Authentication headers of a client's requests. Clones share them; [`Proof::apart`] returns an independent copy.
 #[derive(Clone, Default)]
 pub struct Proof {
     headers: Arc<ArcSwap<HeaderMap>>,
     standing: Option<Arc<Standing>>,
 }
 
-/// What is good without a call.
+/// Operator's credential, which is valid without a call.
 struct Standing {
     authorizer: Arc<Authorizer>,
     credential: String,
 }
 
 impl Proof {
-    /// These, whoever calls.
+    /// Creates a proof with fixed headers, for any caller.
     pub fn fixed(headers: HeaderMap) -> Proof {
         Proof { headers: Arc::new(ArcSwap::from_pointee(headers)), standing: None }
     }
 
-    /// As a spec with this `auth` has it; nothing yet.
+    /// Creates a proof for a spec with this `auth`; it has no headers yet.
     pub(in crate::executors::proxy::mcp) fn of(
         authorizer: &Arc<Authorizer>,
         auth: Option<&ServiceAuth>,
@@ -47,7 +47,7 @@ impl Proof {
         Proof { standing, ..Proof::default() }
     }
 
-    /// The same for now, and changed by nobody else.
+    /// Returns a copy that is changed independently.
     pub(in crate::executors::proxy::mcp) fn apart(&self) -> Proof {
         let headers = Arc::new(ArcSwap::new(self.headers.load_full()));
         Proof { headers, standing: self.standing.clone() }
@@ -61,12 +61,12 @@ impl Proof {
         self.headers.store(Arc::new(headers));
     }
 
-    /// Of a session's own: from now on as another call of its principal.
+    /// Takes over the headers of a later call of the session's principal.
     pub(in crate::executors::proxy::mcp) fn follow(&self, newer: &Proof) {
         self.headers.store(newer.headers.load_full());
     }
 
-    /// Before something is asked on nobody's behalf: what is good now, and nothing of a call.
+    /// Replaces the headers before a request without a call: by the operator's current credential, or by none.
     pub(in crate::executors::proxy::mcp) async fn renew(&self, url: &Url) {
         let header = match &self.standing {
             Some(standing) => standing.authorizer.standing(&standing.credential, url).await,
@@ -75,7 +75,7 @@ impl Proof {
         self.replace(HeaderMap::from_iter(header));
     }
 
-    /// What was asked on nobody's behalf was refused.
+    /// Reports that a request without a call was refused.
     pub(in crate::executors::proxy::mcp) async fn refused(&self) {
         if let Some(standing) = &self.standing {
             standing.authorizer.refused_standing(&standing.credential).await;

@@ -1,7 +1,7 @@
-//! The messages of one HTTP response of an upstream: a JSON body, or server-sent events as they come.
+//! Messages of one HTTP response of an upstream: a JSON body, or server-sent events as they arrive.
 //!
-//! Keeps true: an event, a body and all that a request is answered with are bounded; what is no JSON in a stream is
-//! skipped; where a stream could be gone on with is known (MCP 2025-11-25, resumability).
+//! Keeps true: an event, a body and the whole answer to a request are bounded; invalid JSON in a stream is skipped;
+//! the position for resuming a stream is known (MCP 2025-11-25, resumability).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,13 +17,14 @@ use crate::executors::outbound::refused::retry_after;
 use crate::executors::proxy::mcp::message::Message;
 use crate::media_type::MediaType;
 
-/// Largest JSON body, and most bytes of a stream that answers a request.
+/// Maximum size of a JSON body, and of a stream that answers a request, in bytes.
 const MAX_RESPONSE: usize = 16 << 20;
-/// The same of one page of a list, which is held while it is compared.
+/// The same for one page of a list, which is held while it is compared.
 const MAX_PAGE: usize = 4 << 20;
-/// Largest event of a stream that is open for as long as its session: each session may hold so much without a call.
+/// Maximum size of an event in a stream that lasts as long as its session: each session may hold so much without a
+/// call.
 const MAX_LISTENED: usize = 256 << 10;
-/// Most bytes of such a stream in a while; it is closed beyond them, and opened again after a pause.
+/// Maximum number of bytes of such a stream per `WHILE`; beyond it the stream is closed, and reopened after a pause.
 const LISTENED_IN_A_WHILE: usize = 4 << 20;
 const TOO_MANY_VALUES: &str = "the service's answer holds too many JSON values";
 const WHILE: Duration = Duration::from_secs(60);
@@ -31,26 +32,26 @@ const WHILE: Duration = Duration::from_secs(60);
 /// The messages of one response.
 pub(super) struct Messages {
     response: Response,
-    /// `None`: one JSON body.
+    /// `None` for a single JSON body.
     frames: Option<Frames>,
     body: Vec<u8>,
     ready: VecDeque<Message>,
-    /// Bytes of the body or of the stream that may still come.
+    /// Bytes of the body or of the stream that may still arrive.
     left: usize,
-    /// Since when those are counted; `None` from its beginning.
+    /// Start of the current interval of `WHILE`; `None` if all bytes are counted.
     counted: Option<Instant>,
     ended: bool,
     heard: Instant,
 }
 
 impl Messages {
-    /// What answers one request of this method.
+    /// Reads the answer to a request of this method.
     pub(super) fn answering(response: Response, method: &str) -> Messages {
         let most = if method.ends_with("/list") { MAX_PAGE } else { MAX_RESPONSE };
         Messages::of(response, most, Frames::bounded(most))
     }
 
-    /// A stream that is open for as long as its session.
+    /// Reads a stream that lasts as long as its session.
     pub(super) fn listening(response: Response) -> Messages {
         let messages = Messages::of(response, LISTENED_IN_A_WHILE, Frames::bounded(MAX_LISTENED));
         Messages { counted: Some(Instant::now()), ..messages }
@@ -70,7 +71,7 @@ impl Messages {
         }
     }
 
-    /// The same stream, gone on with in another response; what came before counts.
+    /// Continues the same stream in another response; previous bytes count.
     pub(super) fn go_on(&self, response: Response) -> Result<Messages, Fault> {
         let mut next = Messages::of(response, self.left, Frames::bounded(MAX_RESPONSE));
         let Some(frames) = next.frames.as_mut() else {
@@ -86,18 +87,19 @@ impl Messages {
         self.frames.is_some()
     }
 
-    /// When something came last, be it a comment.
+    /// Returns when something last arrived, including comments.
     pub(super) fn heard(&self) -> Instant {
         self.heard
     }
 
-    /// The id of the last event that had one, and after how long the service wants to be asked again.
+    /// Returns the id of the last event that had one, and the pause that the service asks for before it is asked
+    /// again.
     pub(super) fn resumable(&self) -> Option<(String, Option<Duration>)> {
         let frames = self.frames.as_ref()?;
         Some((frames.last_id()?.to_owned(), frames.retry()))
     }
 
-    /// The next message; `None` at the end. Dropped while it waits, it loses nothing.
+    /// Waits for the next message; `None` at the end. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<Message>, Fault> {
         loop {
             if let Some(message) = self.ready.pop_front() {
@@ -174,7 +176,7 @@ impl Messages {
     }
 }
 
-/// One message, or those of a batch (MCP 2025-03-26).
+/// Parses one message, or those of a batch (MCP 2025-03-26).
 fn messages(json: &Json) -> Vec<Message> {
     match json.elements() {
         Some(batch) => batch.iter().filter_map(Message::of).collect(),

@@ -1,7 +1,7 @@
-//! One session with an upstream: what runs in it, and what its server says by itself.
+//! One session with an upstream: its running requests, and the messages that its server sends outside of them.
 //!
-//! Keeps true: dropped, it is ended at its server, if that keeps any; what the server asks outside of any request is
-//! asked of the only call that runs in the session, else of nobody.
+//! Keeps true: a dropped session is ended at its server, if that keeps sessions; a request of the server outside of
+//! any of ours goes to the only call that runs in the session, and otherwise to nobody.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,53 +26,54 @@ use crate::executors::conversation::downstream::Downstream;
 use crate::executors::proxy::mcp::message::{self, Message};
 
 pub(in crate::executors::proxy::mcp) const SESSION_ID: &str = "mcp-session-id";
-/// MCP, a resource that was subscribed to has changed.
+/// MCP notification that a subscribed resource has changed.
 const UPDATED: &str = "notifications/resources/updated";
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
-/// How long a call waits for the stream of what the server says by itself, so that its first questions have a way.
+/// Maximum time that a call waits for the stream of the server's own messages, so that its first questions can
+/// arrive.
 const LISTENS_WITHIN: Duration = Duration::from_secs(1);
-/// The pause after that stream ended, doubled after each that brought nothing.
+/// Pause after that stream ended; it doubles after each that brought nothing.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// An open upstream session. Dropped, it is ended at its server too, if that keeps any.
+/// An open upstream session. When dropped, it is ended at its server too, if that keeps sessions.
 pub struct Session {
     client: Client,
     pub(in crate::executors::proxy::mcp) at: At,
-    /// Where the server speaks 2026-07-28 alone: the capabilities that each request declares.
+    /// Capabilities that each request declares, if the server speaks only 2026-07-28.
     pub(super) modern: Option<Value>,
-    /// What the server says that it can.
+    /// Capabilities of the server.
     pub(in crate::executors::proxy::mcp) offers: Offers,
-    /// The handshake's text for models: what to know before using the server.
+    /// Instructions of the handshake: text for models to read before they use the server.
     pub(in crate::executors::proxy::mcp) instructions: Option<String>,
-    /// The server ended it first.
+    /// Whether the server ended it first.
     is_over: AtomicBool,
     pub(in crate::executors::proxy::mcp) running: Arc<Running>,
     listening: Option<AbortOnDropHandle<()>>,
 }
 
-/// What a server can do besides its items, by its own word.
+/// Capabilities of a server besides its items, as it declares them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::executors::proxy::mcp) struct Offers {
-    /// Tells whoever subscribed that a resource has changed.
+    /// Notifies subscribers that a resource has changed.
     pub subscriptions: bool,
-    /// Says of each of its lists when that has changed.
+    /// Notifies of changes of each of its lists.
     pub list_changes: bool,
     /// Offers values for arguments.
     pub completions: bool,
-    /// Has lists of these; templates are listed with resources.
+    /// Has these lists; templates are listed with resources.
     pub tools: bool,
     pub prompts: bool,
     pub resources: bool,
 }
 
-/// The `instructions` of a handshake.
+/// Returns the `instructions` of a handshake.
 pub(super) fn instructions(result: &Map<String, Value>) -> Option<String> {
     result.get("instructions").and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 impl Offers {
-    /// What a handshake says of it.
+    /// Reads the capabilities of a handshake.
     pub(super) fn of(result: &Map<String, Value>) -> Offers {
         let can = result.get("capabilities");
         let of = |name: &str| can.and_then(|can| can.get(name)).filter(|can| !can.is_null());
@@ -88,7 +89,7 @@ impl Offers {
         }
     }
 
-    /// Whether it names the lists that it has, and not the one with this member.
+    /// Whether the server declares its lists, and the one with this member is not among them.
     pub(in crate::executors::proxy::mcp) fn lacks(&self, member: &str) -> bool {
         let is_named = match member {
             "tools" => self.tools,
@@ -99,11 +100,11 @@ impl Offers {
     }
 }
 
-/// What a request of a session carries; `id` is absent when the server keeps none.
+/// Session headers of a request; `id` is absent if the server keeps no sessions.
 #[derive(Clone)]
 pub(in crate::executors::proxy::mcp) struct At {
     pub id: Option<HeaderValue>,
-    /// As it was agreed; `initialize` itself has none (2025-06-18 transports, protocol version header).
+    /// Agreed revision; `initialize` itself has none (2025-06-18 transports, protocol version header).
     pub revision: Option<HeaderValue>,
 }
 
@@ -135,8 +136,7 @@ impl Session {
         }
     }
 
-    /// The client that it was declared for has other roots than before. An upstream that does not take this asks anew
-    /// when it needs them.
+    /// Reports that the client's roots have changed. An upstream that rejects this asks again when it needs them.
     pub(in crate::executors::proxy::mcp) fn roots_changed(&self) {
         if self.modern.is_some() {
             return;
@@ -151,7 +151,7 @@ impl Session {
         });
     }
 
-    /// What it sends beside calls proves itself as this call does.
+    /// Authenticates requests outside of calls as this call from now on.
     pub(in crate::executors::proxy::mcp) fn proves_as(&self, client: &Client) {
         self.client.proof.follow(&client.proof);
     }
@@ -160,22 +160,23 @@ impl Session {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Whether the server speaks 2026-07-28 alone.
+    /// Whether the server speaks only 2026-07-28.
     pub(in crate::executors::proxy::mcp) fn is_modern(&self) -> bool {
         self.modern.is_some()
     }
 
-    /// Whether the server says at present when one of its lists has changed.
+    /// Whether the server currently reports changes of its lists.
     pub(in crate::executors::proxy::mcp) fn tells_of_lists(&self) -> bool {
         self.offers.list_changes && self.running.hears.load(Ordering::Acquire)
     }
 
-    /// Whether anybody listens, or tries to.
+    /// Whether a listener runs, or tries to.
     pub(in crate::executors::proxy::mcp) fn listens(&self) -> bool {
         self.listening.is_some()
     }
 
-    /// Listens to what the server says of changes, of its lists too where those are wanted. Returns as `listen` does.
+    /// Listens to the server's notifications of changes, including those of its lists if `lists`. Returns as `listen`
+    /// does.
     pub(in crate::executors::proxy::mcp) async fn listen_to_changes(&mut self, lists: bool) {
         let Some(capabilities) = self.modern.clone() else { return self.listen().await };
         let Ok(place) = self.client.tasks.listeners.clone().try_acquire_owned() else { return };
@@ -190,8 +191,8 @@ impl Session {
         drop(tokio::time::timeout(LISTENS_WITHIN, is_open).await);
     }
 
-    /// Listens to what the server says by itself, where it keeps sessions. Returns when it can say something, or does
-    /// not take long enough to be waited for.
+    /// Listens to the server's own messages, if it keeps sessions. Returns once it can send some, or after
+    /// `LISTENS_WITHIN`.
     pub(in crate::executors::proxy::mcp) async fn listen(&mut self) {
         if self.at.id.is_none() {
             return;
@@ -227,23 +228,23 @@ impl Drop for Session {
     }
 }
 
-/// The requests that run in a session, by their numbers; as many as there are calls.
+/// Requests that run in a session, by their ids; as many as there are calls.
 #[derive(Default)]
 pub(in crate::executors::proxy::mcp) struct Running {
     by_id: Mutex<HashMap<u64, Arc<dyn Downstream>>>,
-    /// The server said that one of its lists has changed.
+    /// Notified when the server reports a change of one of its lists.
     lists_changed: Arc<Notify>,
-    /// The resources that it said have changed.
+    /// Resources that the server reported as changed.
     pub(in crate::executors::proxy::mcp) updates: Updates,
-    /// The resources to be told of, where the server speaks 2026-07-28 alone.
+    /// Resources to be notified of, if the server speaks only 2026-07-28.
     pub(in crate::executors::proxy::mcp) wanted: watch::Sender<BTreeSet<String>>,
-    /// What it says by itself is heard.
+    /// Whether the server's own messages are being received.
     pub(super) hears: AtomicBool,
-    /// It has ended the session, as far as that was heard.
+    /// Cancelled once the server is known to have ended the session.
     pub(in crate::executors::proxy::mcp) over: CancellationToken,
 }
 
-/// A request that runs until this is dropped.
+/// A running request, until this is dropped.
 pub(in crate::executors::proxy::mcp) struct Entered<'a> {
     running: &'a Running,
     id: u64,
@@ -259,12 +260,12 @@ impl Running {
         Entered { running: self, id }
     }
 
-    /// Told when the server says that one of its lists has changed.
+    /// Returns the notification of changed lists.
     pub(in crate::executors::proxy::mcp) fn lists_changed(&self) -> Arc<Notify> {
         self.lists_changed.clone()
     }
 
-    /// What a notification says of lists and resources.
+    /// Handles a notification about lists and resources.
     pub(super) fn hear_change(&self, method: &str, params: &Map<String, Value>) {
         if method.ends_with("/list_changed") {
             self.lists_changed.notify_one();
@@ -300,7 +301,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Reads the session's own stream for as long as there is one.
+/// Reader of the session's own stream.
 struct Listener {
     client: Client,
     at: At,
@@ -345,7 +346,7 @@ impl Listener {
         }
     }
 
-    /// Reads one stream to its end; whether anything was said in it.
+    /// Reads one stream to its end; returns whether it brought a message.
     async fn hear(&self, messages: &mut Messages) -> bool {
         let mut asks = Asks::of(self.client.clone(), self.at.clone());
         let mut heard = false;

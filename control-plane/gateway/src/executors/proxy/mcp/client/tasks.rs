@@ -1,7 +1,7 @@
-//! What the clients of one process do beside their requests: handshakes, farewells, listening.
+//! Work of one process's clients in addition to their requests: handshakes, farewells, listening.
 //!
-//! Keeps true: each service has a share of its own, so that one which hangs holds up no call to another; all end before
-//! the process does.
+//! Keeps true: each service has a quota of its own, so that one which hangs delays no call to another; all work ends
+//! before the process does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use reqwest::Url;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-/// Most handshakes with one service at a time, and as many farewells; a service that is not told finds out by itself.
+/// Maximum number of concurrent handshakes with one service, and of farewells; a service that gets no farewell finds
+/// out by itself.
 const OF_A_SERVICE: usize = 512;
-/// Most sessions that are listened to: each takes a connection for as long as it lasts, and a process has about a
-/// thousand where nobody gave it more.
+/// Maximum number of sessions that are listened to: each uses a connection for as long as it lasts, and a process has
+/// about a thousand unless it was given more.
 const LISTENERS: usize = 256;
 
 /// The tasks of all clients of one process.
@@ -36,14 +37,14 @@ impl Default for ClientTasks {
     }
 }
 
-/// A place among those of one service, until this is dropped.
+/// One permit of a service's quota, until this is dropped.
 pub(in crate::executors::proxy::mcp) struct Place {
     among: Arc<Mutex<HashMap<String, usize>>>,
     origin: String,
 }
 
 impl ClientTasks {
-    /// `None` where the service has none left.
+    /// Takes a permit for a handshake; `None` if the service has none left.
     pub(in crate::executors::proxy::mcp) fn handshake(&self, url: &Url) -> Option<Place> {
         Place::of(&self.handshakes, url)
     }
@@ -52,7 +53,7 @@ impl ClientTasks {
         Place::of(&self.leaving, url)
     }
 
-    /// Returns when the services that are to be told something were told.
+    /// Returns once all farewells are sent.
     pub async fn drained(&self) {
         self.farewells.close();
         self.farewells.wait().await;

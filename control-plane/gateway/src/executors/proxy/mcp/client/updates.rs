@@ -1,18 +1,18 @@
-//! Of which resources a server said in one session that they changed, until somebody takes that.
+//! Resources that a server reported as changed in one session, until they are taken.
 //!
-//! Bound: names by number and length; beyond it any resource may have changed.
+//! Bound: URIs by number and length; beyond it any resource may have changed.
 
 use std::collections::HashSet;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Most names that wait.
+/// Maximum number of URIs that wait.
 const MAX_WAITING: usize = 1024;
-/// Longest name in bytes; nobody here subscribes to one that is longer.
+/// Maximum length of a URI in bytes; no subscription here has a longer one.
 const MAX_URI: usize = 48 << 10;
 
-/// What was said since it was taken last.
+/// Changes reported since they were last taken.
 #[derive(Default)]
 pub(in crate::executors::proxy::mcp) struct Updates {
     waiting: Mutex<Waiting>,
@@ -25,11 +25,11 @@ struct Waiting {
     is_any: bool,
 }
 
-/// What has changed.
+/// Changed resources.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::executors::proxy::mcp) enum Updated {
     These(HashSet<String>),
-    /// Each of them may have.
+    /// Any resource may have changed.
     Any,
 }
 
@@ -48,13 +48,13 @@ impl Updates {
         self.said.notify_one();
     }
 
-    /// Something may have been said that nobody heard.
+    /// Records that a change may have been missed.
     pub(super) fn miss(&self) {
         self.waiting.lock().is_any = true;
         self.said.notify_one();
     }
 
-    /// The next that was said; for one who asks.
+    /// Waits for the next changes; for a single reader.
     pub(in crate::executors::proxy::mcp) async fn next(&self) -> Updated {
         loop {
             let Waiting { uris, is_any } = std::mem::take(&mut *self.waiting.lock());
