@@ -1,7 +1,7 @@
-//! What runs a call: built-in code, static content, other people's services, and plugins.
+//! Backends that run calls: built-in code, static content, external services, and plugins.
 //!
-//! Owns: the table of backends, one for each runtime mode. Keeps true: a backend sees the call and its arguments, never the
-//! client's token (I-8); a mode that this build cannot run is a clear refusal, not a silent success.
+//! Owns: the table of backends, one for each runtime mode. Keeps true: a backend gets the call and its arguments,
+//! never the client's token (I-8); a mode that this build cannot run is a clear refusal, not a silent success.
 
 use std::sync::Arc;
 
@@ -76,7 +76,8 @@ impl Executors {
         })
     }
 
-    /// The backend of a primitive; `None` where it has no runtime, or answers delegations, so that nobody calls it.
+    /// Returns the backend of a primitive; `None` if it has no runtime, or only answers delegations, so that it is
+    /// never called.
     fn backend(&self, primitive: &Primitive) -> Option<&dyn Backend> {
         let backend: &dyn Backend = match mode(primitive)? {
             Mode::Builtin(_) => &self.builtin,
@@ -91,7 +92,7 @@ impl Executors {
         Some(backend)
     }
 
-    /// All backends, in the order in which they are prepared and drained.
+    /// Returns all backends, in the order in which they are prepared and drained.
     fn all(&self) -> [&dyn Backend; 7] {
         [&self.builtin, &self.content, &self.http, &self.mcp, &self.hosted, &self.plugin, &self.stdio]
     }

@@ -1,7 +1,7 @@
-//! Artifacts: bytes that a call leaves behind for its owner, and the reading of them.
+//! Artifacts: bytes that a call stores for its owner, and the reading of them.
 //!
-//! Owns: their URIs, `asp-artifact://<id>/<name>`, and their time. Keeps true: an artifact is readable by the
-//! principal whose call made it, on the same server; to everybody else it does not exist (I-10).
+//! Owns: their URIs, `asp-artifact://<id>/<name>`, and their lifetime. Keeps true: an artifact is readable by the
+//! principal whose call made it, on the same server; for anybody else it does not exist (I-10).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,27 +20,27 @@ use crate::clock::{rfc3339, since_epoch};
 use crate::execution::Execution;
 use crate::media_type::MediaType;
 
-/// How long an artifact can be read.
+/// Lifetime of an artifact.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
-/// Largest artifact whose bytes are in the answer, in bytes, where others are fetched from the store by a signed URL: what is
-/// smaller costs a request of its own more than it saves.
+/// Maximum size in bytes of an artifact that is returned in the answer when larger ones are fetched from the store by
+/// a signed URL: for a smaller one, a separate request costs more than it saves.
 const INLINE: u64 = 64 << 10;
-/// Longest name in bytes.
+/// Maximum length of a name in bytes.
 const MAX_NAME: usize = 255;
 
-/// The artifacts of one gateway.
+/// Artifacts of one gateway.
 #[derive(Clone)]
 pub struct Artifacts {
     blobs: Arc<dyn Blobs>,
 }
 
-/// An artifact on its way in.
+/// An artifact that is being received.
 pub(super) struct Incoming {
     id: BlobId,
     upload: Box<dyn Upload>,
 }
 
-/// What a finished artifact is called.
+/// Name and type of a finished artifact.
 pub(super) struct Named<'a> {
     pub name: &'a str,
     pub content_type: &'a str,
@@ -94,7 +94,7 @@ impl Artifacts {
         Ok(Output::contents(vec![content.into()]))
     }
 
-    /// Deletes what has expired.
+    /// Deletes expired artifacts.
     pub async fn sweep(&self) -> Result<(), BlobError> {
         self.blobs.sweep().await
     }
@@ -123,13 +123,15 @@ impl Incoming {
     }
 }
 
-/// The store is away, or has other bytes than were written; its words are for the log.
+/// Logs an error of the store, which is unavailable or returned other bytes than were written, and returns the
+/// refusal without its text.
 fn unavailable(error: BlobError) -> Refusal {
     tracing::warn!(%error, "an artifact could not be read, and its caller was told to ask again; check the artifact store");
     Refusal::Upstream("artifacts cannot be read at the moment: ask again later".into())
 }
 
-/// Where the bytes are, in their place: a list of one URL (RFC 2483), which whoever has it can use for a while.
+/// Returns the location of the bytes instead of them: a list of one URL (RFC 2483), which works for a while for
+/// anyone who has it.
 fn linked(uri: &str, meta: &BlobMeta, size: u64, link: &Link) -> Output {
     let expires = rfc3339(u64::try_from(link.expires_ms).unwrap_or(0));
     let content = json!({
@@ -145,7 +147,7 @@ fn public_uri(id: &BlobId, name: &str) -> String {
     format!("{SCHEME}{}/{name}", id.as_str())
 }
 
-/// The name with what a URI's path does not take (RFC 3986 unreserved) replaced, and never empty.
+/// Returns the name with all but the unreserved characters of RFC 3986 replaced; never empty.
 fn safe_name(name: &str) -> String {
     let kept = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~');
     let name: String = name.chars().take(MAX_NAME).map(|c| if kept(c) { c } else { '_' }).collect();

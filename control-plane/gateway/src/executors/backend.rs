@@ -1,7 +1,7 @@
-//! The one door to what runs calls: a backend for each runtime mode.
+//! The common interface of everything that runs calls: a backend for each runtime mode.
 //!
-//! Owns: the trait. Refuses: knowledge of any backend; the table in `executors.rs` chooses by the mode of a primitive.
-//! Keeps true: a backend marks a call by [`Execution::started`] before anything of it leaves the gateway.
+//! Owns: the trait. Refuses: knowledge of any backend; the table in `executors.rs` chooses by the mode of a
+//! primitive. Keeps true: a backend marks a call by [`Execution::started`] before any part of it leaves the gateway.
 
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
@@ -12,13 +12,15 @@ use crate::call::CallKind;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 
-/// A backend of one gateway. All but [`Backend::run`] has a default: most backends prepare, watch and drain nothing.
+/// A backend of one gateway. Every method except [`Backend::run`] has a default: most backends prepare, watch and
+/// drain nothing.
 #[async_trait]
 pub(super) trait Backend: Send + Sync {
     /// Runs a call of a primitive of its mode.
     async fn run(&self, execution: &Execution) -> Result<Output, Refusal>;
 
-    /// Whether it completes arguments or lists resources, too; every backend runs calls.
+    /// Whether it can answer calls of this kind; every backend runs invocations, some complete arguments or list
+    /// resources too.
     fn answers(&self, kind: &CallKind) -> bool {
         kind.is_invocation()
     }
@@ -28,13 +30,13 @@ pub(super) trait Backend: Send + Sync {
         false
     }
 
-    /// Whether the primitive may be shown to clients of the server, as far as this backend can tell. All backends are asked for
-    /// every primitive, because some hide those of another mode.
+    /// Whether the primitive may be shown to clients of the server, as far as this backend can tell. All backends are
+    /// asked about every primitive, because some hide those of another mode.
     fn offers(&self, _server: &str, _primitive: &Primitive) -> bool {
         true
     }
 
-    /// Grows whenever [`Backend::offers`] answers otherwise than before.
+    /// Returns a number that grows whenever the answers of [`Backend::offers`] change.
     fn offers_changed(&self) -> u64 {
         0
     }
@@ -44,27 +46,27 @@ pub(super) trait Backend: Send + Sync {
         None
     }
 
-    /// Prepares what the primitives of a new snapshot run on.
+    /// Prepares the runtimes of a new snapshot's primitives.
     fn prepare(&self, _snapshot: &Snapshot) {}
 
-    /// Reports changes of a resource from now on; `None` where nothing reports them, or more are watched than may be.
+    /// Starts to report changes of a resource; `None` if nothing reports them, or too many are watched.
     fn watch(&self, _subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
         None
     }
 
-    /// Takes note of what a client says of its session.
+    /// Handles a client's notification about its session.
     fn heard(&self, _session: &str, _said: SessionNote) {}
 
-    /// Returns when nothing of an ended call is left to do.
+    /// Returns once the work of ended calls is done.
     async fn drained(&self) {}
 }
 
-/// The mode of a primitive; `None` where its runtime is missing.
+/// Returns the mode of a primitive; `None` if its runtime is missing.
 pub(super) fn mode(primitive: &Primitive) -> Option<&Mode> {
     primitive.runtime.as_ref()?.mode.as_ref()
 }
 
-/// The refusal of a call whose primitive has another mode than its backend.
+/// Returns the refusal of a call whose primitive has another mode than its backend.
 pub(super) fn misplaced(execution: &Execution) -> Refusal {
     Refusal::Internal(format!("primitive {} is of another backend", execution.call.entry.primitive.id))
 }

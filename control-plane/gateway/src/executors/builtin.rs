@@ -1,4 +1,4 @@
-//! Built-in primitives, by the Rust name a spec's `runtime.entrypoint` gives.
+//! Built-in primitives, by the name in a spec's `runtime.entrypoint`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -55,7 +55,7 @@ impl Backend for BuiltinBackend {
         }
     }
 
-    /// Hides what the toggles hide, static prompts among it.
+    /// Hides the toggled items, including static prompts.
     fn offers(&self, _server: &str, primitive: &Primitive) -> bool {
         self.toggles.shows(&primitive.id)
     }
@@ -65,7 +65,7 @@ impl Backend for BuiltinBackend {
     }
 }
 
-/// The names a spec may use.
+/// Names that a spec may use.
 pub const ENTRYPOINTS: [&str; 7] = [
     "echo",
     "clock",
@@ -117,7 +117,7 @@ async fn count(execution: &Execution) -> Result<Output, Refusal> {
     Ok(Output::structured(json!({"counted": to})))
 }
 
-/// A resource of a template: the item its URI names.
+/// Returns a resource of a template: the item that its URI names.
 fn item(execution: &Execution) -> Output {
     let text = |name: &str| execution.arguments.get(name).and_then(Value::as_str).unwrap_or_default();
     let body = json!({"id": text("id"), "title": format!("Item {}", text("id"))});

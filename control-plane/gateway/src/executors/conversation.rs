@@ -1,8 +1,7 @@
 //! The conversation of a backend with the caller of its call, and with upstreams whose client the gateway is.
 //!
-//! Owns: questions to the caller, whether a spec or an upstream asks them; open requests of upstreams; delegations; and results
-//! as upstreams write them.
-//! Refuses: imports of the backends that share it.
+//! Owns: questions to the caller, from a spec or an upstream; open requests of upstreams; delegations; and results as
+//! upstreams write them. Refuses: imports of the backends that share it.
 
 pub(in crate::executors) mod asking;
 pub(in crate::executors) mod delegating;

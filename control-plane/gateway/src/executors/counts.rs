@@ -1,10 +1,10 @@
-//! How many of each there are, without an entry for what there is none of.
+//! Counts by key, without entries for zero.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// One of several is one less; the last takes the entry with it.
+/// Decrements a count; removes the entry when it reaches zero.
 pub(super) fn less<K: Eq + Hash + Borrow<Q>, Q: Eq + Hash + ?Sized>(counts: &mut HashMap<K, usize>, of: &Q) {
     if let Some(count) = counts.get_mut(of) {
         *count -= 1;

@@ -1,9 +1,9 @@
-//! Answers delegations on the platform: by a model behind an OpenAI-compatible endpoint, or by another
-//! primitive of the same server.
+//! Answers delegations on the platform: by a model behind an OpenAI-compatible endpoint, or by another primitive of
+//! the same server.
 //!
-//! Owns: who answers, and the words for why nobody did. Refuses: addresses the operator did not allow, and keys
-//! outside their own endpoint (I-8). Keeps true: an answer is bounded, read the same way whoever gave it, and
-//! fits the delegate's output schema; nothing outlives the call it is for.
+//! Owns: the choice of who answers, and the reasons for a missing answer. Refuses: addresses that the operator did
+//! not allow, and the use of a key outside its own endpoint (I-8). Keeps true: an answer is bounded, read in the same
+//! way for every source, and valid for the delegate's output schema; nothing outlives the call that it is for.
 
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{OtherPrimitive, ProxyOpenai};
@@ -30,7 +30,7 @@ pub mod record;
 use answer::Answered;
 use endpoint::Endpoints;
 
-/// Longest silence of a model, which says nothing until it has thought: the longest delegation.
+/// Longest silence of a model, which sends nothing until it has finished thinking: the longest delegation.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// The platform's own delegates of one gateway.
@@ -45,11 +45,12 @@ impl Delegates {
         Ok(Delegates { outbound: Outbound::with_silence(SILENCE)?, breakers: Breakers::default(), endpoints })
     }
 
-    /// Chooses who answers in a call: a primitive where the spec names one; the client alone for its roots, and where the spec says so;
-    /// else the client if it can, unless the spec prefers the platform; else the platform, where the spec or the
-    /// operator names an endpoint for it.
-    /// `sampling` is what a model would be asked; a conversation has not been held against the delegate's input schema, and
-    /// the platform's models are never asked in one.
+    /// Chooses who answers in a call: a primitive, if the spec names one; only the client for its roots, and if the
+    /// spec requires the client; otherwise the client if it can, unless the spec prefers the platform; otherwise the
+    /// platform, if the spec or the operator names an endpoint for it.
+    ///
+    /// `sampling` is the request for a model. A conversation has not been validated against the delegate's input
+    /// schema, and the platform's models are never asked in one.
     pub fn way(
         &self,
         call: &Call,
@@ -81,7 +82,7 @@ impl Delegates {
         }
     }
 
-    /// Answers on the platform; ends by itself with the call, and when there is no time left.
+    /// Answers on the platform; ends with the call, and at the delegation's time limit.
     pub async fn answer(&self, way: Way, delegation: &Delegation) -> Result<Answered, Fault> {
         let delegate = delegation.delegate()?;
         let snapshot = &delegation.snapshot;
@@ -121,14 +122,14 @@ impl Delegates {
     }
 }
 
-/// An explicit "no" of policy counts for a delegate as for a primitive; what needs an approval needs an explicit
-/// allow here, since nobody can be asked.
+/// Whether policy allows the delegate. An explicit "no" counts for a delegate as for a primitive; a primitive that
+/// needs an approval needs an explicit allow here, since nobody can be asked.
 fn is_allowed(snapshot: &Snapshot, call: &Call, delegate: &Dependency) -> bool {
     let ruling = snapshot.policy.rule(&call.caller, &delegate.entry.primitive, call.protocol);
     matches!(ruling, asp_snapshot::policy::Ruling::Allowed(_))
 }
 
-/// The delegate, as operator lists name it.
+/// Returns the delegate in the form that operator lists use.
 fn requested_by<'a>(call: &'a Call, delegate: &'a Dependency) -> RequestedBy<'a> {
     RequestedBy { server: &call.server.message.name, primitive: &delegate.entry.primitive.id }
 }

@@ -1,9 +1,9 @@
-//! Calls that a service hosts over HTTP/JSON (docs/http-calls.md; model: SEP-1597): put by id, polled, answered
+//! Calls that a service hosts over HTTP/JSON (docs/http-calls.md; model: SEP-1597): created by id, polled, answered
 //! and cancelled.
 //!
-//! Owns: the life of one such call, and the farewells to services whose calls were given up. Refuses: what the
-//! spec does not declare to be asked. Keeps true: a call is put again only under the same id and key, so that
-//! the service runs it once; a call that this gateway gives up is cancelled at the service.
+//! Owns: the life of one such call, and the cancel requests to services whose calls were given up. Refuses: questions
+//! that the spec does not declare. Keeps true: a call is created again only under the same id and key, so that the
+//! service runs it once; a call that this gateway gives up is cancelled at the service.
 
 use std::sync::Arc;
 
@@ -83,12 +83,13 @@ impl Backend for HostedBackend {
         }
     }
 
-    /// The service has the call, under the same id at every gateway.
+    /// Whether another gateway can continue: always, because the service has the call under the same id at every
+    /// gateway.
     fn continues(&self, _primitive: &Primitive) -> bool {
         true
     }
 
-    /// Returns when every service that is to be told of a cancel was told.
+    /// Returns once all cancel requests are sent.
     async fn drained(&self) {
         self.farewells.close();
         self.farewells.wait().await;

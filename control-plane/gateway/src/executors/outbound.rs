@@ -1,4 +1,5 @@
-//! Requests to other people's services: whom they may reach, what their failures mean, and when they are not sent.
+//! Requests to external services: which destinations are allowed, what their failures mean, and when requests are not
+//! sent.
 pub mod auth;
 pub(crate) mod breaker;
 pub mod client;

@@ -49,7 +49,7 @@ fn fill(item: Value, arguments: &Json) -> Value {
     }
 }
 
-/// One pass from left to right: an argument that contains `{{…}}` is not filled again.
+/// Fills a text in one pass from left to right: an argument that contains `{{…}}` is not filled again.
 fn fill_text(text: &str, arguments: &Json) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,11 +1,11 @@
 //! The lists of an upstream: tools, prompts, resources and templates.
 //!
-//! Keeps true: items that this gateway decodes otherwise than they were written are named, within bounds.
+//! Keeps true: items that this gateway decodes differently from how they were written are reported, within bounds.
 
 use asp_json::{Json, losses};
 use serde_json::Value;
 
-/// Maximum number of parts that are named in [`Lists::losses`], and the characters of each.
+/// Maximum number of parts in [`Lists::losses`], and of the characters of each.
 const MAX_LOSSES: usize = 100;
 const MAX_PART: usize = 100;
 
@@ -16,15 +16,17 @@ pub struct Lists {
     pub prompts: Vec<Value>,
     pub resources: Vec<Value>,
     pub templates: Vec<Value>,
-    /// Whether it offers values for arguments of prompts and templates.
+    /// Whether the server offers values for arguments of prompts and templates.
     pub completions: bool,
-    /// The server's text for models: what to know before using it.
+    /// Instructions for models to read before they use the server.
     pub instructions: Option<String>,
-    /// The first parts of items that are decoded otherwise than they were written, such as numbers that are rounded.
+    /// First parts of items that are decoded differently from how they were written, such as numbers that are
+    /// rounded.
     pub losses: Vec<String>,
 }
 
-/// Adds the parts of a list that are decoded otherwise than they were written, with the items that they are in.
+/// Adds the parts of a list that are decoded differently from how they were written, with the items that contain
+/// them.
 pub fn note_losses(noted: &mut Vec<String>, member: &str, list: &Json) {
     if losses(list.text()).is_empty() {
         return;

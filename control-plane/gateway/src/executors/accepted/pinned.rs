@@ -1,9 +1,10 @@
-//! What was accepted of the upstreams' items, compared with what they list now.
+//! Accepted items of upstreams, compared with the current lists.
 //!
-//! Keeps true: what an upstream changes is not served before somebody accepts it: what it lists no more is as unknown
-//! here, and a tool whose new schemas refuse what the accepted ones take, or answer what those do not promise, is off, until
-//! it lists otherwise or a new import is published; anything else goes on as it was accepted. What drifts is said once in the log, and counted. Bound:
-//! the items of one snapshot, and what their upstreams list.
+//! Keeps true: a change of an upstream is not served before somebody accepts it. An item that it no longer lists is
+//! unknown here, and a tool is disabled if its new schemas reject what the accepted ones allow, or answer what those
+//! do not promise, until it lists otherwise or a new import is published; any other item continues to be served as it
+//! was accepted. Each drift is logged once, and counted. Bound: the items of one snapshot, and the lists of their
+//! upstreams.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::call::held;
 use crate::executors::outbound::auth;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
-/// Which list an item is in.
+/// List that contains an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum List {
     Tools,
@@ -33,43 +34,43 @@ enum List {
 /// An item of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Item {
-    /// What its upstream goes by.
+    /// Name of its upstream.
     upstream: String,
     list: List,
     name: String,
     pin: String,
 }
 
-/// How an accepted item stands to what its upstream lists.
+/// Result of comparing an accepted item with its upstream's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Same,
-    /// Other words, or schemas that fit what was accepted.
+    /// Other descriptions, or compatible schemas.
     Changed,
     Incompatible,
     Removed,
 }
 
-/// Largest schema that is compared, in bytes of memory: beyond it a change counts as an incompatible one.
+/// Maximum size of a compared schema, in bytes of memory: beyond it a change counts as incompatible.
 const MAX_SCHEMA: usize = 1 << 20;
 
-/// An item as it is listed now: its digest, and its schemas where those can be compared.
+/// Current items of an upstream: the digest of each, and its schemas if they can be compared.
 type Listed = HashMap<(List, String), (String, Option<Schemas<Value>>)>;
 
-/// What a tool takes, and what it promises.
+/// Input and output schemas of a tool.
 #[derive(Clone, Default)]
 struct Schemas<T> {
     input: T,
     output: T,
 }
 
-/// The accepted items of the snapshot in force, and what is known of their upstreams.
+/// Accepted items of the snapshot in force, and the last known lists of their upstreams.
 #[derive(Default)]
 pub(in crate::executors) struct PinnedItems {
     known: Mutex<Known>,
-    /// What their upstreams go by.
+    /// Names of their upstreams.
     upstreams: ArcSwap<HashSet<String>>,
-    /// Those that are not served.
+    /// Items that are not served.
     off: ArcSwap<HashSet<Item>>,
     changes: AtomicU64,
     metrics: Arc<UpstreamMetrics>,
@@ -78,7 +79,7 @@ pub(in crate::executors) struct PinnedItems {
 #[derive(Default)]
 struct Known {
     items: HashMap<Item, ItemPin>,
-    /// With the number of the snapshot that was in force when the look began.
+    /// Lists by upstream, with the number of the snapshot that was in force when the look began.
     listed: HashMap<String, (u64, Listed)>,
     /// Number of the snapshot in force.
     snapshot: u64,
@@ -86,11 +87,11 @@ struct Known {
 
 /// The accepted state of an item.
 struct ItemPin {
-    /// JSON text.
+    /// Schemas as JSON text.
     schemas: Schemas<String>,
     /// Last result of the comparison.
     standing: Standing,
-    /// Number of the first snapshot that has it: no look that began before compares with it.
+    /// Number of the first snapshot that contains it: looks that began before are not compared with it.
     since: u64,
 }
 
@@ -99,7 +100,7 @@ impl PinnedItems {
         PinnedItems { metrics, ..PinnedItems::default() }
     }
 
-    /// A snapshot has these primitives, each at this server.
+    /// Sets the primitives of a new snapshot, each with its server.
     pub(in crate::executors) fn replace<'a>(
         &self,
         primitives: impl IntoIterator<Item = (&'a str, &'a Primitive)>,
@@ -123,17 +124,17 @@ impl PinnedItems {
         self.evaluate(&mut known, None);
     }
 
-    /// Whether anything of the upstream was accepted with its digest.
+    /// Whether any item of the upstream was accepted with its digest.
     pub(in crate::executors) fn has_pins_of(&self, upstream: &str) -> bool {
         self.upstreams.load().contains(upstream)
     }
 
-    /// Number of the snapshot in force, for [`PinnedItems::learn`].
+    /// Returns the number of the snapshot in force, for [`PinnedItems::learn`].
     pub(in crate::executors) fn snapshot(&self) -> u64 {
         self.known.lock().snapshot
     }
 
-    /// The upstream lists this, as of a look that began while `snapshot` was in force.
+    /// Records the lists of the upstream, from a look that began while `snapshot` was in force.
     pub(in crate::executors) fn learn(&self, upstream: &str, lists: &Lists, snapshot: u64) {
         let pinned: HashSet<(List, String)> = {
             let known = self.known.lock();
@@ -167,7 +168,7 @@ impl PinnedItems {
         off.is_empty() || item(server, primitive).is_none_or(|item| !off.contains(&item))
     }
 
-    /// Changes whenever [`PinnedItems::offers`] answers otherwise than before.
+    /// Returns a number that changes whenever the answers of [`PinnedItems::offers`] change.
     pub(in crate::executors) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
@@ -206,7 +207,7 @@ impl PinnedItems {
     }
 }
 
-/// An absent schema is everything.
+/// Returns the schemas of an item; an absent one accepts everything. `None` if one is too large to compare.
 fn schemas(item: &Value) -> Option<Schemas<Value>> {
     let schema = |name: &str| {
         let schema = item.get(name).unwrap_or(&Value::Bool(true));
@@ -256,7 +257,7 @@ fn tell(item: &Item, now: Standing) {
     }
 }
 
-/// The accepted item behind a server's primitive; `None` where its spec accepts whatever there is.
+/// Returns the accepted item behind a server's primitive; `None` if its spec accepts any state.
 fn item(server: &str, primitive: &Primitive) -> Option<Item> {
     let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
         // What it lists to whoever calls is not what was accepted of it.
@@ -278,7 +279,7 @@ fn item(server: &str, primitive: &Primitive) -> Option<Item> {
     Some(Item { upstream, list, name: tool.clone(), pin: pin.clone() })
 }
 
-/// What an upstream at `url` goes by: it may list other things to whoever has another credential, or none.
+/// Returns the name of an upstream at `url`: it may list other items with another credential, or with none.
 pub(in crate::executors) fn upstream(url: &str, auth: Option<&ServiceAuth>) -> String {
     match auth::name_of(auth) {
         name if name.is_empty() => url.to_owned(),
@@ -291,11 +292,11 @@ fn is_told_who_calls(primitive: &Primitive) -> bool {
     matches!(auth, Some(service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_)))
 }
 
-/// Separates the package from the server here in the name of a stdio server, of which neither has white space.
+/// Separator of the package and the server here in the name of a stdio server; neither contains white space.
 const AT: &str = " at ";
 
-/// Names a stdio server: by its package, which no URL looks like, and by the server here that runs it. Another
-/// one may have other secrets and networks, by which the package lists other things.
+/// Names a stdio server: by its package, which cannot be mistaken for a URL, and by the server here that runs it.
+/// Another server may have other secrets and networks, with which the package lists other items.
 pub(in crate::executors) fn package(server: &str, primitive: &Primitive, target: &McpStdio) -> String {
     let (id, version) = asp_registry::stdio_package(target, &primitive.version);
     match target.artifact_sha256.as_str() {
@@ -304,7 +305,7 @@ pub(in crate::executors) fn package(server: &str, primitive: &Primitive, target:
     }
 }
 
-/// Whether two names of stdio servers are of one package, whose processes the servers may share.
+/// Whether two names of stdio servers have the same package, whose processes the servers may share.
 pub(super) fn is_same_package(one: &str, other: &str) -> bool {
     let [one, other] = [one, other].map(|name| name.rsplit_once(AT).map(|(package, _)| package));
     one.is_some() && one == other

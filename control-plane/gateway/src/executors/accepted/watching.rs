@@ -1,9 +1,9 @@
-//! Who looks at what the upstreams list: one task for each upstream of which something was accepted.
+//! Looks at the lists of upstreams: one task for each upstream with accepted items.
 //!
-//! Keeps true: it looks when the upstream says that a list has changed, when a call opens a session, with one that says
-//! nothing at each call, at most every second, and at least every minute; a call waits a moment for a look where the last one
-//! counts no more. After 10 minutes without a call it ends. Bound: one for each upstream that specs name, of a
-//! package one for each server.
+//! Keeps true: a task looks when the upstream reports a changed list, when a call opens a session, at each call if
+//! the upstream reports no changes, at most every second, and at least every minute; a call waits a moment for a look
+//! if the last one is stale. The task ends after 10 minutes without a call. Bound: one task for each upstream that
+//! specs name; for a package, one for each server.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,75 +19,76 @@ use tokio_util::task::AbortOnDropHandle;
 use super::lists::Lists;
 use super::pinned::{PinnedItems, is_same_package};
 
-/// How often it is looked at the latest.
+/// Maximum interval between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// How often at most.
+/// Minimum interval between two looks.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// For how long a look counts at an upstream that says nothing of changes.
+/// Age from which a look is stale if the upstream reports no changes.
 const STALE: Duration = Duration::from_secs(5);
-/// After so long without a call nobody looks any more.
+/// Time without a call after which the task ends.
 const IDLE: Duration = Duration::from_secs(600);
-/// The pause after an upstream could not be looked at.
+/// Pause after a failed look.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Longest look, with the handshake where it needs one: an upstream that says a little now and then is not waited for.
+/// Timeout of a look, including the handshake if it needs one: an upstream that sends a little now and then is not
+/// waited for.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How one upstream is looked at.
+/// Method of looking at one upstream.
 #[async_trait]
 pub(in crate::executors) trait Looks: Send + 'static {
-    /// What it lists now. `Err`: why nobody knows; the next look begins from the start.
+    /// Lists the current items. `Err`: the reason of the failure; the next look starts from the beginning.
     async fn look(&mut self) -> Result<Looked, String>;
 
-    /// Returns when it says that a list has changed, for as long as it can.
+    /// Returns once the upstream reports a changed list, for as long as it can report.
     async fn changed(&mut self);
 }
 
-/// What an upstream lists.
+/// Result of a look.
 pub(in crate::executors) struct Looked {
     pub lists: Lists,
-    /// It says when that changes.
+    /// Whether the upstream reports changes of its lists.
     pub tells_of_changes: bool,
 }
 
-/// The looks at the upstreams of one kind of one gateway.
+/// Looks at all upstreams of one kind.
 pub(in crate::executors) struct Watches {
     pub items: Arc<PinnedItems>,
-    /// How long a call waits for the first look, and for one where the last is too old.
+    /// Maximum time that a call waits for the first look, or for a new one if the last is stale.
     patience: Duration,
-    /// By the name that pins go by, and what it stands for now.
+    /// Watches by the name that pins use, and its current location.
     by_name: Mutex<HashMap<(String, String), Arc<Watch>>>,
 }
 
-/// An upstream that a call goes to.
+/// The upstream of a call.
 pub(in crate::executors) struct Upstream<'a> {
-    /// What its pins go by.
+    /// Name that its pins use.
     pub name: &'a str,
-    /// What that stands for now: of a name that stands for something else by now, the former is looked at no more.
+    /// Current location of the name; if a name moves, its previous location is not looked at any more.
     pub place: &'a str,
-    /// It is to be looked at again, because the call opens a session.
+    /// Whether to look again, because the call opens a session.
     pub again: bool,
 }
 
 struct Watch {
-    /// Somebody wants it to be looked at.
+    /// Notified when another look is wanted.
     wanted: Notify,
     used: Mutex<Instant>,
     is_over: AtomicBool,
-    /// The upstream says by nothing what has changed.
+    /// Whether the upstream reports no changes.
     is_mute: AtomicBool,
-    /// When it was looked at last, or could not be.
+    /// Time of the last look, successful or not.
     looked: watch::Sender<Option<Instant>>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Watches {
-    /// `patience`: how long a call waits for a look.
+    /// Creates the watches. `patience` is the maximum time that a call waits for a look.
     pub(in crate::executors) fn of(items: Arc<PinnedItems>, patience: Duration) -> Watches {
         Watches { items, patience, by_name: Mutex::default() }
     }
 
-    /// A call goes to the upstream; `looks` is how it is looked at. Returns when it was looked at once, and not long ago
-    /// where it says nothing of changes.
+    /// Prepares a call to the upstream; `looks` is the method of looking at it. Returns once there is a look, and a
+    /// recent one if the upstream reports no changes, or after the maximum wait.
     pub(in crate::executors) async fn enter<L: Looks>(
         &self,
         upstream: Upstream<'_>,
@@ -125,15 +126,15 @@ impl Watches {
         }
     }
 
-    /// A process of a package has said to a call that it lists otherwise than before. It says so once, and other servers may share
-    /// it.
+    /// Requests looks at a package, because one of its processes has reported to a call that its lists changed. It
+    /// reports that only once, and other servers may share it.
     pub(in crate::executors) fn changed(&self, name: &str) {
         let by_name = self.by_name.lock();
         let of_package = by_name.iter().filter(|((of, _), _)| is_same_package(of, name));
         of_package.for_each(|(_, watch)| watch.wanted.notify_one());
     }
 
-    /// Nobody looks any more.
+    /// Ends all watches.
     pub(in crate::executors) fn clear(&self) {
         let all = std::mem::take(&mut *self.by_name.lock());
         drop(all);
@@ -170,7 +171,7 @@ struct Looking<L> {
 }
 
 impl<L: Looks> Looking<L> {
-    /// Looks until nobody needs it any more.
+    /// Looks until the upstream is not needed any more.
     async fn run(mut self) {
         loop {
             let next = Instant::now() + BETWEEN;
@@ -208,7 +209,7 @@ impl<L: Looks> Looking<L> {
         }
     }
 
-    /// Whether nobody needs it any more.
+    /// Whether the upstream is not needed any more.
     fn is_over(&self, watch: &Watch) -> bool {
         let is_over = watch.used.lock().elapsed() > IDLE || !self.items.has_pins_of(&self.name);
         if is_over {
@@ -226,7 +227,7 @@ mod tests {
     use super::*;
     use crate::executors::accepted::pinned::package;
 
-    /// Reports the server of each look.
+    /// Look that reports the server of each look.
     struct Reporting {
         server: &'static str,
         looks: mpsc::Sender<&'static str>,

@@ -1,7 +1,7 @@
 //! `search_tools`: finds tools of the call's own server by words, for models whose context does not hold all of them.
 //!
-//! Keeps true: it finds what the caller's own list shows, and nothing of what is hidden (I-10); its answer holds no more
-//! than the asked budget of tokens; the same question finds the same.
+//! Keeps true: it finds only tools in the caller's own list, and nothing hidden (I-10); its answer fits the requested
+//! budget of tokens; the same query finds the same tools.
 
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
@@ -11,20 +11,20 @@ use serde_json::{Value, json};
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 
-/// Most tools of one answer, and how many where nobody says.
+/// Maximum number of tools in one answer, and the default.
 const MAX_TOOLS: u64 = 50;
 const TOOLS: u64 = 5;
-/// Most tokens of one answer, and how many where nobody says.
+/// Maximum number of tokens of one answer, and the default.
 const MAX_TOKENS: u64 = 50_000;
 const TOKENS: u64 = 2_000;
-/// Bytes of JSON that count as a token: what the tokenizers of common models come to with English and JSON.
+/// Bytes of JSON per token, as the tokenizers of common models average for English and JSON.
 const BYTES_A_TOKEN: usize = 4;
-/// What is around the tools in an answer, in tokens.
+/// Overhead of an answer around the tools, in tokens.
 const AROUND: usize = 16;
-/// Most characters of a description where a definition does not fit.
+/// Maximum number of characters of a description if the definition does not fit.
 const SHORT: usize = 200;
 
-/// Arguments: `query`, and `limit` and `tokenBudget` where they are there.
+/// Runs a search. Arguments: `query`, and optionally `limit` and `tokenBudget`.
 pub(super) fn run(execution: &Execution) -> Result<Output, Refusal> {
     let call = &execution.call;
     let mut arguments = execution.arguments.view().clone();
@@ -70,7 +70,7 @@ fn described(entry: &ListedPrimitive, protocol: Protocol) -> Value {
     })
 }
 
-/// As many as fit, the best first. Where a definition does not, its tool is named without its schema.
+/// Returns as many tools as fit, the best first. If a definition does not fit, its tool is listed without its schema.
 fn within(tools: impl Iterator<Item = Value>, budget: usize) -> Vec<Value> {
     let mut left = budget.saturating_sub(AROUND);
     let mut fitting = Vec::new();

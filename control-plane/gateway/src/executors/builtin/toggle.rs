@@ -1,19 +1,20 @@
 //! Built-in functions of the conformance suites that change a list: `test_trigger_tool_change` and
 //! `test_trigger_prompt_change`.
 //!
-//! Each call hides what it names, or shows it again, as if it could not run here: for every caller, in lists and calls.
-//! Refuses to touch any other primitive: these are of the server `conformance`, which is served in development alone.
+//! Each call hides a fixed item, or shows it again, as if it could not run here: for every caller, in lists and
+//! calls. Refuses to touch any other primitive: these belong to the server `conformance`, which is served only in
+//! development.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::call::outcome::Output;
 use crate::execution::Execution;
 
-/// What the two hide, by their ids.
+/// Ids of the items that the two functions hide.
 const TOOL: &str = "test_toggled_tool";
 const PROMPT: &str = "test_toggled_prompt";
 
-/// What is hidden now.
+/// Items that are currently hidden.
 #[derive(Default)]
 pub(super) struct Toggles {
     tool: AtomicBool,

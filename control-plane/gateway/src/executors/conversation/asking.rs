@@ -1,7 +1,7 @@
 //! Questions of a backend to the caller of its call.
 //!
-//! Owns: the check before a question is put, and the forms and pages that specs declare. Refuses: questions that the attached client
-//! cannot answer, forms that MCP does not allow, and pages outside the declared one.
+//! Owns: the check before a question is put, and the forms and pages that specs declare. Refuses: questions that the
+//! attached client cannot answer, forms that MCP does not allow, and pages outside the declared one.
 
 use asp_json::Json;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use crate::call::question::{self, Ask, PendingQuestion, Question};
 use crate::call::{Call, form, page};
 use crate::executors::delegate::delegation::Fault;
 
-/// Largest form in bytes, as its backend sends it.
+/// Maximum size of a form in bytes, as its backend sends it.
 pub(in crate::executors) const MAX_FORM: usize = 64 << 10;
 
 /// Reason why a question was not put to the caller.
@@ -30,7 +30,7 @@ impl From<QuestionFault> for Fault {
     }
 }
 
-/// Puts a question to the caller, if the attached client can answer it. The answer is waited for elsewhere.
+/// Puts a question to the caller, if the attached client can answer it. Does not wait for the answer.
 pub(in crate::executors) fn put(call: &Call, question: Question) -> Result<PendingQuestion, QuestionFault> {
     if !call.abilities().answers(&question.ask) {
         return Err(QuestionFault::Unsupported);
@@ -52,21 +52,23 @@ impl Elicitation<'_> {
         self.text("url").is_some()
     }
 
-    /// Returns the text for the user: the first of `texts` that is not empty, else the spec's, else the declared id.
+    /// Returns the text for the user: the first of `texts` that is not empty, or else the spec's, or else the
+    /// declared id.
     pub(in crate::executors) fn message(&self, texts: &[&str]) -> String {
         let spec = self.text("message").unwrap_or_default();
         let mut all = texts.iter().copied().chain([spec, self.id]);
         all.find(|text| !text.is_empty()).unwrap_or_default().to_owned()
     }
 
-    /// Returns the question that sends the user to `url`, which is the spec's page where it is empty; `None` if that is not the
-    /// declared page or below it.
+    /// Returns the question that sends the user to `url`, or to the spec's page if it is empty; `None` if that is not
+    /// the declared page or below it.
     pub(in crate::executors) fn page(&self, message: String, url: &str) -> Option<Ask> {
         let url = page::address(self.text("url")?, url)?;
         Some(Ask::Page { message, url })
     }
 
-    /// Returns the question with the form `schema`, which is the spec's where it is absent; `None` if MCP does not allow it.
+    /// Returns the question with the form `schema`, or with the spec's if it is absent; `None` if MCP does not allow
+    /// it.
     pub(in crate::executors) fn form(&self, message: String, schema: Option<Json>) -> Option<Ask> {
         let requested_schema = match schema {
             Some(schema) => schema,

@@ -19,18 +19,18 @@ pub(in crate::executors) struct DelegationRequest<'a> {
     pub delegate: &'a Dependency,
     /// The delegate's id.
     pub id: String,
-    /// Unique within the call.
+    /// Correlation id, unique within the call.
     pub correlation: String,
     pub input: Json,
     /// The parameters of MCP's `sampling/createMessage`.
     pub sampling: Map<String, Value>,
-    /// The messages are the code's own, in place of an input.
+    /// Whether the messages are the code's own, instead of an input.
     pub is_conversation: bool,
-    /// Longest time for the answer.
+    /// Maximum time for the answer.
     pub longest: Duration,
 }
 
-/// Begins a delegation. `question` gives the id of the question to the client, where that answers.
+/// Begins a delegation. `question` returns the id of the question to the client, if the client answers.
 pub(in crate::executors) fn begin(
     execution: &Execution,
     delegates: &Delegates,

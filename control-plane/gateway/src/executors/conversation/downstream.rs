@@ -1,8 +1,9 @@
-//! Whom an upstream speaks to through us: the client of the call that a request belongs to.
+//! The client side of an upstream's conversation: the client of the call that a request belongs to.
 //!
-//! Owns: what an upstream may ask of a call, as questions of that call, and the answers in JSON-RPC. Refuses: what the
-//! client that is attached cannot do, forms beyond MCP's restricted schema, and requests above their size. Keeps true: an
-//! upstream gets an answer or an error to each request; a question that it takes back is open no longer.
+//! Owns: the requests that an upstream may make within a call, as questions of that call, and the answers in
+//! JSON-RPC. Refuses: requests that the attached client cannot answer, forms beyond MCP's restricted schema, and
+//! requests above their size. Keeps true: an upstream gets an answer or an error to each request; a question that it
+//! withdraws is closed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,36 +21,36 @@ use crate::call::{Call, ClientAbilities, form, page};
 use crate::executors::conversation::asking::{MAX_FORM, QuestionFault, put};
 use crate::executors::conversation::sampling::read_messages;
 
-/// Largest sampling request in bytes, as JSON text: it may hold an image.
+/// Maximum size of a sampling request in bytes, as JSON text: it may contain an image.
 const MAX_SAMPLING: usize = 1 << 20;
-/// Most pages that a call's user is on, and the longest name of one in bytes.
+/// Maximum number of pages that a call's user is on, and maximum length of an id in bytes.
 const MAX_VISITS: usize = 16;
 const MAX_NAME: usize = 512;
-/// JSON-RPC 2.0, error object.
+/// Codes of JSON-RPC 2.0 errors.
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
-/// What MCP's own examples say where a user refuses (2025-11-25, sampling, error handling).
+/// Code in MCP's own examples for a refusal by the user (2025-11-25, sampling, error handling).
 const REJECTED: i64 = -1;
 
-/// An error as JSON-RPC has it.
+/// A JSON-RPC error.
 #[derive(Debug, PartialEq)]
 pub struct RpcError {
     pub code: i64,
     pub message: Cow<'static, str>,
 }
 
-/// Who hears what an upstream says besides its results, and answers what it asks.
+/// Receiver of an upstream's events besides its results, which also answers its requests.
 #[async_trait]
 pub trait Downstream: Send + Sync {
     fn heard(&self, event: Event);
-    /// A user is done on the page that the upstream calls so.
+    /// Reports that a user has finished on the page with this id of the upstream.
     fn visited(&self, _visit: &str) {}
-    /// Dropped, what was asked is taken back.
+    /// Answers a request. Dropping the future withdraws it.
     async fn asked(&self, method: &str, params: &Json) -> Result<Json, RpcError>;
 }
 
-/// Nobody: a request of a server is an unknown method.
+/// Downstream without a client: every request of a server is an unknown method.
 pub struct Nobody;
 
 #[async_trait]
@@ -61,13 +62,13 @@ impl Downstream for Nobody {
     }
 }
 
-/// The clients of one call.
+/// Clients of one call.
 pub(in crate::executors) struct Clients {
     call: Arc<Call>,
-    /// The pages below which the upstream may send their users.
+    /// Pages below which the upstream may send their users.
     pages: Vec<String>,
     asked: AtomicU64,
-    /// The questions whose page a user agreed to visit, by the upstream's name of each.
+    /// Questions whose page a user agreed to visit: the upstream's id and the question's.
     visiting: Mutex<Vec<(String, String)>>,
 }
 
@@ -117,7 +118,7 @@ fn text(params: &Value, name: &str) -> Option<String> {
     params.get(name).and_then(Value::as_str).filter(|text| text.len() <= MAX_NAME).map(str::to_owned)
 }
 
-/// A question that is taken back when nobody waits for its answer any more.
+/// A question that is withdrawn when its answer is not awaited any more.
 struct Open<'a> {
     call: &'a Call,
     id: &'a str,
@@ -129,7 +130,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// The capabilities that a client with these abilities is declared with upstream.
+/// Returns the capabilities to declare upstream for a client with these abilities.
 pub(in crate::executors) fn capabilities(abilities: ClientAbilities, pages: &[String]) -> Value {
     let visits = abilities.pages && !pages.is_empty();
     let mut modes = Map::new();
@@ -188,7 +189,7 @@ fn ask(method: &str, params: &Json, pages: &[String]) -> Result<Ask, RpcError> {
     }
 }
 
-/// A page below one that the spec names: an upstream sends nobody anywhere else.
+/// Returns the question for a page below one that the spec names: an upstream cannot send the user anywhere else.
 fn visit(params: &Value, pages: &[String]) -> Result<Ask, RpcError> {
     let member = |name: &str| params.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let (Some(message), Some(asked)) = (member("message"), member("url")) else {
@@ -219,7 +220,7 @@ fn user_form(params: &Json) -> Result<Ask, RpcError> {
     Ok(Ask::Form { message, requested_schema: asked.changed_to(plain), relayed: true })
 }
 
-/// The request without tokens of progress and of tasks, which are of the upstream's own connection.
+/// Returns the request without the tokens for progress and tasks, which belong to the upstream's own connection.
 fn sampling(params: &Json) -> Result<Json, RpcError> {
     let mut own = Members::of(params);
     own.retain(|name| name != "_meta" && name != "task");
@@ -236,7 +237,7 @@ fn sampling(params: &Json) -> Result<Json, RpcError> {
     Ok(params)
 }
 
-/// What the upstream is told. A form that nobody fills in time is one that was closed.
+/// Converts an answer for the upstream. A form that was not answered in time counts as closed.
 fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Json, RpcError> {
     match answered {
         Ok(answer) => answer

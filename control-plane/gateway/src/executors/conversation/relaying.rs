@@ -1,7 +1,7 @@
-//! Requests of an upstream to the caller, while they are open.
+//! Open requests of an upstream to the caller.
 //!
-//! Owns: the answers that are waited for, and the end of a request that its upstream takes back. Keeps true: at most 16 are open
-//! at a time; an answer is delivered next to the reading of further messages, so that neither waits for the other.
+//! Owns: the pending answers, and the end of a request that its upstream withdraws. Keeps true: at most 16 are open
+//! at a time; an answer is delivered while further messages are read, so that neither waits for the other.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::executors::conversation::downstream::{Downstream, RpcError};
 
-/// Most requests that are open at a time (plugin.proto).
+/// Maximum number of open requests (plugin.proto).
 const MAX_OPEN: usize = 16;
 
 /// A request of an upstream, and the client that answers it.
@@ -23,7 +23,7 @@ pub(in crate::executors) struct UpstreamRequest {
     pub params: Json,
 }
 
-/// The requests of one upstream that are open, by their ids. `T` is the outcome of a delivery.
+/// Open requests of one upstream, by their ids. `T` is the outcome of a delivery.
 pub(in crate::executors) struct OpenRequests<Id, T> {
     waiting: FuturesUnordered<BoxFuture<'static, (Id, T)>>,
     by_id: Vec<(Id, CancellationToken)>,
@@ -34,7 +34,7 @@ impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id,
         OpenRequests { waiting: FuturesUnordered::new(), by_id: Vec::new() }
     }
 
-    /// Returns the number of deliveries that are waited for.
+    /// Returns the number of pending deliveries.
     pub(in crate::executors) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -53,7 +53,7 @@ impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id,
         self.by_id.iter().any(|(open, _)| open == id)
     }
 
-    /// Puts a request to the caller. `deliver` gets the answer, or `None` if the request was taken back before.
+    /// Puts a request to the caller. `deliver` gets the answer, or `None` if the request was withdrawn before.
     pub(in crate::executors) fn begin<F: Future<Output = T> + Send + 'static>(
         &mut self,
         id: Id,
@@ -72,7 +72,7 @@ impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id,
         });
     }
 
-    /// Waits for the delivery of an answer that nobody had to be asked for.
+    /// Waits for the delivery of an answer that is already known.
     pub(in crate::executors) fn wait_for(
         &mut self,
         id: Id,
@@ -81,14 +81,14 @@ impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id,
         self.waiting.push(Box::pin(async move { (id, delivery.await) }));
     }
 
-    /// Ends an open request, which its upstream does not want answered any more.
+    /// Ends an open request, because its upstream has withdrawn it.
     pub(in crate::executors) fn take_back(&self, id: &Id) {
         if let Some((_, taken_back)) = self.by_id.iter().find(|(open, _)| open == id) {
             taken_back.cancel();
         }
     }
 
-    /// Waits for the next delivery; `None` if none is waited for.
+    /// Waits for the next delivery; `None` if none is pending.
     pub(in crate::executors) async fn next(&mut self) -> Option<T> {
         let (id, delivered) = self.waiting.next().await?;
         self.by_id.retain(|(open, _)| *open != id);
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::call::event::Event;
 
-    /// Answers `ping` alone.
+    /// Answers only `ping`.
     struct Silent;
 
     #[async_trait]

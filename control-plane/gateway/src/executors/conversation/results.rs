@@ -1,6 +1,7 @@
-//! Results of an upstream: passed on as they were written (I-14), or named as malformed.
+//! Results of an upstream: passed on as they were written (I-14), or reported as malformed.
 //!
-//! Keeps true: an answer that is no result of MCP is an error that says what is wrong with it, and never an empty success.
+//! Keeps true: an answer that is not an MCP result becomes an error that says what is wrong with it, never an empty
+//! success.
 
 use asp_json::{Json, Members};
 use asp_proto::snapshot::Kind;
@@ -9,7 +10,8 @@ use serde_json::Value;
 use crate::call::content::{is_content_block, own_meta};
 use crate::call::outcome::{Output, text_block};
 
-/// The output that a result is; what is malformed in that of a resource or a prompt, which has no words for an error.
+/// Converts a result into an output. `Err` says what is malformed in a resource or a prompt, whose results cannot
+/// carry an error.
 pub(in crate::executors) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
     let meta = own_meta(result.member("_meta").as_ref());
     match kind {
@@ -26,7 +28,7 @@ pub(in crate::executors) fn output(kind: Kind, result: &Json) -> Result<Output, 
     }
 }
 
-/// The elements of a list that a result must have.
+/// Returns the elements of a list that a result must have.
 fn list(result: &Json, name: &str, fits: fn(&Json) -> bool) -> Result<Vec<Json>, String> {
     let list =
         result.member(name).filter(|list| !list.is_null()).ok_or_else(|| format!("{name} is missing"))?;
@@ -37,13 +39,13 @@ fn list(result: &Json, name: &str, fits: fn(&Json) -> bool) -> Result<Vec<Json>,
     }
 }
 
-/// Whether it is the text or the bytes of a resource (MCP `ResourceContents`).
+/// Whether the item is the text or the bytes of a resource (MCP `ResourceContents`).
 fn is_contents(item: &Json) -> bool {
     let has = |name: &str| item.get(name).is_some_and(Value::is_string);
     has("uri") && (has("text") || has("blob"))
 }
 
-/// Whether it is a message of a prompt (MCP `PromptMessage`).
+/// Whether the item is a message of a prompt (MCP `PromptMessage`).
 fn is_message(item: &Json) -> bool {
     matches!(item.get("role").and_then(Value::as_str), Some("user" | "assistant"))
         && item.member("content").is_some_and(|content| is_passable(&content))
@@ -53,7 +55,7 @@ fn named(fault: &str) -> String {
     format!("the service's answer is malformed: {fault}")
 }
 
-/// A tool's result, or what is malformed in it.
+/// Converts a tool's result; `Err` says what is malformed in it.
 fn tool(result: &Json, meta: Members) -> Result<Output, String> {
     let structured = result.member("structuredContent").filter(|value| !value.is_null());
     let is_error = match result.get("isError") {
@@ -72,7 +74,7 @@ fn tool(result: &Json, meta: Members) -> Result<Output, String> {
     Ok(Output::Tool { content, structured, is_error, meta })
 }
 
-/// Whether a block has what its type needs. A type that is not known here passes: a later revision may have it.
+/// Whether a block has the members that its type needs. An unknown type is accepted: a later revision may define it.
 fn is_passable(block: &Json) -> bool {
     match block.get("type").and_then(Value::as_str) {
         Some("text" | "image" | "audio" | "resource" | "resource_link") => is_content_block(block),
@@ -81,7 +83,7 @@ fn is_passable(block: &Json) -> bool {
     }
 }
 
-/// A tool error with the fault, and with the text that came in place of content.
+/// Returns a tool error with the fault, and with the text that was sent instead of content.
 fn malformed(fault: &str, result: &Json) -> Output {
     let mut output = Output::tool_error(&named(fault));
     if let (Output::Tool { content, .. }, Some(text)) =

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Most messages of one sampling request.
+/// Maximum number of messages in one sampling request.
 pub(super) const MAX_MESSAGES: usize = 256;
 
 /// Returns the messages of a request; `None` unless there are 1 to 256, each with a role of MCP and content.

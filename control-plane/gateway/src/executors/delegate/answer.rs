@@ -1,7 +1,7 @@
-//! What a delegation is answered with, whoever answered: `{text, json, model, stopReason}`.
+//! Answer to a delegation, from any source: `{text, json, model, stopReason}`.
 //!
-//! Keeps true: `json` is there only where the text is JSON; an answer that is too large or does not fit the
-//! delegate's output schema is none.
+//! Keeps true: `json` is present only if the text is JSON; an answer that is too large or does not fit the delegate's
+//! output schema is rejected.
 
 use asp_json::Json;
 use asp_snapshot::ListedPrimitive;
@@ -14,13 +14,14 @@ use crate::executors::delegate::conversation;
 use crate::executors::delegate::delegation::Fault;
 use crate::telemetry::metrics::delegations::Usage;
 
-/// Longest name of a model or reason that is handed on, in bytes.
+/// Maximum length of the name of a model or reason that is passed on, in bytes.
 const MAX_WORD: usize = 256;
 
-/// Largest text in bytes: it goes to the worker twice, as text and as its value, in one message of at most 4 MiB.
+/// Maximum size of the text in bytes: it is sent to the worker twice, as text and as its value, in one message of at
+/// most 4 MiB.
 const MAX_TEXT: usize = 1 << 20;
 
-/// What was said, and what it cost.
+/// The answer, and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answered {
     /// An MCP `CreateMessageResult`; a primitive's answer has no model.
@@ -28,7 +29,7 @@ pub struct Answered {
     pub usage: Usage,
 }
 
-/// What the client, or its model, says to the question that was put to it.
+/// Waits for the answer of the client, or of its model, to a question.
 pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<Answered, Fault> {
     match asked.answered(call).await {
         Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
@@ -44,9 +45,9 @@ pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<Ans
     }
 }
 
-/// The result a plugin gets, with the blocks of the answer to a conversation, whose request `asked` is. The output schema
-/// is held against the value of the text, or the text itself where it is no JSON; a model that would use a tool that it was
-/// offered has not said yet what it is for.
+/// Builds the result for a plugin, with the blocks of the answer if it is to a conversation, whose request is
+/// `asked`. The output schema is checked against the value of the text, or the text itself if it is not JSON. An
+/// answer in which the model wants to use an offered tool is not final, so the schema is not checked.
 pub fn result(
     said: &Value,
     delegate: &ListedPrimitive,
@@ -97,7 +98,7 @@ fn read(said: &Value) -> Value {
     Value::Object(result)
 }
 
-/// The inside of a Markdown code fence, which models like to put around JSON.
+/// Returns the content of a Markdown code fence, which models like to put around JSON.
 fn unfenced(text: &str) -> &str {
     let text = text.trim();
     let inside = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));

@@ -1,31 +1,31 @@
 //! The blocks of a conversation (MCP 2025-11-25, `SamplingMessageContentBlock`).
 //!
-//! Owns: which members each kind has. Refuses: kinds that are none of a conversation's, what lacks a member, and members of
-//! `_meta` that are not the code's to give.
+//! Owns: which members each kind has. Refuses: kinds that a conversation does not allow, missing members, and members
+//! of `_meta` that code may not set.
 
 use serde_json::Value;
 
-/// Most blocks of one message, and of what one tool came to.
+/// Maximum number of blocks in one message, and in the result of one tool.
 const MAX_BLOCKS: usize = 128;
 
-/// The blocks of a message's `content`; `None` where one of them is none.
+/// Returns the blocks of a message's `content`; `None` if one of them is invalid.
 pub(super) fn of_message(content: &Value) -> Option<&[Value]> {
     let blocks = content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice);
     let fits = !blocks.is_empty() && blocks.len() <= MAX_BLOCKS && blocks.iter().all(is_block);
     fits.then_some(blocks)
 }
 
-/// What a block is.
+/// Returns the kind of a block.
 pub(super) fn kind(block: &Value) -> Option<&str> {
     block.get("type")?.as_str()
 }
 
-/// The id that a block of this kind carries.
+/// Returns the id of a block of this kind.
 pub(super) fn id<'a>(block: &'a Value, of: &str, member: &str) -> Option<&'a str> {
     (kind(block) == Some(of)).then(|| text(block, member)).flatten()
 }
 
-/// No name of the protocol's or the platform's stands in `_meta`: clients would take it for theirs.
+/// Whether `_meta` contains no name of the protocol or the platform: clients would take it for theirs.
 pub(super) fn has_free_meta(of: &Value) -> bool {
     match of.get("_meta") {
         None => true,
@@ -58,7 +58,7 @@ fn is_result(block: &Value) -> bool {
         && block.get("isError").is_none_or(Value::is_boolean)
 }
 
-/// What a tool's result may hold (`ContentBlock`), of which a message takes the first three kinds.
+/// Whether a tool's result may contain the block (`ContentBlock`); a message allows only the first three kinds.
 fn is_content(block: &Value) -> bool {
     let has = |member: &str| text(block, member).is_some();
     match kind(block) {

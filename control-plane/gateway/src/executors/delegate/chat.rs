@@ -1,7 +1,7 @@
-//! The chat completions format: the request from a sampling request, and the answer back to what a client's
-//! model says.
+//! The chat completions format: builds its request from a sampling request, and converts its answer into the form of
+//! a client's model.
 //!
-//! Keeps true: what comes from an endpoint is read leniently and kept only as far as a plugin gets it.
+//! Keeps true: an endpoint's answer is read leniently, and only the parts that a plugin gets are kept.
 
 use asp_snapshot::ListedPrimitive;
 use serde::Deserialize;
@@ -12,10 +12,11 @@ use super::endpoint::Endpoint;
 use crate::executors::delegate::delegation::Fault;
 use crate::telemetry::metrics::delegations::Usage;
 
-/// Longest name of a `response_format` schema (OpenAI's API reference).
+/// Maximum length of the name of a `response_format` schema (OpenAI's API reference).
 const MAX_SCHEMA_NAME: usize = 64;
 
-/// The body of `POST /chat/completions`. The endpoint's own temperature and amount win over the delegate's.
+/// Builds the body of `POST /chat/completions`. The endpoint's own temperature and token limit take precedence over
+/// the delegate's.
 pub(super) fn body(
     endpoint: &Endpoint<'_>,
     sampling: &Map<String, Value>,
@@ -90,7 +91,8 @@ struct Spent {
     completion_tokens: u64,
 }
 
-/// Reads an answer. `Refused`: the model, or a filter before it, would not; `Unavailable`: this is no completion.
+/// Reads an answer. `Refused`: the model, or a filter in front of it, declined; `Unavailable`: the body is not a
+/// completion.
 pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
     // Not by serde_json alone, which refuses half a surrogate pair in a text that was cut.
     let said = asp_json::Json::parse(asp_json::unmarked(body)).map_err(|_| Fault::Unavailable)?;

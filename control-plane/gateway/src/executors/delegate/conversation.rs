@@ -1,8 +1,8 @@
 //! A conversation with a model in which it uses tools (MCP 2025-11-25, sampling with tools).
 //!
-//! Owns: the part of a sampling request that code gives, `{messages, tools, toolChoice}`, and what a model may say to it.
-//! Refuses: whatever else, and what a client would refuse: what the model used must be told what came of it, at once and
-//! whole. Keeps true: no tool is used that was not offered.
+//! Owns: the part of a sampling request that code provides, `{messages, tools, toolChoice}`, and the valid answers of
+//! a model to it. Refuses: anything else, and anything that a client would refuse: each use of a tool must be
+//! followed immediately by its complete result. Keeps true: no tool is used that was not offered.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use serde_json::{Map, Value};
 
 use super::blocks::{self, has_free_meta, id, kind};
 
-/// Most messages, and most tools.
+/// Maximum number of messages, and of tools.
 const MAX_MESSAGES: usize = 256;
 const MAX_TOOLS: usize = 128;
 
-/// The members to put into the request; `None` for what is no conversation.
+/// Returns the members to put into the request; `None` for an invalid conversation.
 pub(crate) fn read(given: &Value) -> Option<Map<String, Value>> {
     let given = given.as_object()?;
     let known = |name: &String| matches!(name.as_str(), "messages" | "tools" | "toolChoice");
@@ -27,8 +27,8 @@ pub(crate) fn read(given: &Value) -> Option<Map<String, Value>> {
     fits.then(|| given.clone())
 }
 
-/// Whether `said` is what a model may answer to the request `asked`: an assistant's message, in which it uses tools that
-/// were offered, each use with an id of its own.
+/// Whether `said` is a valid answer of a model to the request `asked`: an assistant's message that only uses offered
+/// tools, each use with a unique id.
 pub(super) fn is_answer(said: &Value, asked: &Map<String, Value>) -> bool {
     let Some(("assistant", blocks)) = parts(said) else { return false };
     let offered = asked.get("tools").and_then(Value::as_array);
@@ -61,7 +61,8 @@ fn are_tools(tools: Option<&Value>, choice: Option<&Value>) -> bool {
     listed && choice.is_none_or(is_choice)
 }
 
-/// Every message is one, and after one in which the model used tools comes the one with what each came to.
+/// Whether every message is valid, and each message in which the model used tools is followed by one with the result
+/// of each use.
 fn is_balanced(messages: &[Value]) -> bool {
     let mut used = BTreeSet::new();
     for message in messages {

@@ -1,4 +1,4 @@
-//! One delegation: who is to answer it, and the words for why nobody did.
+//! One delegation: who is to answer it, and the reasons for a missing answer.
 
 use std::sync::Arc;
 
@@ -12,35 +12,35 @@ use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::execution::Platform;
 
-/// Why a delegation has no answer (runtime/README.md, closed set).
+/// Reason why a delegation has no answer (runtime/README.md, closed set).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The primitive's spec does not name this delegate.
     Undeclared,
-    /// Neither the caller's client nor the platform has anything that answers.
+    /// Neither the caller's client nor the platform can answer.
     Unsupported,
-    /// The input is beyond its bound.
+    /// The input exceeds its bound.
     TooLarge,
-    /// The input does not fit.
+    /// The input is invalid.
     InvalidInput,
     /// A rate limit, or too many delegations at a time.
     Limited,
-    /// It was understood and not done: by policy, or by whoever was asked.
+    /// The request was understood and declined: by policy, or by the party that was asked.
     Refused,
-    /// Whoever is to answer cannot be reached, fails, or speaks another language.
+    /// The party that is to answer cannot be reached, fails, or sends an invalid answer.
     Unavailable,
-    /// Nothing came in time.
+    /// No answer arrived in time.
     Expired,
-    /// There is an answer, and it does not fit the output schema.
+    /// The answer does not fit the output schema.
     InvalidOutput,
     /// The call was cancelled.
     Cancelled,
-    /// Whoever was asked failed, in its own words, which may be empty.
+    /// The party that was asked failed; with its message, which may be empty.
     Failed(String),
 }
 
 impl Fault {
-    /// Fault of a question whose wait ended without an answer.
+    /// Returns the fault of a question whose wait ended without an answer.
     pub(crate) const fn unanswered(refusal: &Refusal) -> Fault {
         match refusal {
             Refusal::Cancelled => Fault::Cancelled,
@@ -48,7 +48,7 @@ impl Fault {
         }
     }
 
-    /// The word of the closed set.
+    /// Returns the word of the closed set.
     pub const fn word(&self) -> &'static str {
         match self {
             Fault::Undeclared => "undeclared",
@@ -65,7 +65,7 @@ impl Fault {
         }
     }
 
-    /// What the plugin is told: the word, and after `failed` the words of whoever failed.
+    /// Returns the text for the plugin: the word, and after `failed` the message of the party that failed.
     pub fn text(&self) -> String {
         match self {
             Fault::Failed(said) if !said.is_empty() => format!("failed: {said}"),
@@ -74,19 +74,19 @@ impl Fault {
     }
 }
 
-/// Who answers a delegation.
+/// Source of a delegation's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The caller's client, with its own model.
     Client,
-    /// A model of the platform's.
+    /// A model of the platform.
     Model,
     /// Another primitive.
     Primitive,
 }
 
 impl Way {
-    /// The name in metrics and audit.
+    /// Returns the name for metrics and audit.
     pub const fn as_str(self) -> &'static str {
         match self {
             Way::Client => "client",
@@ -96,27 +96,27 @@ impl Way {
     }
 }
 
-/// One delegation, with all that answering it takes.
+/// One delegation, with everything that is needed to answer it.
 pub struct Delegation {
     pub call: Arc<Call>,
     pub snapshot: Arc<Snapshot>,
     pub platform: Arc<dyn Platform>,
     /// The delegate's id.
     pub id: String,
-    /// Unique within the call.
+    /// Correlation id, unique within the call.
     pub correlation: String,
     pub input: Json,
     /// The parameters of MCP's `sampling/createMessage`.
     pub sampling: Map<String, Value>,
-    /// The messages are the code's own, in place of an input: only a client's model is told them.
+    /// Whether the messages are the code's own, instead of an input: only a client's model gets them.
     pub is_conversation: bool,
     pub began: Instant,
-    /// No answer counts after this; never later than the call's deadline.
+    /// Time limit of the answer; never later than the call's deadline.
     pub until: Instant,
 }
 
 impl Delegation {
-    /// The delegate; present in the snapshot the delegation was made with.
+    /// Returns the delegate, which is in the snapshot that the delegation was made with.
     pub(crate) fn delegate(&self) -> Result<&Dependency, Fault> {
         self.snapshot.dependencies.get(&self.id).map(|found| &**found).ok_or(Fault::Undeclared)
     }

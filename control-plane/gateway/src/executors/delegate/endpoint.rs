@@ -1,7 +1,7 @@
-//! The endpoints of models: those that specs name, and the operator's own.
+//! Endpoints of models: those that specs name, and the operator's own.
 //!
-//! Owns: the operator's settings of them. Keeps true: a key goes to the one origin its entry names, whatever a
-//! spec says; it never prints.
+//! Owns: the operator's settings for them. Keeps true: a key is sent only to the origin that its entry names,
+//! whatever a spec says; it is never printed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,45 +13,46 @@ use secrecy::SecretString;
 
 use crate::executors::outbound::upstream::origin;
 
-/// The operator's settings. Empty: only the client answers, or an endpoint that a spec names and that takes no key.
+/// The operator's settings. If empty, only the client answers, or an endpoint that a spec names and that needs no
+/// key.
 #[derive(Clone, Debug, Default)]
 pub struct Endpoints {
-    /// For delegates that name no endpoint.
+    /// Endpoint for delegates that name none.
     pub default: Option<DefaultEndpoint>,
-    /// By the name that specs use.
+    /// Keys by the name that specs use.
     pub keys: BTreeMap<String, EndpointKey>,
 }
 
 /// The operator's own endpoint.
 #[derive(Clone, Debug)]
 pub struct DefaultEndpoint {
-    /// The base, http(s), without a query; it may be private, because the operator says it.
+    /// Base URL, http(s), without a query; it may be private, because the operator configures it.
     pub url: String,
     pub model: String,
     pub key: Option<SecretString>,
-    /// Whether it takes the output schema as `response_format`.
+    /// Whether it accepts the output schema as `response_format`.
     pub json_schema: bool,
-    /// The delegates that it answers, as `for` of an operator list names them.
+    /// Delegates that it answers, in the form of `for` in an operator list.
     pub primitives: Vec<String>,
 }
 
-/// A key and where it may go.
+/// A key and its permitted use.
 #[derive(Clone, Debug)]
 pub struct EndpointKey {
     /// Scheme and authority as specs write them, e.g. `https://llm.internal`.
     pub origin: String,
     pub key: SecretString,
-    /// The delegates that may use it, as `for` of an operator list names them.
+    /// Delegates that may use it, in the form of `for` in an operator list.
     pub primitives: Vec<String>,
 }
 
-/// One endpoint, ready to be asked.
+/// One endpoint, with everything that a request needs.
 #[derive(Clone, Debug)]
 pub(super) struct Endpoint<'a> {
     pub url: &'a str,
     pub model: &'a str,
     pub key: Option<&'a SecretString>,
-    /// Name of the key in the spec; empty: none.
+    /// Name of the key in the spec; empty if there is none.
     pub key_name: &'a str,
     /// The operator has no such key, or not for this origin or delegate.
     pub lacks_key: bool,
@@ -60,12 +61,12 @@ pub(super) struct Endpoint<'a> {
     pub timeout: Option<Duration>,
     pub headers: Option<&'a BTreeMap<String, String>>,
     pub json_schema: bool,
-    /// The operator named it, so its address is not checked.
+    /// Whether the operator configured it, so that its address is not checked.
     pub is_operators: bool,
 }
 
 impl Endpoints {
-    /// The endpoint that the spec names, else the operator's.
+    /// Returns the endpoint that the spec names, or else the operator's.
     pub(super) fn of<'a>(
         &'a self,
         written: Option<&'a ProxyOpenai>,
@@ -89,7 +90,7 @@ impl Endpoints {
         }
     }
 
-    /// The operator's endpoint, if it answers this delegate.
+    /// Returns the operator's endpoint, if it answers this delegate.
     pub(super) fn default_for(&self, by: RequestedBy<'_>) -> Option<&DefaultEndpoint> {
         let serves = |own: &&DefaultEndpoint| operator_list::allows(&own.primitives, by.server, by.primitive);
         self.default.as_ref().filter(serves)

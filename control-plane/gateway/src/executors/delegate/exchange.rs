@@ -1,8 +1,7 @@
-//! One question to a chat endpoint over HTTP: sent once, and again only where the endpoint says that it did not
-//! begin (429, 5xx).
+//! One request to a chat endpoint over HTTP, repeated only if the endpoint reports that it did not begin (429, 5xx).
 //!
-//! Keeps true: size and time are bounded; a redirect is not followed; the key is in one header and nowhere else;
-//! an endpoint that fails repeatedly is given a pause by each server.
+//! Keeps true: size and time are bounded; a redirect is not followed; the key is in one header and nowhere else; each
+//! server pauses its requests to an endpoint that fails repeatedly.
 
 use std::time::Duration;
 
@@ -25,14 +24,14 @@ use crate::executors::outbound::client::{Destination, Outbound, OutboundError, R
 use crate::executors::outbound::refused::{may_pass, retry_after};
 use crate::executors::outbound::upstream::origin;
 
-/// Largest accepted answer in bytes: what a plugin's message carries twice, as text and as its value.
+/// Maximum size of an accepted answer in bytes: a plugin's message contains it twice, as text and as its value.
 const MAX_ANSWER: usize = 1 << 20;
-/// Most requests of one delegation.
+/// Maximum number of requests of one delegation.
 const MAX_REQUESTS: u32 = 4;
-/// Pause before the second request where the endpoint names none; doubles.
+/// Pause before the second request if the endpoint states none; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// What is asked of whom.
+/// Request and endpoint.
 pub(super) struct Asked<'a> {
     pub endpoint: &'a Endpoint<'a>,
     pub body: Value,
@@ -41,7 +40,7 @@ pub(super) struct Asked<'a> {
     pub until: Instant,
 }
 
-/// Asks, within the time there is. Dropped, it ends the request.
+/// Asks, within the time left. Dropping the future ends the request.
 pub(super) async fn ask(
     outbound: &Outbound,
     breakers: &Breakers,
@@ -74,7 +73,7 @@ pub(super) async fn ask(
     answered
 }
 
-/// The endpoint's address, where the operator lets the primitive use it.
+/// Returns the endpoint's address, if the operator lets the primitive use it.
 fn destination<'o>(outbound: &'o Outbound, asked: &Asked<'_>) -> Result<Destination<'o>, Fault> {
     let url = asked.endpoint.url;
     let found = if asked.endpoint.is_operators {

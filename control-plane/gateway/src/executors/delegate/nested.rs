@@ -1,7 +1,7 @@
-//! Another primitive as the delegate: a call of its own through the one pipeline (I-2), as the same caller.
+//! Another primitive as the delegate: a separate call through the one pipeline (I-2), as the same caller.
 //!
-//! Keeps true: it has the parent's time at most and ends with it; calls within calls go only so deep; the same
-//! delegation of a call that goes on with another worker finds its first answer.
+//! Keeps true: it has at most the parent's time and ends with it; the depth of nested calls is bounded; if the parent
+//! continues with another worker, the same delegation finds its first answer.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, P
 use crate::executors::delegate::delegation::{Delegation, Fault};
 use crate::telemetry::metrics::delegations::Usage;
 
-/// Most calls below a client's own.
+/// Maximum depth of calls below a client's own.
 const MAX_DEPTH: u8 = 4;
 
-/// Ends the call when nobody waits for it any more.
+/// A nested call; cancelled when dropped.
 struct Child(Arc<Call>);
 
 impl Drop for Child {
@@ -77,7 +77,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
     }
 }
 
-/// The structured result as the text it would be, so that both ways of answering are read alike.
+/// Converts the structured result to text, so that both kinds of answers are read alike.
 fn said(output: &Output) -> Result<Answered, Fault> {
     let Output::Tool { content, structured, is_error, .. } = output else { return Err(Fault::Unavailable) };
     let texts: Vec<&str> = content.iter().filter_map(|block| block.get("text")?.as_str()).collect();

@@ -1,6 +1,6 @@
-//! A delegation from the moment it was asked until it is answered, whoever asked and whoever answers.
+//! A delegation from the request until its answer, whoever asked and whoever answers.
 //!
-//! Keeps true: a question to the client is put at once, so that it stands where it was asked, and only its answer is
+//! Keeps true: a question to the client is put immediately, in its place among the events, and only its answer is
 //! waited for; the answer fits the delegate's output schema; a delegation leaves one metric and one audit line.
 
 use asp_json::Json;
@@ -12,28 +12,28 @@ use super::{Delegates, record};
 use crate::call::question::{Ask, PendingQuestion, Question, put};
 use crate::telemetry::metrics::delegations::Usage;
 
-/// What a model may say where nobody names an amount: MCP requires one.
+/// Token limit of a model if nobody states one: MCP requires a limit.
 pub(crate) const DEFAULT_TOKENS: u32 = 1024;
 
-/// A delegation that goes its way.
+/// A delegation whose answer is pending.
 pub(crate) struct PendingDelegation {
     delegation: Delegation,
     way: Way,
-    /// The question to the client; `None` where the platform answers.
+    /// The question to the client; `None` if the platform answers.
     asked: Option<PendingQuestion>,
 }
 
-/// What came of it.
+/// Answer to a delegation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     /// An MCP `CreateMessageResult`.
     pub said: Json,
-    /// The same as a plugin gets it.
+    /// The same in the form for a plugin.
     pub result: Value,
 }
 
 impl PendingDelegation {
-    /// `question`: the id of the question to the client, where that is asked.
+    /// Starts a delegation. `question` returns the id of the question to the client, if the client is asked.
     pub(crate) fn begin(
         delegation: Delegation,
         way: Way,
@@ -54,7 +54,7 @@ impl PendingDelegation {
         Ok(PendingDelegation { delegation, way, asked })
     }
 
-    /// Waits for the answer, checks and records it.
+    /// Waits for the answer, checks it and records it.
     pub(crate) async fn answered(self, delegates: &Delegates) -> Result<Answer, Fault> {
         let PendingDelegation { delegation, way, asked } = self;
         let answered = match asked {
@@ -68,7 +68,7 @@ impl PendingDelegation {
     }
 }
 
-/// What the client is asked: of its servers' context only what it declares that it can show.
+/// Returns the request for the client, with its servers' context only if it declares that it supports that.
 fn shown(delegation: &Delegation) -> Map<String, Value> {
     let mut params = delegation.sampling.clone();
     if !delegation.call.abilities().sampling_context {

@@ -1,6 +1,6 @@
-//! What a delegation leaves behind: one metric and one audit line, whoever answered.
+//! Record of a delegation: one metric and one audit line, whoever answered.
 //!
-//! Refuses: texts, of the question and of the answer.
+//! Refuses: texts of the question and of the answer.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::executors::delegate::delegation::{Delegation, Fault, Way};
 use crate::telemetry::audit::DelegationRecord;
 use crate::telemetry::metrics::delegations::Usage;
 
-/// Longest delegate id in the audit: a worker may name anything.
+/// Maximum length of a delegate id in the audit: a worker may send any text.
 const MAX_ID: usize = 128;
 
-/// Records a delegation that nobody was asked.
+/// Records a delegation for which nobody was asked.
 pub async fn unasked(platform: &dyn Platform, call: &Call, delegate: &str, fault: &Fault) {
     let delegated = DelegationRecord {
         delegate: delegate.chars().take(MAX_ID).collect(),

@@ -1,8 +1,8 @@
-//! What a service asks on the way: the user by elicitation, a model by sampling.
+//! Questions of a service during a call: to the user by elicitation, to a model by sampling.
 //!
-//! Owns: which declared primitive a question belongs to, the form, and the body that brings the answer.
-//! Refuses: a question that the spec's `primitiveDependencies` does not cover. Keeps true: a service gets an
-//! answer or an error to each question; a question has the same id at every gateway, and no other question has it.
+//! Owns: which declared primitive a question belongs to, the form, and the body that carries the answer. Refuses: a
+//! question that the spec's `primitiveDependencies` does not cover. Keeps true: a service gets an answer or an error
+//! to each question; a question has the same id at every gateway, and no other question has it.
 
 use asp_json::Json;
 use asp_proto::snapshot::Kind;
@@ -22,13 +22,13 @@ use crate::executors::conversation::dependencies::{declared, dependency};
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::delegation::Fault;
 
-/// Names the declared primitive in the `_meta` of a request's parameters.
+/// Member of `_meta` in a request's parameters that names the declared primitive.
 const META_ID: &str = "asp/id";
 
-/// What is brought to the service.
+/// Answer to a question, for the service.
 pub(super) struct Given {
     answer: Result<Json, Error>,
-    /// Whether the user was asked, whose refusal is a result too.
+    /// Whether the user was asked; a refusal by the user is a result too.
     is_form: bool,
     /// The user did not answer in time.
     pub expired: bool,
@@ -36,7 +36,7 @@ pub(super) struct Given {
     pub question: Option<String>,
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Serialize)]
 struct Error {
     code: &'static str,
@@ -79,8 +79,8 @@ pub(super) async fn ask(
     Ok(Given { answer, is_form, expired, question: asked })
 }
 
-/// The id by which an answer is brought to its question: after a takeover a client may still bring the answer to
-/// the one the former gateway had open, and a late answer to an earlier one must not fit.
+/// Returns the id by which an answer finds its question: after a takeover a client may still answer the question that
+/// the previous gateway had opened, and a late answer to an earlier question must not match.
 fn question_id(id: &str, resource: &CallResource, params: &Map<String, Value>) -> String {
     let [a, b, c, d, ..] = digest::of_parts(&[
         Value::Object(params.clone()).to_string().as_str(),
@@ -91,7 +91,8 @@ fn question_id(id: &str, resource: &CallResource, params: &Map<String, Value>) -
 }
 
 impl Given {
-    /// `{serverData?, result?, error?}`: a form always has a result, so that a service may ignore `error`.
+    /// Builds the body `{serverData?, result?, error?}`. A form always has a result, so that a service may ignore
+    /// `error`.
     pub(super) fn body(&self, server_data: Option<&RawValue>) -> Result<Vec<u8>, Refusal> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -110,7 +111,7 @@ impl Given {
     }
 }
 
-/// The declared primitive that the question belongs to, and the request's parameters.
+/// Returns the declared primitive that the question belongs to, and the request's parameters.
 fn find<'a>(
     execution: &'a Execution,
     resource: &'a CallResource,
@@ -122,7 +123,7 @@ fn find<'a>(
     Some((id, dependency(execution, kind, id)?, params))
 }
 
-/// The primitive that the request names, else the only one that is declared.
+/// Returns the primitive that the request names, or the only one that is declared.
 fn declared_id<'a>(params: &Map<String, Value>, declared: &'a [String]) -> Option<&'a str> {
     let named = params.get("_meta").and_then(|meta| meta.get(META_ID)).and_then(Value::as_str);
     match (named, declared) {
@@ -146,7 +147,8 @@ async fn ask_user(
     answer.into_result(&ask).map_err(|_| Fault::Unsupported)
 }
 
-/// The service's form, else the spec's; where the spec names a page, that one or one below it.
+/// Builds the question to the user: with the service's form or else the spec's; if the spec names a page, with that
+/// page or one below it.
 fn of_user(found: &Dependency, params: &Map<String, Value>, id: &str) -> Option<Ask> {
     let elicitation = Elicitation { id, spec: &found.question };
     let text = params.get("message").and_then(Value::as_str).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Tells a service that its call was given up, whatever the reason, off the path.
+//! Tells a service that its call was given up, for any reason, off the path.
 //!
-//! Keeps true: a call that may exist at a service and has no end yet is cancelled there at once when nobody
-//! follows it any more; the number of farewells and the time of each are bounded.
+//! Keeps true: a call that may exist at a service without an end is cancelled there as soon as nothing here follows
+//! it; the number of cancel requests and the time of each are bounded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,21 @@ use tokio_util::task::TaskTracker;
 use super::service::Service;
 use crate::call::Call;
 
-/// Most farewells at a time; a call that is given up beyond them ends at its deadline, which its service knows.
+/// Maximum number of concurrent cancel requests; a call that is given up beyond it ends at its deadline, which its
+/// service knows.
 const MOST: usize = 4096;
-/// Longest time of one request.
+/// Timeout of one request.
 const LONGEST: Duration = Duration::from_secs(2);
-/// The pauses before the requests: a service may not know the call yet, or be away for a moment.
+/// Pauses before the requests: a service may not know the call yet, or be unavailable for a moment.
 const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Duration::from_secs(1)];
 
-/// A call at a service. Dropped while it is due, the service is told, unless another gateway goes on with it.
+/// A call at a service. If dropped while `due`, the service is told to cancel it, unless another gateway continues
+/// the call.
 pub(super) struct Farewell {
     call: Arc<Call>,
     service: Service,
     tasks: TaskTracker,
-    /// The service may have the call, and it has no end.
+    /// The service may have the call, and the call has not ended.
     pub due: bool,
 }
 

@@ -1,6 +1,6 @@
-//! A model call that a service asks for, as a delegation.
+//! Model calls that a service asks for, as delegations.
 //!
-//! Owns: the sampling request. Refuses: what the service says in it beyond a closed list.
+//! Owns: the sampling request. Refuses: parameters of the service beyond a closed list.
 
 use asp_json::Json;
 use asp_snapshot::Dependency;
@@ -17,7 +17,7 @@ use crate::executors::delegate::delegation::Fault;
 use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::executors::delegate::record;
 
-/// What a service may say of a model call where the spec does not; nothing else of its request is used.
+/// Parameters that a service may set for a model call if the spec does not; nothing else of its request is used.
 const OPEN_PARAMS: [&str; 5] =
     ["systemPrompt", "maxTokens", "temperature", "stopSequences", "modelPreferences"];
 
@@ -34,7 +34,7 @@ pub(super) struct Asking<'a> {
     pub params: &'a Map<String, Value>,
 }
 
-/// The answer, an MCP `CreateMessageResult`.
+/// Asks the model; returns its answer, an MCP `CreateMessageResult`.
 pub(super) async fn sample(asking: Asking<'_>) -> Result<Json, Fault> {
     let Asking { execution, delegates, id, .. } = asking;
     match begin(asking) {
@@ -66,7 +66,8 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     delegating::begin(execution, delegates, request, || question)
 }
 
-/// The service's messages with the spec's constants; what the spec leaves open the service may say.
+/// Builds the request from the service's messages and the spec's constants; the service may set what the spec leaves
+/// open.
 fn sampling(delegate: &Dependency, params: &Map<String, Value>) -> Option<Map<String, Value>> {
     let messages = read_messages(params.get("messages"))?;
     let mut request = delegate.question.clone();
@@ -85,7 +86,8 @@ fn sampling(delegate: &Dependency, params: &Map<String, Value>) -> Option<Map<St
     Some(request)
 }
 
-/// What a primitive that answers gets: the text of the last message, as the JSON it is or as a text.
+/// Returns the input for a primitive that answers: the text of the last message, parsed as JSON if it is, otherwise
+/// as a text.
 fn input(sampling: &Map<String, Value>) -> Value {
     let last = sampling.get("messages").and_then(Value::as_array).and_then(|messages| messages.last());
     let text = last.and_then(|message| message.pointer("/content/text")).and_then(Value::as_str);

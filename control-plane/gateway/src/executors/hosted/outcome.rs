@@ -1,7 +1,7 @@
-//! How a service's end of a call, or its refusal to begin one, becomes the call's.
+//! Conversion of a service's end of a call, or of its refusal to begin one, into the call's.
 //!
-//! Keeps true: a service's words reach the caller as one clean line of bounded length, and only where they
-//! tell of the call itself; a status alone says nothing of the service's inside (I-11).
+//! Keeps true: a service's text reaches the caller only as one clean line of bounded length, and only if it is about
+//! the call itself; a status alone reveals nothing about the service's internals (I-11).
 
 use asp_json::Json;
 use asp_proto::plugin::Failed;
@@ -16,7 +16,7 @@ use crate::executors::outbound::refused::by_status;
 use crate::executors::outbound::said::shown;
 use crate::executors::outbound::upstream::lost;
 
-/// The outcome of a call whose status is final.
+/// Returns the outcome of a call whose status is final.
 pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Result<Output, Refusal> {
     match resource.status {
         Status::Success => completed(&resource.result.unwrap_or_else(|| Value::Null.into())),
@@ -28,7 +28,7 @@ pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Resul
     }
 }
 
-/// An MCP tool result (`CallToolResult`).
+/// Converts an MCP tool result (`CallToolResult`).
 fn completed(result: &Json) -> Result<Output, Refusal> {
     let member = |name: &str| result.member(name).filter(|value| !value.is_null());
     let structured = member("structuredContent");
@@ -50,7 +50,7 @@ fn is_content(blocks: &Json) -> bool {
     blocks.as_array().is_some_and(|blocks| blocks.iter().all(is_content_block))
 }
 
-/// A failure has the codes of a plugin's.
+/// Converts a failure, which has the codes of a plugin's.
 fn failed(call: &Call, error: ServiceError) -> Result<Output, Refusal> {
     crate::call::content::failed(
         call,
@@ -58,7 +58,7 @@ fn failed(call: &Call, error: ServiceError) -> Result<Output, Refusal> {
     )
 }
 
-/// The service did not begin the call.
+/// Returns the refusal of a call that the service did not begin.
 pub(super) fn refused<T>(call: &Call, answer: &Answer) -> Result<T, Refusal> {
     let said = parse_error(&answer.body).map(|error| shown(&error.message)).unwrap_or_default();
     Err(by_status(answer.status, answer.retry_after, said).of(call))

@@ -1,29 +1,29 @@
-//! How often a service is asked, and for how long it may give nothing but failures.
+//! Polling interval of a service, and how long it may only fail.
 //!
-//! Keeps true: one call asks a service at most 20 times a second, whatever the service says; what changes is
-//! asked for soon again, what rests less and less often.
+//! Keeps true: one call asks a service at most 20 times a second, whatever the service says; a changing state is
+//! polled at short intervals, an unchanged one at increasing intervals.
 
 use std::time::Duration;
 
-/// The shortest pause: the bound of requests a second.
+/// Shortest pause, which bounds the requests per second.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// The pause after a change; half as long again after each answer without one.
+/// Pause after a change; it grows by half after each answer without one.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
-/// The longest pause a service can ask for by `Retry-After`: a call must see its own end.
+/// Longest pause that a service can ask for by `Retry-After`: a call must see its own end.
 const LONGEST_ASKED: Duration = Duration::from_secs(10);
-/// Failures in a row before a call that was never accepted is given up: about 3 s.
+/// Consecutive failures before a call that was never accepted is given up: about 3 s.
 const PATIENCE_BEFORE: u32 = 5;
-/// Failures in a row before an accepted call is: about half a minute, the time of a restart.
+/// Consecutive failures before an accepted call is given up: about half a minute, the time of a restart.
 const PATIENCE_AFTER: u32 = 20;
 
-/// The pace of one call's requests.
+/// Polling state of one call.
 #[derive(Debug)]
 pub(super) struct Pace {
     pause: Duration,
     failures: u32,
     accepted: bool,
-    /// What the last answer asked for.
+    /// `Retry-After` of the last answer.
     retry_after: Option<Duration>,
 }
 
@@ -34,7 +34,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The service answered with a state that is `new`, or the one that was known.
+    /// Records an answer with a `new` state, or with the known one.
     pub(super) fn answered(&mut self, new: bool, retry_after: Option<Duration>) {
         self.accepted = true;
         self.failures = 0;
@@ -42,12 +42,13 @@ impl Pace {
         self.pause = if new { FIRST } else { (self.pause * 3 / 2).min(LONGEST) };
     }
 
-    /// How long to wait before the next look at the call.
+    /// Returns the pause before the next poll.
     pub(super) fn pause(&self) -> Duration {
         self.retry_after.map_or(self.pause, |asked| asked.clamp(SHORTEST, LONGEST_ASKED))
     }
 
-    /// The service failed: how long to wait before it is asked again, or `None` when that was enough.
+    /// Records a failure of the service; returns the pause before it is asked again, or `None` if it has failed too
+    /// often.
     pub(super) fn failed(&mut self, retry_after: Option<Duration>) -> Option<Duration> {
         self.failures += 1;
         let patience = if self.accepted { PATIENCE_AFTER } else { PATIENCE_BEFORE };

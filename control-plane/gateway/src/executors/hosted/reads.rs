@@ -19,12 +19,13 @@ use crate::executors::outbound::auth::Unproved;
 use crate::executors::outbound::refused::may_pass;
 use crate::media_type::MediaType;
 
-/// Most messages of one prompt.
+/// Maximum number of messages in one prompt.
 const MAX_MESSAGES: usize = 1024;
-/// What a resource is when the service does not say.
+/// Media type of a resource if the service states none.
 const ANY_TYPE: &str = "application/octet-stream";
 
-/// `GET {url}/resources/{tool}`, a template's variables as its query; the body is the resource.
+/// Reads a resource by `GET {url}/resources/{tool}`, with a template's variables as its query; the body is the
+/// resource.
 pub(super) async fn resource(service: &Service, execution: &Execution) -> Result<Output, Refusal> {
     let primitive = &execution.call.entry.primitive;
     let mut query = Vec::new();
@@ -51,7 +52,7 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
     Ok(Output::contents(vec![contents(uri, answer).into()]))
 }
 
-/// `POST {url}/prompts/{tool}` with the arguments; the body is MCP's `GetPromptResult`.
+/// Gets a prompt by `POST {url}/prompts/{tool}` with the arguments; the body is MCP's `GetPromptResult`.
 pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<Output, Refusal> {
     let mut pace = Pace::default();
     let answer = loop {
@@ -68,7 +69,7 @@ pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<O
     })
 }
 
-/// `None` after the pause before another attempt.
+/// Returns a final answer; `None` after the pause before another attempt.
 async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Option<Answer>, Refusal> {
     let (retry_after, why) = match answered {
         Ok(answer) if may_pass(answer.status) => {
@@ -86,7 +87,7 @@ async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Opt
     Ok(None)
 }
 
-/// MCP resource contents: text where the type says so and the bytes are, else base64.
+/// Builds MCP resource contents: text if the type and the bytes are text, otherwise base64.
 fn contents(uri: &str, answer: Answer) -> Value {
     let kind = answer.content_type.unwrap_or_else(|| ANY_TYPE.to_owned());
     let media_type = MediaType::parse(&kind);

@@ -1,8 +1,8 @@
-//! The call resource: what a service that hosts calls says of one (docs/http-calls.md; model: SEP-1597).
+//! The call resource: the state of a call at a service that hosts calls (docs/http-calls.md; model: SEP-1597).
 //!
-//! Owns: reading it from bytes, within bounds. Refuses: an unknown status, a question without its status and
-//! every part above its bound. Keeps true: what only travels back to the service (`serverData`) is kept as it
-//! was written, and so are numbers of progress. Uses nothing else of this crate, so that it can be fuzzed alone.
+//! Owns: reading it from bytes, within bounds. Refuses: an unknown status, a status of waiting without its question,
+//! and every part above its bound. Keeps true: data that only returns to the service (`serverData`) is kept as it was
+//! written, and so are numbers of progress. Uses nothing else of this crate, so that it can be fuzzed alone.
 
 use asp_json::{Json, unmarked};
 use serde::de::Error;
@@ -10,15 +10,15 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// Longest etag and id in bytes.
+/// Maximum length of an etag or id in bytes.
 const MAX_NAME: usize = 256;
-/// Largest `serverData` in bytes.
+/// Maximum size of `serverData` in bytes.
 const MAX_SERVER_DATA: usize = 64 << 10;
-/// Largest form and largest input of a model in bytes, as JSON text; as for plugins.
+/// Maximum size of a form and of a model's input in bytes, as JSON text; the same as for plugins.
 const MAX_FORM: usize = 64 << 10;
 const MAX_SAMPLING: usize = 512 << 10;
 
-/// Where a call is. The last three are final.
+/// Status of a call. The last three are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Status {
@@ -31,17 +31,17 @@ pub enum Status {
     Canceled,
 }
 
-/// One state of a call, checked.
+/// One validated state of a call.
 #[derive(Debug)]
 pub struct CallResource {
     pub id: Option<String>,
     pub etag: Option<String>,
     pub status: Status,
     pub progress: Option<Progress>,
-    /// The parameters of an MCP request; there exactly when the status awaits its result.
+    /// Parameters of an MCP request; present exactly if the status awaits its result.
     pub asked: Option<Map<String, Value>>,
     pub server_data: Option<Box<RawValue>>,
-    /// An MCP result; there when the status is `success`.
+    /// An MCP result; present if the status is `success`.
     pub result: Option<Json>,
     pub error: Option<ServiceError>,
 }
@@ -72,18 +72,19 @@ pub struct ServiceError {
     pub message: String,
 }
 
-/// A text; null, as some services write an absent one, is none.
+/// Reads a text; null, which some services write for an absent one, is empty.
 fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     optional_text(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A text that may have half a surrogate pair (RFC 8259 section 8.2), which a `String` of serde_json refuses.
+/// Reads a text that may contain half a surrogate pair (RFC 8259 section 8.2), which a `String` of serde_json
+/// rejects.
 fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let Some(text) = Option::<Json>::deserialize(deserializer)? else { return Ok(None) };
     text.as_str().map(|text| Some(text.to_owned())).ok_or_else(|| D::Error::custom("no text"))
 }
 
-/// Why the bytes are no call resource.
+/// Reason why the bytes are not a call resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
     #[error("it is no JSON object with a known status")]
@@ -157,7 +158,7 @@ pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
     })
 }
 
-/// The error of a refusal's body, `{"error": {"code", "message"}}`; `None` for any other body.
+/// Reads the error of a refusal's body, `{"error": {"code", "message"}}`; `None` for any other body.
 pub fn parse_error(bytes: &[u8]) -> Option<ServiceError> {
     #[derive(Deserialize)]
     struct Body {
@@ -166,7 +167,7 @@ pub fn parse_error(bytes: &[u8]) -> Option<ServiceError> {
     serde_json::from_slice::<Body>(unmarked(bytes)).ok().map(|body| body.error)
 }
 
-/// The parameters of a question: of the whole MCP request, or written alone; null ones are absent.
+/// Reads the parameters of a question, written as the whole MCP request or alone; null members are absent.
 fn request(
     name: &'static str,
     written: Option<&RawValue>,

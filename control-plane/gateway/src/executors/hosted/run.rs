@@ -1,7 +1,7 @@
-//! One call at its service, from the put to its end.
+//! One call at its service, from its creation to its end.
 //!
-//! Keeps true: progress only rises; an answer is brought to the question it was given to, or not at all; what
-//! a service makes of the call is believed only in the shape and the order of docs/http-calls.md.
+//! Keeps true: progress only rises; an answer is sent for the question that it was given to, or not at all; a
+//! service's statements about the call are accepted only in the form and the order of docs/http-calls.md.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use crate::executors::hosted::polling::Pace;
 use crate::executors::outbound::refused::{is_open, may_pass};
 use crate::executors::outbound::upstream::lost;
 
-/// Most questions of one call.
+/// Maximum number of questions in one call.
 const MAX_QUESTIONS: u32 = 64;
-/// Most times one answer is brought.
+/// Maximum number of attempts to send one answer.
 const MAX_ADVANCES: u32 = 8;
-/// Silence of so many heartbeats is a wedge (ADR 5).
+/// Number of heartbeats after which a silent call counts as wedged (ADR 5).
 const HEARTBEATS: u32 = 3;
 
 /// A call while it is at its service.
@@ -39,10 +39,10 @@ pub(super) struct Hosted<'a> {
     started: Started,
     farewell: Farewell,
     pace: Pace,
-    /// The state that is known, and what it is told by where the service gives no etag.
+    /// Etag of the known state; and the state itself, which detects a change if the service gives no etag.
     etag: Option<HeaderValue>,
     seen: Option<(Status, Option<Progress>)>,
-    /// What the caller was shown.
+    /// Progress that the caller was shown.
     progress: Option<Amount>,
     questions: u32,
     /// The service was told that nobody answered in time.
@@ -50,18 +50,18 @@ pub(super) struct Hosted<'a> {
     changed: Instant,
 }
 
-/// One state of the call, and the etag a request refers to it by.
+/// One state of the call, and the etag by which a request refers to it.
 struct Known {
     resource: CallResource,
     etag: Option<HeaderValue>,
 }
 
-/// What became of an answer that was brought.
+/// Result of sending an answer to the service.
 enum Brought {
     Taken(Box<Known>),
-    /// The state had changed: certainly not taken.
+    /// The state had changed: the answer was certainly not accepted.
     Stale,
-    /// Perhaps taken.
+    /// The answer may have been accepted.
     Unsure,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Hosted<'a> {
         &self.execution.call
     }
 
-    /// Creates the call. The same request again is the same call, so it is sent until it is answered.
+    /// Creates the call. A repeated request means the same call, so it is sent until it is answered.
     async fn put(&mut self) -> Result<Known, Refusal> {
         let call = self.call();
         // A call that was taken over is there already, or was about to be.
@@ -172,7 +172,7 @@ impl<'a> Hosted<'a> {
         }
     }
 
-    /// The next state: waits until there is another one.
+    /// Waits for the next state.
     async fn next(&mut self) -> Result<Known, Refusal> {
         loop {
             self.check_silence()?;
@@ -183,7 +183,7 @@ impl<'a> Hosted<'a> {
         }
     }
 
-    /// Reads the state; `None` when it is still `unless`.
+    /// Reads the state; `None` if it is still `unless`.
     async fn look(&mut self, unless: Option<HeaderValue>) -> Result<Option<Known>, Refusal> {
         loop {
             let retry_after = match self.service.get(unless.as_ref()).await {
@@ -203,7 +203,7 @@ impl<'a> Hosted<'a> {
         }
     }
 
-    /// Asks what the service asks, and brings the answer.
+    /// Puts the service's question, and sends it the answer.
     async fn ask(&mut self, known: Known) -> Result<Known, Refusal> {
         self.questions += 1;
         if self.questions > MAX_QUESTIONS {
@@ -263,7 +263,7 @@ impl<'a> Hosted<'a> {
         Ok(brought)
     }
 
-    /// An answer that should hold the call.
+    /// Reads an answer that should contain the call.
     fn read(&mut self, answer: Answer) -> Result<Known, Refusal> {
         let read = match held::is_too_much(&answer.body) {
             true => Err(resource::Misfit::TooLarge("result")),
@@ -296,7 +296,7 @@ impl<'a> Hosted<'a> {
         Ok(())
     }
 
-    /// The service does not say any more what became of the call.
+    /// Returns the refusal of a call whose state the service no longer reports.
     fn gone(&mut self, answer: &Answer) -> Refusal {
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             self.farewell.due = false;
@@ -305,7 +305,7 @@ impl<'a> Hosted<'a> {
         lost(self.call(), &format!("the service answered {}", answer.status.as_u16()))
     }
 
-    /// A task whose spec names a heartbeat is given up when its service is silent for three.
+    /// Gives up a task whose spec states a heartbeat, if its service was silent for three of them.
     fn check_silence(&self) -> Result<(), Refusal> {
         let heartbeat = Duration::from_secs(self.call().entry.primitive.heartbeat_seconds.into());
         if !heartbeat.is_zero() && self.changed.elapsed() > heartbeat * HEARTBEATS {

@@ -1,7 +1,7 @@
-//! The service's side of one call, over HTTP: which requests there are and what comes back.
+//! Requests to a service for one call, over HTTP, and their answers.
 //!
-//! Keeps true: the client's token is never sent (I-8); every answer is bounded; every request but a cancel
-//! counts in the breaker of its server and origin, and none is sent while that is open.
+//! Keeps true: the client's token is never sent (I-8); every answer is bounded; every request except a cancel counts
+//! in the breaker of its server and origin, and none is sent while that is open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,23 +26,23 @@ use crate::executors::outbound::client;
 use crate::executors::outbound::refused::retry_after;
 use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, origin, requested_by};
 
-/// Largest accepted response body in bytes.
+/// Maximum size of an accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
-/// Longest time of one request. A service answers at once and works afterwards; one that does its work in the
-/// request is asked again and finds the same call.
+/// Timeout of one request. A service answers at once and works afterwards; one that does its work within the request
+/// is asked again and finds the same call.
 const MAX_REQUEST: Duration = Duration::from_secs(30);
-/// Longest etag that is sent back, in bytes.
+/// Maximum length of an etag that is sent back, in bytes.
 const MAX_ETAG: usize = 256;
 
 const JSON: &str = "application/json";
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEADLINE_MS: HeaderName = HeaderName::from_static("x-deadline-ms");
 
-/// Where one call goes.
+/// Destination of one call.
 #[derive(Clone)]
 pub(super) struct Service {
     client: Client,
-    /// The base URL, checked.
+    /// Validated base URL.
     base: Url,
     tool: String,
     call: Arc<Call>,
@@ -53,7 +53,7 @@ pub(super) struct Service {
     origin: String,
 }
 
-/// What came back, whatever its status.
+/// Response of the service, whatever its status.
 pub(super) struct Answer {
     pub status: StatusCode,
     pub etag: Option<HeaderValue>,
@@ -62,16 +62,16 @@ pub(super) struct Answer {
     pub body: Vec<u8>,
 }
 
-/// Why nothing came back.
+/// Reason why there is no response.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// Not sent: the origin's breaker is open.
+    /// The origin's breaker is open; nothing was sent.
     Paused(Refusal),
-    /// Not sent: the call has nothing by which it could prove itself.
+    /// The call has no valid credentials; nothing was sent.
     Unproved(Unproved),
-    /// Certainly not delivered.
+    /// The request was certainly not delivered.
     NotDelivered,
-    /// Perhaps delivered.
+    /// The request may have been delivered.
     Lost(&'static str),
 }
 
@@ -104,7 +104,7 @@ impl Service {
         self.exchange((Method::PUT, url, JSON), |request| request.json(arguments.raw())).await
     }
 
-    /// Reads the call; `known` is the state that needs not be sent again.
+    /// Reads the call; `known` is the state that need not be sent again.
     pub(super) async fn get(&self, known: Option<&HeaderValue>) -> Result<Answer, Fault> {
         let url = self.call_url(None)?;
         let dressed = |request: RequestBuilder| match known {
@@ -114,7 +114,7 @@ impl Service {
         self.exchange((Method::GET, url, JSON), dressed).await
     }
 
-    /// Brings the answer to a question that was asked in the state `etag`.
+    /// Sends the answer to a question that was asked in the state `etag`.
     pub(super) async fn advance(&self, etag: Option<&HeaderValue>, body: Vec<u8>) -> Result<Answer, Fault> {
         let url = self.call_url(Some("advance"))?;
         let dressed = |request: RequestBuilder| {
@@ -127,7 +127,7 @@ impl Service {
         self.exchange((Method::POST, url, JSON), dressed).await
     }
 
-    /// Tells the service to stop. Sent whatever the breaker says, and after the deadline and the cancel too.
+    /// Tells the service to stop. Sent whatever the breaker's state, and also after the deadline and the cancel.
     pub(super) async fn cancel(&self, longest: Duration) -> Option<StatusCode> {
         let url = self.call_url(Some("cancel")).ok()?;
         let proof = tokio::time::timeout(longest, self.authorizer.farewell(&self.call, &self.snapshot, &url));
@@ -162,7 +162,7 @@ impl Service {
         request.header(ACCEPT, accept)
     }
 
-    /// The base with these segments, each encoded.
+    /// Returns the base URL with these segments, each encoded.
     fn url(&self, segments: &[&str]) -> Result<Url, Fault> {
         let mut url = self.base.clone();
         match url.path_segments_mut() {
@@ -172,8 +172,8 @@ impl Service {
         Ok(url)
     }
 
-    /// Sends a request that proves itself by what is good now, since a call may last longer than a token; once more where the
-    /// service does not take the proof and there is another.
+    /// Sends a request with credentials that are valid now, since a call may last longer than a token; repeats it
+    /// once if the service rejects the credentials and there are others.
     async fn exchange(
         &self,
         (method, url, accept): (Method, Url, &str),
@@ -227,7 +227,7 @@ async fn answer(request: RequestBuilder) -> Result<Answer, Fault> {
     })
 }
 
-/// What every request of a call carries.
+/// Builds the headers that all requests of a call have in common.
 fn headers(call: &Call) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in [(IDEMPOTENCY_KEY, idempotency_key(call)), (DEADLINE_MS, deadline_ms(call))] {
@@ -240,7 +240,7 @@ fn headers(call: &Call) -> HeaderMap {
     headers
 }
 
-/// An etag as a header carries it: what the body says, in quotes; else what the header said.
+/// Returns an etag in the form of a header: the body's in quotes, or else the header's.
 pub(super) fn etag(written: Option<&str>, header: Option<HeaderValue>) -> Option<HeaderValue> {
     let Some(text) = written else { return header };
     let quoted = text.starts_with('"') || text.starts_with("W/\"");

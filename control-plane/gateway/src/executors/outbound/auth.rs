@@ -1,8 +1,8 @@
-//! By what a call proves itself to the service behind it, and what else a service is told of its caller.
+//! Authentication of a call to the service behind it, and further headers about its caller.
 //!
-//! Keeps true: the client's own token never goes along (I-8); a service gets what its spec names and nothing else: nothing,
-//! the platform's token, one of the caller's issuer, or a credential of the operator's. It knows nothing of what was sent
-//! before: what an unproved request means for its call is for whoever sends it.
+//! Keeps true: the client's own token is never passed on (I-8); a service gets exactly what its spec names: nothing,
+//! the platform's token, a token of the caller's issuer, or a credential of the operator. The meaning of a failed
+//! authentication for a call is decided by the sender, because it is unknown here what was sent before.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +24,11 @@ use crate::issuers::token_endpoint::NoToken;
 use crate::minting::{Minter, NoToken as NotMinted};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// Percent-encoded UTF-8 (RFC 3986 section 2.1).
+/// Headers with percent-encoded UTF-8 (RFC 3986 section 2.1).
 const CALLER_ORG: HeaderName = HeaderName::from_static("caller-org");
 const CALLER_USER: HeaderName = HeaderName::from_static("caller-user");
 
-/// What services are told of a call beside what proves it, as the operator chooses.
+/// Headers about a call that services get in addition to authentication, as the operator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
     /// `traceparent` (W3C Trace Context).
@@ -45,18 +45,18 @@ impl Default for Told {
     }
 }
 
-/// How long a token lives by which a service is told that a call was given up.
+/// Minimum lifetime of the token for telling a service that a call was given up.
 const FAREWELL: Duration = Duration::from_secs(60);
 
-/// Why a request cannot prove itself.
+/// Reason why a request cannot authenticate.
 #[derive(Debug)]
 pub(crate) struct Unproved {
     pub refusal: Refusal,
-    /// The next one may.
+    /// Whether the next request may succeed.
     pub passes: bool,
 }
 
-/// Proves the calls of one gateway.
+/// Authenticates the calls of one gateway.
 pub struct Authorizer {
     minter: Arc<Minter>,
     credentials: Arc<Credentials>,
@@ -74,7 +74,7 @@ impl Authorizer {
         Authorizer { minter, credentials, exchanges, told }
     }
 
-    /// The headers of a request to `url`: the proof, and what else is told.
+    /// Returns the headers of a request to `url`: authentication, and the further headers.
     pub(crate) async fn headers(
         &self,
         call: &Call,
@@ -91,7 +91,8 @@ impl Authorizer {
         Ok(headers)
     }
 
-    /// The headers of a request that tells a service that the call was given up; `None` where nothing proves it.
+    /// Returns the headers of a request that tells a service that the call was given up; `None` if it cannot
+    /// authenticate.
     pub(crate) async fn farewell(&self, call: &Call, snapshot: &Snapshot, url: &Url) -> Option<HeaderMap> {
         let mut headers = self.told(call);
         if let Some(kind) = kind(call) {
@@ -100,7 +101,8 @@ impl Authorizer {
         Some(headers)
     }
 
-    /// Whether a spec of this server may name what proves its calls without a caller: a credential, or nothing.
+    /// Whether requests without a caller may authenticate as a spec of this server says: by a credential, or not at
+    /// all.
     pub(crate) fn stands(
         &self,
         (server, primitive): (&str, &str),
@@ -116,8 +118,8 @@ impl Authorizer {
         }
     }
 
-    /// The header of a request that is of no call, by the operator's credential of this name, which
-    /// [`Authorizer::stands`] has judged.
+    /// Returns the header of a request without a call, with the operator's credential of this name, which
+    /// [`Authorizer::stands`] has checked.
     pub(crate) async fn standing(&self, credential: &str, url: &Url) -> Option<(HeaderName, HeaderValue)> {
         match self.credentials.header(credential, User::Platform, url).await {
             Ok(header) => Some(header),
@@ -128,7 +130,8 @@ impl Authorizer {
         }
     }
 
-    /// The service does not take what proved a request of the call: whether the next one has another proof.
+    /// Reports that the service rejected the credentials of a call's request; returns whether the next request has
+    /// others.
     pub(crate) async fn refused(&self, call: &Call, snapshot: &Snapshot) -> bool {
         match kind(call) {
             Some(Kind::Credential(name)) => self.credentials.refused(name).await,
@@ -137,19 +140,19 @@ impl Authorizer {
         }
     }
 
-    /// The service does not take what [`Authorizer::lent`] gave.
+    /// Reports that the service rejected the credential from [`Authorizer::lent`].
     pub(crate) async fn lent_refused(&self, call: &Call) {
         if let Some(Kind::Credential(name)) = kind(call) {
             self.credentials.refused(name).await;
         }
     }
 
-    /// The same of a request that was of no call.
+    /// Reports that the service rejected the credential of a request without a call.
     pub(crate) async fn refused_standing(&self, credential: &str) {
         self.credentials.refused(credential).await;
     }
 
-    /// The token of the caller's issuer that a plugin shows to services, where its spec wants that.
+    /// Returns the token of the caller's issuer that a plugin presents to services, if its spec asks for an exchange.
     pub(crate) async fn exchanged(
         &self,
         call: &Call,
@@ -165,13 +168,14 @@ impl Authorizer {
         }
     }
 
-    /// Refuses a call of a plugin whose spec names an audience that the operator does not open to it.
+    /// Refuses a call of a plugin whose spec names an audience that the operator does not permit to it.
     pub(crate) fn check_plugin_token(&self, call: &Call) -> Result<(), Unproved> {
         let checked = self.minter.check_plugin(call);
         checked.map_err(|_| Unproved { refusal: not_served(), passes: false })
     }
 
-    /// By what the proxy of the call's plugin proves requests, where its spec names a credential.
+    /// Returns the credential with which the proxy of the call's plugin authenticates requests, if its spec names
+    /// one.
     pub(crate) async fn lent(&self, call: &Call) -> Result<Option<CredentialLease>, Unproved> {
         let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
         let primitive = &call.entry.primitive;
@@ -197,12 +201,12 @@ impl Authorizer {
         token.map_err(|fault| not_exchanged(call, fault))
     }
 
-    /// Whether services are told the trace of a call.
+    /// Whether services get the trace of a call.
     pub(crate) fn tells_trace(&self) -> bool {
         self.told.trace
     }
 
-    /// What a service is told beside the proof.
+    /// Returns the headers in addition to authentication.
     pub(crate) fn told(&self, call: &Call) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let mut add = |name: HeaderName, text: &str| {
@@ -263,12 +267,12 @@ impl Authorizer {
     }
 }
 
-/// What the spec of the call's primitive names.
+/// Returns the authentication that the spec of the call's primitive names.
 fn kind(call: &Call) -> Option<&Kind> {
     call.entry.primitive.service_auth.as_ref()?.kind.as_ref()
 }
 
-/// What tells sessions at a service apart that are proved by different things.
+/// Returns a name that distinguishes sessions at a service by their authentication.
 pub(crate) fn name_of(auth: Option<&ServiceAuth>) -> String {
     match auth.and_then(|auth| auth.kind.as_ref()) {
         None => String::new(),

@@ -1,8 +1,9 @@
 //! Circuit breakers, one for each server's requests to one upstream origin.
 //!
-//! Owns: which breaker a request meets, and what its end says about the service. Keeps true: one server's failing paths
-//! pause no other server at the same origin; only failures of the infrastructure count, never a tool's own error; a service that says nothing until a fair deadline has failed; what
-//! a caller gave up, or gave too little time, says nothing; a permit that is dropped gives its place back.
+//! Owns: which breaker a request belongs to, and what its end says about the service. Keeps true: the failures of one
+//! server's paths pause no other server at the same origin; only failures of the infrastructure count, never a tool's
+//! own error; a service that is silent until a fair deadline has failed; a request that its caller gave up, or gave
+//! too little time, says nothing; a dropped permit is released.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use crate::call::Call;
 use crate::call::bounds::runtime_bound;
 use crate::call::outcome::{Output, Refusal};
 
-/// Most breakers. Specs name the origins, so this bounds a mistake, not a client; beyond it the one that was not used for the
-/// longest time is forgotten.
+/// Maximum number of breakers. Specs name the origins, so this bounds a mistake, not a client; beyond it the least
+/// recently used one is forgotten.
 const MAX_BREAKERS: usize = 10_000;
-/// Whoever was given as long as this and said nothing has failed; a shorter time is the asker's choice.
+/// Silence for this long counts as a failure; a shorter time limit is the caller's choice.
 pub(crate) const FAIR_TIME: Duration = Duration::from_secs(10);
 
-/// The breakers by server and origin.
+/// Breakers by server and origin.
 #[derive(Default)]
 pub(crate) struct Breakers {
     by_name: Mutex<HashMap<String, KeptBreaker>>,
@@ -36,11 +37,11 @@ struct KeptBreaker {
 #[derive(Default)]
 struct Origin {
     breaker: Breaker,
-    /// The number of the last request.
+    /// Number of the last request.
     requests: u64,
 }
 
-/// Leave to send one request. Dropped, it was given up, or the service was silent for too long.
+/// Permit for one request. If dropped, the request was given up, or the service was silent for too long.
 pub(crate) struct Permit {
     origin: Arc<Mutex<Origin>>,
     number: u64,
@@ -49,8 +50,8 @@ pub(crate) struct Permit {
 }
 
 impl Breakers {
-    /// Refuses at once while the breaker of the server's requests to the origin is open. Silence beyond `patience` is the
-    /// service's failure; `None` where no end of the waiting says anything about it.
+    /// Fails immediately while the breaker of the server's requests to the origin is open. Silence beyond `patience`
+    /// is the service's failure; `None` if the end of the wait says nothing about the service.
     pub(crate) fn enter(
         &self,
         server: &str,
@@ -87,8 +88,8 @@ impl Breakers {
     }
 }
 
-/// Until when a service that runs `call` may be silent. `None` where the caller shortened the time, or so little is
-/// left that its end says nothing: callers must not be able to shut a service for others.
+/// Returns the time until which a service that runs `call` may be silent. `None` if the caller shortened the time, or
+/// so little is left that its end says nothing: callers must not be able to shut a service off for others.
 pub(crate) fn patience(call: &Call) -> Option<Instant> {
     let fair = FAIR_TIME.min(runtime_bound(&call.entry.primitive) / 2);
     let given = call.deadline().saturating_duration_since(Instant::now());
@@ -96,7 +97,7 @@ pub(crate) fn patience(call: &Call) -> Option<Instant> {
 }
 
 impl Permit {
-    /// Records how the request went.
+    /// Records the result of the request.
     pub(crate) fn leave(self, result: &Result<Output, Refusal>) {
         match result {
             Err(Refusal::Upstream(_) | Refusal::OutcomeUnknown | Refusal::Deadline) => {
@@ -117,7 +118,7 @@ impl Permit {
         }
     }
 
-    /// Records how the request went, where no output says it.
+    /// Records the outcome of a request that has no output.
     pub(crate) fn settle(mut self, outcome: Outcome) {
         self.end(outcome);
     }

@@ -1,3 +1,3 @@
-//! The clients of [`asp_outbound`], by the name that executors know.
+//! Clients of [`asp_outbound`], under the name that backends use.
 
 pub use asp_outbound::{Destination, Outbound, OutboundError, RequestedBy, body};

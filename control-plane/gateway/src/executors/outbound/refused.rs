@@ -1,7 +1,7 @@
-//! What a service's answer by status alone means for a call: one mapping for every executor.
+//! Meaning of a service's answer for a call by status alone: one mapping for every backend.
 //!
-//! Keeps true: a refusal is definite, since the service says that nothing was done, and an answer after which that is
-//! open is told apart from it; a service's words reach the caller only where they tell of the arguments (I-11).
+//! Keeps true: a refusal is definite, since the service says that nothing was done, and is distinguished from an
+//! answer that leaves this open; a service's text reaches the caller only if it is about the arguments (I-11).
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use super::upstream::lost;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 
-/// The limit that a service applies to the platform, as refusals name it.
+/// Name of the limit that a service applies to the platform, in refusals.
 const LIMIT: &str = "service";
-/// What a caller is told to wait where the service does not say.
+/// Wait that a caller is told if the service states none.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
-/// Longer than a day is longer than any call.
+/// Maximum wait: longer than any call.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
-/// What a status other than 2xx says of a request.
+/// Meaning of a status other than 2xx for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Meaning {
-    /// The service understood it and did not do it.
+    /// The service understood the request and did not perform it.
     Refused(Refusal),
-    /// It may have been done.
+    /// The request may have been performed.
     Open(String),
 }
 
 impl Meaning {
-    /// How a call ends that sent the request.
+    /// Returns the refusal of a call that sent the request.
     pub(crate) fn of(self, call: &Call) -> Refusal {
         match self {
             Meaning::Refused(refusal) => refusal,
@@ -38,7 +38,7 @@ impl Meaning {
     }
 }
 
-/// `said`: the service's own words, fit to be shown; perhaps empty.
+/// Interprets a status. `said` is the service's own text, safe to display, possibly empty.
 pub(crate) fn by_status(status: StatusCode, wait: Option<Duration>, said: String) -> Meaning {
     if is_open(status) {
         return Meaning::Open(match status {
@@ -64,24 +64,24 @@ pub(crate) fn by_status(status: StatusCode, wait: Option<Duration>, said: String
     })
 }
 
-/// Whether nobody knows what the service has done: it failed, or it gave up waiting for the request, which some do in
-/// the midst of the work (RFC 9110 sections 15.6 and 15.5.9).
+/// Whether it is unknown what the service has done: it failed, or it gave up waiting for the request, which some do
+/// during the work (RFC 9110 sections 15.6 and 15.5.9).
 pub(crate) fn is_open(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::REQUEST_TIMEOUT
 }
 
-/// Whether the same request may be answered otherwise in a moment (RFC 6585 section 4 for 429).
+/// Whether a repeated request may soon get another answer (RFC 6585 section 4 for 429).
 pub(crate) fn may_pass(status: StatusCode) -> bool {
     is_open(status) || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Whether the status says nothing of what the caller asks for, so that it is no result, which a retry under the same
-/// key would get again: it speaks of the service, or of this platform's own standing there.
+/// Whether the status says nothing about what the caller asked for, but only about the service or this platform's
+/// access to it. It is then not a result, which a retry under the same key would get again.
 pub(crate) fn is_no_result(status: StatusCode) -> bool {
     may_pass(status) || status == StatusCode::UNAUTHORIZED
 }
 
-/// The seconds of RFC 9110 section 10.2.3; a date is as good as nothing, since clocks differ.
+/// Returns the seconds of `Retry-After` (RFC 9110 section 10.2.3); a date is ignored, since clocks differ.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))

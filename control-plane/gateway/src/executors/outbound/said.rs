@@ -1,17 +1,17 @@
-//! What a service says when it fails, as a client may see it.
+//! Sanitizes the text of a failing service for display to a client.
 //!
-//! Keeps true: one line of bounded length, without what a terminal or a model would take for something else than
-//! text; what looks like a credential or a header's value is `***`. It is a filter for accidents, such as a debug
-//! page that prints the request, not a proof: a service that means to tell a secret can.
+//! Keeps true: one line of bounded length, without characters that a terminal or a model would not take for text;
+//! anything that looks like a credential or a header's value becomes `***`. It is a filter for accidents, such as a
+//! debug page that prints the request, not a proof: a service that wants to reveal a secret can.
 
 use crate::call::content::first_line;
 
-/// Longest text in bytes.
+/// Maximum length of the text in bytes.
 const MAX_SHOWN: usize = 512;
-/// Longest line that is looked at, in characters.
+/// Maximum length of an examined line, in characters.
 const MAX_LINE: usize = 4096;
 const HIDDEN: &str = "***";
-/// What names a secret, somewhere in a name.
+/// Parts of names that denote a secret.
 const SECRET_NAMES: [&str; 12] = [
     "authorization",
     "cookie",
@@ -26,15 +26,15 @@ const SECRET_NAMES: [&str; 12] = [
     "access_key",
     "private_key",
 ];
-/// How credentials of well-known kinds begin: JSON Web Tokens, and what issuers prefix so that scanners find it.
+/// Prefixes of well-known credentials: JSON Web Tokens, and those that issuers use so that scanners find them.
 const SECRET_STARTS: [&str; 10] =
     ["eyJ", "sk-", "sk_", "ghp_", "gho_", "github_pat_", "glpat-", "xox", "AKIA", "AIza"];
-/// Shorter than this, a known start is a word.
+/// Minimum length of a credential with a known prefix; a shorter text is a word.
 const LEAST_KNOWN: usize = 12;
-/// Text of so many letters and digits without a dot is no word.
+/// Minimum length from which a mix of letters and digits without a dot is taken for a credential.
 const LEAST_OPAQUE: usize = 24;
 
-/// The first line that says something, fit to be shown; empty where there is none.
+/// Returns the first line with text, safe to display; empty if there is none.
 pub(crate) fn shown(text: &str) -> String {
     let line = first_line(text);
     let plain: String = line.chars().filter(|c| !is_invisible(*c)).take(MAX_LINE).collect();
@@ -47,7 +47,8 @@ pub(crate) fn shown(text: &str) -> String {
     kept
 }
 
-/// Control characters, and those that hide text or change its direction (Unicode general category Cf, in use).
+/// Whether a character is a control character, or hides text or changes its direction (Unicode general category Cf,
+/// in use).
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
@@ -93,7 +94,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '+' | '~' | '%')
 }
 
-/// A line that begins like a header's: two words with a hyphen, as most of them have.
+/// Whether a line begins like a header: words joined by a hyphen, as in most header names.
 fn is_header_name(name: &str) -> bool {
     let is_token = |c: char| c.is_ascii_alphanumeric() || c == '-';
     name.contains('-') && name.len() <= 64 && name.chars().all(is_token)

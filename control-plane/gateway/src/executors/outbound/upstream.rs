@@ -1,5 +1,5 @@
-//! What every request to a service shares: its origin, its deadline, its idempotency key, and what it means that no
-//! answer came.
+//! Parts that all requests to a service share: origin, deadline, idempotency key, and the meaning of a missing
+//! answer.
 
 use asp_outbound::RequestedBy;
 use tokio::time::Instant;
@@ -9,25 +9,25 @@ use crate::call::outcome::Refusal;
 use crate::clock::since_epoch;
 use crate::digest;
 
-/// Scheme and authority of a URL or URL template, as breakers know it.
+/// Returns scheme and authority of a URL or URL template, by which breakers are kept.
 pub(crate) fn origin(url: &str) -> String {
     let end = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find('/')?));
     url.get(..end.unwrap_or(url.len())).unwrap_or(url).to_owned()
 }
 
-/// The primitive that a call's requests are sent for.
+/// Returns the primitive that a call's requests are sent for.
 pub(crate) fn requested_by(call: &Call) -> RequestedBy<'_> {
     RequestedBy { server: &call.server.message.name, primitive: &call.entry.primitive.id }
 }
 
-/// The call's absolute deadline as Unix milliseconds (ADR 6).
+/// Formats the call's absolute deadline as Unix milliseconds (ADR 6).
 pub(crate) fn deadline_ms(call: &Call) -> String {
     let left = call.deadline().saturating_duration_since(Instant::now());
     (since_epoch() + left).as_millis().to_string()
 }
 
-/// The caller's idempotency key within its scope: a caller's retry carries the same one, and two callers who chose the
-/// same do not meet at a service that knows neither. Without one, the call's id.
+/// Returns the caller's idempotency key within its scope: a caller's retry has the same one, and two callers who
+/// chose the same key do not collide at a service that knows neither. Without a key, returns the call's id.
 pub(crate) fn idempotency_key(call: &Call) -> String {
     let Some(key) = &call.idempotency_key else { return call.id.to_string() };
     let caller = &call.caller;
@@ -37,12 +37,12 @@ pub(crate) fn idempotency_key(call: &Call) -> String {
     hashed.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A request that may have been delivered and got no answer.
+/// Returns the refusal of a call whose request may have been delivered and got no answer.
 pub(crate) fn lost(call: &Call, why: &str) -> Refusal {
     call.unanswered(Refusal::Upstream(why.into()))
 }
 
-/// Why a request got no answer. Says nothing of addresses (I-11).
+/// Returns the refusal of a call whose request got no answer. Contains no addresses (I-11).
 pub(crate) fn refusal_of(call: &Call, error: &reqwest::Error) -> Refusal {
     if error.is_connect() || error.is_builder() {
         Refusal::Upstream("the service could not be reached".into())
