@@ -120,7 +120,7 @@ impl Executor for Executors {
     }
 
     fn offers_changed(&self) -> u64 {
-        // All only grow, so that their sum changes with each.
+        // Each number only grows, so their sum changes with each of them.
         self.all().iter().fold(0_u64, |sum, backend| sum.wrapping_add(backend.offers_changed()))
     }
 

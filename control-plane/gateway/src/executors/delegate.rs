@@ -69,7 +69,7 @@ impl Delegates {
             let can = if primitive.asks_roots { abilities.roots } else { client };
             return if can { Ok(Way::Client) } else { Err(Fault::Unsupported) };
         }
-        // Its own models are asked with texts.
+        // The platform's models are only asked with texts.
         let has_model =
             openai(delegate).is_some() || self.endpoints.default_for(requested_by(call, delegate)).is_some();
         let platform = !uses_tools && !is_conversation && has_model;

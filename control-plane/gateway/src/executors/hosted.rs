@@ -70,8 +70,9 @@ impl Backend for HostedBackend {
                 _ => Hosted::new(&service, execution, self, started).run().await,
             }
         };
-        // Asked of calls that can go on elsewhere only: it stays at the service as it is. Noted before the call is
-        // let go, which would cancel it there.
+        // Only calls that can continue elsewhere are preempted: such a call stays at the service. Noted before the
+        // call is
+        // dropped, which would otherwise cancel it there.
         let yielded = async {
             call.ownership.preempted().await;
             call.ownership.pass_on();

@@ -181,7 +181,7 @@ impl Plugins {
         };
         let minter = self.minter.clone();
         let unproved = |unproved: Unproved| match execution.resume_state {
-            // Another gateway may have begun it.
+            // Another gateway may have begun the call.
             Some(_) => execution.call.unanswered(unproved.refusal),
             None => unproved.refusal,
         };
@@ -311,9 +311,10 @@ impl Plugins {
             match self.attempt_at(&taken, job, attempt_state, resume.clone()).await {
                 AttemptOutcome::Rejected(rejection) => {
                     self.note(job, &taken, &rejection);
-                    // A call whose former execution has not ended there goes on there.
+                    // A call whose previous execution has not ended there continues there.
                     places.own = (rejection == Rejection::StillEnding).then(|| Arc::clone(&taken));
-                    // Whatever a runtime says that had the work: nobody else is given it for the first time.
+                    // Once a runtime was given the work, no other one is given it as new, whatever the first one
+                    // reports.
                     let has_begun = call.was_handed_over() && !had_begun;
                     if has_begun || !rejection.goes_elsewhere() || !job.fleet.has_several() {
                         return AttemptOutcome::Rejected(rejection);

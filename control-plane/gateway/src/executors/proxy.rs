@@ -59,7 +59,7 @@ impl Backend for HttpBackend {
                 proof.map_err(|unproved| unproved.refusal)?
             }
         };
-        // A breaker's refusal is this gateway's answer, too: no other gateway is asked for one.
+        // A breaker's refusal is this gateway's answer, too: no other gateway is asked.
         started.sent();
         let permit = enter(&self.breakers, &mapping.url, call)?;
         let by = (&*self.outbound, &*self.authorizer, &proof);

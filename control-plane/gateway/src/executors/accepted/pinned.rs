@@ -141,7 +141,7 @@ impl PinnedItems {
             let of_it = known.items.keys().filter(|item| item.upstream == upstream);
             of_it.map(|item| (item.list, item.name.clone())).collect()
         };
-        // What nobody accepted is kept nowhere.
+        // Items that nobody accepted are not kept.
         let mut listed = Listed::new();
         for (list, member, items) in [
             (List::Tools, "name", &lists.tools),
@@ -260,7 +260,7 @@ fn tell(item: &Item, now: Standing) {
 /// Returns the accepted item behind a server's primitive; `None` if its spec accepts any state.
 fn item(server: &str, primitive: &Primitive) -> Option<Item> {
     let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
-        // What it lists to whoever calls is not what was accepted of it.
+        // The lists that it shows to each caller are not the accepted ones.
         Mode::ProxyMcp(_) if is_told_who_calls(primitive) => return None,
         Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. }) if !pin.is_empty() => {
             (upstream(url, primitive.service_auth.as_ref()), tool, pin)
@@ -360,7 +360,7 @@ mod tests {
         let huge = with("inputSchema", json!({"type": "object", "required": vec![""; 100_000]}));
         items.learn("u", &lists(vec![huge]), items.snapshot());
         assert!(!items.offers(SERVER, &primitive));
-        // What is accepted anew is another item.
+        // A newly accepted state is another item.
         items.learn("u", &lists(vec![]), items.snapshot());
         let unpinned = tool(&json!({}), "");
         assert!(items.offers(SERVER, &unpinned) && !items.offers(SERVER, &primitive));

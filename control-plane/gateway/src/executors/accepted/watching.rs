@@ -121,7 +121,8 @@ impl Watches {
         let mut looked = watch.looked.subscribe();
         let looking = looked.wait_for(|looked| looked.is_some_and(counts));
         if tokio::time::timeout(self.patience, looking).await.is_err() {
-            // An upstream that cannot be listed cannot be called either; if it can, not every call waits for that.
+            // An upstream that cannot be listed usually cannot be called either; if it can, calls do not all wait
+            // for the look.
             watch.looked();
         }
     }

@@ -134,7 +134,7 @@ impl Drop for Open<'_> {
 pub(in crate::executors) fn capabilities(abilities: ClientAbilities, pages: &[String]) -> Value {
     let visits = abilities.pages && !pages.is_empty();
     let mut modes = Map::new();
-    // Without a mode, forms are meant, and servers of before know none.
+    // Without a mode, forms are meant, and older servers do not know modes.
     if visits {
         let named = [("form", abilities.elicitation), ("url", true)];
         named

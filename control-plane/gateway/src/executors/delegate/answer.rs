@@ -34,7 +34,7 @@ pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<Ans
     match asked.answered(call).await {
         Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
         Ok(Answer::Roots(roots)) => {
-            // As a primitive's answer: its text is JSON.
+            // Like a primitive's answer: the text is JSON.
             let text = format!(r#"{{"roots":{roots}}}"#);
             let said = json!({"role": "assistant", "content": {"type": "text", "text": text}}).into();
             Ok(Answered { said, usage: Usage::default() })
@@ -55,7 +55,7 @@ pub fn result(
 ) -> Result<Value, Fault> {
     let content = blocks(said);
     let uses_tools = content.iter().any(|block| block.get("type").is_some_and(|kind| kind == "tool_use"));
-    // Where nothing was offered, nothing is used.
+    // If no tool was offered, none may be used.
     if !asked.map_or(!uses_tools, |asked| conversation::is_answer(said, asked)) {
         return Err(Fault::InvalidOutput);
     }

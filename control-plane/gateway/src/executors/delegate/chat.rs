@@ -94,7 +94,7 @@ struct Spent {
 /// Reads an answer. `Refused`: the model, or a filter in front of it, declined; `Unavailable`: the body is not a
 /// completion.
 pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
-    // Not by serde_json alone, which refuses half a surrogate pair in a text that was cut.
+    // serde_json alone rejects half a surrogate pair, which a truncated text may contain.
     let said = asp_json::Json::parse(asp_json::unmarked(body)).map_err(|_| Fault::Unavailable)?;
     let completion: Completion =
         serde_json::from_value(said.view().clone()).map_err(|_| Fault::Unavailable)?;
@@ -117,7 +117,7 @@ pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
             members.insert("model".into(), completion.model.into());
         }
         if let Some(reason) = choice.finish_reason {
-            // The words of MCP's CreateMessageResult.
+            // Values of MCP's CreateMessageResult.
             let reason = match reason.as_str() {
                 "stop" => "endTurn".to_owned(),
                 "length" => "maxTokens".to_owned(),

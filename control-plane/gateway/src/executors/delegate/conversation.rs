@@ -77,7 +77,7 @@ fn is_balanced(messages: &[Value]) -> bool {
             "assistant" => results == 0,
             _ => false,
         };
-        // Each id stands once.
+        // Each id occurs once.
         if !by_whom || told != used || told.len() != results || uses.len() != calls {
             return false;
         }

@@ -82,7 +82,7 @@ fn destination<'o>(outbound: &'o Outbound, asked: &Asked<'_>) -> Result<Destinat
         outbound.destination(url, asked.upstreams, asked.by)
     };
     found.map_err(|error| match error {
-        // The log has it from the list. To ask again helps nobody.
+        // The operator list has logged it. Asking again does not help.
         OutboundError::NotServed | OutboundError::Path => Fault::Refused,
         OutboundError::Client(_) | OutboundError::Url | OutboundError::Denied => {
             tracing::warn!(url, %error, "a delegate's endpoint is not asked, because its address is not allowed; the plugin is told that it is unavailable");
@@ -101,7 +101,7 @@ async fn requests(destination: &Destination<'_>, asked: &Asked<'_>) -> Result<An
             return chat::read(&body);
         }
         if !may_pass(status) {
-            // The endpoint's own words may quote the input: only the status is kept.
+            // The endpoint's text may quote the input: only the status is kept.
             tracing::warn!(
                 url = asked.endpoint.url,
                 status = status.as_u16(),

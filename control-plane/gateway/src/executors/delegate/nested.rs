@@ -35,7 +35,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         tracing::warn!(call = %parent.id, trace = %parent.trace, delegate = %delegation.id, "a delegation is refused, because it would be nested more than four calls deep; primitives that delegate to each other are the usual cause");
         return Err(Fault::Refused);
     }
-    // Not listed here: as unknown to this server's callers as a hidden one (I-10).
+    // A primitive that is not listed here is as unknown to this server's callers as a hidden one (I-10).
     let entry = parent.server.tool_by_id(&other.id, other.major).ok_or(Fault::Refused)?.clone();
     if !delegation.input.is_object() {
         return Err(Fault::InvalidInput);
@@ -59,7 +59,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
             parent.id, delegation.correlation
         ))),
         deadline: Some(delegation.until),
-        // Nobody is attached to it, so nobody can be asked; its end is waited for here.
+        // No client is attached to it, so nobody can be asked; its end is waited for here.
         abilities: ClientAbilities { tasks: true, ..ClientAbilities::default() },
         session: parent.session.clone(),
         trace: parent.trace,

@@ -25,7 +25,7 @@ pub async fn unasked(platform: &dyn Platform, call: &Call, delegate: &str, fault
         tokens_in: 0,
         tokens_out: 0,
     };
-    // It has happened; a loss is counted there.
+    // It has already happened; the platform counts a lost record.
     platform.record_delegation(call, &delegated).await;
 }
 
@@ -48,6 +48,6 @@ pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>
         tokens_in: usage.tokens_in,
         tokens_out: usage.tokens_out,
     };
-    // It has happened; a loss is counted there.
+    // It has already happened; the platform counts a lost record.
     delegation.platform.record_delegation(&delegation.call, &delegated).await;
 }

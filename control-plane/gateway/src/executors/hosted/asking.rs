@@ -143,7 +143,7 @@ async fn ask_user(
     let ask = of_user(found, params, id).ok_or(Fault::Undeclared)?;
     let asked = put(call, Question { id: question, ask: ask.clone() })?;
     let answer = asked.answered(call).await.map_err(|refusal| Fault::unanswered(&refusal))?;
-    // What a user is asked has no other answers.
+    // A question to a user has no other kinds of answers.
     answer.into_result(&ask).map_err(|_| Fault::Unsupported)
 }
 

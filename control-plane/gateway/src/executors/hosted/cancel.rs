@@ -53,7 +53,7 @@ async fn say(service: Service) {
     for pause in PAUSES {
         tokio::time::sleep(pause).await;
         match service.cancel(LONGEST).await {
-            // The request that creates the call may be behind this one.
+            // The request that creates the call may arrive after this one.
             None | Some(StatusCode::NOT_FOUND | StatusCode::TOO_MANY_REQUESTS) => {}
             Some(status) if status.is_server_error() => {}
             Some(_) => return,

@@ -49,7 +49,7 @@ pub(super) async fn sample(asking: Asking<'_>) -> Result<Json, Fault> {
 fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     let Asking { execution, delegates, delegate, id, question, params } = asking;
     if delegate.entry.primitive.asks_roots {
-        // What a service may ask for is a model.
+        // A service may only ask for a model.
         return Err(Fault::Undeclared);
     }
     let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
@@ -58,7 +58,7 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
         id: id.to_owned(),
         correlation: question.clone(),
         input: input(&sampling).into(),
-        // Messages are what a service always sends; with tools they are a conversation.
+        // A service always sends messages; only with tools are they a conversation.
         is_conversation: needs_tools(&sampling),
         sampling,
         longest: input_timeout(&execution.call.entry.primitive),

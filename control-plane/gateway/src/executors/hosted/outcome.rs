@@ -20,7 +20,7 @@ use crate::executors::outbound::upstream::lost;
 pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Result<Output, Refusal> {
     match resource.status {
         Status::Success => completed(&resource.result.unwrap_or_else(|| Value::Null.into())),
-        // What failed after nobody answered failed for that reason, as with a plugin.
+        // A failure after an expired question has that reason, as for a plugin.
         Status::Failed if expired => Err(Refusal::InputExpired),
         Status::Failed => failed(call, resource.error.unwrap_or_default()),
         Status::Canceled if call.is_cancelled() => Err(Refusal::Cancelled),
@@ -35,7 +35,7 @@ fn completed(result: &Json) -> Result<Output, Refusal> {
     let is_error = member("isError").map_or(Some(false), |word| word.as_bool());
     let content = match (member("content"), &structured) {
         (Some(blocks), _) if is_content(&blocks) => blocks.elements(),
-        // A caller that does not read structured content gets its text (MCP tools, structured content).
+        // A caller that does not read structured content gets it as text (MCP tools, structured content).
         (None, Some(value)) => Some(vec![text_block(value.text()).into()]),
         _ => None,
     };

@@ -110,7 +110,7 @@ impl<'a> Hosted<'a> {
     /// Creates the call. A repeated request means the same call, so it is sent until it is answered.
     async fn put(&mut self) -> Result<Known, Refusal> {
         let call = self.call();
-        // A call that was taken over is there already, or was about to be.
+        // A call that was taken over is already at the service, or may be.
         let mut delivered = self.execution.resume_state.is_some();
         loop {
             self.started.sent();
@@ -118,7 +118,7 @@ impl<'a> Hosted<'a> {
             let retry_after = match self.service.put(&self.execution.arguments).await {
                 Ok(answer) if answer.status.is_success() => {
                     if call.ownership.is_kept() {
-                        // The service has what there is to go on with, and the row says where.
+                        // The service has everything that is needed to continue, and the row says where.
                         call.ownership.can_resume();
                     }
                     return self.read(answer);
@@ -127,12 +127,12 @@ impl<'a> Hosted<'a> {
                     delivered |= is_open(answer.status);
                     answer.retry_after
                 }
-                // A call of that id is there already, which was not made by this one.
+                // The service already has a call with this id, which this one did not create.
                 Ok(answer) if answer.status == StatusCode::CONFLICT => {
                     self.farewell.due = false;
                     return Err(lost(call, "the service has another call of this id"));
                 }
-                // It speaks of this request alone: an earlier one may have begun the call.
+                // The answer is only about this request: an earlier one may have created the call.
                 Ok(answer) if delivered => {
                     return Err(lost(call, &format!("the service answered {}", answer.status.as_u16())));
                 }
@@ -217,7 +217,7 @@ impl<'a> Hosted<'a> {
         for _ in 0..MAX_ADVANCES {
             match self.bring(etag.as_ref(), &body).await? {
                 Brought::Taken(next) => {
-                    // The service has the answer, whichever gateway goes on.
+                    // The service has the answer, whichever gateway continues.
                     if let Some(question) = given.question {
                         self.call().questions.note_saved(question);
                     }
@@ -229,7 +229,7 @@ impl<'a> Hosted<'a> {
             let Some(next) = self.look(None).await? else {
                 return Err(lost(self.call(), "the service does not say where the call stands"));
             };
-            // A question that looks the same is another one when the answer may have been taken.
+            // If the answer may have been accepted, an identical question is a new one.
             let same = is_same_question(&known.resource, &next.resource)
                 && (!unsure || (etag.is_some() && next.etag == etag));
             if !same {

@@ -201,7 +201,7 @@ impl Service {
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
         match &answered {
             Ok(answer) if !answer.status.is_server_error() => permit.settle(Outcome::Success),
-            // Its own time was not up: whether the service failed is for the permit to say.
+            // The request's own time limit was not reached: the permit decides whether the service failed.
             Err(_) if Instant::now() >= self.call.deadline() => drop(permit),
             Ok(_) | Err(_) => permit.settle(Outcome::Failure),
         }

@@ -210,7 +210,7 @@ impl Authorizer {
     pub(crate) fn told(&self, call: &Call) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let mut add = |name: HeaderName, text: &str| {
-            // Err: never, since it is hexadecimal or percent-encoded.
+            // Never an error, because the text is hexadecimal or percent-encoded.
             if let Ok(value) = HeaderValue::from_str(text) {
                 headers.insert(name, value);
             }

@@ -72,7 +72,7 @@ impl Breakers {
     }
 
     fn of(&self, server: &str, origin: &str) -> Arc<Mutex<Origin>> {
-        // No server has a name with a space.
+        // Names of servers contain no space.
         let name = format!("{server} {origin}");
         let used = Instant::now();
         let mut by_name = self.by_name.lock();

@@ -76,7 +76,7 @@ fn redacted(line: &str) -> String {
         }
         shown.push_str(piece);
         if names_secret(before) && piece.contains([':', '=']) {
-            // Where its value ends is the sender's secret too.
+            // Only the sender knows where the value ends, so the rest of the line is hidden.
             shown.push_str(HIDDEN);
             return shown;
         }

@@ -71,7 +71,7 @@ pub(super) enum Rejection {
 impl Rejection {
     pub(super) fn of_status(status: &Status) -> Rejection {
         match status.code() {
-            // A connection that breaks in the middle is reported as any of these.
+            // A broken connection is reported as any of these.
             Code::Unavailable | Code::Cancelled | Code::DeadlineExceeded | Code::Unknown | Code::Internal => {
                 Rejection::Unreachable
             }
@@ -126,7 +126,7 @@ impl Rejection {
             Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),
             Rejection::PutOff(why) => Refusal::Upstream(why),
             Rejection::Host(why) => Refusal::Upstream(format!("{why}; try again")),
-            // Paths and versions of the runtime's machine are for the log.
+            // Paths and versions of the runtime's machine are only logged.
             Rejection::Impossible(reason) => Refusal::Upstream(in_public(&reason).into()),
             Rejection::Unusable(_) | Rejection::Refuses(_) => {
                 Refusal::Upstream("the plugin cannot run as it is set up".into())
@@ -153,7 +153,7 @@ pub(super) fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejecti
     let delay = admission.estimated_start_delay.and_then(|delay| Duration::try_from(delay).ok());
     match (admission.status(), handle) {
         (Admitted::Admitted, Some(handle)) => {
-            // Named only when the call has its place with it already (supervisor.proto).
+            // The worker is named only if the call already has its place (supervisor.proto).
             let assigned = !handle.worker_local_id.is_empty();
             Ok(Allocation { tunnel_id: handle.tunnel_id, place: None, assigned, took: answer.took })
         }

@@ -54,7 +54,7 @@ pub(super) fn elicit(
         Some(ask) => Ok(ask),
     };
     let is_page = matches!(ask, Ok(Ask::Page { .. }));
-    // Put now, so that it stands where the worker asked it; only the answer is waited for.
+    // Put now, to keep its position among the events; only the answer is waited for.
     let key = Key::Input(requested.elicitation_id.clone());
     let id = attempt_state.question_id(&key, &requested.elicitation_id);
     let put = ask.and_then(|ask| put(call, Question { id: id.clone(), ask }).map_err(Fault::from));
@@ -64,7 +64,7 @@ pub(super) fn elicit(
     let call = Arc::clone(call);
     attempt_state.waiting.push(Box::pin(async move {
         let answer = match put {
-            // A plugin has no word for a cancelled call: it is cancelled itself.
+            // A cancelled call has no fault of its own: the plugin itself is cancelled.
             Ok(asked) => asked.answered(&call).await.map_err(|_| Fault::Expired),
             Err(fault) => Err(fault),
         };

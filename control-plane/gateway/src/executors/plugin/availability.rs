@@ -134,7 +134,7 @@ impl KnownPlugins {
                 }
             }
         }
-        // One that is wanted with another pin is not drained: that would end its successor's calls as well.
+        // A plugin that is wanted with another pin is not drained: that would end its successor's calls as well.
         let there = plugins.iter().filter(|(_, entry)| !entry.gone);
         let installed: HashSet<Installed> =
             there.flat_map(|(plugin, entry)| entry.at.iter().map(|at| installed(plugin, at))).collect();
@@ -161,7 +161,7 @@ impl KnownPlugins {
     /// Records a runtime's answer and returns its effect, if it changes anything.
     pub(super) fn learn(&self, runtime: &Runtime, plugin: &PluginRef, state: Availability) -> Option<Learnt> {
         let mut plugins = self.plugins.write();
-        // The snapshot may have it no more by now.
+        // The plugin may have left the snapshot since.
         let entry = plugins.get_mut(plugin)?;
         let was_offered = !matches!(entry.state(), Availability::Impossible(_));
         let at = entry.at_mut(runtime)?;
@@ -266,7 +266,7 @@ impl KnownPlugins {
             |entry: &Entry| !entry.gone && matches!(entry.state(), Availability::Impossible(_));
         let impossible = plugins.iter().filter(|(_, entry)| is_impossible(entry));
         let impossible: HashSet<PluginRef> = impossible.map(|(plugin, _)| plugin.clone()).collect();
-        // Most often none is, and none was.
+        // Usually there are none, before and after.
         if *self.impossible.load_full() != impossible {
             self.impossible.store(Arc::new(impossible));
             self.changes.fetch_add(1, Ordering::Release);

@@ -137,9 +137,9 @@ impl Backend for StdioBackend {
                 () = plugins.packages.enter(upstream, look) => {}
                 () = execution.call.cancelled() => return Err(Refusal::Cancelled),
             }
-            // One that another gateway has begun was not refused there.
+            // A call that another gateway has begun was not refused there.
             if execution.resume_state.is_none() && !plugins.packages.items.offers(server, primitive) {
-                // What the package lists no more is as unknown as what was never here (I-10).
+                // A tool that the package no longer lists is as unknown as one that was never here (I-10).
                 return Err(Refusal::Unknown);
             }
         }

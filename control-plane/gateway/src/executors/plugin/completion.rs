@@ -31,7 +31,7 @@ pub(super) fn read(said: Completion) -> Result<Output, Refusal> {
     if values.len() < given {
         tracing::warn!(left_out = given - values.len(), "values to complete with are empty or too long");
     }
-    // What is counted wrongly is not passed on.
+    // A wrong total is not passed on.
     let total = total.filter(|total| usize::try_from(*total).is_ok_and(|total| total >= values.len()));
     Ok(Output::Completion { values, total, has_more })
 }

@@ -86,7 +86,7 @@ impl Job<'_> {
             }),
             hints: Some(self.hints.clone()),
             soft_deadline: prost_types::Duration::try_from(left).ok(),
-            // A worker that served somebody else is no place for what is worth most (ADR 5).
+            // A worker that served somebody else is not used for the most sensitive calls (ADR 5).
             force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
             work: None,
             credential: self.lent.as_ref().map(Lent::newest),
@@ -155,7 +155,7 @@ impl Job<'_> {
 
     fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {
         let call = self.call();
-        // Nothing is read yet while somebody types: a variable of that name is no URI.
+        // A completion reads nothing yet: a variable of that name is not a URI.
         let uri = match call.kind.completed_argument() {
             Some(_) => None,
             None => self.execution.arguments.get("uri").and_then(serde_json::Value::as_str),

@@ -56,7 +56,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(mut assignment) = self.assignment.take() else { return };
         if assignment.ready {
-            // On the tunnel's own stream that is one frame.
+            // On the tunnel's own stream, one frame is enough.
             match self.multiplexer.close(assignment.tunnel) {
                 Ok(()) => return,
                 Err(tunnel) => assignment.tunnel = tunnel,
@@ -64,7 +64,7 @@ impl Drop for Lease {
         }
         // Without a runtime the process is ending, and the socket with it.
         let Ok(runtime) = Handle::try_current() else { return };
-        // Off the call's path: the caller has its answer already.
+        // Off the call's path: the caller already has its answer.
         self.tasks.spawn_on(
             async move {
                 if tokio::time::timeout(CLOSE_TIMEOUT, close(&assignment)).await.is_err() {
@@ -81,14 +81,14 @@ impl Drop for Lease {
 
 /// Returns the place by separate requests: for a tunnel that was never used, or whose stream is full or gone.
 async fn close(assignment: &Assignment) {
-    // A runtime that is gone has no place to give back.
+    // A lost runtime has no place to return.
     let Some(mut client) = assignment.runtime.client() else { return };
     if !assignment.ready {
         let request = CancelAllocationRequest {
             tunnel_id: assignment.tunnel.id.clone(),
             mcp_request_id: assignment.mcp_request_id.clone(),
         };
-        // An allocation that became ready meanwhile is closed below.
+        // An allocation that became ready in between is closed below.
         let _ = client.cancel_allocation(request).await;
     }
     let request = CloseTunnelRequest {

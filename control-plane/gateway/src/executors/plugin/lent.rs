@@ -61,12 +61,12 @@ impl Lent {
     /// not change.
     pub(super) fn follow(&self, tunnel: FrameSender) -> Option<AbortOnDropHandle<()>> {
         self.renewing.as_ref()?;
-        // One that came while the worker was asked for is sent again, at worst.
+        // At worst, one that arrived during the allocation is sent again.
         let mut newest = self.newest.clone();
         let following = async move {
             while newest.changed().await.is_ok() {
                 let credential = newest.borrow_and_update().clone();
-                // Err: the tunnel has ended, and its call hears of it.
+                // Err: the tunnel has ended, which its call notices.
                 if tunnel.send(&credential).await.is_err() {
                     return;
                 }
@@ -102,7 +102,7 @@ async fn renew(
 }
 
 fn message(lent: &credentials::CredentialLease) -> Credential {
-    // Empty: never, since it was made of text.
+    // Never empty, because it was made from text.
     let value = lent.value.to_str().unwrap_or_default();
     Credential { origin: lent.origin.clone(), header: lent.header.to_string(), value: value.to_owned() }
 }

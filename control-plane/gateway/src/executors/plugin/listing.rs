@@ -61,7 +61,7 @@ fn resources(said: Vec<ResourceInfo>, leads_back: impl Fn(&str) -> bool) -> Vec<
 
 fn definition(info: ResourceInfo) -> Map<String, Value> {
     let ResourceInfo { uri, name, title, description, mime_type } = info;
-    // Every resource has a name (MCP `Resource`).
+    // Every MCP `Resource` has a name.
     let name = if name.is_empty() { uri.clone() } else { name };
     let members = [
         ("uri", uri),

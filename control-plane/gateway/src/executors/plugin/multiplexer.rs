@@ -61,7 +61,7 @@ impl Multiplexer {
         heard: impl FnOnce(Option<&Status>) + Send + 'static,
     ) -> Result<Multiplexer, Status> {
         let (outgoing, frames) = mpsc::channel(OUTGOING);
-        // What tells the runtime that many tunnels follow. The channel is new.
+        // Announces to the runtime that many tunnels follow. The channel is new and has room.
         let _ = outgoing.try_send(PppClientFrame { keepalive: true, ..PppClientFrame::default() });
         let opened = tokio::time::timeout(OPEN_TIMEOUT, client.proxy_ppp(ReceiverStream::new(frames))).await;
         let opened = opened.unwrap_or_else(|_| Err(Status::unavailable("no stream in time")))?;

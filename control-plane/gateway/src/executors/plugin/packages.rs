@@ -74,7 +74,7 @@ impl Package {
     async fn open(&self) -> Result<Tunnel, String> {
         let Place { fleet, known, closing } = &self.place;
         let taken = known.choose(fleet, &self.plugin, None, &[]).ok_or("no runtime is there")?;
-        // Other gateways look at the same workers.
+        // Random, because other gateways look at the same workers.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let request_id = format!("look-{:016x}-{number}", rand::random::<u64>());
         let ctx = Context {

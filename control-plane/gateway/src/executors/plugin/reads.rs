@@ -44,7 +44,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 Ok(()) => continue,
                 Err(fault) => return cut(job, fault),
             },
-            // Nothing is cancelled inside a read: closing the tunnel ends it.
+            // A read has no cancel: closing the tunnel ends it.
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
         let heard = match heard.map(|heard| list(job, heard)) {
@@ -146,7 +146,7 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
             job.refused();
             None
         }
-        // What came is not all there is.
+        // The contents are incomplete.
         tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::unread(call))),
         _ => None,
     }

@@ -80,7 +80,7 @@ impl Recovery {
                 None
             }
             AttemptOutcome::Rejected(rejection) => Some(rejection),
-            // Its answers are waited for before anything is tried again.
+            // Its answers are awaited before the next attempt.
             AttemptOutcome::Asked(_) => return again(call, Duration::ZERO),
         };
         self.after_refusal(call, unlucky)
@@ -123,7 +123,7 @@ impl Recovery {
                 again(call, self.wait())
             }
             Some(Rejection::StillEnding) if self.refused <= MAX_REFUSED => again(call, self.wait()),
-            // The next one is there in a moment.
+            // The successor will be there soon.
             Some(Rejection::Draining | Rejection::JustLost) if self.refused <= MAX_REPLACED => {
                 again(call, self.wait())
             }

@@ -31,7 +31,7 @@ impl Chunks {
     pub(super) fn push(&mut self, chunk: &ResultChunk) -> String {
         let mut part = chunk.text.clone();
         if let Some(json) = parse(chunk.structured.as_ref()).ok().flatten() {
-            // A structured part stands on a line of its own.
+            // A structured part gets a line of its own.
             if !self.text.is_empty() && !self.text.ends_with('\n') {
                 part.push('\n');
             }
@@ -109,13 +109,13 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
                 content.push(block);
             }
         }
-        // A caller that does not read structured content gets its text (MCP tools, structured content).
+        // A caller that does not read structured content gets it as text (MCP tools, structured content).
         None => content.extend(structured.as_ref().map(|value| text_block(value.text()).into())),
     }
     content.extend(extras.links.into_iter().map(Json::from));
     Ok(Output::Tool {
         content,
-        // Null beside an error says nothing.
+        // In an error, null carries no information.
         structured: structured.filter(|value| !(completed.is_error && value.is_null())),
         is_error: completed.is_error,
         meta: own_meta(parse(completed.meta.as_ref())?.as_ref()),

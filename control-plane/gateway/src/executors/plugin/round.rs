@@ -37,7 +37,7 @@ impl Round {
 fn hope(rejection: &Rejection) -> u8 {
     match rejection {
         Rejection::StillEnding => 0,
-        // Its successor is there in a moment.
+        // The successor will be there soon.
         Rejection::Draining | Rejection::JustLost => 1,
         Rejection::Busy { .. } => 2,
         Rejection::Host(_) => 3,

@@ -95,7 +95,7 @@ impl Runtimes {
             for language in &target.languages {
                 by_language.entry(language.clone()).or_default();
             }
-            // By its name as long as that is not resolved.
+            // Used by its name until that is resolved.
             of_targets.push(vec![Arc::new(Runtime::new(target, None)?)]);
         }
         let shared = Arc::new(Shared::of(by_language, of_targets));

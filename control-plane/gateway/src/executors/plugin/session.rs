@@ -94,7 +94,7 @@ impl Session<'_> {
         loop {
             let call = self.job.call().clone();
             let step = tokio::select! {
-                // Without room for what the store has not taken, the runtime and its worker wait.
+                // While there is no room for bytes that the store has not taken, the runtime and its worker wait.
                 heard = self.tunnel.next(), if self.receiving.has_room() => match heard {
                     Ok(heard) => self.hear(heard).await,
                     Err(fault) => Err(self.lost(fault)),
@@ -138,7 +138,7 @@ impl Session<'_> {
 
     async fn read(&mut self, payload: Payload) -> Step {
         self.check_request(&payload)?;
-        // Whoever says anything but a failure goes on after an expiry.
+        // Any message but a failure shows that the worker continues after an expiry.
         use Payload::{Failed, Log, McpListsChanged, Pong};
         if !matches!(payload, Failed(_) | Log(_) | Pong(_) | McpListsChanged(_)) {
             self.expires = None;
@@ -168,7 +168,7 @@ impl Session<'_> {
             }
             Payload::Elicitation(asked) => {
                 self.asked(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
-                // It may take long to answer, and the answer may come to another gateway.
+                // The answer may take long, and may arrive at another gateway.
                 self.saved.state(self.job, self.attempt_state).await;
                 Ok(())
             }
@@ -200,7 +200,7 @@ impl Session<'_> {
         let key = Key::Delegation(asked.correlation_id.clone());
         self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
         if self.attempt_state.asks_client(&key) {
-            // Its answer too may come to another gateway.
+            // This answer, too, may arrive at another gateway.
             self.saved.state(self.job, self.attempt_state).await;
         }
         Ok(())
@@ -215,7 +215,7 @@ impl Session<'_> {
         let before = self.attempt_state.checkpoints;
         self.attempt_state.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
         if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_kept() {
-            // From now on another gateway can go on with it.
+            // From now on another gateway can continue the call.
             self.saved.state(self.job, self.attempt_state).await;
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Session<'_> {
             Payload::McpListsChanged(m) => &m.request_id,
             Payload::Init(_) | Payload::Pong(_) => return Ok(()),
         };
-        // A log line of the worker's own has no call.
+        // A log line of the worker itself has no call.
         let whole_worker = request_id.is_empty() && matches!(payload, Payload::Log(_));
         if whole_worker || *request_id == self.job.call().id.to_string() {
             return Ok(());
@@ -316,7 +316,7 @@ impl Session<'_> {
             self.attempt_state.task_id = progress.task_id;
         }
         let (amount, total) = match progress.amount {
-            // As the server counts.
+            // In the server's own unit.
             Some(amount) if self.job.language == STDIO => (amount, progress.total),
             _ => (progress.percent.clamp(0.0, 100.0), Some(100.0)),
         };
@@ -441,7 +441,7 @@ impl Session<'_> {
 
     fn lost(&mut self, fault: TunnelFault) -> AttemptOutcome {
         match fault {
-            // The worker was not given the call a second time.
+            // The call was not delivered to a second worker.
             TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
                 self.tunnel.ended();
                 AttemptOutcome::Rejected(Rejection::StillEnding)
@@ -466,7 +466,7 @@ impl Session<'_> {
 /// Returns the start of the last tenth of the call, at most [`SOFT_LEAD`] before its end: a plugin that checks for it
 /// may still finish with what it has.
 fn soften_at(job: &Job<'_>) -> Option<Instant> {
-    // A stdio server knows one cancel, after which it answers nothing.
+    // A stdio server knows only one cancel, after which it answers nothing.
     if job.language == STDIO {
         return None;
     }

@@ -60,7 +60,7 @@ pub(super) enum TunnelFault {
 
 /// A worker's place, from the allocation to its closing.
 pub(super) struct Tunnel {
-    // Before the stream: closing takes its place on the stream over.
+    // Dropped before the stream: closing takes over its place on the stream.
     lease: Lease,
     stream: TunnelStream,
     /// The runtime has reported that nothing follows.
@@ -131,7 +131,7 @@ impl Tunnel {
         let account = Account { language, metrics: closing.metrics, tasks: closing.tasks.clone() };
         let stream = multiplexer.stream(account.clone());
         let mut stream = stream.map_err(|status| Rejection::of_status(&status))?;
-        // A fresh process is never there at once.
+        // A fresh process is never available at once.
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
         request.work = early.then(|| work.clone());
         let mut started = call.filter(|_| early).map(Started::of);
@@ -166,7 +166,7 @@ impl Tunnel {
         tunnel.lease.assignment = Some(Assignment { runtime, tunnel: ended, mcp_request_id, ready });
         if !allocation.took {
             tunnel.held = vec![init, work];
-            // What came with the request was dropped unread.
+            // Work that was sent with the request was dropped unread.
             tunnel.undelivered();
         }
         if allocation.assigned {
@@ -308,7 +308,7 @@ async fn allocate(
         Arrived::End(status) => {
             Err(Undecided::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
         }
-        // The runtime does not take the request.
+        // The runtime rejects the request.
         Arrived::Payload(ppp_server_frame::Payload::Event(event))
         | Arrived::Last(ppp_server_frame::Payload::Event(event)) => {
             let status = fault(&event).unwrap_or_else(|| Status::unknown("the runtime closed the tunnel"));

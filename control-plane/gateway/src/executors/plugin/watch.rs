@@ -61,7 +61,7 @@ async fn follow(runtime: Arc<Runtime>, hearers: Hearers) {
     loop {
         was_heard |= listen(&runtime, &hearers, was_heard).await;
         hearers.metrics.listening(runtime.name(), false);
-        // What it said is over; whether it answers its connection tells.
+        // Its last reports are void; its connection shows whether it answers.
         hearers.known.refuses(&runtime, None, false);
         runtime.waiting(0);
         sleep(AGAIN_AFTER).await;
@@ -72,11 +72,11 @@ async fn follow(runtime: Arc<Runtime>, hearers: Hearers) {
 async fn listen(runtime: &Runtime, hearers: &Hearers, was_heard: bool) -> bool {
     let filter = BTreeMap::from([("name".to_owned(), EVENT.to_owned())]);
     let asked = runtime.any_client().metrics_stream(MetricsStreamRequest { filter }).await;
-    // That it does not answer whoever needs it finds out.
+    // Calls find out by themselves that it does not answer.
     let Ok(answer) = asked else { return false };
     runtime.lives();
     if was_heard {
-        // It may be another process, which has no workers yet.
+        // It may be a restarted process, which has no workers yet.
         hearers.known.ask_anew(runtime);
     }
     hearers.metrics.listening(runtime.name(), true);

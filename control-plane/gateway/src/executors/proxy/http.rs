@@ -110,7 +110,7 @@ fn media_type(headers: &HeaderMap) -> MediaType {
     match coding.trim().to_ascii_lowercase().as_str() {
         "gzip" | "x-gzip" => MediaType::parse("application/gzip"),
         "br" | "deflate" | "zstd" | "compress" => MediaType::parse("application/octet-stream"),
-        // Some name a charset there.
+        // Some services put a charset there.
         _ => MediaType::of(headers),
     }
 }
@@ -128,7 +128,7 @@ fn request(
     let mut request = destination.client.request(method, url);
     let mut names_accept = false;
     for (name, template) in &mapping.headers {
-        // A header whose argument is absent is left out.
+        // A header whose argument is absent is omitted.
         if let Some(value) = expanded(template, arguments, UriTemplate::expand_header)? {
             names_accept |= name.eq_ignore_ascii_case(ACCEPT.as_str());
             request = request.header(name, value);

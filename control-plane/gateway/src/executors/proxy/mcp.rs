@@ -107,7 +107,7 @@ impl McpUpstreams {
 
     /// Passes a client's notification about its session on to its upstream sessions.
     pub(super) fn heard(&self, session: &str, said: SessionNote) {
-        // Calls without a session share theirs with nobody.
+        // Upstream sessions of calls without a session are not shared.
         if session.is_empty() {
             return;
         }
@@ -115,7 +115,7 @@ impl McpUpstreams {
             SessionNote::Ended => self.sessions.end(session),
             SessionNote::RootsChanged => {
                 for slot in self.sessions.of(session) {
-                    // One that is being opened is asked for roots after that.
+                    // A session that is being opened will ask for the roots later.
                     let open = slot.try_lock().ok().and_then(|held| held.clone());
                     open.iter().for_each(|open| open.roots_changed());
                 }
@@ -131,7 +131,7 @@ impl McpUpstreams {
             .client(&target.url, &execution.snapshot, (&call.server.message.name, primitive))
             .map_err(|error| Unproved { refusal: Refusal::Upstream(error.to_string()), passes: false })?;
         let mut headers = self.authorizer.headers(call, &execution.snapshot, &client.url).await?;
-        // What a session sends is of several calls; `_meta` says of which a request is.
+        // A session's connections serve several calls; `_meta` carries the trace of each request.
         headers.remove("traceparent");
         client.proof.replace(headers);
         Ok(client)
@@ -154,7 +154,7 @@ impl McpUpstreams {
         let upstream = Upstream { name: &name, place: client.url.as_str(), again: opens };
         self.watches.enter(upstream, || OverHttp::of(client.apart(), self.next_id.clone())).await;
         if !self.offers(&call.server.message.name, &call.entry.primitive) {
-            // What the upstream lists no more is as unknown as what was never here (I-10).
+            // An item that the upstream no longer lists is as unknown as one that was never here (I-10).
             started.undelivered();
             return Err(Refusal::Unknown);
         }
@@ -323,7 +323,7 @@ impl McpUpstreams {
         if let Some(session) = &*held {
             return Ok(session.clone());
         }
-        // Nothing of the call is delivered yet, whatever goes wrong here.
+        // Nothing of the call is delivered yet, whatever fails here.
         let begun = self.begin(client, declared).await;
         let session = begun.map_err(|fault| match fault {
             Fault::Refused { status, wait, said, .. } => match by_status_alone(status, wait, &said) {

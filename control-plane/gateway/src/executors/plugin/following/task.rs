@@ -132,7 +132,7 @@ impl Task {
 
     /// Returns once there is another snapshot.
     async fn another_snapshot(&mut self) {
-        // Err: the gateway ends.
+        // Err: the gateway is shutting down.
         if self.in_force.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -141,7 +141,7 @@ impl Task {
     /// Runs one stream, from the request for a worker to its end.
     async fn stream(&mut self) -> Over {
         let Place { fleet, known, .. } = &self.place;
-        // For as long as the stream is open it counts as a call.
+        // The open stream counts as a call in the runtime's load.
         let Some(taken) = known.choose(fleet, &self.followed.key.plugin, None, &[]) else {
             return Over::Ended("no runtime is there".into());
         };
@@ -191,7 +191,7 @@ impl Task {
             soft_deadline: prost_types::Duration::try_from(LONGEST).ok(),
             force_fresh_process: self.place.fresh,
             work: None,
-            // Nobody's call is there to renew one.
+            // There is no call that could renew one.
             credential: None,
             subscription: true,
         };
@@ -237,7 +237,7 @@ impl Task {
             }
             Ok(Heard::Event(event)) => self.event(event, tunnel).await,
             Ok(Heard::End) => ended("the plugin has ended it".into()),
-            // The answer to `init`; and what has no meaning here.
+            // The answer to `init`, and messages without a meaning here.
             Ok(Heard::Message(_) | Heard::Content(_) | Heard::Prompt(_) | Heard::Listed(_)) => Ok(()),
             Err(fault) => ended(fault.to_string()),
         }

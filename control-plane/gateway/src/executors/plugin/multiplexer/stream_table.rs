@@ -158,7 +158,7 @@ impl StreamTable {
         let mut state = self.0.lock();
         match (state.entries.remove(name), handle) {
             (Some(Entry::Open { sender, unread, account }), handle) => {
-                // Err: the call has just gone; its stream leaves by the old name.
+                // Err: the call has just ended; its stream leaves under the old name.
                 let gone = sender.try_send(Arrived::Allocated(answer)).is_err();
                 match handle {
                     Some(tunnel_id) if gone => return state.unwanted(tunnel_id, account),
@@ -181,7 +181,7 @@ impl StreamTable {
         match entry {
             Some(Entry::Open { sender, account, .. }) => {
                 account.used("ended", &admission::cost(cost));
-                // Err: the call has gone.
+                // Err: the call has ended.
                 let _ = sender.try_send(Arrived::Last(payload));
             }
             Some(Entry::Abandoned { account, .. }) => account.used(ABANDONED, &admission::cost(cost)),
@@ -193,14 +193,14 @@ impl StreamTable {
     /// Delivers a frame. A frame of an unknown tunnel has crossed its closing and is dropped.
     fn deliver(&self, name: &str, payload: Payload) {
         let mut state = self.0.lock();
-        // Its last frame has crossed the request to close it.
+        // The tunnel's last frame has crossed the request to close it.
         if matches!(state.entries.get(name), Some(Entry::Closing { .. })) && is_unknown(&payload) {
             state.entries.remove(name);
         }
         let Some(Entry::Open { sender, unread, .. }) = state.entries.get(name) else { return };
         let waiting = unread.fetch_add(cost(&payload), Ordering::Relaxed);
         let over = waiting > WINDOW + MAX_MESSAGE;
-        // Err: the call has gone. Or the runtime sends more than it may: the tunnel ends.
+        // Err: the call has ended, or the runtime sends more than it may. The tunnel ends.
         if over || sender.try_send(Arrived::Payload(payload)).is_err() {
             state.entries.remove(name);
         }
@@ -230,7 +230,7 @@ impl StreamTable {
         let mut state = self.0.lock();
         let Some(entry) = state.entries.get_mut(name) else { return };
         if let Entry::Open { account, .. } = entry {
-            // Before the answer the name is the stream's own, and a place may still come.
+            // Before the answer the stream itself assigned the name, and a place may still be granted.
             match name.starts_with('+') {
                 true => *entry = Entry::Abandoned { since: Instant::now(), account: account.clone() },
                 false => drop(state.entries.remove(name)),

@@ -70,7 +70,7 @@ impl TunnelStream {
 
     /// Sends a message for the tunnel. `Err`: it is too large, or the stream has ended.
     pub(in super::super) async fn send(&self, ppp: Any) -> Result<(), Status> {
-        // On the stream it would end all tunnels.
+        // On the stream, a message that is too large would end all tunnels.
         if ppp.value.len() > MAX_MESSAGE {
             return Err(Status::out_of_range("the message is too large for a plugin"));
         }
@@ -125,7 +125,7 @@ impl FrameSender {
 
 impl Drop for TunnelStream {
     fn drop(&mut self) {
-        // From now on an answer for this stream is unwanted; one that has come already is so too.
+        // An answer for this stream is unwanted from now on, including one that has already arrived.
         self.incoming.close();
         while let Ok(arrived) = self.incoming.try_recv() {
             if let Arrived::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {

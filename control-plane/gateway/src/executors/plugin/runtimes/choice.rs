@@ -98,7 +98,7 @@ impl Fleet {
         let members = self.members.load();
         let mut first = None;
         for member in members.iter() {
-            // One that may be tried now is enough.
+            // One runtime that may be tried now is enough.
             let at = member.retry_at()?;
             first = Some(first.map_or(at, |first: Instant| first.min(at)));
         }

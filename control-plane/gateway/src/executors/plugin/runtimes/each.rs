@@ -31,7 +31,7 @@ pub(in super::super) async fn keep_for_each<T>(
                 kept.push((runtime.clone(), begin(runtime)));
             }
         }
-        // Err: there will be no others.
+        // Err: the members will not change any more.
         if all.changed().await.is_err() {
             std::future::pending::<()>().await;
         }

@@ -106,7 +106,7 @@ impl Name {
             if !std::mem::replace(&mut self.is_too_many, true) {
                 tracing::warn!(host = %self.host, addresses = addresses.len(), "a name of plugin runtimes has more addresses than {MAX_RUNTIMES}: the others are not used");
             }
-            // Those that are used stay.
+            // Addresses that are in use are kept.
             let (known, new): (Vec<_>, Vec<_>) = addresses
                 .into_iter()
                 .partition(|address| self.known.iter().any(|runtime| runtime.address == Some(*address)));

@@ -183,7 +183,7 @@ impl Runtime {
     /// Records that the runtime reported over this stream that it drains: new calls use a new connection.
     pub(in super::super) async fn drains(&self, over: &Multiplexer) {
         let mut multiplexer = self.multiplexer.lock().await;
-        // Another call may have heard it first.
+        // Another call may have reported it first.
         if multiplexer.as_ref().is_some_and(|open| open.is_same(over)) {
             tracing::info!(runtime = %self.name, "a plugin runtime drains: the next calls go to others of its languages, or over a new connection");
             *self.client.lock() = connected(&self.endpoint, self.peer.as_ref(), self.proves.as_deref());
@@ -202,7 +202,7 @@ impl Runtime {
     pub(in super::super) async fn multiplexer(self: &Arc<Self>) -> Result<Multiplexer, Status> {
         let unavailable = || Status::unavailable("the runtime does not answer");
         let client = self.client().ok_or_else(unavailable)?;
-        // Only one opens it; the others wait, which they would do for their own as well.
+        // Only one call opens it; the others wait, as they would for a stream of their own.
         let mut multiplexer = self.multiplexer.lock().await;
         if let Some(open) = multiplexer.as_ref().filter(|multiplexer| !multiplexer.is_over()) {
             return Ok(open.clone());
@@ -252,7 +252,8 @@ impl Runtime {
             if link.state == RuntimeState::Unreachable {
                 tracing::info!(runtime = %self.name, "a plugin runtime answers again; calls go to it");
             }
-            // What it refuses at once, as one that does not know this gateway, is no sign that it comes back.
+            // An immediate refusal, as from a runtime that does not know this gateway, does not show that the
+            // runtime comes back.
             let answered_at = if fault.is_none() { Some(Instant::now()) } else { link.answered_at };
             let is_known = link.is_known || fault.is_none();
             let left_alone_until = link.left_alone_until;

@@ -55,12 +55,12 @@ fn read<'a>(media_type: &MediaType, bytes: &'a [u8]) -> Body<'a> {
         false => media_type.decode(bytes),
     };
     let Some(text) = text else { return Body::Bytes(bytes) };
-    // White space is nothing where a document is expected, and content of any other text.
+    // White space counts as empty where a document is expected, and as content in any other text.
     let may_be_document = media_type.is_json() || !is_named;
     if text.is_empty() || may_be_document && text.trim().is_empty() {
         return Body::Empty;
     }
-    // Without a type, what begins like a document of JSON may be one.
+    // Without a type, a text that begins like JSON may be JSON.
     let may_be_json = media_type.is_json() || !is_named && text.trim_start().starts_with(['{', '[']);
     if may_be_json
         && !held::is_too_much(text.as_bytes())

@@ -124,7 +124,7 @@ impl Fields<'_> {
                 self.deep(&format!("{name}[{key}]"), value, depth + 1)
             });
         };
-        // Without numbers it would be open which element a field belongs to.
+        // Without numbers it would be ambiguous which element a field belongs to.
         let is_numbered = elements.iter().any(is_composite);
         elements.iter().enumerate().try_for_each(|(number, element)| {
             self.refuse_null(element)?;

@@ -128,7 +128,7 @@ impl Fault {
             }
             Fault::Error { code, message, .. } if names_session(message) => {
                 let is_named = matches!(code, -32099..=-32000 | -32600);
-                // The session of an internal error may be one of the tool's own.
+                // An internal error may mention a session of the tool itself.
                 (is_named || *code == INTERNAL, is_named)
             }
             _ => (false, false),
@@ -185,7 +185,7 @@ impl Client {
                 opened = client.handshake(id, capabilities) => opened,
                 () = given_up(&mut sender) => return,
             };
-            // Where nobody waits any more, it is ended by being dropped.
+            // If nobody waits any more, the dropped session is ended.
             drop(sender.send(opened));
         });
         opened.await.unwrap_or_else(|_| Err(Fault::Lost("the handshake broke off".into())))
@@ -206,7 +206,7 @@ impl Client {
         };
         let response = self.post_text(&new, exchange.message()).await?;
         let status = response.status();
-        // From here on it is ended again, whatever comes.
+        // From here on the session is ended again, whatever happens.
         let at = At { id: response.headers().get(SESSION_ID).cloned(), ..new };
         let mut session = Session::made(self.clone(), at);
         let messages = Messages::answering(response, exchange.method);
@@ -262,7 +262,7 @@ impl Client {
             result = answered => {
                 let is_over = match &result {
                     Err(Fault::SessionEnded) => true,
-                    // It has come to speak the next era alone: whoever greets it anew finds that out.
+                    // The server now speaks only the next era, which the next greeting finds out.
                     Err(Fault::Error { code, .. }) => *code == modern::UNSUPPORTED_VERSION,
                     _ => false,
                 };
@@ -273,7 +273,7 @@ impl Client {
                 result
             }
             () = exchange.cancelled.cancelled() => {
-                // The call ends within its grace; the upstream hears of it all the same.
+                // The call ends within its grace period; the upstream is notified all the same.
                 self.say_cancelled(session.at.clone(), exchange.id);
                 Err(Fault::Cancelled)
             }

@@ -49,7 +49,7 @@ pub(super) fn output(result: &Map<String, Value>) -> Output {
         |value: Value| value.as_str().filter(|text| (1..=MAX_VALUE).contains(&text.len())).map(str::to_owned);
     let values: Vec<String> = all.into_iter().take(MAX_VALUES).filter_map(text).collect();
     let total = completion.get("total").and_then(Value::as_u64).and_then(|total| u32::try_from(total).ok());
-    // What is counted wrongly is not passed on.
+    // A wrong total is not passed on.
     let total = total.filter(|total| usize::try_from(*total).is_ok_and(|total| total >= values.len()));
     Output::Completion {
         has_more: is_cut || completion.get("hasMore") == Some(&Value::Bool(true)),

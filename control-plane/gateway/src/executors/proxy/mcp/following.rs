@@ -118,7 +118,7 @@ impl Followings {
                 made
             }
         };
-        // Under the lock of the table: a task that ends has looked before, or sees this.
+        // Under the lock of the table: a task that ends has either checked before, or sees this subscription.
         let follower = FollowingUser { user, org: org.to_owned() };
         let came_with = of.wanted.lock().add(follower, server, uri)?;
         of.changed.notify_one();
@@ -181,7 +181,7 @@ impl Followed {
 
     fn tell(&self, updated: Updated) {
         let Some(listener) = self.listener.upgrade() else { return };
-        // What has changed may be a part of what was subscribed to (MCP, `ResourceUpdatedNotification`).
+        // The changed resource may be a part of the subscribed one (MCP, `ResourceUpdatedNotification`).
         let is_told = |wanted: &str| match &updated {
             Updated::These(uris) => uris.iter().any(|uri| {
                 uri.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -309,7 +309,7 @@ impl Task {
             for uri in uris {
                 match self.ask(session, method, json!({"uri": uri})).await {
                     Ok(()) => {}
-                    // It stays refused for as long as this session lasts.
+                    // The subscription stays refused for as long as this session lasts.
                     Err(Fault::Error { message, .. }) => {
                         tracing::debug!(url = self.key.0, uri, message, "an upstream refused a subscription");
                     }

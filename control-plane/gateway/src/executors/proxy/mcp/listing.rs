@@ -83,7 +83,7 @@ async fn pages(
         if found.len() > MAX_ITEMS {
             return Err(Fault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
         }
-        // The same cursor again would give the same page again.
+        // The same cursor would return the same page again.
         let next =
             result.remove("nextCursor").filter(|next| is_cursor(next) && cursor.as_ref() != Some(next));
         if next.is_none() {

@@ -53,7 +53,7 @@ impl Looks for OverHttp {
         if let Some(session) = &self.session {
             session.proves_as(&self.client);
         }
-        // Back only where all went well: the next look opens another one.
+        // Returned only if all went well; otherwise the next look opens another session.
         let looked = async {
             let session = match self.session.take() {
                 Some(session) => session,

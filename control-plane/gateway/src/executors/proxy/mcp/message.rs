@@ -84,7 +84,7 @@ impl Message {
     /// Parses a message; `None` if it is not one, which is skipped as other clients do.
     pub(super) fn of(message: &Json) -> Option<Message> {
         let Value::Object(mut members) = message.view().clone() else { return None };
-        // Some servers write each member that a message may have: null is as good as none.
+        // Some servers write every member that a message may have: null counts as absent.
         members.retain(|_, value| !value.is_null());
         let id = members.remove("id");
         let Some(method) = members.remove("method") else { return answer(message, members, id.as_ref()) };
@@ -110,8 +110,8 @@ fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -
         let data = message.member("error").and_then(|error| error.member("data"));
         failure(&error, data)
     });
-    // Nobody else's answer comes here. Some servers name a request that they could not read by a word of their own, such as
-    // `server-error`.
+    // Only answers to our requests arrive here. Some servers give a request that they could not read an id of their own,
+    // such as `server-error`.
     let Some(number) = id.and_then(request_number) else {
         return failed.filter(|_| id.is_none_or(Value::is_string)).map(Message::Unaddressed);
     };
@@ -120,7 +120,7 @@ fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -
         (None, Some(Value::Object(members))) => {
             Ok(UpstreamObject { members, sent: message.member("result")? })
         }
-        // Each result of MCP is an object.
+        // Every MCP result is an object.
         (None, _) if message.get("result").is_some() => Err(Failure {
             code: INTERNAL,
             message: "the service's answer is malformed: result is no object".into(),
@@ -145,7 +145,7 @@ fn request_number(id: &Value) -> Option<u64> {
 }
 
 fn failure(error: &Value, data: Option<Json>) -> Failure {
-    // Some write the text alone, and some write numbers as floats.
+    // Some servers write only the text, and some write numbers as floats.
     let said = error.as_str().or_else(|| error.get("message")?.as_str());
     let said = said.map(shown).filter(|said| !said.is_empty());
     let mut code = error.get("code").cloned().unwrap_or_default();

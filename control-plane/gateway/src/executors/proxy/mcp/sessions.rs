@@ -69,7 +69,7 @@ impl Sessions {
         for lane in 0..LANES {
             let id = id(&lane.to_string());
             match slots.touch(&id) {
-                // In a session calls are told apart by their client; without one they would not be.
+                // In a session, the client tells calls apart; without a session they would be mixed up.
                 Some(Kept { slot, .. }) if !call.session.is_empty() || Arc::strong_count(slot) == 1 => {
                     return slot.clone();
                 }
@@ -100,7 +100,7 @@ impl Sessions {
     pub(super) fn end(&self, session: &str) {
         let ended = self.of(session);
         self.slots.lock().retain(|kept| kept.session != session);
-        // Not under the lock: each is said farewell to.
+        // Not under the lock: each session sends a farewell.
         drop(ended);
     }
 
@@ -122,7 +122,7 @@ impl Sessions {
                 let mut slots = table.slots.lock();
                 slots.forget_idle(IDLE);
                 if slots.len() == 0 {
-                    // Under the lock: whoever adds one next begins anew.
+                    // Under the lock: the next addition starts another task.
                     table.is_swept.store(false, Ordering::Release);
                     return;
                 }

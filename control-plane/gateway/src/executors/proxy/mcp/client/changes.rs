@@ -65,7 +65,7 @@ impl Changes {
             let is_heard = timeout(SILENCE, is_heard).await.is_ok_and(|heard| heard.is_ok());
             self.running.hears.store(is_heard, Ordering::Release);
             opened.take().map(|opened| opened.send(()));
-            // From here on the one before says nothing that this one does not.
+            // From here on the previous stream reports nothing that this one does not.
             let hearing = current.insert(next);
             tokio::select! {
                 changed = wanted.changed() => match changed {
@@ -129,7 +129,7 @@ impl Changes {
             cancelled: &CancellationToken::new(),
         };
         let params = params(&exchange.params, self.capabilities.clone());
-        // No other request has an id that is text.
+        // No other request has a text as its id.
         let id = format!("changes.{number}");
         let message = json!({"jsonrpc": "2.0", "id": id, "method": METHOD, "params": params});
         let client = &self.client;

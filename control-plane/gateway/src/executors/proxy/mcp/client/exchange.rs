@@ -49,7 +49,7 @@ pub(super) async fn answered(
             Ok(None) => lost("the service ended its stream without a result"),
             Err(fault) => fault,
         };
-        // What did not come is still to be had, where the server keeps it (2025-11-25, resumability).
+        // The missing messages can still be fetched, if the server keeps them (2025-11-25, resumability).
         let Some((id, pause)) = messages.resumable().filter(|_| matches!(broken, Fault::Lost(_))) else {
             return Err(broken);
         };
@@ -94,7 +94,7 @@ async fn until_answered(
                 continue;
             }
             () = tokio::time::sleep_until(silent_at), if asks.is_empty() => {
-                // A comment keeps a stream from being silent.
+                // A comment also counts as activity.
                 if messages.heard() + SILENCE > silent_at {
                     continue;
                 }
@@ -116,7 +116,7 @@ async fn until_answered(
                 if let Some(visit) = message::visited(&method, &params) {
                     exchange.downstream.visited(visit);
                 }
-                // The progress of another request is told where that is read.
+                // The progress of another request is handled where that request is read.
                 if let Some((token, event)) = message::event(&method, &params)
                     && token.is_none_or(|token| token == exchange.id)
                 {
@@ -155,7 +155,7 @@ impl Asks {
         params: UpstreamObject,
     ) {
         if self.open.len() >= MOST_REPLIES {
-            // It takes no answers, so that one more is of no use.
+            // The upstream does not accept answers, so another one is useless.
             return;
         }
         let client = self.client.clone();

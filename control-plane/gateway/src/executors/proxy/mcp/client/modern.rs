@@ -169,7 +169,7 @@ async fn send(
         return answered;
     }
     client.eras.forget(&client.url);
-    // Once it has asked something, the call does not begin again.
+    // Once the server has asked something, the call does not begin again.
     if round == 0 { Err(Fault::SessionEnded) } else { answered }
 }
 
@@ -225,7 +225,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
     loop {
         let silent_at = messages.heard() + SILENCE;
         let Ok(message) = tokio::time::timeout_at(silent_at, messages.next()).await else {
-            // A comment keeps a stream from being silent.
+            // A comment also counts as activity.
             if messages.heard() + SILENCE > silent_at {
                 continue;
             }
@@ -244,7 +244,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
                     exchange.downstream.heard(event);
                 }
             }
-            // A request has no way to be answered in this era.
+            // This era has no way to answer a request.
             Some(Message::Answer { .. } | Message::Request { .. }) => {}
         }
     }

@@ -151,7 +151,7 @@ impl Messages {
         let found = Json::parse(unmarked(&self.body)).map(|body| messages(&body)).unwrap_or_default();
         let is_answer = |message: &Message| match message {
             Message::Answer { .. } => true,
-            // Of a refusal, the status says more.
+            // For a refusal, the status says more.
             Message::Unaddressed(_) => status.is_success(),
             Message::Request { .. } | Message::Notification { .. } => false,
         };

@@ -124,7 +124,8 @@ impl At {
 impl Session {
     pub(in crate::executors::proxy::mcp) fn made(client: Client, at: At) -> Session {
         Session {
-            // Its own from the beginning: what the call that opens it has is the call's.
+            // Independent from the beginning: the credentials of the call that opens the session belong to the
+            // call.
             client: client.apart(),
             at,
             modern: None,
@@ -197,7 +198,7 @@ impl Session {
         if self.at.id.is_none() {
             return;
         }
-        // Where none is left, what the server says by itself is not heard, and calls go on.
+        // If no listener is left, the server's own messages are not read, and calls continue.
         let Ok(place) = self.client.tasks.listeners.clone().try_acquire_owned() else { return };
         let (opened, is_open) = oneshot::channel();
         let listener = Listener {
@@ -207,7 +208,7 @@ impl Session {
             _place: place,
         };
         self.listening = Some(AbortOnDropHandle::new(tokio::spawn(listener.run(opened))));
-        // Closed: this server says nothing by itself.
+        // Closed: this server sends no messages of its own.
         drop(tokio::time::timeout(LISTENS_WITHIN, is_open).await);
     }
 }
@@ -320,7 +321,7 @@ impl Listener {
                 Ok(response) if response.status() == StatusCode::OK => {
                     match opened.take() {
                         Some(opened) => drop(opened.send(())),
-                        // What was said meanwhile is gone.
+                        // Messages sent in between are lost.
                         None if after.is_none() => self.running.updates.miss(),
                         None => {}
                     }
@@ -336,7 +337,7 @@ impl Listener {
                     after = place.map(|(id, _)| id).or(after);
                     pause = if heard { asked.unwrap_or(PAUSE) } else { pause * 2 };
                 }
-                // It has none (405).
+                // The server has no such stream (405).
                 Ok(_) => return,
                 Err(Fault::SessionEnded) => return self.running.over.cancel(),
                 Err(_) => pause *= 2,
@@ -358,12 +359,12 @@ impl Listener {
             let message = match message {
                 Ok(Some(message)) => message,
                 Ok(None) => return heard,
-                // Broken off, or more than is listened to: that is no reason to come back soon.
+                // Broken off, or above the limit: not a reason to reconnect soon.
                 Err(_) => return false,
             };
             heard = true;
             match message {
-                // The answer to a request comes where that was made.
+                // The answer to a request is read where that was sent.
                 Message::Answer { .. } | Message::Unaddressed(_) => {}
                 Message::Request { id, method, params } => {
                     asks.begin(self.running.only(), id, method, params);
