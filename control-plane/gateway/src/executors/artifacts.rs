@@ -35,13 +35,13 @@ pub struct Artifacts {
 }
 
 /// An artifact that is being received.
-pub(super) struct Incoming {
+pub(super) struct IncomingArtifact {
     id: BlobId,
     upload: Box<dyn Upload>,
 }
 
 /// Name and type of a finished artifact.
-pub(super) struct Named<'a> {
+pub(super) struct ArtifactLabel<'a> {
     pub name: &'a str,
     pub content_type: &'a str,
 }
@@ -52,10 +52,10 @@ impl Artifacts {
     }
 
     /// Begins an artifact of a call.
-    pub(super) async fn begin(&self, call: &Call) -> Result<Incoming, BlobError> {
+    pub(super) async fn begin(&self, call: &Call) -> Result<IncomingArtifact, BlobError> {
         let id = BlobId::random(rand::random());
         let upload = self.blobs.create(id.clone(), &call.caller.org).await?;
-        Ok(Incoming { id, upload })
+        Ok(IncomingArtifact { id, upload })
     }
 
     /// Reads the artifact a call names by its `uri` argument.
@@ -100,14 +100,14 @@ impl Artifacts {
     }
 }
 
-impl Incoming {
+impl IncomingArtifact {
     pub(super) async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
         self.upload.write(piece).await
     }
 
     /// Makes the artifact readable by the call's owner; returns its URI.
-    pub(super) async fn finish(self, call: &Call, named: Named<'_>) -> Result<String, BlobError> {
-        let Incoming { id, upload } = self;
+    pub(super) async fn finish(self, call: &Call, named: ArtifactLabel<'_>) -> Result<String, BlobError> {
+        let IncomingArtifact { id, upload } = self;
         let expires = since_epoch() + KEEP;
         let meta = BlobMeta {
             org: call.caller.org.clone(),

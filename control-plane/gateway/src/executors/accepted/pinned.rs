@@ -33,7 +33,7 @@ enum List {
 
 /// An item of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Item {
+struct ItemKey {
     /// Name of its upstream.
     upstream: String,
     list: List,
@@ -43,7 +43,7 @@ struct Item {
 
 /// Result of comparing an accepted item with its upstream's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum PinComparison {
     Same,
     /// Other descriptions, or compatible schemas.
     Changed,
@@ -55,7 +55,7 @@ enum Standing {
 const MAX_SCHEMA: usize = 1 << 20;
 
 /// Current items of an upstream: the digest of each, and its schemas if they can be compared.
-type Listed = HashMap<(List, String), (String, Option<Schemas<Value>>)>;
+type ListedItems = HashMap<(List, String), (String, Option<Schemas<Value>>)>;
 
 /// Input and output schemas of a tool.
 #[derive(Clone, Default)]
@@ -67,20 +67,20 @@ struct Schemas<T> {
 /// Accepted items of the snapshot in force, and the last known lists of their upstreams.
 #[derive(Default)]
 pub(in crate::executors) struct PinnedItems {
-    known: Mutex<Known>,
+    known: Mutex<PinnedState>,
     /// Names of their upstreams.
     upstreams: ArcSwap<HashSet<String>>,
     /// Items that are not served.
-    off: ArcSwap<HashSet<Item>>,
+    off: ArcSwap<HashSet<ItemKey>>,
     changes: AtomicU64,
     metrics: Arc<UpstreamMetrics>,
 }
 
 #[derive(Default)]
-struct Known {
-    items: HashMap<Item, ItemPin>,
+struct PinnedState {
+    items: HashMap<ItemKey, ItemPin>,
     /// Lists by upstream, with the number of the snapshot that was in force when the look began.
-    listed: HashMap<String, (u64, Listed)>,
+    listed: HashMap<String, (u64, ListedItems)>,
     /// Number of the snapshot in force.
     snapshot: u64,
 }
@@ -90,7 +90,7 @@ struct ItemPin {
     /// Schemas as JSON text.
     schemas: Schemas<String>,
     /// Last result of the comparison.
-    standing: Standing,
+    comparison: PinComparison,
     /// Number of the first snapshot that contains it: looks that began before are not compared with it.
     since: u64,
 }
@@ -110,14 +110,14 @@ impl PinnedItems {
         let before = std::mem::take(&mut known.items);
         for (server, primitive) in primitives {
             let Some(item) = item(server, primitive) else { continue };
-            let (standing, since) = before
+            let (comparison, since) = before
                 .get(&item)
-                .map_or((Standing::Same, known.snapshot), |before| (before.standing, before.since));
+                .map_or((PinComparison::Same, known.snapshot), |before| (before.comparison, before.since));
             let schemas =
                 Schemas { input: primitive.input_schema.clone(), output: primitive.output_schema.clone() };
-            known.items.insert(item, ItemPin { schemas, standing, since });
+            known.items.insert(item, ItemPin { schemas, comparison, since });
         }
-        let Known { items, listed, .. } = &mut *known;
+        let PinnedState { items, listed, .. } = &mut *known;
         let upstreams: HashSet<String> = items.keys().map(|item| item.upstream.clone()).collect();
         listed.retain(|upstream, _| upstreams.contains(upstream));
         self.upstreams.store(Arc::new(upstreams));
@@ -142,7 +142,7 @@ impl PinnedItems {
             of_it.map(|item| (item.list, item.name.clone())).collect()
         };
         // Items that nobody accepted are not kept.
-        let mut listed = Listed::new();
+        let mut listed = ListedItems::new();
         for (list, member, items) in [
             (List::Tools, "name", &lists.tools),
             (List::Prompts, "name", &lists.prompts),
@@ -174,8 +174,8 @@ impl PinnedItems {
     }
 
     /// Compares the items of one upstream, or of all.
-    fn evaluate(&self, known: &mut Known, of: Option<&str>) {
-        let Known { items, listed, .. } = known;
+    fn evaluate(&self, known: &mut PinnedState, of: Option<&str>) {
+        let PinnedState { items, listed, .. } = known;
         let mut off = HashSet::new();
         let mut changed = 0;
         let mut incompatible = 0;
@@ -183,19 +183,21 @@ impl PinnedItems {
         for (item, accepted) in items.iter_mut() {
             let looked = listed.get(&item.upstream).filter(|(snapshot, _)| *snapshot >= accepted.since);
             let now = match of {
-                Some(upstream) if item.upstream != upstream => accepted.standing,
-                _ => looked.map_or(Standing::Same, |(_, listed)| compare(item, &accepted.schemas, listed)),
+                Some(upstream) if item.upstream != upstream => accepted.comparison,
+                _ => {
+                    looked.map_or(PinComparison::Same, |(_, listed)| compare(item, &accepted.schemas, listed))
+                }
             };
-            if std::mem::replace(&mut accepted.standing, now) != now {
+            if std::mem::replace(&mut accepted.comparison, now) != now {
                 tell(item, now);
             }
             match now {
-                Standing::Same => continue,
-                Standing::Changed => changed += 1,
-                Standing::Incompatible => incompatible += 1,
-                Standing::Removed => removed += 1,
+                PinComparison::Same => continue,
+                PinComparison::Changed => changed += 1,
+                PinComparison::Incompatible => incompatible += 1,
+                PinComparison::Removed => removed += 1,
             }
-            if now != Standing::Changed {
+            if now != PinComparison::Changed {
                 off.insert(item.clone());
             }
         }
@@ -216,40 +218,40 @@ fn schemas(item: &Value) -> Option<Schemas<Value>> {
     Some(Schemas { input: schema("inputSchema")?, output: schema("outputSchema")? })
 }
 
-fn compare(item: &Item, accepted: &Schemas<String>, listed: &Listed) -> Standing {
-    let Some((pin, now)) = listed.get(&(item.list, item.name.clone())) else { return Standing::Removed };
+fn compare(item: &ItemKey, accepted: &Schemas<String>, listed: &ListedItems) -> PinComparison {
+    let Some((pin, now)) = listed.get(&(item.list, item.name.clone())) else { return PinComparison::Removed };
     if *pin == item.pin {
-        return Standing::Same;
+        return PinComparison::Same;
     }
     if item.list != List::Tools {
-        return Standing::Changed;
+        return PinComparison::Changed;
     }
     let schema = |text: &str| serde_json::from_str(text).unwrap_or(Value::Bool(true));
     let is_compatible = now.as_ref().is_some_and(|now| {
         !pin::refuses_what_fitted(&schema(&accepted.input), &now.input)
             && !pin::promises_less(&schema(&accepted.output), &now.output)
     });
-    if is_compatible { Standing::Changed } else { Standing::Incompatible }
+    if is_compatible { PinComparison::Changed } else { PinComparison::Incompatible }
 }
 
-fn tell(item: &Item, now: Standing) {
+fn tell(item: &ItemKey, now: PinComparison) {
     let upstream = &item.upstream;
     let name = &item.name;
     match now {
-        Standing::Same => {
+        PinComparison::Same => {
             tracing::info!(upstream, name, "an upstream lists an item as it was accepted again")
         }
-        Standing::Changed => tracing::warn!(
+        PinComparison::Changed => tracing::warn!(
             upstream,
             name,
             "an upstream has changed an item: it is served as it was accepted; look at the change with asp import, and accept it with --accept"
         ),
-        Standing::Incompatible => tracing::warn!(
+        PinComparison::Incompatible => tracing::warn!(
             upstream,
             name,
             "an upstream's tool refuses what its accepted schema takes, or answers what that does not promise: it is off; look at the change with asp import, and accept it with --accept"
         ),
-        Standing::Removed => tracing::warn!(
+        PinComparison::Removed => tracing::warn!(
             upstream,
             name,
             "an upstream lists an item no more: it is hidden here; import the upstream again to have it gone"
@@ -258,7 +260,7 @@ fn tell(item: &Item, now: Standing) {
 }
 
 /// Returns the accepted item behind a server's primitive; `None` if its spec accepts any state.
-fn item(server: &str, primitive: &Primitive) -> Option<Item> {
+fn item(server: &str, primitive: &Primitive) -> Option<ItemKey> {
     let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
         // The lists that it shows to each caller are not the accepted ones.
         Mode::ProxyMcp(_) if is_told_who_calls(primitive) => return None,
@@ -276,7 +278,7 @@ fn item(server: &str, primitive: &Primitive) -> Option<Item> {
         Kind::ResourceTemplate => List::Templates,
         _ => List::Tools,
     };
-    Some(Item { upstream, list, name: tool.clone(), pin: pin.clone() })
+    Some(ItemKey { upstream, list, name: tool.clone(), pin: pin.clone() })
 }
 
 /// Returns the name of an upstream at `url`: it may list other items with another credential, or with none.

@@ -37,14 +37,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 #[async_trait]
 pub(in crate::executors) trait Looks: Send + 'static {
     /// Lists the current items. `Err`: the reason of the failure; the next look starts from the beginning.
-    async fn look(&mut self) -> Result<Looked, String>;
+    async fn look(&mut self) -> Result<LookResult, String>;
 
     /// Returns once the upstream reports a changed list, for as long as it can report.
     async fn changed(&mut self);
 }
 
 /// Result of a look.
-pub(in crate::executors) struct Looked {
+pub(in crate::executors) struct LookResult {
     pub lists: Lists,
     /// Whether the upstream reports changes of its lists.
     pub tells_of_changes: bool,
@@ -152,7 +152,7 @@ fn begin<L: Looks>(name: &str, looks: L, items: &Arc<PinnedItems>) -> Arc<Watch>
         task: Mutex::default(),
     });
     let looking =
-        Looking { watch: Arc::downgrade(&watch), name: name.to_owned(), looks, items: items.clone() };
+        WatchTask { watch: Arc::downgrade(&watch), name: name.to_owned(), looks, items: items.clone() };
     *watch.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(looking.run())));
     watch
 }
@@ -164,14 +164,14 @@ impl Watch {
 }
 
 /// The task that looks at one upstream.
-struct Looking<L> {
+struct WatchTask<L> {
     watch: Weak<Watch>,
     name: String,
     looks: L,
     items: Arc<PinnedItems>,
 }
 
-impl<L: Looks> Looking<L> {
+impl<L: Looks> WatchTask<L> {
     /// Looks until the upstream is not needed any more.
     async fn run(mut self) {
         loop {
@@ -181,7 +181,7 @@ impl<L: Looks> Looking<L> {
             let look = look.unwrap_or_else(|_| Err("it takes too long".into()));
             let Some(watch) = self.watch.upgrade() else { return };
             let failed = match look {
-                Ok(Looked { lists, tells_of_changes }) => {
+                Ok(LookResult { lists, tells_of_changes }) => {
                     self.items.learn(&self.name, &lists, snapshot);
                     watch.is_mute.store(!tells_of_changes, Ordering::Release);
                     false
@@ -236,9 +236,9 @@ mod tests {
 
     #[async_trait]
     impl Looks for Reporting {
-        async fn look(&mut self) -> Result<Looked, String> {
+        async fn look(&mut self) -> Result<LookResult, String> {
             self.looks.send(self.server).await.map_err(|error| error.to_string())?;
-            Ok(Looked { lists: Lists::default(), tells_of_changes: true })
+            Ok(LookResult { lists: Lists::default(), tells_of_changes: true })
         }
 
         async fn changed(&mut self) {

@@ -51,10 +51,10 @@ pub trait Downstream: Send + Sync {
 }
 
 /// Downstream without a client: every request of a server is an unknown method.
-pub struct Nobody;
+pub struct NoDownstream;
 
 #[async_trait]
-impl Downstream for Nobody {
+impl Downstream for NoDownstream {
     fn heard(&self, _: Event) {}
 
     async fn asked(&self, _: &str, _: &Json) -> Result<Json, RpcError> {

@@ -24,7 +24,7 @@ use super::runtimes::Fleet;
 use super::tunnel::{self, Heard, OpenFault, Opening, Tunnel, Wanted};
 use crate::executors::accepted::lists::Lists;
 use crate::executors::accepted::pinned::PinnedItems;
-use crate::executors::accepted::watching::{Looked, Looks, Watches};
+use crate::executors::accepted::watching::{LookResult, Looks, Watches};
 
 /// Maximum time that a call waits for a look: the package's process may have to start first, for which the call would
 /// wait too.
@@ -110,7 +110,7 @@ impl Package {
 
 #[async_trait]
 impl Looks for Package {
-    async fn look(&mut self) -> Result<Looked, String> {
+    async fn look(&mut self) -> Result<LookResult, String> {
         use tunnel_event::Type;
         let mut tunnel = self.open().await?;
         loop {
@@ -140,7 +140,7 @@ impl Looks for Package {
 }
 
 /// Reads the lists. Items that are not JSON objects are kept, but none of them can have been accepted.
-fn read(said: McpLists) -> Result<Looked, String> {
+fn read(said: McpLists) -> Result<LookResult, String> {
     let McpLists { tools, prompts, resources, templates, tells_of_changes } = said;
     let list = |json: Option<ppp::Json>| -> Result<Vec<Value>, String> {
         let bytes = json.map(|json| json.value).unwrap_or_default();
@@ -161,14 +161,14 @@ fn read(said: McpLists) -> Result<Looked, String> {
         templates: list(templates)?,
         ..Lists::default()
     };
-    Ok(Looked { lists, tells_of_changes })
+    Ok(LookResult { lists, tells_of_changes })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn said(tools: &str) -> Result<Looked, String> {
+    fn said(tools: &str) -> Result<LookResult, String> {
         let tools = Some(ppp::Json { value: tools.as_bytes().to_vec() });
         read(McpLists { tools, tells_of_changes: true, ..McpLists::default() })
     }

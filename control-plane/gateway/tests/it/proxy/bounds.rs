@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_gateway::executors::accepted::lists::Lists;
-use asp_gateway::executors::conversation::downstream::Nobody;
+use asp_gateway::executors::conversation::downstream::NoDownstream;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::session::Session;
@@ -209,7 +209,7 @@ async fn an_answer_has_sixteen_mebibytes_and_no_more() {
             params: json!({}),
             sent: Default::default(),
             headers: HeaderMap::new(),
-            downstream: Arc::new(Nobody),
+            downstream: Arc::new(NoDownstream),
             cancelled: &CancellationToken::new(),
         };
         match client.request(&session, exchange).await {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::{Broken, name_of};
 use crate::call::Call;
-use crate::executors::artifacts::{Artifacts, Incoming, Named};
+use crate::executors::artifacts::{ArtifactLabel, Artifacts, IncomingArtifact};
 
 /// Timeout of one write of at most `MAX_WAITING` bytes and a piece. The runtime ends a call whose output is not read
 /// for 15 s.
@@ -29,7 +29,7 @@ pub(super) type Storing = BoxFuture<'static, Stored>;
 /// Result of a store operation.
 pub(in super::super) enum Stored {
     /// Some bytes of the artifact with this plugin URI were written.
-    Written { own_uri: String, incoming: Result<Incoming, BlobError> },
+    Written { own_uri: String, incoming: Result<IncomingArtifact, BlobError> },
     /// The whole artifact that is being emitted was stored; its public URI.
     Kept(Result<String, BlobError>),
 }
@@ -48,7 +48,7 @@ enum Sink {
     /// The store does not know the artifact yet.
     #[default]
     New,
-    Ready(Incoming),
+    Ready(IncomingArtifact),
     Writing,
     /// The artifact can no longer be stored; its pieces are still read.
     Lost(BlobError),
@@ -117,7 +117,7 @@ impl Upload {
     }
 
     /// Records the result of a write.
-    pub(super) fn written(&mut self, incoming: Result<Incoming, BlobError>) {
+    pub(super) fn written(&mut self, incoming: Result<IncomingArtifact, BlobError>) {
         match incoming {
             Ok(incoming) => self.sink = Sink::Ready(incoming),
             Err(error) => {
@@ -148,13 +148,17 @@ impl Upload {
         let call = call.clone();
         let keep = async move {
             let incoming = begin(begun, &artifacts, &call).await?;
-            incoming.finish(&call, Named { name: &name, content_type: &content_type }).await
+            incoming.finish(&call, ArtifactLabel { name: &name, content_type: &content_type }).await
         };
         Some(async move { Stored::Kept(within(KEEP_WITHIN, keep).await) }.boxed())
     }
 }
 
-async fn begin(begun: Option<Incoming>, artifacts: &Artifacts, call: &Call) -> Result<Incoming, BlobError> {
+async fn begin(
+    begun: Option<IncomingArtifact>,
+    artifacts: &Artifacts,
+    call: &Call,
+) -> Result<IncomingArtifact, BlobError> {
     match begun {
         Some(incoming) => Ok(incoming),
         None => artifacts.begin(call).await,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{Failure, UpstreamObject};
 use crate::call::page::Visit;
-use crate::executors::conversation::downstream::{Downstream, Nobody};
+use crate::executors::conversation::downstream::{Downstream, NoDownstream};
 use crate::executors::outbound::refused::retry_after;
 
 mod changes;
@@ -201,7 +201,7 @@ impl Client {
             params,
             sent: ClientParams::default(),
             headers: HeaderMap::new(),
-            downstream: Arc::new(Nobody),
+            downstream: Arc::new(NoDownstream),
             cancelled: &CancellationToken::new(),
         };
         let response = self.post_text(&new, exchange.message()).await?;

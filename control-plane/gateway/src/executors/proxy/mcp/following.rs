@@ -22,7 +22,7 @@ use super::client::session::Session;
 use super::client::updates::Updated;
 use super::client::{Client, ClientParams, Exchange, Fault};
 use crate::execution::{ResourceListener, ResourceSubscription};
-use crate::executors::conversation::downstream::Nobody;
+use crate::executors::conversation::downstream::NoDownstream;
 use crate::executors::counts::less;
 
 /// Maximum number of upstreams, of resources of one, and of those that one user was the first to subscribe to.
@@ -332,7 +332,7 @@ impl Task {
             params,
             sent: ClientParams::default(),
             headers: HeaderMap::new(),
-            downstream: Arc::new(Nobody),
+            downstream: Arc::new(NoDownstream),
             cancelled: &CancellationToken::new(),
         };
         self.client.request(session, exchange).await.map(drop)

@@ -14,7 +14,7 @@ use super::client::session::Session;
 use super::client::{Client, ClientParams, Exchange, Fault};
 use crate::call::held;
 use crate::executors::accepted::lists::{Lists, note_losses};
-use crate::executors::conversation::downstream::Nobody;
+use crate::executors::conversation::downstream::NoDownstream;
 
 /// Maximum number of pages of one list.
 const MAX_PAGES: u64 = 100;
@@ -62,7 +62,7 @@ async fn pages(
             params: Value::Object(params),
             sent: ClientParams::default(),
             headers: HeaderMap::new(),
-            downstream: Arc::new(Nobody),
+            downstream: Arc::new(NoDownstream),
             cancelled: &CancellationToken::new(),
         };
         let mut result = match client.request(session, exchange).await {

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::client::session::Session;
 use super::client::{Client, Fault};
 use super::listing::list;
-use crate::executors::accepted::watching::{Looked, Looks};
+use crate::executors::accepted::watching::{LookResult, Looks};
 
 /// Maximum time that a call waits for a look.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -31,9 +31,9 @@ impl OverHttp {
         OverHttp { client, next_id, session: None }
     }
 
-    async fn listed(&self, session: Session) -> Result<(Looked, Session), Fault> {
+    async fn listed(&self, session: Session) -> Result<(LookResult, Session), Fault> {
         let lists = list(&self.client, &session, || self.next_id.fetch_add(1, Ordering::Relaxed)).await?;
-        Ok((Looked { lists, tells_of_changes: session.tells_of_lists() }, session))
+        Ok((LookResult { lists, tells_of_changes: session.tells_of_lists() }, session))
     }
 
     async fn open(&self) -> Result<Session, Fault> {
@@ -48,7 +48,7 @@ impl OverHttp {
 
 #[async_trait]
 impl Looks for OverHttp {
-    async fn look(&mut self) -> Result<Looked, String> {
+    async fn look(&mut self) -> Result<LookResult, String> {
         self.client.proof.renew(&self.client.url).await;
         if let Some(session) = &self.session {
             session.proves_as(&self.client);

@@ -18,7 +18,7 @@ use super::modern::{REVISION, headers, params};
 use super::reading::Messages;
 use super::session::{At, LONGEST_PAUSE, PAUSE, Running};
 use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
-use crate::executors::conversation::downstream::Nobody;
+use crate::executors::conversation::downstream::NoDownstream;
 use crate::executors::proxy::mcp::message::Message;
 
 const METHOD: &str = "subscriptions/listen";
@@ -125,7 +125,7 @@ impl Changes {
             params: json!({"notifications": filter}),
             sent: ClientParams::default(),
             headers: HeaderMap::new(),
-            downstream: Arc::new(Nobody),
+            downstream: Arc::new(NoDownstream),
             cancelled: &CancellationToken::new(),
         };
         let params = params(&exchange.params, self.capabilities.clone());

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::reading::{Messages, lost};
 use super::session::{At, Offers, Session};
 use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, sent};
-use crate::executors::conversation::downstream::{Downstream, Nobody};
+use crate::executors::conversation::downstream::{Downstream, NoDownstream};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 pub(super) const REVISION: &str = Revision::V2026_07_28.as_str();
@@ -105,7 +105,7 @@ pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> O
         params: json!({}),
         sent: ClientParams::default(),
         headers: HeaderMap::new(),
-        downstream: Arc::new(Nobody),
+        downstream: Arc::new(NoDownstream),
         cancelled: &CancellationToken::new(),
     };
     let said = request(client, &session, &exchange).await.ok()?;
@@ -320,7 +320,7 @@ mod tests {
             params: json!({"name": "echo"}),
             sent: ClientParams::default(),
             headers: HeaderMap::new(),
-            downstream: Arc::new(Nobody),
+            downstream: Arc::new(NoDownstream),
             cancelled: &CancellationToken::new(),
         };
         let said = answers(&exchange, result).await.unwrap();
