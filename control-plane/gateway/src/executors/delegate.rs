@@ -27,7 +27,7 @@ mod nested;
 pub(crate) mod pending;
 pub mod record;
 
-use answer::Answered;
+use answer::DelegateAnswer;
 use endpoint::Endpoints;
 
 /// Longest silence of a model, which sends nothing until it has finished thinking: the longest delegation.
@@ -83,7 +83,7 @@ impl Delegates {
     }
 
     /// Answers on the platform; ends with the call, and at the delegation's time limit.
-    pub async fn answer(&self, way: Way, delegation: &Delegation) -> Result<Answered, Fault> {
+    pub async fn answer(&self, way: Way, delegation: &Delegation) -> Result<DelegateAnswer, Fault> {
         let delegate = delegation.delegate()?;
         let snapshot = &delegation.snapshot;
         let call = &delegation.call;
@@ -102,10 +102,10 @@ impl Delegates {
         }
     }
 
-    async fn model(&self, delegation: &Delegation, delegate: &Dependency) -> Result<Answered, Fault> {
+    async fn model(&self, delegation: &Delegation, delegate: &Dependency) -> Result<DelegateAnswer, Fault> {
         let by = requested_by(&delegation.call, delegate);
         let endpoint = self.endpoints.of(openai(delegate), by).ok_or(Fault::Unsupported)?;
-        let asked = exchange::Asked {
+        let asked = exchange::ChatRequest {
             endpoint: &endpoint,
             body: chat::body(&endpoint, &delegation.sampling, &delegate.entry),
             upstreams: &delegation.snapshot.upstreams,

@@ -16,7 +16,7 @@ use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::backend::{Backend, misplaced, mode};
-use crate::executors::hosted::run::Hosted;
+use crate::executors::hosted::run::HostedCall;
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::Outbound;
@@ -67,7 +67,7 @@ impl Backend for HostedBackend {
             match call.entry.primitive.kind() {
                 Kind::Resource | Kind::ResourceTemplate => reads::resource(&service, execution).await,
                 Kind::Prompt => reads::prompt(&service, execution).await,
-                _ => Hosted::new(&service, execution, self, started).run().await,
+                _ => HostedCall::new(&service, execution, self, started).run().await,
             }
         };
         // Only calls that can continue elsewhere are preempted: such a call stays at the service. Noted before the

@@ -23,21 +23,21 @@ const MAX_TEXT: usize = 1 << 20;
 
 /// The answer, and its cost.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answered {
+pub struct DelegateAnswer {
     /// An MCP `CreateMessageResult`; a primitive's answer has no model.
     pub said: Json,
     pub usage: Usage,
 }
 
 /// Waits for the answer of the client, or of its model, to a question.
-pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<Answered, Fault> {
+pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<DelegateAnswer, Fault> {
     match asked.answered(call).await {
-        Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
+        Ok(Answer::Sampled(said)) => Ok(DelegateAnswer { said, usage: Usage::default() }),
         Ok(Answer::Roots(roots)) => {
             // Like a primitive's answer: the text is JSON.
             let text = format!(r#"{{"roots":{roots}}}"#);
             let said = json!({"role": "assistant", "content": {"type": "text", "text": text}}).into();
-            Ok(Answered { said, usage: Usage::default() })
+            Ok(DelegateAnswer { said, usage: Usage::default() })
         }
         Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),
         Ok(_) => Err(Fault::Failed(String::new())),

@@ -7,7 +7,7 @@ use asp_snapshot::ListedPrimitive;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::answer::Answered;
+use super::answer::DelegateAnswer;
 use super::endpoint::Endpoint;
 use crate::executors::delegate::delegation::Fault;
 use crate::telemetry::metrics::delegations::Usage;
@@ -65,18 +65,18 @@ struct Completion {
     model: String,
     choices: Vec<Choice>,
     #[serde(default)]
-    usage: Option<Spent>,
+    usage: Option<ChatUsage>,
 }
 
 #[derive(Deserialize)]
 struct Choice {
-    message: Said,
+    message: ChatMessage,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct ChatMessage {
     #[serde(default)]
     content: Option<Value>,
     #[serde(default)]
@@ -84,7 +84,7 @@ struct Said {
 }
 
 #[derive(Deserialize)]
-struct Spent {
+struct ChatUsage {
     #[serde(default)]
     prompt_tokens: u64,
     #[serde(default)]
@@ -93,7 +93,7 @@ struct Spent {
 
 /// Reads an answer. `Refused`: the model, or a filter in front of it, declined; `Unavailable`: the body is not a
 /// completion.
-pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
+pub(super) fn read(body: &[u8]) -> Result<DelegateAnswer, Fault> {
     // serde_json alone rejects half a surrogate pair, which a truncated text may contain.
     let said = asp_json::Json::parse(asp_json::unmarked(body)).map_err(|_| Fault::Unavailable)?;
     let completion: Completion =
@@ -126,7 +126,7 @@ pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
             members.insert("stopReason".into(), reason.into());
         }
     }
-    Ok(Answered { said: said.into(), usage: usage.unwrap_or_default() })
+    Ok(DelegateAnswer { said: said.into(), usage: usage.unwrap_or_default() })
 }
 
 #[cfg(test)]

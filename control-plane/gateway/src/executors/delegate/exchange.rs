@@ -14,7 +14,7 @@ use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::answer::Answered;
+use super::answer::DelegateAnswer;
 use super::chat;
 use super::endpoint::Endpoint;
 use crate::executors::delegate::delegation::Fault;
@@ -32,7 +32,7 @@ const MAX_REQUESTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// Request and endpoint.
-pub(super) struct Asked<'a> {
+pub(super) struct ChatRequest<'a> {
     pub endpoint: &'a Endpoint<'a>,
     pub body: Value,
     pub upstreams: &'a [Upstream],
@@ -44,8 +44,8 @@ pub(super) struct Asked<'a> {
 pub(super) async fn ask(
     outbound: &Outbound,
     breakers: &Breakers,
-    asked: &Asked<'_>,
-) -> Result<Answered, Fault> {
+    asked: &ChatRequest<'_>,
+) -> Result<DelegateAnswer, Fault> {
     let endpoint = asked.endpoint;
     if endpoint.lacks_key {
         let RequestedBy { server, primitive } = asked.by;
@@ -74,7 +74,7 @@ pub(super) async fn ask(
 }
 
 /// Returns the endpoint's address, if the operator lets the primitive use it.
-fn destination<'o>(outbound: &'o Outbound, asked: &Asked<'_>) -> Result<Destination<'o>, Fault> {
+fn destination<'o>(outbound: &'o Outbound, asked: &ChatRequest<'_>) -> Result<Destination<'o>, Fault> {
     let url = asked.endpoint.url;
     let found = if asked.endpoint.is_operators {
         outbound.trusted(url)
@@ -91,7 +91,7 @@ fn destination<'o>(outbound: &'o Outbound, asked: &Asked<'_>) -> Result<Destinat
     })
 }
 
-async fn requests(destination: &Destination<'_>, asked: &Asked<'_>) -> Result<Answered, Fault> {
+async fn requests(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Result<DelegateAnswer, Fault> {
     let mut pause = FIRST_PAUSE;
     for request in 1..=MAX_REQUESTS {
         let response = send(destination, asked).await?;
@@ -120,7 +120,7 @@ async fn requests(destination: &Destination<'_>, asked: &Asked<'_>) -> Result<An
     Err(Fault::Unavailable)
 }
 
-async fn send(destination: &Destination<'_>, asked: &Asked<'_>) -> Result<Response, Fault> {
+async fn send(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Result<Response, Fault> {
     let Endpoint { key, headers, .. } = *asked.endpoint;
     let Destination { client, url } = destination;
     let mut url = url.clone();

@@ -9,7 +9,7 @@ use asp_json::{Json, Members};
 use asp_proto::snapshot::OtherPrimitive;
 use serde_json::json;
 
-use super::answer::Answered;
+use super::answer::DelegateAnswer;
 use crate::call::event::cut_text;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
@@ -28,7 +28,7 @@ impl Drop for Child {
     }
 }
 
-pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Result<Answered, Fault> {
+pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Result<DelegateAnswer, Fault> {
     let parent = &delegation.call;
     let depth = parent.parent.map_or(0, |parent| parent.depth) + 1;
     if depth > MAX_DEPTH {
@@ -78,7 +78,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
 }
 
 /// Converts the structured result to text, so that both kinds of answers are read alike.
-fn said(output: &Output) -> Result<Answered, Fault> {
+fn said(output: &Output) -> Result<DelegateAnswer, Fault> {
     let Output::Tool { content, structured, is_error, .. } = output else { return Err(Fault::Unavailable) };
     let texts: Vec<&str> = content.iter().filter_map(|block| block.get("text")?.as_str()).collect();
     if *is_error {
@@ -87,7 +87,7 @@ fn said(output: &Output) -> Result<Answered, Fault> {
     }
     let text = structured.as_ref().map_or_else(|| texts.join("\n"), Json::to_string);
     let said = json!({"role": "assistant", "content": {"type": "text", "text": text}}).into();
-    Ok(Answered { said, usage: Usage::default() })
+    Ok(DelegateAnswer { said, usage: Usage::default() })
 }
 
 fn fault(refusal: &Refusal) -> Fault {

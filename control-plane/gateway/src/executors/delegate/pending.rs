@@ -6,7 +6,7 @@
 use asp_json::Json;
 use serde_json::{Map, Value};
 
-use super::answer::{self, Answered};
+use super::answer::{self, DelegateAnswer};
 use super::delegation::{Delegation, Fault, Way};
 use super::{Delegates, record};
 use crate::call::question::{Ask, PendingQuestion, Question, put};
@@ -25,7 +25,7 @@ pub(crate) struct PendingDelegation {
 
 /// Answer to a delegation.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct CheckedAnswer {
     /// An MCP `CreateMessageResult`.
     pub said: Json,
     /// The same in the form for a plugin.
@@ -55,7 +55,7 @@ impl PendingDelegation {
     }
 
     /// Waits for the answer, checks it and records it.
-    pub(crate) async fn answered(self, delegates: &Delegates) -> Result<Answer, Fault> {
+    pub(crate) async fn answered(self, delegates: &Delegates) -> Result<CheckedAnswer, Fault> {
         let PendingDelegation { delegation, way, asked } = self;
         let answered = match asked {
             Some(asked) => answer::of_client(asked, &delegation.call).await,
@@ -77,9 +77,9 @@ fn shown(delegation: &Delegation) -> Map<String, Value> {
     params
 }
 
-fn checked(answered: Answered, delegation: &Delegation, way: Way) -> Result<Answer, Fault> {
+fn checked(answered: DelegateAnswer, delegation: &Delegation, way: Way) -> Result<CheckedAnswer, Fault> {
     let told = delegation.is_conversation && way == Way::Client;
     let asked = told.then_some(&delegation.sampling);
     let result = answer::result(&answered.said, &delegation.delegate()?.entry, asked)?;
-    Ok(Answer { said: answered.said, result })
+    Ok(CheckedAnswer { said: answered.said, result })
 }

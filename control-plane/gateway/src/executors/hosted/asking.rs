@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::delegating::{self, Asking};
+use super::delegating::{self, ModelCall};
 use super::resource::{CallResource, Status};
 use crate::call::outcome::Refusal;
 use crate::call::question::{Ask, Question};
@@ -26,7 +26,7 @@ use crate::executors::delegate::delegation::Fault;
 const META_ID: &str = "asp/id";
 
 /// Answer to a question, for the service.
-pub(super) struct Given {
+pub(super) struct GivenAnswer {
     answer: Result<Json, Error>,
     /// Whether the user was asked; a refusal by the user is a result too.
     is_form: bool,
@@ -48,7 +48,7 @@ pub(super) async fn ask(
     execution: &Execution,
     delegates: &Delegates,
     resource: &CallResource,
-) -> Result<Given, Refusal> {
+) -> Result<GivenAnswer, Refusal> {
     let is_form = resource.status == Status::AwaitingElicitationResult;
     let mut asked = None;
     let answered = match find(execution, resource, is_form) {
@@ -59,8 +59,15 @@ pub(super) async fn ask(
             match is_form {
                 true => ask_user(execution, found, params, (id, question)).await,
                 false => {
-                    delegating::sample(Asking { execution, delegates, delegate: found, id, question, params })
-                        .await
+                    delegating::sample(ModelCall {
+                        execution,
+                        delegates,
+                        delegate: found,
+                        id,
+                        question,
+                        params,
+                    })
+                    .await
                 }
             }
         }
@@ -76,7 +83,7 @@ pub(super) async fn ask(
             _ => String::new(),
         },
     });
-    Ok(Given { answer, is_form, expired, question: asked })
+    Ok(GivenAnswer { answer, is_form, expired, question: asked })
 }
 
 /// Returns the id by which an answer finds its question: after a takeover a client may still answer the question that
@@ -90,7 +97,7 @@ fn question_id(id: &str, resource: &CallResource, params: &Map<String, Value>) -
     format!("{id}.{}", u32::from_be_bytes([a, b, c, d]))
 }
 
-impl Given {
+impl GivenAnswer {
     /// Builds the body `{serverData?, result?, error?}`. A form always has a result, so that a service may ignore
     /// `error`.
     pub(super) fn body(&self, server_data: Option<&RawValue>) -> Result<Vec<u8>, Refusal> {
@@ -183,8 +190,8 @@ mod tests {
     #[test]
     fn an_answer_travels_with_the_services_own_data_and_an_error_with_its_word() {
         let data = RawValue::from_string(r#"{"n":  1.0}"#.into()).unwrap();
-        let given = |answer, is_form| Given { answer, is_form, expired: false, question: None };
-        let text = |given: Given, data| String::from_utf8(given.body(data).unwrap()).unwrap();
+        let given = |answer, is_form| GivenAnswer { answer, is_form, expired: false, question: None };
+        let text = |given: GivenAnswer, data| String::from_utf8(given.body(data).unwrap()).unwrap();
         let taken = given(Ok(json!({"action": "decline"}).into()), true);
         assert_eq!(text(taken, Some(&data)), r#"{"serverData":{"n":  1.0},"result":{"action":"decline"}}"#);
         let error = || Err(Error { code: "expired", message: String::new() });

@@ -22,7 +22,7 @@ const OPEN_PARAMS: [&str; 5] =
     ["systemPrompt", "maxTokens", "temperature", "stopSequences", "modelPreferences"];
 
 /// One model call of a service.
-pub(super) struct Asking<'a> {
+pub(super) struct ModelCall<'a> {
     pub execution: &'a Execution,
     pub delegates: &'a Delegates,
     pub delegate: &'a Dependency,
@@ -35,8 +35,8 @@ pub(super) struct Asking<'a> {
 }
 
 /// Asks the model; returns its answer, an MCP `CreateMessageResult`.
-pub(super) async fn sample(asking: Asking<'_>) -> Result<Json, Fault> {
-    let Asking { execution, delegates, id, .. } = asking;
+pub(super) async fn sample(asking: ModelCall<'_>) -> Result<Json, Fault> {
+    let ModelCall { execution, delegates, id, .. } = asking;
     match begin(asking) {
         Ok(pending) => pending.answered(delegates).await.map(|answer| answer.said),
         Err(fault) => {
@@ -46,8 +46,8 @@ pub(super) async fn sample(asking: Asking<'_>) -> Result<Json, Fault> {
     }
 }
 
-fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
-    let Asking { execution, delegates, delegate, id, question, params } = asking;
+fn begin(asking: ModelCall<'_>) -> Result<PendingDelegation, Fault> {
+    let ModelCall { execution, delegates, delegate, id, question, params } = asking;
     if delegate.entry.primitive.asks_roots {
         // A service may only ask for a model.
         return Err(Fault::Undeclared);

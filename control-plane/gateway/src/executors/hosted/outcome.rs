@@ -8,7 +8,7 @@ use asp_proto::plugin::Failed;
 use serde_json::Value;
 
 use super::resource::{CallResource, ServiceError, Status, parse_error};
-use super::service::Answer;
+use super::service::ServiceResponse;
 use crate::call::Call;
 use crate::call::content::{is_content_block, own_meta};
 use crate::call::outcome::{Output, Refusal, text_block};
@@ -59,7 +59,7 @@ fn failed(call: &Call, error: ServiceError) -> Result<Output, Refusal> {
 }
 
 /// Returns the refusal of a call that the service did not begin.
-pub(super) fn refused<T>(call: &Call, answer: &Answer) -> Result<T, Refusal> {
+pub(super) fn refused<T>(call: &Call, answer: &ServiceResponse) -> Result<T, Refusal> {
     let said = parse_error(&answer.body).map(|error| shown(&error.message)).unwrap_or_default();
     Err(by_status(answer.status, answer.retry_after, said).of(call))
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::outcome;
-use super::service::{Answer, Fault, Service};
+use super::service::{Service, ServiceFault, ServiceResponse};
 use crate::call::content::own_meta;
 use crate::call::held;
 use crate::call::outcome::{Output, Refusal};
@@ -70,15 +70,20 @@ pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<O
 }
 
 /// Returns a final answer; `None` after the pause before another attempt.
-async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Option<Answer>, Refusal> {
+async fn settled(
+    pace: &mut Pace,
+    answered: Result<ServiceResponse, ServiceFault>,
+) -> Result<Option<ServiceResponse>, Refusal> {
     let (retry_after, why) = match answered {
         Ok(answer) if may_pass(answer.status) => {
             (answer.retry_after, format!("the service answered {}", answer.status.as_u16()))
         }
         Ok(answer) => return Ok(Some(answer)),
-        Err(Fault::Paused(refusal) | Fault::Unproved(Unproved { refusal, .. })) => return Err(refusal),
-        Err(Fault::NotDelivered) => (None, "the service could not be reached".into()),
-        Err(Fault::Lost(why)) => (None, why.into()),
+        Err(ServiceFault::Paused(refusal) | ServiceFault::Unproved(Unproved { refusal, .. })) => {
+            return Err(refusal);
+        }
+        Err(ServiceFault::NotDelivered) => (None, "the service could not be reached".into()),
+        Err(ServiceFault::Lost(why)) => (None, why.into()),
     };
     match pace.failed(retry_after) {
         Some(pause) => sleep(pause).await,
@@ -88,7 +93,7 @@ async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Opt
 }
 
 /// Builds MCP resource contents: text if the type and the bytes are text, otherwise base64.
-fn contents(uri: &str, answer: Answer) -> Value {
+fn contents(uri: &str, answer: ServiceResponse) -> Value {
     let kind = answer.content_type.unwrap_or_else(|| ANY_TYPE.to_owned());
     let media_type = MediaType::parse(&kind);
     match media_type.decode(&answer.body).filter(|_| media_type.is_text()) {

@@ -97,7 +97,7 @@ pub enum Misfit {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written<'a> {
+struct WireResource<'a> {
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
@@ -119,7 +119,7 @@ struct Written<'a> {
 
 /// Reads a call resource. The caller has bounded the bytes; the depth is bounded by `serde_json` (128).
 pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
-    let written: Written<'_> = serde_json::from_slice(unmarked(bytes)).map_err(|_| Misfit::Shape)?;
+    let written: WireResource<'_> = serde_json::from_slice(unmarked(bytes)).map_err(|_| Misfit::Shape)?;
     let asked = match written.status {
         Status::AwaitingElicitationResult => {
             Some(request("elicitationRequest", written.elicitation_request, MAX_FORM)?)
@@ -161,10 +161,10 @@ pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
 /// Reads the error of a refusal's body, `{"error": {"code", "message"}}`; `None` for any other body.
 pub fn parse_error(bytes: &[u8]) -> Option<ServiceError> {
     #[derive(Deserialize)]
-    struct Body {
+    struct RefusalBody {
         error: ServiceError,
     }
-    serde_json::from_slice::<Body>(unmarked(bytes)).ok().map(|body| body.error)
+    serde_json::from_slice::<RefusalBody>(unmarked(bytes)).ok().map(|body| body.error)
 }
 
 /// Reads the parameters of a question, written as the whole MCP request or alone; null members are absent.

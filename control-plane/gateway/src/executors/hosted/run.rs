@@ -11,7 +11,7 @@ use reqwest::StatusCode;
 use tokio::time::{Instant, sleep};
 
 use super::resource::{self, CallResource, Progress, Status};
-use super::service::{self, Answer, Fault, Service};
+use super::service::{self, Service, ServiceFault, ServiceResponse};
 use super::{HostedBackend, asking, outcome};
 use crate::call::event::{Amount, Event};
 use crate::call::outcome::{Output, Refusal, after_handover};
@@ -32,7 +32,7 @@ const MAX_ADVANCES: u32 = 8;
 const HEARTBEATS: u32 = 3;
 
 /// A call while it is at its service.
-pub(super) struct Hosted<'a> {
+pub(super) struct HostedCall<'a> {
     execution: &'a Execution,
     service: &'a Service,
     delegates: &'a Delegates,
@@ -51,28 +51,28 @@ pub(super) struct Hosted<'a> {
 }
 
 /// One state of the call, and the etag by which a request refers to it.
-struct Known {
+struct KnownState {
     resource: CallResource,
     etag: Option<HeaderValue>,
 }
 
 /// Result of sending an answer to the service.
-enum Brought {
-    Taken(Box<Known>),
+enum AnswerDelivery {
+    Taken(Box<KnownState>),
     /// The state had changed: the answer was certainly not accepted.
     Stale,
     /// The answer may have been accepted.
     Unsure,
 }
 
-impl<'a> Hosted<'a> {
+impl<'a> HostedCall<'a> {
     pub(super) fn new(
         service: &'a Service,
         execution: &'a Execution,
         calls: &'a HostedBackend,
         started: Started,
-    ) -> Hosted<'a> {
-        Hosted {
+    ) -> HostedCall<'a> {
+        HostedCall {
             execution,
             service,
             delegates: &calls.delegates,
@@ -108,7 +108,7 @@ impl<'a> Hosted<'a> {
     }
 
     /// Creates the call. A repeated request means the same call, so it is sent until it is answered.
-    async fn put(&mut self) -> Result<Known, Refusal> {
+    async fn put(&mut self) -> Result<KnownState, Refusal> {
         let call = self.call();
         // A call that was taken over is already at the service, or may be.
         let mut delivered = self.execution.resume_state.is_some();
@@ -140,23 +140,23 @@ impl<'a> Hosted<'a> {
                     self.farewell.due = false;
                     return outcome::refused(call, &answer);
                 }
-                Err(Fault::Paused(refusal)) if !delivered => {
+                Err(ServiceFault::Paused(refusal)) if !delivered => {
                     self.farewell.due = false;
                     return Err(refusal);
                 }
-                Err(Fault::Unproved(unproved)) if !delivered => {
+                Err(ServiceFault::Unproved(unproved)) if !delivered => {
                     self.farewell.due = false;
                     self.started.undelivered();
                     return Err(unproved.refusal);
                 }
-                Err(Fault::Unproved(unproved)) if !unproved.passes => {
+                Err(ServiceFault::Unproved(unproved)) if !unproved.passes => {
                     return Err(lost(call, &unproved.refusal.to_string()));
                 }
-                Err(Fault::Lost(_)) => {
+                Err(ServiceFault::Lost(_)) => {
                     delivered = true;
                     None
                 }
-                Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered) => None,
+                Err(ServiceFault::Paused(_) | ServiceFault::Unproved(_) | ServiceFault::NotDelivered) => None,
             };
             if !delivered {
                 self.farewell.due = false;
@@ -173,7 +173,7 @@ impl<'a> Hosted<'a> {
     }
 
     /// Waits for the next state.
-    async fn next(&mut self) -> Result<Known, Refusal> {
+    async fn next(&mut self) -> Result<KnownState, Refusal> {
         loop {
             self.check_silence()?;
             sleep(self.pace.pause()).await;
@@ -184,7 +184,7 @@ impl<'a> Hosted<'a> {
     }
 
     /// Reads the state; `None` if it is still `unless`.
-    async fn look(&mut self, unless: Option<HeaderValue>) -> Result<Option<Known>, Refusal> {
+    async fn look(&mut self, unless: Option<HeaderValue>) -> Result<Option<KnownState>, Refusal> {
         loop {
             let retry_after = match self.service.get(unless.as_ref()).await {
                 Ok(answer) if answer.status.is_success() => return self.read(answer).map(Some),
@@ -194,17 +194,22 @@ impl<'a> Hosted<'a> {
                 }
                 Ok(answer) if may_pass(answer.status) => answer.retry_after,
                 Ok(answer) => return Err(self.gone(&answer)),
-                Err(Fault::Unproved(unproved)) if !unproved.passes => {
+                Err(ServiceFault::Unproved(unproved)) if !unproved.passes => {
                     return Err(lost(self.call(), &unproved.refusal.to_string()));
                 }
-                Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered | Fault::Lost(_)) => None,
+                Err(
+                    ServiceFault::Paused(_)
+                    | ServiceFault::Unproved(_)
+                    | ServiceFault::NotDelivered
+                    | ServiceFault::Lost(_),
+                ) => None,
             };
             self.rest_after_failure(retry_after).await?;
         }
     }
 
     /// Puts the service's question, and sends it the answer.
-    async fn ask(&mut self, known: Known) -> Result<Known, Refusal> {
+    async fn ask(&mut self, known: KnownState) -> Result<KnownState, Refusal> {
         self.questions += 1;
         if self.questions > MAX_QUESTIONS {
             return Err(lost(self.call(), "the service asks too many questions"));
@@ -216,15 +221,15 @@ impl<'a> Hosted<'a> {
         let mut unsure = false;
         for _ in 0..MAX_ADVANCES {
             match self.bring(etag.as_ref(), &body).await? {
-                Brought::Taken(next) => {
+                AnswerDelivery::Taken(next) => {
                     // The service has the answer, whichever gateway continues.
                     if let Some(question) = given.question {
                         self.call().questions.note_saved(question);
                     }
                     return Ok(*next);
                 }
-                Brought::Stale => {}
-                Brought::Unsure => unsure = true,
+                AnswerDelivery::Stale => {}
+                AnswerDelivery::Unsure => unsure = true,
             }
             let Some(next) = self.look(None).await? else {
                 return Err(lost(self.call(), "the service does not say where the call stands"));
@@ -240,31 +245,33 @@ impl<'a> Hosted<'a> {
         Err(lost(self.call(), "the service did not take an answer"))
     }
 
-    async fn bring(&mut self, etag: Option<&HeaderValue>, body: &[u8]) -> Result<Brought, Refusal> {
+    async fn bring(&mut self, etag: Option<&HeaderValue>, body: &[u8]) -> Result<AnswerDelivery, Refusal> {
         let (brought, retry_after) = match self.service.advance(etag, body.to_vec()).await {
             Ok(answer) if answer.status.is_success() => {
-                return self.read(answer).map(Box::new).map(Brought::Taken);
+                return self.read(answer).map(Box::new).map(AnswerDelivery::Taken);
             }
             Ok(answer) if matches!(answer.status, StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT) => {
-                return Ok(Brought::Stale);
+                return Ok(AnswerDelivery::Stale);
             }
             Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
-                (Brought::Stale, answer.retry_after)
+                (AnswerDelivery::Stale, answer.retry_after)
             }
-            Ok(answer) if is_open(answer.status) => (Brought::Unsure, answer.retry_after),
+            Ok(answer) if is_open(answer.status) => (AnswerDelivery::Unsure, answer.retry_after),
             Ok(answer) => return Err(self.gone(&answer)),
-            Err(Fault::Unproved(unproved)) if !unproved.passes => {
+            Err(ServiceFault::Unproved(unproved)) if !unproved.passes => {
                 return Err(lost(self.call(), &unproved.refusal.to_string()));
             }
-            Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered) => (Brought::Stale, None),
-            Err(Fault::Lost(_)) => (Brought::Unsure, None),
+            Err(ServiceFault::Paused(_) | ServiceFault::Unproved(_) | ServiceFault::NotDelivered) => {
+                (AnswerDelivery::Stale, None)
+            }
+            Err(ServiceFault::Lost(_)) => (AnswerDelivery::Unsure, None),
         };
         self.rest_after_failure(retry_after).await?;
         Ok(brought)
     }
 
     /// Reads an answer that should contain the call.
-    fn read(&mut self, answer: Answer) -> Result<Known, Refusal> {
+    fn read(&mut self, answer: ServiceResponse) -> Result<KnownState, Refusal> {
         let read = match held::is_too_much(&answer.body) {
             true => Err(resource::Misfit::TooLarge("result")),
             false => resource::parse(&answer.body),
@@ -285,7 +292,7 @@ impl<'a> Hosted<'a> {
             self.changed = Instant::now();
         }
         self.etag.clone_from(&etag);
-        Ok(Known { resource, etag })
+        Ok(KnownState { resource, etag })
     }
 
     async fn rest_after_failure(&mut self, retry_after: Option<Duration>) -> Result<(), Refusal> {
@@ -297,7 +304,7 @@ impl<'a> Hosted<'a> {
     }
 
     /// Returns the refusal of a call whose state the service no longer reports.
-    fn gone(&mut self, answer: &Answer) -> Refusal {
+    fn gone(&mut self, answer: &ServiceResponse) -> Refusal {
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             self.farewell.due = false;
             return lost(self.call(), "the service no longer knows the call");

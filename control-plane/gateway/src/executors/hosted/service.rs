@@ -54,7 +54,7 @@ pub(super) struct Service {
 }
 
 /// Response of the service, whatever its status.
-pub(super) struct Answer {
+pub(super) struct ServiceResponse {
     pub status: StatusCode,
     pub etag: Option<HeaderValue>,
     pub retry_after: Option<Duration>,
@@ -64,7 +64,7 @@ pub(super) struct Answer {
 
 /// Reason why there is no response.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum ServiceFault {
     /// The origin's breaker is open; nothing was sent.
     Paused(Refusal),
     /// The call has no valid credentials; nothing was sent.
@@ -99,13 +99,13 @@ impl Service {
     }
 
     /// Creates the call, or finds it: the id and the key are the same each time.
-    pub(super) async fn put(&self, arguments: &Json) -> Result<Answer, Fault> {
+    pub(super) async fn put(&self, arguments: &Json) -> Result<ServiceResponse, ServiceFault> {
         let url = self.call_url(None)?;
         self.exchange((Method::PUT, url, JSON), |request| request.json(arguments.raw())).await
     }
 
     /// Reads the call; `known` is the state that need not be sent again.
-    pub(super) async fn get(&self, known: Option<&HeaderValue>) -> Result<Answer, Fault> {
+    pub(super) async fn get(&self, known: Option<&HeaderValue>) -> Result<ServiceResponse, ServiceFault> {
         let url = self.call_url(None)?;
         let dressed = |request: RequestBuilder| match known {
             Some(etag) => request.header(IF_NONE_MATCH, etag),
@@ -115,7 +115,11 @@ impl Service {
     }
 
     /// Sends the answer to a question that was asked in the state `etag`.
-    pub(super) async fn advance(&self, etag: Option<&HeaderValue>, body: Vec<u8>) -> Result<Answer, Fault> {
+    pub(super) async fn advance(
+        &self,
+        etag: Option<&HeaderValue>,
+        body: Vec<u8>,
+    ) -> Result<ServiceResponse, ServiceFault> {
         let url = self.call_url(Some("advance"))?;
         let dressed = |request: RequestBuilder| {
             let request = match etag {
@@ -137,7 +141,7 @@ impl Service {
     }
 
     /// Reads a resource as bytes.
-    pub(super) async fn read(&self, query: &[(String, String)]) -> Result<Answer, Fault> {
+    pub(super) async fn read(&self, query: &[(String, String)]) -> Result<ServiceResponse, ServiceFault> {
         let mut url = self.url(&["resources", &self.tool])?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -146,12 +150,12 @@ impl Service {
     }
 
     /// Gets a prompt.
-    pub(super) async fn prompt(&self, arguments: &Json) -> Result<Answer, Fault> {
+    pub(super) async fn prompt(&self, arguments: &Json) -> Result<ServiceResponse, ServiceFault> {
         let url = self.url(&["prompts", &self.tool])?;
         self.exchange((Method::POST, url, JSON), |request| request.json(arguments.raw())).await
     }
 
-    fn call_url(&self, verb: Option<&str>) -> Result<Url, Fault> {
+    fn call_url(&self, verb: Option<&str>) -> Result<Url, ServiceFault> {
         let id = self.call.id.to_string();
         let path = ["tools", &self.tool, "calls", &id];
         self.url(&[&path[..], verb.as_slice()].concat())
@@ -163,11 +167,11 @@ impl Service {
     }
 
     /// Returns the base URL with these segments, each encoded.
-    fn url(&self, segments: &[&str]) -> Result<Url, Fault> {
+    fn url(&self, segments: &[&str]) -> Result<Url, ServiceFault> {
         let mut url = self.base.clone();
         match url.path_segments_mut() {
             Ok(mut path) => drop(path.pop_if_empty().extend(segments)),
-            Err(()) => return Err(Fault::NotDelivered),
+            Err(()) => return Err(ServiceFault::NotDelivered),
         }
         Ok(url)
     }
@@ -178,11 +182,11 @@ impl Service {
         &self,
         (method, url, accept): (Method, Url, &str),
         dressed: impl Fn(RequestBuilder) -> RequestBuilder + Send + Sync,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<ServiceResponse, ServiceFault> {
         let mut is_first = true;
         loop {
             let proof = self.authorizer.headers(&self.call, &self.snapshot, &url).await;
-            let proof = proof.map_err(Fault::Unproved)?;
+            let proof = proof.map_err(ServiceFault::Unproved)?;
             let request = self.asking((method.clone(), url.clone(), accept), proof);
             let answer = self.once(dressed(request)).await?;
             let is_refused = answer.status == StatusCode::UNAUTHORIZED;
@@ -193,10 +197,10 @@ impl Service {
         }
     }
 
-    async fn once(&self, request: RequestBuilder) -> Result<Answer, Fault> {
+    async fn once(&self, request: RequestBuilder) -> Result<ServiceResponse, ServiceFault> {
         let server = &self.call.server.message.name;
         let permit = self.breakers.enter(server, &self.origin, patience(&self.call));
-        let permit = permit.map_err(Fault::Paused)?;
+        let permit = permit.map_err(ServiceFault::Paused)?;
         let left = self.call.deadline().saturating_duration_since(Instant::now());
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
         match &answered {
@@ -209,16 +213,16 @@ impl Service {
     }
 }
 
-async fn answer(request: RequestBuilder) -> Result<Answer, Fault> {
+async fn answer(request: RequestBuilder) -> Result<ServiceResponse, ServiceFault> {
     let response = request.send().await.map_err(|error| match error.is_connect() || error.is_builder() {
-        true => Fault::NotDelivered,
-        false => Fault::Lost("the service did not answer"),
+        true => ServiceFault::NotDelivered,
+        false => ServiceFault::Lost("the service did not answer"),
     })?;
     let status = response.status();
     let headers = response.headers().clone();
-    let body = client::body(response, MAX_RESPONSE).await.map_err(Fault::Lost)?;
+    let body = client::body(response, MAX_RESPONSE).await.map_err(ServiceFault::Lost)?;
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    Ok(Answer {
+    Ok(ServiceResponse {
         status,
         etag: headers.get(ETAG).filter(|etag| etag.len() <= MAX_ETAG).cloned(),
         retry_after: retry_after(&headers),
