@@ -25,7 +25,7 @@ use crate::call::registry::CallRegistry;
 use crate::executors::artifacts::Artifacts;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::endpoint::Endpoints;
-use crate::executors::outbound::auth::Told;
+use crate::executors::outbound::auth::CallHeaders;
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Saved};
@@ -102,7 +102,7 @@ pub struct Config {
     /// Dependencies for requests to issuers.
     pub issuers: IssuerDeps,
     /// Information about calls that services receive.
-    pub told: Told,
+    pub told: CallHeaders,
     /// Limits of concurrent calls.
     pub bounds: AdmissionBounds,
     /// Limits of the memory that requests hold, in bytes.

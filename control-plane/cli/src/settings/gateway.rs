@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use asp_control::placement;
 use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
-use asp_gateway::executors::outbound::auth::Told;
+use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::gateway::EVENT_BYTES;
 use asp_gateway::issuers::credentials::Named;
 use asp_gateway::minting::{TokenAudience, TokenAudiences};
@@ -71,7 +71,7 @@ pub struct GatewaySection {
     /// Credentials with which the gateway authenticates to services.
     pub credentials: Named,
     /// Information about calls that services receive.
-    pub told: Told,
+    pub told: CallHeaders,
     /// Redis that gateways share; without it each gateway enforces limits by itself.
     pub redis: Option<SharedRedis>,
 }
@@ -168,9 +168,9 @@ fn registry(reader: &mut Reader<'_>) -> bool {
     }
 }
 
-fn told(reader: &mut Reader<'_>) -> Told {
-    let Some(text) = reader.optional(ENV_TELL_SERVICES) else { return Told::default() };
-    let mut told = Told { trace: false, org: false, user: false };
+fn told(reader: &mut Reader<'_>) -> CallHeaders {
+    let Some(text) = reader.optional(ENV_TELL_SERVICES) else { return CallHeaders::default() };
+    let mut told = CallHeaders { trace: false, org: false, user: false };
     for word in text.split(',').map(str::trim) {
         match word {
             "trace" => told.trace = true,

@@ -19,7 +19,7 @@ use crate::execution::{Availability, Execution};
 use crate::executors::accepted::pinned::PinnedItems;
 use crate::executors::accepted::watching::Watches;
 use crate::executors::conversation::downstream::Clients;
-use crate::executors::outbound::auth::{Authorizer, Unproved};
+use crate::executors::outbound::auth::{AuthFault, Authorizer};
 use crate::executors::plugin::reference::{language_name, run_by};
 use crate::minting::Minter;
 use crate::telemetry::log_limit::LogLimit;
@@ -180,7 +180,7 @@ impl Plugins {
             )));
         };
         let minter = self.minter.clone();
-        let unproved = |unproved: Unproved| match execution.resume_state {
+        let unproved = |unproved: AuthFault| match execution.resume_state {
             // Another gateway may have begun the call.
             Some(_) => execution.call.unanswered(unproved.refusal),
             None => unproved.refusal,

@@ -10,7 +10,7 @@ use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
 use crate::durable::shared_calls::SharedCalls;
 use crate::executors::Executors;
-use crate::executors::outbound::auth::{Authorizer, Told};
+use crate::executors::outbound::auth::{Authorizer, CallHeaders};
 use crate::executors::outbound::client::OutboundError;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins};
@@ -22,7 +22,7 @@ use crate::seal::Sealer;
 use crate::subscriptions::{self, Subscriptions};
 use crate::telemetry::metrics::Metrics;
 
-pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer {
+pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHeaders) -> Authorizer {
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
 }
 

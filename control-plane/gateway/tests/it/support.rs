@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use asp_edge::testkit::SigningKey;
 use asp_gateway::executors::delegate::endpoint::Endpoints;
-use asp_gateway::executors::outbound::auth::Told;
+use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 
 use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
@@ -127,7 +127,7 @@ struct Parts {
     subscriptions: subscriptions::SubscriptionBounds,
     inspections: Inspections,
     issuers: IssuerDeps,
-    told: Told,
+    told: CallHeaders,
     token_keys: TokenKeys,
     token_audiences: TokenAudiences,
     audit: Arc<MemoryAudit>,
@@ -158,7 +158,7 @@ impl Parts {
             subscriptions: subscriptions::SubscriptionBounds::default(),
             inspections: Inspections::default(),
             issuers: IssuerDeps::default(),
-            told: Told::default(),
+            told: CallHeaders::default(),
             token_keys: TokenKeys::alone().unwrap(),
             token_audiences: TokenAudiences::Every,
             audit,
@@ -293,7 +293,7 @@ impl Fixture {
     }
 
     /// A gateway that asks issuers, and tells services what its operator chose.
-    pub(crate) fn telling(snapshot: GatewaySnapshot, issuers: IssuerDeps, told: Told) -> Fixture {
+    pub(crate) fn telling(snapshot: GatewaySnapshot, issuers: IssuerDeps, told: CallHeaders) -> Fixture {
         Parts { issuers, told, ..Parts::new(snapshot) }.start()
     }
 

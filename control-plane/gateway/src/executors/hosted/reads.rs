@@ -15,7 +15,7 @@ use crate::call::held;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::hosted::polling::Pace;
-use crate::executors::outbound::auth::Unproved;
+use crate::executors::outbound::auth::AuthFault;
 use crate::executors::outbound::refused::may_pass;
 use crate::media_type::MediaType;
 
@@ -79,7 +79,7 @@ async fn settled(
             (answer.retry_after, format!("the service answered {}", answer.status.as_u16()))
         }
         Ok(answer) => return Ok(Some(answer)),
-        Err(ServiceFault::Paused(refusal) | ServiceFault::Unproved(Unproved { refusal, .. })) => {
+        Err(ServiceFault::Paused(refusal) | ServiceFault::Unproved(AuthFault { refusal, .. })) => {
             return Err(refusal);
         }
         Err(ServiceFault::NotDelivered) => (None, "the service could not be reached".into()),

@@ -20,7 +20,7 @@ use super::HostedBackend;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::execution::Execution;
-use crate::executors::outbound::auth::{Authorizer, Unproved};
+use crate::executors::outbound::auth::{AuthFault, Authorizer};
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client;
 use crate::executors::outbound::refused::retry_after;
@@ -68,7 +68,7 @@ pub(super) enum ServiceFault {
     /// The origin's breaker is open; nothing was sent.
     Paused(Refusal),
     /// The call has no valid credentials; nothing was sent.
-    Unproved(Unproved),
+    Unproved(AuthFault),
     /// The request was certainly not delivered.
     NotDelivered,
     /// The request may have been delivered.

@@ -30,7 +30,7 @@ const CALLER_USER: HeaderName = HeaderName::from_static("caller-user");
 
 /// Headers about a call that services get in addition to authentication, as the operator chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct CallHeaders {
     /// `traceparent` (W3C Trace Context).
     pub trace: bool,
     /// `caller-org`.
@@ -39,9 +39,9 @@ pub struct Told {
     pub user: bool,
 }
 
-impl Default for Told {
-    fn default() -> Told {
-        Told { trace: true, org: false, user: false }
+impl Default for CallHeaders {
+    fn default() -> CallHeaders {
+        CallHeaders { trace: true, org: false, user: false }
     }
 }
 
@@ -50,7 +50,7 @@ const FAREWELL: Duration = Duration::from_secs(60);
 
 /// Reason why a request cannot authenticate.
 #[derive(Debug)]
-pub(crate) struct Unproved {
+pub(crate) struct AuthFault {
     pub refusal: Refusal,
     /// Whether the next request may succeed.
     pub passes: bool,
@@ -61,7 +61,7 @@ pub struct Authorizer {
     minter: Arc<Minter>,
     credentials: Arc<Credentials>,
     exchanges: Arc<Exchanges>,
-    told: Told,
+    told: CallHeaders,
 }
 
 impl Authorizer {
@@ -69,7 +69,7 @@ impl Authorizer {
         minter: Arc<Minter>,
         credentials: Arc<Credentials>,
         exchanges: Arc<Exchanges>,
-        told: Told,
+        told: CallHeaders,
     ) -> Authorizer {
         Authorizer { minter, credentials, exchanges, told }
     }
@@ -80,12 +80,12 @@ impl Authorizer {
         call: &Call,
         snapshot: &Snapshot,
         url: &Url,
-    ) -> Result<HeaderMap, Unproved> {
+    ) -> Result<HeaderMap, AuthFault> {
         let mut headers = self.told(call);
         let Some(kind) = kind(call) else { return Ok(headers) };
         let proof = tokio::select! {
             proof = self.proof((call, snapshot), kind, url, Duration::ZERO) => proof?,
-            () = call.cancelled() => return Err(Unproved { refusal: Refusal::Cancelled, passes: false }),
+            () = call.cancelled() => return Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
         };
         headers.extend([proof]);
         Ok(headers)
@@ -157,26 +157,26 @@ impl Authorizer {
         &self,
         call: &Call,
         snapshot: &Snapshot,
-    ) -> Result<Option<SecretString>, Unproved> {
+    ) -> Result<Option<SecretString>, AuthFault> {
         let Some(Kind::Exchange(wanted)) = kind(call) else { return Ok(None) };
         let domains = call.entry.primitive.allowed_domains.iter();
         let to: Vec<String> = domains.map(|domain| format!("https://{domain}")).collect();
         let exchanging = self.exchange((call, snapshot), wanted, &to);
         tokio::select! {
             token = exchanging => token.map(Some),
-            () = call.cancelled() => Err(Unproved { refusal: Refusal::Cancelled, passes: false }),
+            () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
         }
     }
 
     /// Refuses a call of a plugin whose spec names an audience that the operator does not permit to it.
-    pub(crate) fn check_plugin_token(&self, call: &Call) -> Result<(), Unproved> {
+    pub(crate) fn check_plugin_token(&self, call: &Call) -> Result<(), AuthFault> {
         let checked = self.minter.check_plugin(call);
-        checked.map_err(|_| Unproved { refusal: not_served(), passes: false })
+        checked.map_err(|_| AuthFault { refusal: not_served(), passes: false })
     }
 
     /// Returns the credential with which the proxy of the call's plugin authenticates requests, if its spec names
     /// one.
-    pub(crate) async fn lent(&self, call: &Call) -> Result<Option<CredentialLease>, Unproved> {
+    pub(crate) async fn lent(&self, call: &Call) -> Result<Option<CredentialLease>, AuthFault> {
         let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
         let primitive = &call.entry.primitive;
         let user = User::Primitive(&call.server.message.name, &primitive.id);
@@ -185,7 +185,7 @@ impl Authorizer {
                 Ok(lent) => Ok(Some(lent)),
                 Err(fault) => Err(unproved(call, &fault)),
             },
-            () = call.cancelled() => Err(Unproved { refusal: Refusal::Cancelled, passes: false }),
+            () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
         }
     }
 
@@ -194,7 +194,7 @@ impl Authorizer {
         (call, snapshot): (&Call, &Snapshot),
         wanted: &ExchangedToken,
         to: &[String],
-    ) -> Result<SecretString, Unproved> {
+    ) -> Result<SecretString, AuthFault> {
         let subject = call.subject();
         let subject = Subject { caller: &call.caller, token: subject.as_deref() };
         let token = self.exchanges.token(snapshot, subject, (wanted, to, requested_by(call))).await;
@@ -233,8 +233,8 @@ impl Authorizer {
         kind: &Kind,
         url: &Url,
         least: Duration,
-    ) -> Result<(HeaderName, HeaderValue), Unproved> {
-        let lasting = |refusal| Unproved { refusal, passes: false };
+    ) -> Result<(HeaderName, HeaderValue), AuthFault> {
+        let lasting = |refusal| AuthFault { refusal, passes: false };
         let token = match kind {
             Kind::Credential(name) => {
                 let user = User::Primitive(&call.server.message.name, &call.entry.primitive.id);
@@ -250,7 +250,7 @@ impl Authorizer {
                             .into(),
                     )),
                     NotMinted::NotServed => lasting(not_served()),
-                    NotMinted::Unsigned => Unproved {
+                    NotMinted::Unsigned => AuthFault {
                         refusal: Refusal::Upstream("the platform could not prove itself to the service".into()),
                         passes: true,
                     },
@@ -286,7 +286,7 @@ fn not_served() -> Refusal {
     Refusal::Declined("the platform's operator lets this primitive have no token for the service".into())
 }
 
-fn unproved(call: &Call, fault: &CredentialError) -> Unproved {
+fn unproved(call: &Call, fault: &CredentialError) -> AuthFault {
     tracing::warn!(
         primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
         "a call could not prove itself to its service"
@@ -297,13 +297,13 @@ fn unproved(call: &Call, fault: &CredentialError) -> Unproved {
         }
         _ => "the platform could not prove itself to the service",
     };
-    Unproved {
+    AuthFault {
         refusal: Refusal::Upstream(refusal.into()),
         passes: matches!(fault, CredentialError::Token(_, NoToken::Unavailable(_))),
     }
 }
 
-fn not_exchanged(call: &Call, fault: NoExchange) -> Unproved {
+fn not_exchanged(call: &Call, fault: NoExchange) -> AuthFault {
     tracing::warn!(
         primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
         "a call got no token for its service"
@@ -329,5 +329,5 @@ fn not_exchanged(call: &Call, fault: NoExchange) -> Unproved {
             Refusal::Upstream("your issuer could not be asked for a token for the service".into())
         }
     };
-    Unproved { refusal, passes }
+    AuthFault { refusal, passes }
 }

@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::multiplexer::FrameSender;
 use crate::call::Call;
-use crate::executors::outbound::auth::{Authorizer, Unproved};
+use crate::executors::outbound::auth::{AuthFault, Authorizer};
 use crate::issuers::credentials;
 
 /// Delay before an issuer that gave no token is asked again; the issuer's own limit may be longer.
@@ -33,7 +33,10 @@ struct Renewing {
 
 impl Lent {
     /// Leases the credential that the call's spec names; `None` if it names none.
-    pub(super) async fn of(authorizer: &Arc<Authorizer>, call: &Arc<Call>) -> Result<Option<Lent>, Unproved> {
+    pub(super) async fn of(
+        authorizer: &Arc<Authorizer>,
+        call: &Arc<Call>,
+    ) -> Result<Option<Lent>, AuthFault> {
         let Some(lent) = authorizer.lent(call).await? else { return Ok(None) };
         let until = lent.until;
         let (sender, newest) = watch::channel(message(&lent));

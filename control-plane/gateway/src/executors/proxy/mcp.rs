@@ -22,7 +22,7 @@ use crate::executors::accepted::pinned::{self, PinnedItems};
 use crate::executors::accepted::watching::{Upstream, Watches};
 use crate::executors::conversation::downstream::{Clients, capabilities};
 use crate::executors::conversation::results::output;
-use crate::executors::outbound::auth::{self, Authorizer, Unproved};
+use crate::executors::outbound::auth::{self, AuthFault, Authorizer};
 use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
@@ -124,12 +124,16 @@ impl McpUpstreams {
     }
 
     /// Returns a client for the call's upstream that authenticates as the call.
-    pub(super) async fn proving(&self, target: &ProxyMcp, execution: &Execution) -> Result<Client, Unproved> {
+    pub(super) async fn proving(
+        &self,
+        target: &ProxyMcp,
+        execution: &Execution,
+    ) -> Result<Client, AuthFault> {
         let call = &execution.call;
         let primitive = &call.entry.primitive;
         let client = self
             .client(&target.url, &execution.snapshot, (&call.server.message.name, primitive))
-            .map_err(|error| Unproved { refusal: Refusal::Upstream(error.to_string()), passes: false })?;
+            .map_err(|error| AuthFault { refusal: Refusal::Upstream(error.to_string()), passes: false })?;
         let mut headers = self.authorizer.headers(call, &execution.snapshot, &client.url).await?;
         // A session's connections serve several calls; `_meta` carries the trace of each request.
         headers.remove("traceparent");

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::executors::outbound::auth::Told;
+use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::gateway::Gateway;
 use asp_proto::snapshot::{GatewaySnapshot, Mutation};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ async fn order(fixture: &Fixture) -> Answer {
 async fn a_call_left_behind_cannot_be_proved_by_its_callers_token_and_ends_before_anything_is_sent() {
     let issuer = Service::start([given()]).await;
     let service = Service::start([state("running", json!({"etag": "1"})), Step::Hang, done()]).await;
-    let first = Fixture::telling(proved(&service, &issuer), asking(&issuer.url), Told::default());
+    let first = Fixture::telling(proved(&service, &issuer), asking(&issuer.url), CallHeaders::default());
     let fixture = first.clone();
     let _waiting = tokio::spawn(async move { order(&fixture).await });
     let sent = service.saw(&format!("GET {ORDER}")).await;
@@ -75,7 +75,7 @@ async fn a_call_whose_proof_ends_with_its_callers_token_is_of_unknown_outcome() 
         json!({"etag": "1", "elicitationRequest": request, "serverData": 1}),
     );
     let service = Service::start([asks, state("running", json!({"etag": "2"}))]).await;
-    let fixture = Fixture::telling(proved(&service, &issuer), asking(&issuer.url), Told::default());
+    let fixture = Fixture::telling(proved(&service, &issuer), asking(&issuer.url), CallHeaders::default());
     let can = json!({"elicitation": {}});
     let asked = result(&modern("sweep", json!({})).capabilities(can.clone()).send(&fixture).await);
     assert_eq!(asked["resultType"], "input_required", "{asked}");

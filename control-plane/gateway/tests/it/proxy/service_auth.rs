@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use asp_gateway::executors::outbound::auth::Told;
+use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::credentials::{Credential, Kind as Secret, OauthClient};
 use asp_proto::snapshot::service_auth::Kind as Way;
@@ -80,20 +80,20 @@ fn credential(origin: &str, primitives: &[&str], kind: Secret) -> Credential {
 
 impl World {
     async fn start(auth: Option<Way>) -> World {
-        World::telling(auth, Told::default()).await
+        World::telling(auth, CallHeaders::default()).await
     }
 
-    async fn telling(auth: Option<Way>, told: Told) -> World {
+    async fn telling(auth: Option<Way>, told: CallHeaders) -> World {
         World::serving(auth, told, &["*"]).await
     }
 
     /// One whose lists of audiences name these primitives.
-    async fn serving(auth: Option<Way>, told: Told, patterns: &[&str]) -> World {
+    async fn serving(auth: Option<Way>, told: CallHeaders, patterns: &[&str]) -> World {
         World::running(Mutation::ReadOnly, auth, told, patterns).await
     }
 
     /// The same, with an `echo` that may have effects.
-    async fn running(mutation: Mutation, auth: Option<Way>, told: Told, patterns: &[&str]) -> World {
+    async fn running(mutation: Mutation, auth: Option<Way>, told: CallHeaders, patterns: &[&str]) -> World {
         let every = || patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         let heard = Arc::<Heard>::default();
         let router = axum::Router::new().route("/do", post(service)).route("/token", post(issuer));
@@ -287,7 +287,7 @@ async fn a_token_is_exchanged_for_the_primitives_that_the_operator_names() {
         (&["other/echo", "demo/add"][..], false),
         (&[][..], false),
     ] {
-        let world = World::serving(exchanged(), Told::default(), patterns).await;
+        let world = World::serving(exchanged(), CallHeaders::default(), patterns).await;
         let answer = world.call(&token_with_scopes("alice", READ)).await;
         assert_eq!(is_done(&answer), exchanged_, "{patterns:?} {answer}");
         let sent = usize::from(exchanged_);
@@ -321,7 +321,7 @@ async fn an_issuer_that_fails_pauses_no_service() {
 /// Nothing was sent, so that its outcome is known although it may have effects.
 #[tokio::test]
 async fn a_call_whose_time_ends_before_its_proof_is_there_has_had_no_effect() {
-    let world = World::running(Mutation::NonIdempotent, exchanged(), Told::default(), &["*"]).await;
+    let world = World::running(Mutation::NonIdempotent, exchanged(), CallHeaders::default(), &["*"]).await;
     *world.heard.stalls.lock() = true;
     let deadline = now() * 1000 + 1500;
     let params = json!({"name": "echo", "arguments": {"message": "m"}});
@@ -416,7 +416,7 @@ async fn what_an_issuer_says_wrongly_proves_nothing() {
 
 #[tokio::test]
 async fn what_else_a_service_is_told_is_the_operators_choice() {
-    let told = Told { trace: false, org: true, user: true };
+    let told = CallHeaders { trace: false, org: true, user: true };
     let world = World::telling(None, told).await;
     let mut claims = crate::support::claims("al ice/é");
     claims["org"] = json!("acme");
