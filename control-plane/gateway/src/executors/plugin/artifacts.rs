@@ -18,8 +18,8 @@ use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::text_block;
 use crate::executors::artifacts::Artifacts;
-pub(super) use upload::Stored;
-use upload::{Storing, Upload};
+pub(super) use upload::StoreResult;
+use upload::{StoreOperation, Upload};
 
 /// Maximum number of artifacts of one call, open and emitted.
 const MAX_ARTIFACTS: usize = 256;
@@ -33,11 +33,11 @@ const OWN_SCHEME: &str = "report://";
 
 /// A violation of the protocol by the plugin.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken(pub &'static str);
+pub(super) struct ArtifactFault(pub &'static str);
 
 /// Artifacts that a call has emitted, over all its workers.
 #[derive(Default)]
-pub(super) struct Emitted {
+pub(super) struct EmittedArtifacts {
     items: Vec<Item>,
 }
 
@@ -52,7 +52,7 @@ struct Item {
     block: Value,
 }
 
-impl Emitted {
+impl EmittedArtifacts {
     pub(super) fn kept(&self) -> Vec<EmittedItem> {
         let kept = |item: &Item| EmittedItem {
             own_uri: item.own_uri.clone(),
@@ -63,14 +63,14 @@ impl Emitted {
         self.items.iter().map(kept).collect()
     }
 
-    /// Restores items from [`Emitted::kept`]; an item that cannot be parsed is left out.
-    pub(super) fn restored(kept: Vec<EmittedItem>) -> Emitted {
+    /// Restores items from [`EmittedArtifacts::kept`]; an item that cannot be parsed is left out.
+    pub(super) fn restored(kept: Vec<EmittedItem>) -> EmittedArtifacts {
         let item = |kept: EmittedItem| {
             let described = serde_json::from_str(&kept.described).ok()?;
             let block = serde_json::from_str(&kept.block).ok()?;
             Some(Item { own_uri: kept.own_uri, uri: kept.uri, described, block })
         };
-        Emitted { items: kept.into_iter().filter_map(item).take(MAX_ARTIFACTS).collect() }
+        EmittedArtifacts { items: kept.into_iter().filter_map(item).take(MAX_ARTIFACTS).collect() }
     }
 
     pub(super) fn clear(&mut self) {
@@ -93,11 +93,11 @@ impl Emitted {
     }
 
     /// Adds an item, or replaces the one with the same URI: a worker that took over emits again what it repeats.
-    fn put(&mut self, item: Item) -> Result<(), Broken> {
+    fn put(&mut self, item: Item) -> Result<(), ArtifactFault> {
         let full = self.items.len() >= MAX_ARTIFACTS;
         match self.items.iter_mut().find(|known| known.own_uri == item.own_uri) {
             Some(known) => *known = item,
-            None if full => return Err(Broken("too many artifacts")),
+            None if full => return Err(ArtifactFault("too many artifacts")),
             None => self.items.push(item),
         }
         Ok(())
@@ -105,18 +105,18 @@ impl Emitted {
 }
 
 /// Artifacts that one worker is sending.
-pub(super) struct Receiving {
+pub(super) struct ArtifactReceiver {
     artifacts: Artifacts,
     call: Arc<Call>,
     open: HashMap<String, Upload>,
     /// The artifact whose bytes have all arrived and are not all stored.
     emitting: Option<(ArtifactEmitted, Upload)>,
-    storing: Option<Storing>,
+    storing: Option<StoreOperation>,
 }
 
-impl Receiving {
-    pub(super) fn new(artifacts: Artifacts, call: Arc<Call>) -> Receiving {
-        Receiving { artifacts, call, open: HashMap::new(), emitting: None, storing: None }
+impl ArtifactReceiver {
+    pub(super) fn new(artifacts: Artifacts, call: Arc<Call>) -> ArtifactReceiver {
+        ArtifactReceiver { artifacts, call, open: HashMap::new(), emitting: None, storing: None }
     }
 
     /// Whether more messages of the worker may be read.
@@ -129,10 +129,10 @@ impl Receiving {
     }
 
     /// Accepts a piece of bytes.
-    pub(super) fn piece(&mut self, piece: &ArtifactData) -> Result<(), Broken> {
+    pub(super) fn piece(&mut self, piece: &ArtifactData) -> Result<(), ArtifactFault> {
         if !self.open.contains_key(&piece.uri) {
             if self.open.len() >= MAX_ARTIFACTS || piece.uri.len() > MAX_TEXT {
-                return Err(Broken("too many artifacts"));
+                return Err(ArtifactFault("too many artifacts"));
             }
             self.open.insert(piece.uri.clone(), Upload::default());
         }
@@ -144,10 +144,14 @@ impl Receiving {
     }
 
     /// Accepts an emission: the end of an artifact's bytes, or an external link.
-    pub(super) fn emit(&mut self, emitted: &mut Emitted, artifact: ArtifactEmitted) -> Result<(), Broken> {
+    pub(super) fn emit(
+        &mut self,
+        emitted: &mut EmittedArtifacts,
+        artifact: ArtifactEmitted,
+    ) -> Result<(), ArtifactFault> {
         let texts = [&artifact.uri, &artifact.description, &artifact.content_type, &artifact.r#type];
         if texts.iter().any(|text| text.len() > MAX_TEXT) {
-            return Err(Broken("an artifact's description is too long"));
+            return Err(ArtifactFault("an artifact's description is too long"));
         }
         let upload = match self.open.remove(&artifact.uri) {
             Some(upload) => upload,
@@ -156,7 +160,7 @@ impl Receiving {
                 let uri = artifact.uri.clone();
                 return self.tell(emitted, artifact, uri);
             }
-            None => return Err(Broken("an artifact that is neither sent nor an https link")),
+            None => return Err(ArtifactFault("an artifact that is neither sent nor an https link")),
         };
         upload.check(&artifact)?;
         self.emitting = Some((artifact, upload));
@@ -165,7 +169,7 @@ impl Receiving {
     }
 
     /// Waits for the next result of the store. Cancel-safe.
-    pub(super) async fn stored(&mut self) -> Stored {
+    pub(super) async fn stored(&mut self) -> StoreResult {
         match &mut self.storing {
             Some(storing) => {
                 let stored = storing.await;
@@ -177,9 +181,13 @@ impl Receiving {
     }
 
     /// Processes a result of the store and starts the next operation.
-    pub(super) fn take(&mut self, emitted: &mut Emitted, stored: Stored) -> Result<(), Broken> {
+    pub(super) fn take(
+        &mut self,
+        emitted: &mut EmittedArtifacts,
+        stored: StoreResult,
+    ) -> Result<(), ArtifactFault> {
         let told = match stored {
-            Stored::Written { own_uri, incoming } => {
+            StoreResult::Written { own_uri, incoming } => {
                 let emitting = self.emitting.as_mut().filter(|(artifact, _)| artifact.uri == own_uri);
                 let upload = emitting.map(|(_, upload)| upload);
                 if let Some(upload) = upload.or_else(|| self.open.get_mut(&own_uri)) {
@@ -187,7 +195,7 @@ impl Receiving {
                 }
                 Ok(())
             }
-            Stored::Kept(kept) => match self.emitting.take() {
+            StoreResult::Kept(kept) => match self.emitting.take() {
                 Some((artifact, _)) => self.kept(emitted, artifact, kept),
                 None => Ok(()),
             },
@@ -201,7 +209,7 @@ impl Receiving {
         if self.storing.is_some() {
             return;
         }
-        let Receiving { artifacts, call, open, emitting, storing } = self;
+        let ArtifactReceiver { artifacts, call, open, emitting, storing } = self;
         if let Some((artifact, upload)) = emitting {
             *storing = upload.write(&artifact.uri, artifacts, call);
             if storing.is_none() {
@@ -214,10 +222,10 @@ impl Receiving {
 
     fn kept(
         &self,
-        emitted: &mut Emitted,
+        emitted: &mut EmittedArtifacts,
         artifact: ArtifactEmitted,
         kept: Result<String, BlobError>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ArtifactFault> {
         let error = match kept {
             Ok(uri) => return self.tell(emitted, artifact, uri),
             Err(error) => error,
@@ -234,7 +242,12 @@ impl Receiving {
     }
 
     /// Reports an artifact that is available at `uri` to the caller.
-    fn tell(&self, emitted: &mut Emitted, artifact: ArtifactEmitted, uri: String) -> Result<(), Broken> {
+    fn tell(
+        &self,
+        emitted: &mut EmittedArtifacts,
+        artifact: ArtifactEmitted,
+        uri: String,
+    ) -> Result<(), ArtifactFault> {
         self.call.emit(Event::Artifact {
             uri: uri.clone(),
             content_type: given(&artifact.content_type),

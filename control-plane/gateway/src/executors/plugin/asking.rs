@@ -29,14 +29,14 @@ pub(super) use rounds::all;
 
 /// The worker has two open questions with the same key, so that their answers could not be told apart.
 #[derive(Debug)]
-pub(super) struct AskedTwice;
+pub(super) struct DuplicateQuestion;
 
 /// Starts to ask the user; the answer arrives through `attempt_state.waiting`.
 pub(super) fn elicit(
     job: &Job<'_>,
     attempt_state: &mut AttemptState,
     requested: ElicitationRequested,
-) -> Result<(), AskedTwice> {
+) -> Result<(), DuplicateQuestion> {
     if !opens(attempt_state, Key::Input(requested.elicitation_id.clone()))? {
         return Ok(());
     }
@@ -75,10 +75,10 @@ pub(super) fn elicit(
 
 /// Records an open question. `false`: a previous worker asked it and is gone; its answer will be delivered to this
 /// one.
-fn opens(attempt_state: &mut AttemptState, key: Key) -> Result<bool, AskedTwice> {
+fn opens(attempt_state: &mut AttemptState, key: Key) -> Result<bool, DuplicateQuestion> {
     let attempt = attempt_state.attempt;
     match attempt_state.open.entry(key) {
-        Entry::Occupied(open) if open.get().attempt == attempt => Err(AskedTwice),
+        Entry::Occupied(open) if open.get().attempt == attempt => Err(DuplicateQuestion),
         Entry::Occupied(mut open) => {
             open.get_mut().attempt = attempt;
             Ok(false)

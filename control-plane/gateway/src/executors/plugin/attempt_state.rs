@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use prost::Message;
 
-use super::artifacts::Emitted;
+use super::artifacts::EmittedArtifacts;
 use super::results::Chunks;
 
 /// Maximum size in bytes of the answers that a call keeps for its next worker: they travel in one message with the
@@ -85,7 +85,7 @@ pub(super) struct AttemptState {
     pub saved_seq: u64,
     /// Parts of the result so far, and how many of them a successor does not send again.
     pub chunks: Chunks,
-    pub emitted: Emitted,
+    pub emitted: EmittedArtifacts,
     pub(super) inputs: Vec<DeliverUserInput>,
     pub(super) results: Vec<DeliverDelegationResult>,
     pub(super) answers_size: usize,

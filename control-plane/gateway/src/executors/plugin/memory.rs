@@ -6,7 +6,7 @@
 use asp_proto::plugin::Resume;
 use prost::Message;
 
-use super::artifacts::{Emitted, EmittedItem};
+use super::artifacts::{EmittedArtifacts, EmittedItem};
 use super::attempt_state::{AttemptState, Key};
 use super::results::Chunks;
 
@@ -107,7 +107,7 @@ impl AttemptState {
             questions: memory.questions.saturating_add(inputs(&memory.open)),
             reserved: memory.open.into_iter().map(OpenId::reserved).collect(),
             chunks: Chunks::restored(memory.chunks, memory.dropped),
-            emitted: Emitted::restored(memory.emitted),
+            emitted: EmittedArtifacts::restored(memory.emitted),
             ..AttemptState::default()
         };
         attempt_state.remember(user_inputs, delegation_results);

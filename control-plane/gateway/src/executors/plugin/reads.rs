@@ -18,7 +18,7 @@ use super::job::Job;
 use super::listing;
 use super::recovery::AttemptOutcome;
 use super::reference::STDIO;
-use super::relayed::{Broken, Relayed};
+use super::relayed::{RelayFault, Relayed};
 use super::tunnel::{Heard, Tunnel, TunnelFault};
 use crate::call::CallKind;
 use crate::call::content::own_meta;
@@ -72,7 +72,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             Heard::Prompt(prompt) => return ended(messages(prompt)),
             Heard::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
             Heard::Message(Payload::McpRequested(asked)) => {
-                if let Err(Broken(what)) = relayed.take(asked) {
+                if let Err(RelayFault(what)) = relayed.take(asked) {
                     return lost(job, what);
                 }
             }

@@ -25,7 +25,7 @@ pub(super) struct Relayed {
 
 /// A violation of the protocol by the worker.
 #[derive(Debug)]
-pub(super) struct Broken(pub &'static str);
+pub(super) struct RelayFault(pub &'static str);
 
 impl Relayed {
     pub(super) fn of(job: &Job<'_>) -> Relayed {
@@ -37,17 +37,17 @@ impl Relayed {
     }
 
     /// Opens a request, or withdraws one.
-    pub(super) fn take(&mut self, asked: McpRequested) -> Result<(), Broken> {
-        let clients = self.clients.clone().ok_or(Broken("a plugin asks as an MCP server"))?;
+    pub(super) fn take(&mut self, asked: McpRequested) -> Result<(), RelayFault> {
+        let clients = self.clients.clone().ok_or(RelayFault("a plugin asks as an MCP server"))?;
         if asked.withdrawn {
             self.open.take_back(&asked.correlation_id);
             return Ok(());
         }
         if self.open.is_full() {
-            return Err(Broken("too many requests are open"));
+            return Err(RelayFault("too many requests are open"));
         }
         if self.open.contains(&asked.correlation_id) {
-            return Err(Broken("the same request twice at a time"));
+            return Err(RelayFault("the same request twice at a time"));
         }
         let params = params(asked.params.as_ref());
         let McpRequested { request_id, correlation_id, method, .. } = asked;

@@ -17,8 +17,8 @@ use tonic::Code;
 
 use super::Plugins;
 use super::admission::{self, Rejection};
-use super::artifacts::{Broken, Receiving, Stored};
-use super::asking::{self, AskedTwice};
+use super::artifacts::{ArtifactFault, ArtifactReceiver, StoreResult};
+use super::asking::{self, DuplicateQuestion};
 use super::attempt_state::{AttemptState, Delivery, Key};
 use super::job::Job;
 use super::recovery::AttemptOutcome;
@@ -44,7 +44,7 @@ pub(super) struct Session<'a> {
     pub attempt_state: &'a mut AttemptState,
     saved: &'a Saved,
     tunnel: Tunnel,
-    receiving: Receiving,
+    receiving: ArtifactReceiver,
     relayed: Relayed,
     cancelling: bool,
     /// The gateway is shutting down: the worker was asked to save and yield.
@@ -67,7 +67,7 @@ pub(super) async fn run(
         attempt_state,
         saved: &plugins.saved,
         tunnel,
-        receiving: Receiving::new(plugins.artifacts.clone(), job.call().clone()),
+        receiving: ArtifactReceiver::new(plugins.artifacts.clone(), job.call().clone()),
         relayed: Relayed::of(job),
         cancelling: false,
         preempting: false,
@@ -155,11 +155,11 @@ impl Session<'_> {
             }
             Payload::Artifact(artifact) => {
                 let emitted = self.receiving.emit(&mut self.attempt_state.emitted, artifact);
-                emitted.map_err(|Broken(what)| self.broken(what))
+                emitted.map_err(|ArtifactFault(what)| self.broken(what))
             }
             Payload::ArtifactData(piece) => {
                 let taken = self.receiving.piece(&piece);
-                taken.map_err(|Broken(what)| self.broken(what))
+                taken.map_err(|ArtifactFault(what)| self.broken(what))
             }
             Payload::Checkpoint(checkpoint) => {
                 let ack = self.saved.checkpoint(self.job, self.attempt_state, checkpoint).await;
@@ -183,7 +183,7 @@ impl Session<'_> {
             }
             Payload::McpRequested(asked) => {
                 let taken = self.relayed.take(asked);
-                taken.map_err(|relayed::Broken(what)| self.broken(what))
+                taken.map_err(|relayed::RelayFault(what)| self.broken(what))
             }
             Payload::McpListsChanged(_) => {
                 self.job.lists_changed();
@@ -222,9 +222,9 @@ impl Session<'_> {
     }
 
     /// Handles a result of the artifact store.
-    fn stored(&mut self, stored: Stored) -> Step {
+    fn stored(&mut self, stored: StoreResult) -> Step {
         let taken = self.receiving.take(&mut self.attempt_state.emitted, stored);
-        taken.map_err(|Broken(what)| self.broken(what))
+        taken.map_err(|ArtifactFault(what)| self.broken(what))
     }
 
     /// Checks that a worker's message is about the call that it was given.
@@ -342,9 +342,12 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn asked(&mut self, begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), AskedTwice>) -> Step {
+    fn asked(
+        &mut self,
+        begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), DuplicateQuestion>,
+    ) -> Step {
         begin(self.job, self.attempt_state)
-            .map_err(|AskedTwice| self.broken("the same question twice at a time"))
+            .map_err(|DuplicateQuestion| self.broken("the same question twice at a time"))
     }
 
     /// Sends an answer to the worker.

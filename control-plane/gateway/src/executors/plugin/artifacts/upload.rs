@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
-use super::{Broken, name_of};
+use super::{ArtifactFault, name_of};
 use crate::call::Call;
 use crate::executors::artifacts::{ArtifactLabel, Artifacts, IncomingArtifact};
 
@@ -24,10 +24,10 @@ const WRITE_WITHIN: Duration = Duration::from_secs(5);
 const KEEP_WITHIN: Duration = Duration::from_secs(10);
 
 /// Store operation in progress for a call.
-pub(super) type Storing = BoxFuture<'static, Stored>;
+pub(super) type StoreOperation = BoxFuture<'static, StoreResult>;
 
 /// Result of a store operation.
-pub(in super::super) enum Stored {
+pub(in super::super) enum StoreResult {
     /// Some bytes of the artifact with this plugin URI were written.
     Written { own_uri: String, incoming: Result<IncomingArtifact, BlobError> },
     /// The whole artifact that is being emitted was stored; its public URI.
@@ -56,9 +56,9 @@ enum Sink {
 
 impl Upload {
     /// Accepts the next piece.
-    pub(super) fn take(&mut self, piece: &ArtifactData) -> Result<(), Broken> {
+    pub(super) fn take(&mut self, piece: &ArtifactData) -> Result<(), ArtifactFault> {
         if piece.offset != self.next {
-            return Err(Broken("an artifact with gaps"));
+            return Err(ArtifactFault("an artifact with gaps"));
         }
         self.next += piece.data.len() as u64;
         self.hash.update(&piece.data);
@@ -74,14 +74,14 @@ impl Upload {
     }
 
     /// Checks the received bytes against the size and digest that the plugin states.
-    pub(super) fn check(&self, artifact: &ArtifactEmitted) -> Result<(), Broken> {
+    pub(super) fn check(&self, artifact: &ArtifactEmitted) -> Result<(), ArtifactFault> {
         if artifact.size != self.next {
-            return Err(Broken("an artifact's size is not what was sent"));
+            return Err(ArtifactFault("an artifact's size is not what was sent"));
         }
         let hash = self.hash.clone().finalize();
         let digest: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         if !artifact.sha256.is_empty() && artifact.sha256 != digest {
-            return Err(Broken("an artifact's digest is not that of its bytes"));
+            return Err(ArtifactFault("an artifact's digest is not that of its bytes"));
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Upload {
         own_uri: &str,
         artifacts: &Artifacts,
         call: &Arc<Call>,
-    ) -> Option<Storing> {
+    ) -> Option<StoreOperation> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -113,7 +113,10 @@ impl Upload {
             incoming.write(&bytes).await?;
             Ok(incoming)
         };
-        Some(async move { Stored::Written { own_uri, incoming: within(WRITE_WITHIN, write).await } }.boxed())
+        Some(
+            async move { StoreResult::Written { own_uri, incoming: within(WRITE_WITHIN, write).await } }
+                .boxed(),
+        )
     }
 
     /// Records the result of a write.
@@ -133,12 +136,12 @@ impl Upload {
         artifact: &ArtifactEmitted,
         artifacts: &Artifacts,
         call: &Arc<Call>,
-    ) -> Option<Storing> {
+    ) -> Option<StoreOperation> {
         if !self.waiting.is_empty() || matches!(self.sink, Sink::Writing) {
             return None;
         }
         let begun = match std::mem::replace(&mut self.sink, Sink::Writing) {
-            Sink::Lost(error) => return Some(async { Stored::Kept(Err(error)) }.boxed()),
+            Sink::Lost(error) => return Some(async { StoreResult::Kept(Err(error)) }.boxed()),
             Sink::Ready(incoming) => Some(incoming),
             Sink::New | Sink::Writing => None,
         };
@@ -150,7 +153,7 @@ impl Upload {
             let incoming = begin(begun, &artifacts, &call).await?;
             incoming.finish(&call, ArtifactLabel { name: &name, content_type: &content_type }).await
         };
-        Some(async move { Stored::Kept(within(KEEP_WITHIN, keep).await) }.boxed())
+        Some(async move { StoreResult::Kept(within(KEEP_WITHIN, keep).await) }.boxed())
     }
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::attempt_state::{AttemptState, Delivery, Key};
 use super::super::job::Job;
-use super::AskedTwice;
+use super::DuplicateQuestion;
 use crate::call::content::parse;
 use crate::executors::conversation::delegating::{self, DelegationRequest};
 use crate::executors::conversation::dependencies::dependency;
@@ -37,7 +37,7 @@ pub(crate) fn delegate(
     job: &Job<'_>,
     attempt_state: &mut AttemptState,
     requested: DelegationRequested,
-) -> Result<(), AskedTwice> {
+) -> Result<(), DuplicateQuestion> {
     if !super::opens(attempt_state, Key::Delegation(requested.correlation_id.clone()))? {
         return Ok(());
     }
@@ -54,7 +54,7 @@ pub(crate) fn delegate(
     Ok(())
 }
 
-fn unasked(job: &Job<'_>, delegate: String, fault: Fault) -> Answering {
+fn unasked(job: &Job<'_>, delegate: String, fault: Fault) -> PendingAnswer {
     let platform = Arc::clone(&job.execution.platform);
     let call = Arc::clone(job.call());
     async move {
@@ -72,13 +72,13 @@ fn delivery(mut delivery: DeliverDelegationResult, result: Result<Value, Fault>)
     delivery
 }
 
-type Answering = BoxFuture<'static, Result<Value, Fault>>;
+type PendingAnswer = BoxFuture<'static, Result<Value, Fault>>;
 
 fn begin(
     job: &Job<'_>,
     attempt_state: &mut AttemptState,
     requested: DelegationRequested,
-) -> Result<Answering, Fault> {
+) -> Result<PendingAnswer, Fault> {
     let execution = job.execution;
     let delegate = dependency(execution, Kind::Delegate, &requested.delegate_id).ok_or(Fault::Undeclared)?;
     if requested.encoded_len() > MAX_INPUT {

@@ -10,7 +10,7 @@ use prost::Message;
 use super::super::attempt_state::{AttemptState, Delivery, MAX_ANSWERS};
 use super::super::job::Job;
 use super::delegation::MAX_OPEN;
-use super::{AskedTwice, delegate, elicit};
+use super::{DuplicateQuestion, delegate, elicit};
 use crate::call::outcome::Refusal;
 
 /// Maximum number of rounds of questions in one call.
@@ -27,7 +27,7 @@ pub(in super::super) async fn all(
     if questions == 0 || questions > MAX_OPEN || attempt_state.rounds > MAX_ROUNDS {
         return Err(broken("its questions are none, or too many"));
     }
-    let twice = |AskedTwice| broken("it asks the same twice at a time");
+    let twice = |DuplicateQuestion| broken("it asks the same twice at a time");
     for question in asked.elicitations {
         elicit(job, attempt_state, question).map_err(twice)?;
     }
