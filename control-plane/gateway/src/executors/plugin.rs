@@ -70,7 +70,7 @@ use job::Job;
 use lease::Closing;
 use lent::Lent;
 use logs::LogListener;
-use prepare::Preparing;
+use prepare::Preparation;
 use recovery::{AttemptOutcome, Next, Recovery};
 use round::Round;
 use runtimes::{Runtime, Runtimes};
@@ -90,7 +90,7 @@ pub struct Plugins {
     authorizer: Arc<Authorizer>,
     delegates: Arc<Delegates>,
     listener: Option<LogListener>,
-    preparing: Preparing,
+    preparing: Preparation,
     /// Watches over the lists of stdio packages.
     packages: Arc<Watches>,
     followings: Followings,
@@ -122,7 +122,7 @@ pub struct PluginDeps {
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
         let PluginDeps { saved, artifacts, minter, authorizer, delegates, listener } = deps;
-        let preparing = Preparing::default();
+        let preparing = Preparation::default();
         let _watching = watch::begin(&runtimes, &metrics.plugins, &preparing.known);
         let closing = Closing { tasks: TaskTracker::new(), metrics };
         Plugins {

@@ -15,12 +15,12 @@ use arc_swap::ArcSwap;
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use parking_lot::RwLock;
 
-use super::runtimes::{Fleet, Runtime, Suits, Taken, is_among};
+use super::runtimes::{Fleet, Runtime, RuntimePermit, Suitability, is_among};
 use crate::execution::Availability;
 
 /// Requirements of a plugin in a snapshot.
 #[derive(Clone)]
-pub(super) struct Wanted {
+pub(super) struct PluginNeeds {
     pub hints: RuntimeHints,
     /// Maximum duration of a call.
     pub longest: Duration,
@@ -28,53 +28,53 @@ pub(super) struct Wanted {
 
 /// A plugin that one runtime is to prepare or to drain.
 #[derive(Clone)]
-pub(super) struct Known {
+pub(super) struct RuntimePlugin {
     pub plugin: PluginRef,
-    pub wanted: Wanted,
+    pub wanted: PluginNeeds,
     pub state: Availability,
 }
 
 struct Entry {
-    wanted: Wanted,
+    wanted: PluginNeeds,
     /// Whether the plugin is in no snapshot any more: its workers will be drained.
     gone: bool,
-    at: Vec<At>,
+    at: Vec<RuntimeEntry>,
 }
 
 /// The plugin at one runtime.
-struct At {
+struct RuntimeEntry {
     runtime: Arc<Runtime>,
     state: Availability,
     /// The runtime's own metrics say that it refuses the plugin's calls.
     refuses: bool,
 }
 
-impl At {
-    fn new(runtime: &Arc<Runtime>) -> At {
-        At { runtime: runtime.clone(), state: Availability::Unheard, refuses: false }
+impl RuntimeEntry {
+    fn new(runtime: &Arc<Runtime>) -> RuntimeEntry {
+        RuntimeEntry { runtime: runtime.clone(), state: Availability::Unheard, refuses: false }
     }
 
     fn is_of(&self, runtime: &Runtime) -> bool {
         std::ptr::eq(Arc::as_ptr(&self.runtime), runtime)
     }
 
-    fn suits(&self) -> Suits {
+    fn suits(&self) -> Suitability {
         match &self.state {
-            Availability::Impossible(_) => Suits::Impossible,
-            Availability::Troubled(_) => Suits::Troubled,
-            _ if self.refuses => Suits::Troubled,
-            Availability::Ready => Suits::Ready,
-            Availability::Unheard => Suits::Unheard,
+            Availability::Impossible(_) => Suitability::Impossible,
+            Availability::Troubled(_) => Suitability::Troubled,
+            _ if self.refuses => Suitability::Troubled,
+            Availability::Ready => Suitability::Ready,
+            Availability::Unheard => Suitability::Unheard,
         }
     }
 }
 
 impl Entry {
-    fn at(&self, runtime: &Runtime) -> Option<&At> {
+    fn at(&self, runtime: &Runtime) -> Option<&RuntimeEntry> {
         self.at.iter().find(|at| at.is_of(runtime))
     }
 
-    fn at_mut(&mut self, runtime: &Runtime) -> Option<&mut At> {
+    fn at_mut(&mut self, runtime: &Runtime) -> Option<&mut RuntimeEntry> {
         self.at.iter_mut().find(|at| at.is_of(runtime))
     }
 
@@ -91,7 +91,7 @@ impl Entry {
 
 type Entries = HashMap<PluginRef, Entry>;
 /// Key by which a runtime drains: its own address, and a plugin's id and version.
-type Installed = (*const Runtime, String, String);
+type InstallationKey = (*const Runtime, String, String);
 
 /// Plugins that runtimes were asked to prepare and that are not drained yet. The key is everything that a spec states
 /// about a plugin: specs may pin different packages of one id and version, and only one of these is installed.
@@ -106,7 +106,7 @@ pub(super) struct KnownPlugins {
 
 /// Effect of an answer.
 #[derive(Debug, PartialEq)]
-pub(super) struct Learnt {
+pub(super) struct AnswerEffect {
     /// The runtime's previous answer.
     pub before: Availability,
     /// Whether a runtime can run the plugin, as far as known.
@@ -116,7 +116,7 @@ pub(super) struct Learnt {
 impl KnownPlugins {
     /// Replaces the plugins of the snapshot. An answer for a plugin stays valid while the snapshot states the same
     /// about it.
-    pub(super) fn replace(&self, mut wanted: HashMap<PluginRef, Wanted>, runtimes: &[Arc<Runtime>]) {
+    pub(super) fn replace(&self, mut wanted: HashMap<PluginRef, PluginNeeds>, runtimes: &[Arc<Runtime>]) {
         let mut plugins = self.plugins.write();
         for (plugin, entry) in plugins.iter_mut() {
             match wanted.remove(plugin) {
@@ -130,13 +130,13 @@ impl KnownPlugins {
             let running = runtimes.iter().filter(|runtime| runtime.runs(&plugin.language));
             for runtime in running {
                 if entry.at(runtime).is_none() {
-                    entry.at.push(At::new(runtime));
+                    entry.at.push(RuntimeEntry::new(runtime));
                 }
             }
         }
         // A plugin that is wanted with another pin is not drained: that would end its successor's calls as well.
         let there = plugins.iter().filter(|(_, entry)| !entry.gone);
-        let installed: HashSet<Installed> =
+        let installed: HashSet<InstallationKey> =
             there.flat_map(|(plugin, entry)| entry.at.iter().map(|at| installed(plugin, at))).collect();
         for (plugin, entry) in plugins.iter_mut().filter(|(_, entry)| entry.gone) {
             entry.at.retain(|at| !installed.contains(&self::installed(plugin, at)));
@@ -151,7 +151,8 @@ impl KnownPlugins {
         for (plugin, entry) in plugins.iter_mut() {
             entry.at.retain(|at| is_among(&at.runtime, runtimes));
             let new = runtimes.iter().filter(|runtime| !entry.gone && runtime.runs(&plugin.language));
-            let new: Vec<At> = new.filter(|runtime| entry.at(runtime).is_none()).map(At::new).collect();
+            let new: Vec<RuntimeEntry> =
+                new.filter(|runtime| entry.at(runtime).is_none()).map(RuntimeEntry::new).collect();
             entry.at.extend(new);
         }
         plugins.retain(|_, entry| !entry.gone || !entry.at.is_empty());
@@ -159,7 +160,12 @@ impl KnownPlugins {
     }
 
     /// Records a runtime's answer and returns its effect, if it changes anything.
-    pub(super) fn learn(&self, runtime: &Runtime, plugin: &PluginRef, state: Availability) -> Option<Learnt> {
+    pub(super) fn learn(
+        &self,
+        runtime: &Runtime,
+        plugin: &PluginRef,
+        state: Availability,
+    ) -> Option<AnswerEffect> {
         let mut plugins = self.plugins.write();
         // The plugin may have left the snapshot since.
         let entry = plugins.get_mut(plugin)?;
@@ -173,7 +179,7 @@ impl KnownPlugins {
         if is_offered != was_offered {
             self.publish(&plugins);
         }
-        Some(Learnt { before, is_offered })
+        Some(AnswerEffect { before, is_offered })
     }
 
     /// Marks the plugins that were ready at a runtime as unknown, because the runtime may have been restarted: they
@@ -207,15 +213,15 @@ impl KnownPlugins {
         plugin: &PluginRef,
         own: Option<&Arc<Runtime>>,
         refused: &[Arc<Runtime>],
-    ) -> Option<Taken> {
+    ) -> Option<RuntimePermit> {
         if let Some(only) = fleet.only() {
-            return refused.is_empty().then(|| Taken::of(only));
+            return refused.is_empty().then(|| RuntimePermit::of(only));
         }
         let plugins = self.plugins.read();
         let entry = plugins.get(plugin);
         let suits = |runtime: &Runtime| {
             let at = entry.and_then(|entry| entry.at(runtime));
-            at.map_or(Suits::Unheard, At::suits)
+            at.map_or(Suitability::Unheard, RuntimeEntry::suits)
         };
         fleet.choose(own, refused, suits)
     }
@@ -236,18 +242,22 @@ impl KnownPlugins {
     }
 
     /// Returns the plugins that a runtime is to be asked for.
-    pub(super) fn open(&self, runtime: &Runtime) -> Vec<Known> {
+    pub(super) fn open(&self, runtime: &Runtime) -> Vec<RuntimePlugin> {
         let plugins = self.plugins.read();
         let there = plugins.iter().filter(|(_, entry)| !entry.gone);
         let known = there.filter_map(|(plugin, entry)| {
             let at = entry.at(runtime).filter(|at| at.state != Availability::Ready)?;
-            Some(Known { plugin: plugin.clone(), wanted: entry.wanted.clone(), state: at.state.clone() })
+            Some(RuntimePlugin {
+                plugin: plugin.clone(),
+                wanted: entry.wanted.clone(),
+                state: at.state.clone(),
+            })
         });
         known.collect()
     }
 
     /// Removes a plugin that is in no snapshot any more from a runtime and returns it; `None` if there is none left.
-    pub(super) fn take_gone(&self, runtime: &Runtime) -> Option<Known> {
+    pub(super) fn take_gone(&self, runtime: &Runtime) -> Option<RuntimePlugin> {
         let mut plugins = self.plugins.write();
         let gone = |entry: &Entry| entry.gone && entry.at(runtime).is_some();
         let plugin = plugins.iter().find(|(_, entry)| gone(entry)).map(|(plugin, _)| plugin.clone())?;
@@ -258,7 +268,7 @@ impl KnownPlugins {
         if entry.at.is_empty() {
             plugins.remove(&plugin);
         }
-        Some(Known { plugin, wanted, state })
+        Some(RuntimePlugin { plugin, wanted, state })
     }
 
     fn publish(&self, plugins: &Entries) {
@@ -274,7 +284,7 @@ impl KnownPlugins {
     }
 }
 
-fn installed(plugin: &PluginRef, at: &At) -> Installed {
+fn installed(plugin: &PluginRef, at: &RuntimeEntry) -> InstallationKey {
     (Arc::as_ptr(&at.runtime), plugin.id.clone(), plugin.version.clone())
 }
 

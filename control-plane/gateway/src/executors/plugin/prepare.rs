@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
-use super::availability::{Known, KnownPlugins, Learnt, Wanted};
+use super::availability::{AnswerEffect, KnownPlugins, PluginNeeds, RuntimePlugin};
 use super::reason::is_impossible;
 use super::runtimes::{Members, Runtime, Runtimes, keep_for_each};
 use crate::call::bounds::lifetime_bound;
@@ -48,12 +48,12 @@ const DRAIN_SLACK: Duration = Duration::from_secs(10);
 
 /// Preparation of the current snapshot's plugins.
 #[derive(Default)]
-pub(super) struct Preparing {
+pub(super) struct Preparation {
     current: Mutex<CancellationToken>,
     pub known: Arc<KnownPlugins>,
 }
 
-impl Preparing {
+impl Preparation {
     /// Starts to prepare the plugins of a snapshot, and to drain those that it does not contain any more.
     pub(super) fn begin(&self, runtimes: &Runtimes, tasks: &TaskTracker, primitives: &[&Primitive]) {
         let stop = CancellationToken::new();
@@ -76,7 +76,7 @@ impl Preparing {
     }
 }
 
-impl Drop for Preparing {
+impl Drop for Preparation {
     fn drop(&mut self) {
         self.stop();
     }
@@ -112,7 +112,7 @@ async fn converge(known: Arc<KnownPlugins>, runtime: Arc<Runtime>) {
 async fn keep_asking(known: &KnownPlugins, runtime: &Runtime, answered: &CancellationToken) {
     loop {
         let began = Instant::now();
-        let ask = |plugin: Known| async move {
+        let ask = |plugin: RuntimePlugin| async move {
             if let Some(state) = ensure(runtime, &plugin).await {
                 learn(known, runtime, &plugin.plugin, state);
             }
@@ -137,7 +137,9 @@ fn pause(unheard: bool, took: Duration) -> Duration {
 
 /// Records an answer, and logs its effect.
 fn learn(known: &KnownPlugins, runtime: &Runtime, plugin: &PluginRef, state: Availability) {
-    let Some(Learnt { before, is_offered }) = known.learn(runtime, plugin, state.clone()) else { return };
+    let Some(AnswerEffect { before, is_offered }) = known.learn(runtime, plugin, state.clone()) else {
+        return;
+    };
     let PluginRef { id, version, .. } = plugin;
     let runtime = runtime.name();
     match state {
@@ -158,7 +160,7 @@ fn learn(known: &KnownPlugins, runtime: &Runtime, plugin: &PluginRef, state: Ava
 }
 
 /// Drains a version: its calls end and its workers exit.
-async fn drain(runtime: &Runtime, known: &Known) {
+async fn drain(runtime: &Runtime, known: &RuntimePlugin) {
     let Some(mut client) = runtime.client() else { return };
     let limit = known.wanted.longest + DRAIN_SLACK;
     let request = DrainRequest {
@@ -180,23 +182,23 @@ async fn drain(runtime: &Runtime, known: &Known) {
 }
 
 /// Returns each plugin once, without those of a language without a runtime.
-fn wanted(runtimes: &Runtimes, primitives: &[&Primitive]) -> HashMap<PluginRef, Wanted> {
-    let mut wanted: HashMap<PluginRef, Wanted> = HashMap::new();
+fn wanted(runtimes: &Runtimes, primitives: &[&Primitive]) -> HashMap<PluginRef, PluginNeeds> {
+    let mut wanted: HashMap<PluginRef, PluginNeeds> = HashMap::new();
     for primitive in primitives {
         let Some((plugin, hints)) = run_by(primitive) else { continue };
         if runtimes.get(&plugin.language).is_none() {
             continue;
         }
         let longest = lifetime_bound(primitive, true);
-        let known = wanted.entry(plugin).or_insert(Wanted { hints, longest });
+        let known = wanted.entry(plugin).or_insert(PluginNeeds { hints, longest });
         known.longest = known.longest.max(longest);
     }
     wanted
 }
 
 /// Asks once; `None` if there was no answer.
-async fn ensure(runtime: &Runtime, known: &Known) -> Option<Availability> {
-    let Known { plugin, wanted, .. } = known;
+async fn ensure(runtime: &Runtime, known: &RuntimePlugin) -> Option<Availability> {
+    let RuntimePlugin { plugin, wanted, .. } = known;
     let request = EnsurePluginRequest {
         plugin: Some(plugin.clone()),
         hints: Some(wanted.hints.clone()),

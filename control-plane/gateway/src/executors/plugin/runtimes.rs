@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(super) use choice::{Fleet, Suits, Taken, is_among};
+pub(super) use choice::{Fleet, RuntimePermit, Suitability, is_among};
 pub(super) use each::keep_for_each;
 pub use names::{Resolve, System};
 pub(super) use runtime::Runtime;

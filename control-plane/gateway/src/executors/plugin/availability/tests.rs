@@ -21,8 +21,8 @@ fn plugin(version: &str, digest: &str) -> PluginRef {
     }
 }
 
-fn wanted(plugins: &[(&str, &str)]) -> HashMap<PluginRef, Wanted> {
-    let wanted = Wanted { hints: RuntimeHints::default(), longest: Duration::ZERO };
+fn wanted(plugins: &[(&str, &str)]) -> HashMap<PluginRef, PluginNeeds> {
+    let wanted = PluginNeeds { hints: RuntimeHints::default(), longest: Duration::ZERO };
     plugins.iter().map(|(version, digest)| (plugin(version, digest), wanted.clone())).collect()
 }
 
@@ -55,7 +55,7 @@ async fn a_plugin_is_impossible_where_all_say_so_that_have_said_anything() {
     plugins.replace(wanted(&[("1.0.0", "a")]), &all[..1]);
     assert_eq!((is_hidden(), plugins.state(&sweep)), (false, Availability::Unheard));
     let learnt = plugins.learn(&all[0], &sweep, impossible()).unwrap();
-    assert_eq!(learnt, Learnt { before: Availability::Unheard, is_offered: false });
+    assert_eq!(learnt, AnswerEffect { before: Availability::Unheard, is_offered: false });
     assert!(is_hidden());
     plugins.members(&all);
     assert!(is_hidden(), "one that is new says nothing yet");

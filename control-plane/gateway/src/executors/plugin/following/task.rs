@@ -20,7 +20,7 @@ use crate::executors::plugin::admission::Rejection;
 use crate::executors::plugin::availability::KnownPlugins;
 use crate::executors::plugin::lease::Closing;
 use crate::executors::plugin::reads::UNSUPPORTED;
-use crate::executors::plugin::runtimes::{Fleet, Taken};
+use crate::executors::plugin::runtimes::{Fleet, RuntimePermit};
 use crate::executors::plugin::tunnel::{self, Heard, OpenFault, Opening, Tunnel, TunnelFault, Wanted};
 
 /// Pause after a stream; it doubles up to the longest after each stream that was shorter than that.
@@ -174,7 +174,7 @@ impl Task {
     }
 
     /// Builds the request to the runtime and the messages for the worker.
-    fn request(&self, taken: &Taken) -> (Wanted, prost_types::Any, prost_types::Any) {
+    fn request(&self, taken: &RuntimePermit) -> (Wanted, prost_types::Any, prost_types::Any) {
         let key = &self.followed.key;
         let request_id = format!("subscription-{:032x}", rand::random::<u128>());
         let ctx = Context {

@@ -28,7 +28,7 @@ pub(super) enum Link {
 
 /// Suitability of a runtime for a plugin, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum Suits {
+pub(in super::super) enum Suitability {
     /// The plugin is ready, with a worker.
     Ready,
     /// The runtime has not answered for the plugin.
@@ -46,7 +46,7 @@ pub(in super::super) struct Fleet {
 }
 
 /// A call's share of a runtime's load, until this is dropped.
-pub(in super::super) struct Taken(Arc<Runtime>);
+pub(in super::super) struct RuntimePermit(Arc<Runtime>);
 
 impl Fleet {
     pub(super) fn replace(&self, members: Vec<Arc<Runtime>>) {
@@ -75,22 +75,22 @@ impl Fleet {
         &self,
         own: Option<&Arc<Runtime>>,
         refused: &[Arc<Runtime>],
-        suits: impl Fn(&Runtime) -> Suits,
-    ) -> Option<Taken> {
+        suits: impl Fn(&Runtime) -> Suitability,
+    ) -> Option<RuntimePermit> {
         let members = self.members.load();
         let left = || members.iter().filter(|member| !is_among(member, refused));
         if let Some(own) = own
             && left().any(|member| Arc::ptr_eq(member, own))
             && own.condition() == Link::Answers
-            && suits(own) != Suits::Impossible
+            && suits(own) != Suitability::Impossible
         {
-            return Some(Taken::of(own.clone()));
+            return Some(RuntimePermit::of(own.clone()));
         }
-        let mut drawn = Drawn { rank: None, seen: 0, two: [None, None] };
+        let mut drawn = RuntimeDraw { rank: None, seen: 0, two: [None, None] };
         for member in left() {
             drawn.offer(member, rank(suits(member), member.condition()));
         }
-        drawn.less_busy().cloned().map(Taken::of)
+        drawn.less_busy().cloned().map(RuntimePermit::of)
     }
 
     /// Returns when the first of them may be tried again; `None` if one may be tried now.
@@ -117,22 +117,22 @@ pub(in super::super) fn is_among(runtime: &Arc<Runtime>, others: &[Arc<Runtime>]
 
 /// Ranks a runtime; lower is better. A runtime that cannot run the plugin is last; then the connection decides, and
 /// among those that answer, their suitability for the plugin. A new runtime answers within a moment, or does not.
-fn rank(suits: Suits, link: Link) -> (bool, Link, Suits) {
-    let told = if link == Link::Answers { suits } else { Suits::Ready };
-    (suits == Suits::Impossible, link, told)
+fn rank(suits: Suitability, link: Link) -> (bool, Link, Suitability) {
+    let told = if link == Link::Answers { suits } else { Suitability::Ready };
+    (suits == Suitability::Impossible, link, told)
 }
 
 /// Two of the best runtimes, each as likely as any other.
-struct Drawn<'a> {
-    rank: Option<(bool, Link, Suits)>,
+struct RuntimeDraw<'a> {
+    rank: Option<(bool, Link, Suitability)>,
     seen: usize,
     two: [Option<&'a Arc<Runtime>>; 2],
 }
 
-impl<'a> Drawn<'a> {
-    fn offer(&mut self, runtime: &'a Arc<Runtime>, rank: (bool, Link, Suits)) {
+impl<'a> RuntimeDraw<'a> {
+    fn offer(&mut self, runtime: &'a Arc<Runtime>, rank: (bool, Link, Suitability)) {
         if self.rank.is_none_or(|best| rank < best) {
-            *self = Drawn { rank: Some(rank), seen: 1, two: [Some(runtime), None] };
+            *self = RuntimeDraw { rank: Some(rank), seen: 1, two: [Some(runtime), None] };
         } else if self.rank == Some(rank) {
             self.seen += 1;
             let place = if self.seen == 2 { 1 } else { rand::random_range(0..self.seen) };
@@ -155,14 +155,14 @@ impl<'a> Drawn<'a> {
     }
 }
 
-impl Taken {
-    pub(in super::super) fn of(runtime: Arc<Runtime>) -> Taken {
+impl RuntimePermit {
+    pub(in super::super) fn of(runtime: Arc<Runtime>) -> RuntimePermit {
         runtime.outstanding.fetch_add(1, Ordering::Relaxed);
-        Taken(runtime)
+        RuntimePermit(runtime)
     }
 }
 
-impl Deref for Taken {
+impl Deref for RuntimePermit {
     type Target = Arc<Runtime>;
 
     fn deref(&self) -> &Arc<Runtime> {
@@ -170,7 +170,7 @@ impl Deref for Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for RuntimePermit {
     fn drop(&mut self) {
         self.0.outstanding.fetch_sub(1, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tonic::transport::Uri;
 
 use super::choice::Link;
-use super::runtime::{Resolved, Runtime};
+use super::runtime::{ResolvedAddress, Runtime};
 use super::{MAX_RUNTIMES, RuntimeTarget, Shared};
 
 /// Interval between two look-ups: the address of a replaced runtime is known this soon. Resolvers cache their answers
@@ -128,7 +128,7 @@ impl Name {
             stays
         });
         for address in addresses {
-            match Runtime::new(&self.target, Some(Resolved { address, lost: self.lost.clone() })) {
+            match Runtime::new(&self.target, Some(ResolvedAddress { address, lost: self.lost.clone() })) {
                 Ok(runtime) => {
                     tracing::info!(
                         runtime = runtime.name(),

@@ -81,14 +81,17 @@ struct State {
 }
 
 /// A resolved address of a name, and the notification for when nothing answers there.
-pub(super) struct Resolved {
+pub(super) struct ResolvedAddress {
     pub address: SocketAddr,
     pub lost: Arc<Notify>,
 }
 
 impl Runtime {
     /// Creates a runtime. If `resolved`, it is reached at this address of the URL's name, and still proves the name.
-    pub(super) fn new(target: &RuntimeTarget, resolved: Option<Resolved>) -> Result<Runtime, RuntimesError> {
+    pub(super) fn new(
+        target: &RuntimeTarget,
+        resolved: Option<ResolvedAddress>,
+    ) -> Result<Runtime, RuntimesError> {
         let RuntimeTarget { languages, url, peer } = target.clone();
         let failed = |source| RuntimesError::Endpoint { url: url.clone(), source };
         let set_up = |endpoint: Endpoint| {

@@ -15,13 +15,13 @@ fn fleet(count: usize) -> (Runtimes, Arc<Fleet>, Vec<Arc<Runtime>>) {
     (runtimes, fleet, members)
 }
 
-fn ready(_: &Runtime) -> Suits {
-    Suits::Ready
+fn ready(_: &Runtime) -> Suitability {
+    Suitability::Ready
 }
 
 /// Number of `calls` that each runtime gets if all of them stay open.
 fn spread(fleet: &Fleet, members: &[Arc<Runtime>], calls: usize) -> Vec<usize> {
-    let taken: Vec<Taken> = (0..calls).filter_map(|_| fleet.choose(None, &[], ready)).collect();
+    let taken: Vec<RuntimePermit> = (0..calls).filter_map(|_| fleet.choose(None, &[], ready)).collect();
     assert_eq!(taken.len(), calls);
     members.iter().map(|member| member.load().0).collect()
 }
@@ -72,7 +72,7 @@ async fn a_connection_that_is_worse_is_chosen_when_there_is_no_better_one() {
 async fn a_call_keeps_to_its_own_runtime_while_that_answers_however_busy_it_is() {
     let (_runtimes, fleet, members) = fleet(2);
     let own = &members[0];
-    let _busy: Vec<Taken> = (0..100).map(|_| Taken::of(own.clone())).collect();
+    let _busy: Vec<RuntimePermit> = (0..100).map(|_| RuntimePermit::of(own.clone())).collect();
     let chosen = |refused: &[Arc<Runtime>]| fleet.choose(Some(own), refused, ready).unwrap().0.clone();
     assert!(Arc::ptr_eq(&chosen(&[]), own));
     assert!(Arc::ptr_eq(&chosen(&members[..1]), &members[1]), "it has refused");
@@ -88,8 +88,8 @@ async fn what_cannot_run_a_plugin_is_worse_than_what_does_not_answer() {
     let (_runtimes, fleet, members) = fleet(2);
     members[0].heard(Some(&Status::unavailable("gone")));
     let suits = |runtime: &Runtime| match std::ptr::eq(runtime, Arc::as_ptr(&members[1])) {
-        true => Suits::Impossible,
-        false => Suits::Ready,
+        true => Suitability::Impossible,
+        false => Suitability::Ready,
     };
     assert!(Arc::ptr_eq(&fleet.choose(None, &[], suits).unwrap(), &members[0]));
     assert!(Arc::ptr_eq(&fleet.choose(Some(&members[1]), &[], suits).unwrap(), &members[0]));
