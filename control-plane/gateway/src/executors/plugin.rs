@@ -32,12 +32,12 @@ mod attempt_state;
 mod availability;
 mod backend;
 mod completion;
+mod credential_lease;
 mod ended;
 mod following;
 mod former;
 mod job;
 mod lease;
-mod lent;
 mod listing;
 pub mod logs;
 mod memory;
@@ -64,17 +64,17 @@ pub use saved::Saved;
 
 use admission::Rejection;
 use attempt_state::AttemptState;
+use credential_lease::LeasedCredential;
 use following::Followings;
 use former::{Former, StillRuns};
 use job::Job;
-use lease::Closing;
-use lent::Lent;
+use lease::TunnelContext;
 use logs::LogListener;
 use prepare::Preparation;
 use recovery::{AttemptOutcome, Next, Recovery};
 use round::Round;
 use runtimes::{Runtime, Runtimes};
-use tunnel::{OpenFault, Opening, Tunnel, Wanted};
+use tunnel::{AllocationRequest, FirstMessages, OpenFault, Tunnel};
 use watch::Watching;
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
@@ -83,7 +83,7 @@ const MAX_TAKEN: u32 = 8;
 /// Plugins and stdio MCP servers of one gateway, behind their backends.
 pub struct Plugins {
     runtimes: Arc<Runtimes>,
-    closing: Closing,
+    closing: TunnelContext,
     saved: Saved,
     artifacts: Artifacts,
     minter: Arc<Minter>,
@@ -124,7 +124,7 @@ impl Plugins {
         let PluginDeps { saved, artifacts, minter, authorizer, delegates, listener } = deps;
         let preparing = Preparation::default();
         let _watching = watch::begin(&runtimes, &metrics.plugins, &preparing.known);
-        let closing = Closing { tasks: TaskTracker::new(), metrics };
+        let closing = TunnelContext { tasks: TaskTracker::new(), metrics };
         Plugins {
             runtimes,
             closing,
@@ -188,7 +188,7 @@ impl Plugins {
         self.authorizer.check_plugin_token(&execution.call).map_err(unproved)?;
         let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
         let exchanged = exchanged.map_err(unproved)?;
-        let lent = Lent::of(&self.authorizer, &execution.call).await.map_err(unproved)?;
+        let lent = LeasedCredential::of(&self.authorizer, &execution.call).await.map_err(unproved)?;
         let delegates = self.delegates.clone();
         let listener = self.listener.clone();
         let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
@@ -343,13 +343,14 @@ impl Plugins {
         resume: Option<Resume>,
     ) -> AttemptOutcome {
         let call = &job.execution.call;
-        let wanted = Wanted {
+        let wanted = AllocationRequest {
             runtime: runtime.clone(),
             language: job.language,
             request: job.allocation(),
             closing: self.closing.clone(),
         };
-        let opening = Opening { init: job.init(), work: job.work(attempt_state, resume), call: Some(call) };
+        let opening =
+            FirstMessages { init: job.init(), work: job.work(attempt_state, resume), call: Some(call) };
         let opened = tokio::select! {
             opened = Tunnel::open(wanted, opening) => opened,
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),

@@ -25,7 +25,7 @@ const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Allocation {
     pub tunnel_id: String,
     /// Position in the queue; `None` if a worker is assigned or starting.
-    pub place: Option<Place>,
+    pub place: Option<QueuePosition>,
     /// A worker is assigned.
     pub assigned: bool,
     /// Whether the worker has the work that was sent with the request.
@@ -34,7 +34,7 @@ pub(super) struct Allocation {
 
 /// Position in a runtime's queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     pub position: u64,
     pub depth: u64,
     pub eta: Option<Duration>,
@@ -168,10 +168,10 @@ pub(super) fn read(answer: AllocateWorkerResponse) -> Result<Allocation, Rejecti
 }
 
 /// Reads the queue position from a queue's figures or from the details of an ALLOCATION_QUEUED event.
-pub(super) fn place(figures: &Struct) -> Place {
+pub(super) fn place(figures: &Struct) -> QueuePosition {
     let count = |name: &str| number(figures, name).map_or(0, |count| count as u64);
     let eta = number(figures, "eta_ms").or_else(|| number(figures, "moving_eta"));
-    Place {
+    QueuePosition {
         position: count("position"),
         depth: count("depth"),
         eta: eta.map(|eta| Duration::from_millis(eta as u64)),
@@ -179,7 +179,7 @@ pub(super) fn place(figures: &Struct) -> Place {
 }
 
 /// Reports the call's queue position to those who follow the call.
-pub(super) fn tell_queued(call: &Call, place: Place) {
+pub(super) fn tell_queued(call: &Call, place: QueuePosition) {
     // Position 0: the runtime has not counted it yet.
     let mut message = match place.position {
         0 => "queued".to_owned(),
@@ -327,9 +327,9 @@ mod tests {
             ("moving_eta", Kind::NumberValue(1200.0)),
         ]));
         let place = read(queued).unwrap().place.unwrap();
-        assert_eq!(place, Place { position: 3, depth: 7, eta: Some(Duration::from_millis(1200)) });
+        assert_eq!(place, QueuePosition { position: 3, depth: 7, eta: Some(Duration::from_millis(1200)) });
         let bad = figures(&[("position", Kind::NumberValue(-1.0)), ("depth", Kind::StringValue("x".into()))]);
-        assert_eq!(super::place(&bad), Place::default());
+        assert_eq!(super::place(&bad), QueuePosition::default());
     }
 
     #[test]

@@ -19,13 +19,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// State that all tunnels of a gateway share.
 #[derive(Clone)]
-pub(super) struct Closing {
+pub(super) struct TunnelContext {
     pub tasks: TaskTracker,
     pub metrics: Arc<Metrics>,
 }
 
 /// Obligation to return an assignment; dropping it returns the assignment.
-pub(super) struct Lease {
+pub(super) struct WorkerLease {
     pub assignment: Option<Assignment>,
     pub multiplexer: Multiplexer,
     pub tasks: TaskTracker,
@@ -39,7 +39,7 @@ pub(super) struct Assignment {
     pub ready: bool,
 }
 
-impl Lease {
+impl WorkerLease {
     /// Records that the runtime has closed the tunnel itself.
     pub(super) fn closed(&mut self) {
         self.assignment = None;
@@ -52,7 +52,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for WorkerLease {
     fn drop(&mut self) {
         let Some(mut assignment) = self.assignment.take() else { return };
         if assignment.ready {

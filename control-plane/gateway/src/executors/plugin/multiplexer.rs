@@ -30,8 +30,8 @@ use super::ended::{Account, EndedTunnel};
 pub(super) type Client = RuntimeSupervisorClient<Channel>;
 
 pub(super) use stream_table::MAX_MESSAGE;
-use stream_table::{ABANDONED, Passed, StreamTable};
-pub(super) use tunnel_stream::{Arrived, FrameSender, TunnelStream};
+use stream_table::{ABANDONED, FrameOutcome, StreamTable};
+pub(super) use tunnel_stream::{FrameSender, StreamEvent, TunnelStream};
 
 /// Frames of all tunnels that wait for the connection. Each may be large, so the queue is short.
 const OUTGOING: usize = 64;
@@ -135,7 +135,7 @@ async fn read(
         };
         match frame {
             Ok(Some(frame)) => {
-                if let Passed::Unwanted { tunnel_id } = streams.pass(frame) {
+                if let FrameOutcome::Unwanted { tunnel_id } = streams.pass(frame) {
                     back.send(close_frame(&tunnel_id, ABANDONED));
                 }
             }

@@ -18,10 +18,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 
 use super::availability::KnownPlugins;
-use super::lease::Closing;
+use super::lease::TunnelContext;
 use super::reference::{STDIO, called_as};
 use super::runtimes::Fleet;
-use super::tunnel::{self, Heard, OpenFault, Opening, Tunnel, Wanted};
+use super::tunnel::{self, AllocationRequest, FirstMessages, OpenFault, Tunnel, TunnelMessage};
 use crate::executors::accepted::lists::Lists;
 use crate::executors::accepted::pinned::PinnedItems;
 use crate::executors::accepted::watching::{LookResult, Looks, Watches};
@@ -58,7 +58,7 @@ pub(super) struct Package {
 pub(super) struct Place {
     pub fleet: Arc<Fleet>,
     pub known: Arc<KnownPlugins>,
-    pub closing: Closing,
+    pub closing: TunnelContext,
 }
 
 impl Package {
@@ -93,13 +93,13 @@ impl Package {
         let ctx = ppp::Context { tenant_id: TENANT.into(), ..ppp::Context::default() };
         let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
         let work = ListResourcesRequest { ctx: Some(ctx), request_id, mcp: true };
-        let opening = Opening {
+        let opening = FirstMessages {
             init: tunnel::pack(client_message::Payload::Init(init)),
             work: packed(&work),
             call: None,
         };
         let runtime = Arc::clone(&taken);
-        let wanted = Wanted { runtime, language: STDIO, request, closing: closing.clone() };
+        let wanted = AllocationRequest { runtime, language: STDIO, request, closing: closing.clone() };
         match Tunnel::open(wanted, opening).await {
             Ok((tunnel, _)) => Ok(tunnel),
             Err(OpenFault::Rejected(rejection)) => Err(format!("no worker: {rejection:?}")),
@@ -115,11 +115,13 @@ impl Looks for Package {
         let mut tunnel = self.open().await?;
         loop {
             match tunnel.next().await.map_err(|fault| fault.to_string())? {
-                Heard::Listed(listed) => return read(listed.mcp.ok_or("it lists what a plugin does")?),
-                Heard::Message(Payload::Failed(failed)) => {
+                TunnelMessage::Listed(listed) => {
+                    return read(listed.mcp.ok_or("it lists what a plugin does")?);
+                }
+                TunnelMessage::Message(Payload::Failed(failed)) => {
                     return Err(format!("{}: {}", failed.code, failed.message));
                 }
-                Heard::Event(event) => match event.r#type() {
+                TunnelMessage::Event(event) => match event.r#type() {
                     Type::TunnelReady => tunnel.ready(None).await.map_err(|fault| fault.to_string())?,
                     Type::AllocationQueued
                     | Type::AllocationStarted
@@ -127,8 +129,11 @@ impl Looks for Package {
                     | Type::Unspecified => {}
                     ended => return Err(format!("{}: {}", ended.as_str_name(), event.message)),
                 },
-                Heard::End => return Err("it ended without a list".into()),
-                Heard::Message(_) | Heard::Content(_) | Heard::Prompt(_) | Heard::Updated(_) => {}
+                TunnelMessage::End => return Err("it ended without a list".into()),
+                TunnelMessage::Message(_)
+                | TunnelMessage::Content(_)
+                | TunnelMessage::Prompt(_)
+                | TunnelMessage::Updated(_) => {}
             }
         }
     }

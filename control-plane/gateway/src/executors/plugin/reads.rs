@@ -19,7 +19,7 @@ use super::listing;
 use super::recovery::AttemptOutcome;
 use super::reference::STDIO;
 use super::relayed::{RelayFault, Relayed};
-use super::tunnel::{Heard, Tunnel, TunnelFault};
+use super::tunnel::{Tunnel, TunnelFault, TunnelMessage};
 use crate::call::CallKind;
 use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
@@ -53,41 +53,41 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             Err(fault) => return cut(job, fault),
         };
         match heard {
-            Heard::Content(ContentChunk { completion, .. })
-            | Heard::Prompt(GetPromptResponse { completion, .. })
+            TunnelMessage::Content(ContentChunk { completion, .. })
+            | TunnelMessage::Prompt(GetPromptResponse { completion, .. })
                 if call.kind.completed_argument().is_some() =>
             {
                 let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
                 return ended(completion.ok_or_else(none).and_then(completion::read));
             }
-            Heard::Content(ContentChunk { asked: Some(asked), .. })
-            | Heard::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
+            TunnelMessage::Content(ContentChunk { asked: Some(asked), .. })
+            | TunnelMessage::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
                 return AttemptOutcome::Asked(asked);
             }
-            Heard::Content(chunk) => {
+            TunnelMessage::Content(chunk) => {
                 if let Err(refusal) = contents.push(chunk) {
                     return AttemptOutcome::Refused(refusal);
                 }
             }
-            Heard::Prompt(prompt) => return ended(messages(prompt)),
-            Heard::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
-            Heard::Message(Payload::McpRequested(asked)) => {
+            TunnelMessage::Prompt(prompt) => return ended(messages(prompt)),
+            TunnelMessage::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
+            TunnelMessage::Message(Payload::McpRequested(asked)) => {
                 if let Err(RelayFault(what)) = relayed.take(asked) {
                     return lost(job, what);
                 }
             }
-            Heard::Message(payload) => beside(job, payload),
-            Heard::Listed(_) | Heard::Updated(_) => {}
+            TunnelMessage::Message(payload) => beside(job, payload),
+            TunnelMessage::Listed(_) | TunnelMessage::Updated(_) => {}
             // A resource may have no contents; a prompt always has its answer.
-            Heard::End
+            TunnelMessage::End
                 if !call.was_handed_over()
                     || !call.kind.is_invocation()
                     || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
             {
                 return lost(job, "the stream ended before the result");
             }
-            Heard::End => return ended(contents.finish()),
-            Heard::Event(event) => {
+            TunnelMessage::End => return ended(contents.finish()),
+            TunnelMessage::Event(event) => {
                 if let Some(end) = told(job, &mut tunnel, &event).await {
                     return end;
                 }
@@ -107,12 +107,12 @@ fn beside(job: &Job<'_>, payload: Payload) {
 
 /// Ends a call for a list with the list; rejects lists and contents that were not asked for, and passes everything
 /// else on.
-fn list(job: &Job<'_>, heard: Heard) -> Result<Heard, AttemptOutcome> {
+fn list(job: &Job<'_>, heard: TunnelMessage) -> Result<TunnelMessage, AttemptOutcome> {
     let call = job.call();
     match (heard, &call.kind) {
-        (Heard::Listed(listed), CallKind::List) => Err(ended(Ok(listing::read(call, listed)))),
-        (Heard::Listed(_), _) => Err(lost(job, "a list that was not asked for")),
-        (Heard::Content(_), CallKind::List) => Err(lost(job, "a content where a list was asked for")),
+        (TunnelMessage::Listed(listed), CallKind::List) => Err(ended(Ok(listing::read(call, listed)))),
+        (TunnelMessage::Listed(_), _) => Err(lost(job, "a list that was not asked for")),
+        (TunnelMessage::Content(_), CallKind::List) => Err(lost(job, "a content where a list was asked for")),
         (heard, _) => Ok(heard),
     }
 }

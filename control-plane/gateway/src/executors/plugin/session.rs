@@ -25,7 +25,7 @@ use super::recovery::AttemptOutcome;
 use super::relayed::{self, Relayed};
 use super::results::{self, Extras};
 use super::saved::Saved;
-use super::tunnel::{Heard, Tunnel, TunnelFault};
+use super::tunnel::{Tunnel, TunnelFault, TunnelMessage};
 use crate::call::event::{Amount, Event};
 use crate::call::outcome::Refusal;
 use crate::clock::wait_until;
@@ -125,14 +125,15 @@ impl Session<'_> {
         }
     }
 
-    async fn hear(&mut self, heard: Heard) -> Step {
+    async fn hear(&mut self, heard: TunnelMessage) -> Step {
         match heard {
-            Heard::Message(payload) => self.read(payload).await,
-            Heard::Event(event) => self.event(event).await,
-            Heard::Content(_) | Heard::Prompt(_) | Heard::Listed(_) | Heard::Updated(_) => {
-                Err(self.broken("a message of another kind"))
-            }
-            Heard::End => Err(self.lost_because("the stream ended before the call")),
+            TunnelMessage::Message(payload) => self.read(payload).await,
+            TunnelMessage::Event(event) => self.event(event).await,
+            TunnelMessage::Content(_)
+            | TunnelMessage::Prompt(_)
+            | TunnelMessage::Listed(_)
+            | TunnelMessage::Updated(_) => Err(self.broken("a message of another kind")),
+            TunnelMessage::End => Err(self.lost_because("the stream ended before the call")),
         }
     }
 

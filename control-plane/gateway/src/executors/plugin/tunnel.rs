@@ -21,11 +21,11 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
-use super::admission::{self, Allocation, Place, Rejection, fault};
+use super::admission::{self, Allocation, QueuePosition, Rejection, fault};
+use super::credential_lease::LeasedCredential;
 use super::ended::{Account, EndedTunnel};
-use super::lease::{Assignment, Closing, Lease};
-use super::lent::Lent;
-use super::multiplexer::{Arrived, MAX_MESSAGE, TunnelStream};
+use super::lease::{Assignment, TunnelContext, WorkerLease};
+use super::multiplexer::{MAX_MESSAGE, StreamEvent, TunnelStream};
 use super::runtimes::Runtime;
 use crate::call::Call;
 use crate::call::cancel::TUNNEL_LINGERS;
@@ -38,7 +38,7 @@ const EARLY: usize = 64 << 10;
 
 /// Message or event of a tunnel.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum TunnelMessage {
     Message(server_message::Payload),
     Content(ContentChunk),
     Prompt(GetPromptResponse),
@@ -61,7 +61,7 @@ pub(super) enum TunnelFault {
 /// A worker's place, from the allocation to its closing.
 pub(super) struct Tunnel {
     // Dropped before the stream: closing takes over its place on the stream.
-    lease: Lease,
+    lease: WorkerLease,
     stream: TunnelStream,
     /// The runtime has reported that nothing follows.
     over: bool,
@@ -95,7 +95,7 @@ impl From<Rejection> for OpenFault {
 }
 
 /// First messages of a tunnel.
-pub(super) struct Opening<'a> {
+pub(super) struct FirstMessages<'a> {
     pub init: Any,
     pub work: Any,
     /// `None` if the tunnel belongs to no call: a look at a package's lists, or a subscription.
@@ -103,23 +103,23 @@ pub(super) struct Opening<'a> {
 }
 
 /// Allocation to request, and where.
-pub(super) struct Wanted {
+pub(super) struct AllocationRequest {
     pub runtime: Arc<Runtime>,
     pub language: &'static str,
     pub request: AllocateWorkerRequest,
-    pub closing: Closing,
+    pub closing: TunnelContext,
 }
 
 impl Tunnel {
     /// Asks for a worker and opens the tunnel. An assigned worker gets the work at once; otherwise it is sent when
     /// the tunnel is [`Tunnel::ready`], which may be after a wait at the returned place in a queue.
     pub(super) async fn open(
-        wanted: Wanted,
-        opening: Opening<'_>,
-    ) -> Result<(Tunnel, Option<Place>), OpenFault> {
-        let Wanted { runtime, language, mut request, closing } = wanted;
+        wanted: AllocationRequest,
+        opening: FirstMessages<'_>,
+    ) -> Result<(Tunnel, Option<QueuePosition>), OpenFault> {
+        let AllocationRequest { runtime, language, mut request, closing } = wanted;
         let mcp_request_id = request.ctx.as_ref().map(|ctx| ctx.mcp_request_id.clone()).unwrap_or_default();
-        let Opening { init, work, call } = opening;
+        let FirstMessages { init, work, call } = opening;
         if work.value.len() > MAX_MESSAGE {
             return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
         }
@@ -137,9 +137,9 @@ impl Tunnel {
         let mut started = call.filter(|_| early).map(Started::of);
         started.iter_mut().for_each(Started::sent);
         let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
-        let decided = decided.unwrap_or_else(|_| Err(Undecided::Lost(no_decision(&runtime))));
+        let decided = decided.unwrap_or_else(|_| Err(AllocationFault::Lost(no_decision(&runtime))));
         let lease =
-            Lease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
+            WorkerLease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
         let mut tunnel = Tunnel::of(lease, stream);
         tunnel.started = started;
         let allocation = match decided {
@@ -149,9 +149,9 @@ impl Tunnel {
                 tunnel.answer = Some(answer);
                 return Ok((tunnel, None));
             }
-            Err(Undecided::Lost(status)) if early => return Err(OpenFault::Lost(status)),
-            Err(Undecided::Lost(status)) => return Err(Rejection::of_status(&status).into()),
-            Err(Undecided::Rejected(rejection)) => {
+            Err(AllocationFault::Lost(status)) if early => return Err(OpenFault::Lost(status)),
+            Err(AllocationFault::Lost(status)) => return Err(Rejection::of_status(&status).into()),
+            Err(AllocationFault::Rejected(rejection)) => {
                 tunnel.undelivered();
                 if rejection == Rejection::Draining {
                     runtime.drains(&multiplexer).await;
@@ -176,7 +176,7 @@ impl Tunnel {
         Ok((tunnel, allocation.place))
     }
 
-    fn of(lease: Lease, stream: TunnelStream) -> Tunnel {
+    fn of(lease: WorkerLease, stream: TunnelStream) -> Tunnel {
         Tunnel {
             lease,
             stream,
@@ -191,7 +191,7 @@ impl Tunnel {
     }
 
     /// Renews the worker's leased credential for as long as the tunnel is open.
-    pub(super) fn renews(&mut self, lent: &Lent) {
+    pub(super) fn renews(&mut self, lent: &LeasedCredential) {
         if self.answer.is_none() {
             self.renewing = lent.follow(self.stream.sender());
         }
@@ -242,25 +242,25 @@ impl Tunnel {
     }
 
     /// Waits for the next message or event. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Heard, TunnelFault> {
+    pub(super) async fn next(&mut self) -> Result<TunnelMessage, TunnelFault> {
         while !self.over {
             let arrived = match self.answer.take() {
-                Some(answer) => Arrived::Last(answer),
+                Some(answer) => StreamEvent::Last(answer),
                 None => self.stream.next().await,
             };
-            let last = matches!(arrived, Arrived::Last(_));
+            let last = matches!(arrived, StreamEvent::Last(_));
             if last {
                 self.lease.closed();
             }
             let heard = read(arrived);
-            self.over = last || matches!(heard, Ok(Some(Heard::End)) | Err(_));
+            self.over = last || matches!(heard, Ok(Some(TunnelMessage::End)) | Err(_));
             match heard {
                 Ok(Some(heard)) => return Ok(heard),
                 Ok(None) => self.skipped(),
                 Err(fault) => return Err(fault),
             }
         }
-        Ok(Heard::End)
+        Ok(TunnelMessage::End)
     }
 
     fn skipped(&mut self) {
@@ -281,7 +281,7 @@ fn no_decision(runtime: &Runtime) -> Status {
 }
 
 /// Reason why a request for a place gave none.
-enum Undecided {
+enum AllocationFault {
     Rejected(Rejection),
     /// The stream ended before the answer.
     Lost(Status),
@@ -298,24 +298,24 @@ enum PlaceDecision {
 async fn allocate(
     stream: &mut TunnelStream,
     request: &AllocateWorkerRequest,
-) -> Result<PlaceDecision, Undecided> {
-    stream.send(packed(request)).await.map_err(Undecided::Lost)?;
+) -> Result<PlaceDecision, AllocationFault> {
+    stream.send(packed(request)).await.map_err(AllocationFault::Lost)?;
     match stream.next().await {
-        Arrived::Allocated(answer) => {
-            admission::read(answer).map(PlaceDecision::Allocated).map_err(Undecided::Rejected)
+        StreamEvent::Allocated(answer) => {
+            admission::read(answer).map(PlaceDecision::Allocated).map_err(AllocationFault::Rejected)
         }
-        Arrived::Last(answer @ ppp_server_frame::Payload::Ppp(_)) => Ok(PlaceDecision::Answered(answer)),
-        Arrived::End(status) => {
-            Err(Undecided::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
+        StreamEvent::Last(answer @ ppp_server_frame::Payload::Ppp(_)) => Ok(PlaceDecision::Answered(answer)),
+        StreamEvent::End(status) => {
+            Err(AllocationFault::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
         }
         // The runtime rejects the request.
-        Arrived::Payload(ppp_server_frame::Payload::Event(event))
-        | Arrived::Last(ppp_server_frame::Payload::Event(event)) => {
+        StreamEvent::Payload(ppp_server_frame::Payload::Event(event))
+        | StreamEvent::Last(ppp_server_frame::Payload::Event(event)) => {
             let status = fault(&event).unwrap_or_else(|| Status::unknown("the runtime closed the tunnel"));
-            Err(Undecided::Rejected(Rejection::of_status(&status)))
+            Err(AllocationFault::Rejected(Rejection::of_status(&status)))
         }
-        Arrived::Payload(ppp_server_frame::Payload::Ppp(_)) => {
-            Err(Undecided::Lost(Status::internal("a message before the place")))
+        StreamEvent::Payload(ppp_server_frame::Payload::Ppp(_)) => {
+            Err(AllocationFault::Lost(Status::internal("a message before the place")))
         }
     }
 }
@@ -329,7 +329,8 @@ impl Drop for Tunnel {
         let mut stream = self.stream.detach();
         let multiplexer = self.lease.multiplexer.clone();
         let tasks = self.lease.tasks.clone();
-        let lease = Lease { assignment: self.lease.assignment.take(), multiplexer, tasks: tasks.clone() };
+        let lease =
+            WorkerLease { assignment: self.lease.assignment.take(), multiplexer, tasks: tasks.clone() };
         tasks.spawn_on(
             async move {
                 let stopped = async {
@@ -347,16 +348,16 @@ impl Drop for Tunnel {
     }
 }
 
-impl Heard {
+impl TunnelMessage {
     /// Whether nothing of the call follows.
     fn is_end(&self) -> bool {
         use server_message::Payload;
         match self {
-            Heard::Message(Payload::Completed(_) | Payload::Failed(_))
-            | Heard::Prompt(_)
-            | Heard::Listed(_)
-            | Heard::End => true,
-            Heard::Event(event) => matches!(
+            TunnelMessage::Message(Payload::Completed(_) | Payload::Failed(_))
+            | TunnelMessage::Prompt(_)
+            | TunnelMessage::Listed(_)
+            | TunnelMessage::End => true,
+            TunnelMessage::Event(event) => matches!(
                 event.r#type(),
                 tunnel_event::Type::WorkerCrashed | tunnel_event::Type::AdmissionRejected
             ),
@@ -371,21 +372,22 @@ pub(super) fn pack(message: client_message::Payload) -> Any {
 }
 
 /// Decodes what has arrived; `None` for a message of an unknown kind.
-fn read(arrived: Arrived) -> Result<Option<Heard>, TunnelFault> {
+fn read(arrived: StreamEvent) -> Result<Option<TunnelMessage>, TunnelFault> {
     use ppp_server_frame::Payload;
     let any = match arrived {
-        Arrived::End(None) => return Ok(Some(Heard::End)),
-        Arrived::End(Some(status)) => return Err(TunnelFault::Cut(status)),
-        Arrived::Allocated(_) => return Err(TunnelFault::Garbage("a second place")),
-        Arrived::Payload(Payload::Event(event)) | Arrived::Last(Payload::Event(event))
+        StreamEvent::End(None) => return Ok(Some(TunnelMessage::End)),
+        StreamEvent::End(Some(status)) => return Err(TunnelFault::Cut(status)),
+        StreamEvent::Allocated(_) => return Err(TunnelFault::Garbage("a second place")),
+        StreamEvent::Payload(Payload::Event(event)) | StreamEvent::Last(Payload::Event(event))
             if event.r#type() == tunnel_event::Type::TunnelClosed =>
         {
-            return fault(&event).map_or(Ok(Some(Heard::End)), |status| Err(TunnelFault::Cut(status)));
+            return fault(&event)
+                .map_or(Ok(Some(TunnelMessage::End)), |status| Err(TunnelFault::Cut(status)));
         }
-        Arrived::Payload(Payload::Event(event)) | Arrived::Last(Payload::Event(event)) => {
-            return Ok(Some(Heard::Event(event)));
+        StreamEvent::Payload(Payload::Event(event)) | StreamEvent::Last(Payload::Event(event)) => {
+            return Ok(Some(TunnelMessage::Event(event)));
         }
-        Arrived::Payload(Payload::Ppp(any)) | Arrived::Last(Payload::Ppp(any)) => any,
+        StreamEvent::Payload(Payload::Ppp(any)) | StreamEvent::Last(Payload::Ppp(any)) => any,
     };
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
     let value = any.value.as_slice();
@@ -396,13 +398,15 @@ fn read(arrived: Arrived) -> Result<Option<Heard>, TunnelFault> {
         }
         "asp.plugin.v1.ServerMessage" => {
             return ServerMessage::decode(value)
-                .map(|message| message.payload.map(Heard::Message))
+                .map(|message| message.payload.map(TunnelMessage::Message))
                 .map_err(undecodable);
         }
-        "asp.plugin.v1.ContentChunk" => ContentChunk::decode(value).map(Heard::Content),
-        "asp.plugin.v1.GetPromptResponse" => GetPromptResponse::decode(value).map(Heard::Prompt),
-        "asp.plugin.v1.ListResourcesResponse" => ListResourcesResponse::decode(value).map(Heard::Listed),
-        "asp.plugin.v1.ResourceUpdated" => ResourceUpdated::decode(value).map(Heard::Updated),
+        "asp.plugin.v1.ContentChunk" => ContentChunk::decode(value).map(TunnelMessage::Content),
+        "asp.plugin.v1.GetPromptResponse" => GetPromptResponse::decode(value).map(TunnelMessage::Prompt),
+        "asp.plugin.v1.ListResourcesResponse" => {
+            ListResourcesResponse::decode(value).map(TunnelMessage::Listed)
+        }
+        "asp.plugin.v1.ResourceUpdated" => ResourceUpdated::decode(value).map(TunnelMessage::Updated),
         _ => return Err(TunnelFault::Garbage("a message of an unknown type")),
     };
     heard.map(Some).map_err(undecodable)

@@ -18,10 +18,12 @@ use super::super::reference::called_as;
 use super::{Followed, InForce, MAX_URI};
 use crate::executors::plugin::admission::Rejection;
 use crate::executors::plugin::availability::KnownPlugins;
-use crate::executors::plugin::lease::Closing;
+use crate::executors::plugin::lease::TunnelContext;
 use crate::executors::plugin::reads::UNSUPPORTED;
 use crate::executors::plugin::runtimes::{Fleet, RuntimePermit};
-use crate::executors::plugin::tunnel::{self, Heard, OpenFault, Opening, Tunnel, TunnelFault, Wanted};
+use crate::executors::plugin::tunnel::{
+    self, AllocationRequest, FirstMessages, OpenFault, Tunnel, TunnelFault, TunnelMessage,
+};
 
 /// Pause after a stream; it doubles up to the longest after each stream that was shorter than that.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -42,7 +44,7 @@ pub(in super::super) struct Place {
     pub hints: RuntimeHints,
     /// Whether the worker must be a process of its own.
     pub fresh: bool,
-    pub closing: Closing,
+    pub closing: TunnelContext,
 }
 
 pub(super) struct Task {
@@ -146,7 +148,7 @@ impl Task {
             return Over::Ended("no runtime is there".into());
         };
         let (wanted, init, work) = self.request(&taken);
-        let opened = Tunnel::open(wanted, Opening { init, work, call: None }).await;
+        let opened = Tunnel::open(wanted, FirstMessages { init, work, call: None }).await;
         let mut tunnel = match opened {
             Ok((tunnel, _)) => tunnel,
             Err(OpenFault::Rejected(Rejection::Busy { .. })) => return Over::Full,
@@ -174,7 +176,7 @@ impl Task {
     }
 
     /// Builds the request to the runtime and the messages for the worker.
-    fn request(&self, taken: &RuntimePermit) -> (Wanted, prost_types::Any, prost_types::Any) {
+    fn request(&self, taken: &RuntimePermit) -> (AllocationRequest, prost_types::Any, prost_types::Any) {
         let key = &self.followed.key;
         let request_id = format!("subscription-{:032x}", rand::random::<u128>());
         let ctx = Context {
@@ -199,7 +201,7 @@ impl Task {
         let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
         let primitive = self.followed.primitive.clone();
         let work = SubscribeRequest { ctx: Some(ctx), primitive, uri: key.uri.clone(), request_id };
-        let wanted = Wanted {
+        let wanted = AllocationRequest {
             runtime: Arc::clone(taken),
             language: self.place.language,
             request,
@@ -219,26 +221,31 @@ impl Task {
     /// Handles what the tunnel received. `Err`: the stream is over.
     async fn heard(
         &mut self,
-        heard: Result<Heard, TunnelFault>,
+        heard: Result<TunnelMessage, TunnelFault>,
         tunnel: &mut Tunnel,
         said: &mut Said,
     ) -> Result<(), Over> {
         let ended = |why: String| Err(Over::Ended(why));
         match heard {
-            Ok(Heard::Updated(updated)) => {
+            Ok(TunnelMessage::Updated(updated)) => {
                 self.note(updated.uri, said);
                 Ok(())
             }
-            Ok(Heard::Message(Payload::Failed(failed))) if failed.code == UNSUPPORTED => {
+            Ok(TunnelMessage::Message(Payload::Failed(failed))) if failed.code == UNSUPPORTED => {
                 Err(Over::Unsupported(failed.message))
             }
-            Ok(Heard::Message(Payload::Failed(failed))) => {
+            Ok(TunnelMessage::Message(Payload::Failed(failed))) => {
                 ended(format!("{}: {}", failed.code, failed.message))
             }
-            Ok(Heard::Event(event)) => self.event(event, tunnel).await,
-            Ok(Heard::End) => ended("the plugin has ended it".into()),
+            Ok(TunnelMessage::Event(event)) => self.event(event, tunnel).await,
+            Ok(TunnelMessage::End) => ended("the plugin has ended it".into()),
             // The answer to `init`, and messages without a meaning here.
-            Ok(Heard::Message(_) | Heard::Content(_) | Heard::Prompt(_) | Heard::Listed(_)) => Ok(()),
+            Ok(
+                TunnelMessage::Message(_)
+                | TunnelMessage::Content(_)
+                | TunnelMessage::Prompt(_)
+                | TunnelMessage::Listed(_),
+            ) => Ok(()),
             Err(fault) => ended(fault.to_string()),
         }
     }

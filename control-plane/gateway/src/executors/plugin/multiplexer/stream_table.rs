@@ -20,7 +20,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::{Code, Status};
 
 use super::api_name;
-use super::tunnel_stream::Arrived;
+use super::tunnel_stream::StreamEvent;
 use crate::executors::plugin::admission;
 use crate::executors::plugin::ended::{Account, EndedTunnel};
 
@@ -51,7 +51,7 @@ struct State {
 
 enum Entry {
     Open {
-        sender: mpsc::Sender<Arrived>,
+        sender: mpsc::Sender<StreamEvent>,
         unread: Arc<AtomicUsize>,
         account: Account,
     },
@@ -78,7 +78,7 @@ impl Entry {
 }
 
 /// Result of passing a frame on.
-pub(super) enum Passed {
+pub(super) enum FrameOutcome {
     Taken,
     /// A place that no call waits for any more.
     Unwanted {
@@ -101,10 +101,10 @@ fn is_unknown(payload: &Payload) -> bool {
         && admission::fault(event).is_some_and(|status| status.code() == Code::NotFound)
 }
 
-type Added = (mpsc::Receiver<Arrived>, Arc<AtomicUsize>);
+type StreamParts = (mpsc::Receiver<StreamEvent>, Arc<AtomicUsize>);
 
 impl StreamTable {
-    pub(super) fn add(&self, name: &str, account: Account) -> Result<Added, Status> {
+    pub(super) fn add(&self, name: &str, account: Account) -> Result<StreamParts, Status> {
         let mut state = self.0.lock();
         if state.ended {
             let fault = state.fault.clone();
@@ -120,12 +120,12 @@ impl StreamTable {
     }
 
     /// Passes a frame to its tunnel.
-    pub(super) fn pass(&self, frame: PppServerFrame) -> Passed {
+    pub(super) fn pass(&self, frame: PppServerFrame) -> FrameOutcome {
         let PppServerFrame { tunnel_id, payload, closed } = frame;
-        let Some(payload) = payload else { return Passed::Taken };
+        let Some(payload) = payload else { return FrameOutcome::Taken };
         if let Some(cost) = closed {
             self.last(&tunnel_id, payload, &cost);
-            return Passed::Taken;
+            return FrameOutcome::Taken;
         }
         let api = match &payload {
             Payload::Ppp(any) => api_name(any),
@@ -142,24 +142,24 @@ impl StreamTable {
                 if let Some(Entry::Closing { tunnel, .. }) = closed {
                     tunnel.closed(answer.stats.as_ref());
                 }
-                Passed::Taken
+                FrameOutcome::Taken
             }
             _ => {
                 self.deliver(&tunnel_id, payload);
-                Passed::Taken
+                FrameOutcome::Taken
             }
         }
     }
 
     /// Handles an answer to a request for a place. Further frames use the handle.
-    fn answered(&self, name: &str, answer: AllocateWorkerResponse) -> Passed {
+    fn answered(&self, name: &str, answer: AllocateWorkerResponse) -> FrameOutcome {
         let handle = answer.handle.as_ref().map(|handle| handle.tunnel_id.clone());
         let handle = handle.filter(|handle| !handle.is_empty());
         let mut state = self.0.lock();
         match (state.entries.remove(name), handle) {
             (Some(Entry::Open { sender, unread, account }), handle) => {
                 // Err: the call has just ended; its stream leaves under the old name.
-                let gone = sender.try_send(Arrived::Allocated(answer)).is_err();
+                let gone = sender.try_send(StreamEvent::Allocated(answer)).is_err();
                 match handle {
                     Some(tunnel_id) if gone => return state.unwanted(tunnel_id, account),
                     Some(handle) => {
@@ -167,10 +167,10 @@ impl StreamTable {
                     }
                     None => {}
                 }
-                Passed::Taken
+                FrameOutcome::Taken
             }
             (Some(Entry::Abandoned { account, .. }), Some(tunnel_id)) => state.unwanted(tunnel_id, account),
-            _ => Passed::Taken,
+            _ => FrameOutcome::Taken,
         }
     }
 
@@ -182,7 +182,7 @@ impl StreamTable {
             Some(Entry::Open { sender, account, .. }) => {
                 account.used("ended", &admission::cost(cost));
                 // Err: the call has ended.
-                let _ = sender.try_send(Arrived::Last(payload));
+                let _ = sender.try_send(StreamEvent::Last(payload));
             }
             Some(Entry::Abandoned { account, .. }) => account.used(ABANDONED, &admission::cost(cost)),
             Some(Entry::Closing { tunnel, .. }) => tunnel.used(&admission::cost(cost)),
@@ -201,7 +201,7 @@ impl StreamTable {
         let waiting = unread.fetch_add(cost(&payload), Ordering::Relaxed);
         let over = waiting > WINDOW + MAX_MESSAGE;
         // Err: the call has ended, or the runtime sends more than it may. The tunnel ends.
-        if over || sender.try_send(Arrived::Payload(payload)).is_err() {
+        if over || sender.try_send(StreamEvent::Payload(payload)).is_err() {
             state.entries.remove(name);
         }
     }
@@ -273,9 +273,9 @@ impl StreamTable {
 impl State {
     /// Marks a place as closing that no call waits for. It may have its work already: the cost is recorded all the
     /// same.
-    fn unwanted(&mut self, tunnel_id: String, account: Account) -> Passed {
+    fn unwanted(&mut self, tunnel_id: String, account: Account) -> FrameOutcome {
         let tunnel = EndedTunnel { id: tunnel_id.clone(), reason: ABANDONED, account };
         self.entries.insert(tunnel_id.clone(), Entry::closing(tunnel));
-        Passed::Unwanted { tunnel_id }
+        FrameOutcome::Unwanted { tunnel_id }
     }
 }

@@ -16,7 +16,7 @@ use super::{Multiplexer, close_frame, send_or_keep};
 
 /// Event of a tunnel.
 #[derive(Debug)]
-pub(in super::super) enum Arrived {
+pub(in super::super) enum StreamEvent {
     /// The answer to the request for a place.
     Allocated(AllocateWorkerResponse),
     Payload(ppp_server_frame::Payload),
@@ -30,7 +30,7 @@ pub(in super::super) struct TunnelStream {
     multiplexer: Multiplexer,
     /// Name of the tunnel: assigned by this stream until the tunnel has its handle.
     name: String,
-    incoming: mpsc::Receiver<Arrived>,
+    incoming: mpsc::Receiver<StreamEvent>,
     /// Window bytes that have arrived and were not taken.
     unread: Arc<AtomicUsize>,
     /// Window bytes that were taken and not acknowledged to the runtime.
@@ -41,7 +41,7 @@ impl TunnelStream {
     pub(super) fn new(
         multiplexer: Multiplexer,
         name: String,
-        incoming: mpsc::Receiver<Arrived>,
+        incoming: mpsc::Receiver<StreamEvent>,
         unread: Arc<AtomicUsize>,
     ) -> TunnelStream {
         TunnelStream { multiplexer, name, incoming, unread, untold: 0 }
@@ -90,17 +90,17 @@ impl TunnelStream {
     }
 
     /// Waits for the next event. Cancel-safe.
-    pub(in super::super) async fn next(&mut self) -> Arrived {
+    pub(in super::super) async fn next(&mut self) -> StreamEvent {
         if self.untold >= WINDOW / 2 {
             if let Err(status) = self.send_frame(None).await {
-                return Arrived::End(Some(status));
+                return StreamEvent::End(Some(status));
             }
             self.untold -= WINDOW / 2;
         }
         let Some(arrived) = self.incoming.recv().await else {
-            return Arrived::End(self.multiplexer.streams.ended_with());
+            return StreamEvent::End(self.multiplexer.streams.ended_with());
         };
-        if let Arrived::Payload(payload) = &arrived {
+        if let StreamEvent::Payload(payload) = &arrived {
             let cost = cost(payload);
             self.unread.fetch_sub(cost, Ordering::Relaxed);
             self.untold += cost;
@@ -128,7 +128,7 @@ impl Drop for TunnelStream {
         // An answer for this stream is unwanted from now on, including one that has already arrived.
         self.incoming.close();
         while let Ok(arrived) = self.incoming.try_recv() {
-            if let Arrived::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {
+            if let StreamEvent::Allocated(AllocateWorkerResponse { handle: Some(handle), .. }) = arrived {
                 self.name = handle.tunnel_id;
                 self.multiplexer.streams.abandon(&self.name);
                 let frame = close_frame(&self.name, ABANDONED);

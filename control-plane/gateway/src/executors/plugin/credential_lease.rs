@@ -20,32 +20,32 @@ use crate::issuers::credentials;
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Credential lease of one call's workers.
-pub(super) struct Lent {
+pub(super) struct LeasedCredential {
     newest: watch::Receiver<Credential>,
     /// `None` if the credential does not change.
-    renewing: Option<Renewing>,
+    renewing: Option<RenewalTask>,
 }
 
-struct Renewing {
+struct RenewalTask {
     refused: Arc<Notify>,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Lent {
+impl LeasedCredential {
     /// Leases the credential that the call's spec names; `None` if it names none.
     pub(super) async fn of(
         authorizer: &Arc<Authorizer>,
         call: &Arc<Call>,
-    ) -> Result<Option<Lent>, AuthFault> {
+    ) -> Result<Option<LeasedCredential>, AuthFault> {
         let Some(lent) = authorizer.lent(call).await? else { return Ok(None) };
         let until = lent.until;
         let (sender, newest) = watch::channel(message(&lent));
         let renewing = until.map(|until| {
             let refused = Arc::new(Notify::new());
             let task = renew((authorizer.clone(), call.clone()), refused.clone(), sender, until);
-            Renewing { refused, _task: AbortOnDropHandle::new(tokio::spawn(task)) }
+            RenewalTask { refused, _task: AbortOnDropHandle::new(tokio::spawn(task)) }
         });
-        Ok(Some(Lent { newest, renewing }))
+        Ok(Some(LeasedCredential { newest, renewing }))
     }
 
     /// Returns the current credential, for the request for a worker.
