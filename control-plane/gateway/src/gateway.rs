@@ -28,7 +28,7 @@ use crate::executors::delegate::endpoint::Endpoints;
 use crate::executors::outbound::auth::CallHeaders;
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
-use crate::executors::plugin::{PluginDeps, Saved};
+use crate::executors::plugin::{PluginDeps, SavedCalls};
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
@@ -201,7 +201,7 @@ impl Gateway {
             shared::in_common(config.stores.shared, &counters, &sealer, minter.keys.owner());
         let active = wiring::active_table(config.stores.active, &minter, &sealer, &registry, of_calls);
         let deps = PluginDeps {
-            saved: Saved { active: active.clone() },
+            saved: SavedCalls { active: active.clone() },
             artifacts: artifacts.clone(),
             minter: minter.clone(),
             authorizer: Arc::new(wiring::authorizer(&minter, &issuers, config.told)),

@@ -60,13 +60,13 @@ mod watch;
 pub use crate::telemetry::metrics::workers::Stats;
 pub use backend::{PluginBackend, StdioBackend};
 pub use reference::plugin_language;
-pub use saved::Saved;
+pub use saved::SavedCalls;
 
 use admission::Rejection;
 use attempt_state::AttemptState;
 use credential_lease::LeasedCredential;
 use following::Followings;
-use former::{Former, StillRuns};
+use former::{FormerRuntimes, StillRuns};
 use job::Job;
 use lease::TunnelContext;
 use logs::LogListener;
@@ -75,7 +75,7 @@ use recovery::{AttemptOutcome, Next, Recovery};
 use round::Round;
 use runtimes::{Runtime, Runtimes};
 use tunnel::{AllocationRequest, FirstMessages, OpenFault, Tunnel};
-use watch::Watching;
+use watch::MetricsListeners;
 
 /// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
@@ -84,7 +84,7 @@ const MAX_TAKEN: u32 = 8;
 pub struct Plugins {
     runtimes: Arc<Runtimes>,
     closing: TunnelContext,
-    saved: Saved,
+    saved: SavedCalls,
     artifacts: Artifacts,
     minter: Arc<Minter>,
     authorizer: Arc<Authorizer>,
@@ -96,7 +96,7 @@ pub struct Plugins {
     followings: Followings,
     /// Rate limit of the warning that too many resources are followed.
     crowded: LogLimit,
-    _watching: Watching,
+    _watching: MetricsListeners,
 }
 
 /// Runtimes that are involved in a call.
@@ -104,12 +104,12 @@ pub struct Plugins {
 struct Places {
     /// The runtime that the next attempt prefers, as long as it takes calls.
     own: Option<Arc<Runtime>>,
-    former: Former,
+    former: FormerRuntimes,
 }
 
 /// Dependencies of plugin calls.
 pub struct PluginDeps {
-    pub saved: Saved,
+    pub saved: SavedCalls,
     pub artifacts: Artifacts,
     pub minter: Arc<Minter>,
     pub authorizer: Arc<Authorizer>,
@@ -232,7 +232,7 @@ impl Plugins {
         let execution = job.execution;
         let mut places = Places::default();
         if execution.resume_state.is_some() {
-            places.former = Former::anywhere(&job.fleet);
+            places.former = FormerRuntimes::anywhere(&job.fleet);
         }
         loop {
             attempt_state.next_attempt();

@@ -11,7 +11,7 @@ use asp_snapshot::Snapshot;
 use async_trait::async_trait;
 
 use super::Plugins;
-use super::following::Place;
+use super::following::PluginLocation;
 use super::packages::{self, Package};
 use super::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::call::CallKind;
@@ -78,7 +78,7 @@ impl Backend for PluginBackend {
         let known = plugins.preparing.known.clone();
         let language = language_name(&plugin.language)?;
         let fresh = primitive.risk_class() == RiskClass::High;
-        let place = Place { fleet, known, language, hints, fresh, closing: plugins.closing.clone() };
+        let place = PluginLocation { fleet, known, language, hints, fresh, closing: plugins.closing.clone() };
         let following = plugins.followings.follow(plugin, place, &subscribed);
         if following.is_none()
             && let Some(count) = plugins.crowded.count()
@@ -125,7 +125,7 @@ impl Backend for StdioBackend {
         if let Some(fleet) = plugins.runtimes.get(&plugin.language) {
             let upstream = Upstream { name: &name, place: &name, again: false };
             let look = || {
-                let place = packages::Place {
+                let place = packages::PackageLocation {
                     fleet: fleet.clone(),
                     known: plugins.preparing.known.clone(),
                     closing: plugins.closing.clone(),

@@ -22,7 +22,7 @@ use crate::executors::counts::less;
 
 mod task;
 
-pub(super) use task::Place;
+pub(super) use task::PluginLocation;
 use task::Task;
 
 /// Maximum number of streams, of streams of one org, and of subscriptions of one user.
@@ -37,17 +37,17 @@ type InForce = HashSet<PluginRef>;
 
 /// All subscriptions to resources of plugins.
 #[derive(Clone, Default)]
-pub(super) struct Followings(Arc<Shared>);
+pub(super) struct Followings(Arc<SharedTable>);
 
 #[derive(Default)]
-struct Shared {
+struct SharedTable {
     table: Mutex<Table>,
     in_force: watch::Sender<Arc<InForce>>,
 }
 
 #[derive(Default)]
 struct Table {
-    streams: HashMap<Arc<Key>, (Arc<Followed>, AbortOnDropHandle<()>)>,
+    streams: HashMap<Arc<Key>, (Arc<FollowedResource>, AbortOnDropHandle<()>)>,
     /// Number of streams of each org, and of subscriptions of each user.
     by_org: HashMap<String, usize>,
     by_user: HashMap<[u8; 16], usize>,
@@ -62,7 +62,7 @@ struct Key {
 }
 
 /// One stream and its subscribers.
-struct Followed {
+struct FollowedResource {
     key: Arc<Key>,
     /// The primitive's id, and the server of the first subscriber, for which the stream is opened.
     primitive: String,
@@ -73,8 +73,8 @@ struct Followed {
 }
 
 /// One subscription; ends when dropped.
-pub(super) struct Following {
-    all: Weak<Shared>,
+pub(super) struct PluginSubscription {
+    all: Weak<SharedTable>,
     key: Arc<Key>,
     server: String,
     user: [u8; 16],
@@ -92,9 +92,9 @@ impl Followings {
     pub(super) fn follow(
         &self,
         plugin: PluginRef,
-        place: Place,
+        place: PluginLocation,
         subscribed: &ResourceSubscription<'_>,
-    ) -> Option<Following> {
+    ) -> Option<PluginSubscription> {
         let ResourceSubscription { user, org, uri, server, primitive, .. } = *subscribed;
         if uri.len() > MAX_URI {
             return None;
@@ -111,7 +111,7 @@ impl Followings {
                 if table.streams.len() >= MAX_STREAMS || of_org >= MAX_OF_ORG {
                     return None;
                 }
-                let followed = Arc::new(Followed {
+                let followed = Arc::new(FollowedResource {
                     key: key.clone(),
                     primitive: primitive.id.clone(),
                     server: server.to_owned(),
@@ -127,7 +127,7 @@ impl Followings {
         };
         *followed.servers.lock().entry(server.to_owned()).or_default() += 1;
         *table.by_user.entry(user).or_default() += 1;
-        Some(Following { all: Arc::downgrade(&self.0), key, server: server.to_owned(), user })
+        Some(PluginSubscription { all: Arc::downgrade(&self.0), key, server: server.to_owned(), user })
     }
 
     /// Ends all streams.
@@ -154,7 +154,7 @@ impl Table {
     }
 }
 
-impl Drop for Following {
+impl Drop for PluginSubscription {
     fn drop(&mut self) {
         let Some(all) = self.all.upgrade() else { return };
         let over = all.table.lock().leave(&self.key, &self.server, &self.user);
@@ -162,7 +162,7 @@ impl Drop for Following {
     }
 }
 
-impl Followed {
+impl FollowedResource {
     /// Reports that these resources have changed; returns how many of them do not belong to the primitive at any of
     /// the servers.
     fn tell(&self, uris: impl IntoIterator<Item = String>) -> usize {

@@ -18,15 +18,15 @@ const END_WITHIN: Duration = Duration::from_secs(25);
 
 /// Runtimes that have not confirmed that they do not run the call.
 #[derive(Default)]
-pub(super) struct Former(Vec<Arc<Runtime>>);
+pub(super) struct FormerRuntimes(Vec<Arc<Runtime>>);
 
 /// A runtime still runs the call and did not end it in time.
 pub(super) struct StillRuns;
 
-impl Former {
+impl FormerRuntimes {
     /// Returns all runtimes where a call may run whose gateway is gone.
-    pub(super) fn anywhere(fleet: &Fleet) -> Former {
-        Former(fleet.all())
+    pub(super) fn anywhere(fleet: &Fleet) -> FormerRuntimes {
+        FormerRuntimes(fleet.all())
     }
 
     /// Records that the call was lost at this runtime.

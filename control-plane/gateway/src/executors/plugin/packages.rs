@@ -48,14 +48,14 @@ pub(super) fn watches(items: Arc<PinnedItems>) -> Arc<Watches> {
 pub(super) struct Package {
     plugin: PluginRef,
     hints: RuntimeHints,
-    place: Place,
+    place: PackageLocation,
     /// The server that the look is for, and the primitive of its first call, whose networks and secrets the look
     /// uses.
     called_as: (String, String),
 }
 
 /// Location of a package's workers.
-pub(super) struct Place {
+pub(super) struct PackageLocation {
     pub fleet: Arc<Fleet>,
     pub known: Arc<KnownPlugins>,
     pub closing: TunnelContext,
@@ -64,7 +64,7 @@ pub(super) struct Place {
 impl Package {
     pub(super) fn of(
         (plugin, hints): (PluginRef, RuntimeHints),
-        place: Place,
+        place: PackageLocation,
         called_as: (String, String),
     ) -> Package {
         Package { plugin, hints, place, called_as }
@@ -72,7 +72,7 @@ impl Package {
 
     /// Opens a tunnel to one of its workers, which starts to list.
     async fn open(&self) -> Result<Tunnel, String> {
-        let Place { fleet, known, closing } = &self.place;
+        let PackageLocation { fleet, known, closing } = &self.place;
         let taken = known.choose(fleet, &self.plugin, None, &[]).ok_or("no runtime is there")?;
         // Random, because other gateways look at the same workers.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use super::job::Job;
 use super::listing;
 use super::recovery::AttemptOutcome;
 use super::reference::STDIO;
-use super::relayed::{RelayFault, Relayed};
+use super::relayed::{RelayFault, RelayedRequests};
 use super::tunnel::{Tunnel, TunnelFault, TunnelMessage};
 use crate::call::CallKind;
 use crate::call::content::own_meta;
@@ -36,7 +36,7 @@ pub(super) const UNSUPPORTED: &str = "UNSUPPORTED";
 pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
     let call = job.call();
     let mut contents = Contents { is_whole: job.language == STDIO, ..Contents::default() };
-    let mut relayed = Relayed::of(job);
+    let mut relayed = RelayedRequests::of(job);
     loop {
         let heard = tokio::select! {
             heard = tunnel.next() => heard,

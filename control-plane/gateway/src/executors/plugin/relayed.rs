@@ -17,7 +17,7 @@ use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
 use crate::executors::plugin::reference::STDIO;
 
 /// Open requests of one worker.
-pub(super) struct Relayed {
+pub(super) struct RelayedRequests {
     /// `None` if the worker is not an MCP server.
     clients: Option<Arc<Clients>>,
     open: OpenRequests<String, Option<DeliverMcpAnswer>>,
@@ -27,9 +27,12 @@ pub(super) struct Relayed {
 #[derive(Debug)]
 pub(super) struct RelayFault(pub &'static str);
 
-impl Relayed {
-    pub(super) fn of(job: &Job<'_>) -> Relayed {
-        Relayed { clients: (job.language == STDIO).then(|| job.clients.clone()), open: OpenRequests::new() }
+impl RelayedRequests {
+    pub(super) fn of(job: &Job<'_>) -> RelayedRequests {
+        RelayedRequests {
+            clients: (job.language == STDIO).then(|| job.clients.clone()),
+            open: OpenRequests::new(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

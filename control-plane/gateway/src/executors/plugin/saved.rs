@@ -17,11 +17,11 @@ const MAX_CAPSULE: usize = 64 << 10;
 
 /// The saved state of a gateway's plugin calls.
 #[derive(Clone)]
-pub struct Saved {
+pub struct SavedCalls {
     pub active: Arc<ActiveTable>,
 }
 
-impl Saved {
+impl SavedCalls {
     /// Stores a checkpoint; the acknowledgement says whether the plugin may rely on it.
     pub(super) async fn checkpoint(
         &self,

@@ -22,9 +22,9 @@ use super::asking::{self, DuplicateQuestion};
 use super::attempt_state::{AttemptState, Delivery, Key};
 use super::job::Job;
 use super::recovery::AttemptOutcome;
-use super::relayed::{self, Relayed};
+use super::relayed::{self, RelayedRequests};
 use super::results::{self, Extras};
-use super::saved::Saved;
+use super::saved::SavedCalls;
 use super::tunnel::{Tunnel, TunnelFault, TunnelMessage};
 use crate::call::event::{Amount, Event};
 use crate::call::outcome::Refusal;
@@ -39,13 +39,13 @@ const SOFT_LEAD: Duration = Duration::from_secs(2);
 const MAX_NAME: usize = 128;
 
 /// One worker and the parts of the result that it has sent.
-pub(super) struct Session<'a> {
+pub(super) struct WorkerSession<'a> {
     pub job: &'a Job<'a>,
     pub attempt_state: &'a mut AttemptState,
-    saved: &'a Saved,
+    saved: &'a SavedCalls,
     tunnel: Tunnel,
     receiving: ArtifactReceiver,
-    relayed: Relayed,
+    relayed: RelayedRequests,
     cancelling: bool,
     /// The gateway is shutting down: the worker was asked to save and yield.
     preempting: bool,
@@ -62,13 +62,13 @@ pub(super) async fn run(
     attempt_state: &mut AttemptState,
     tunnel: Tunnel,
 ) -> AttemptOutcome {
-    let mut session = Session {
+    let mut session = WorkerSession {
         job,
         attempt_state,
         saved: &plugins.saved,
         tunnel,
         receiving: ArtifactReceiver::new(plugins.artifacts.clone(), job.call().clone()),
-        relayed: Relayed::of(job),
+        relayed: RelayedRequests::of(job),
         cancelling: false,
         preempting: false,
         soften: soften_at(job),
@@ -89,7 +89,7 @@ pub(super) async fn run(
 /// Effect of one message on the session; `Err` ends it.
 pub(super) type Step = Result<(), AttemptOutcome>;
 
-impl Session<'_> {
+impl WorkerSession<'_> {
     async fn follow(&mut self) -> AttemptOutcome {
         loop {
             let call = self.job.call().clone();

@@ -27,7 +27,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const MAX_PLUGINS: usize = 512;
 
 /// Listeners to the runtimes; they stop when this is dropped.
-pub(super) struct Watching {
+pub(super) struct MetricsListeners {
     _task: AbortOnDropHandle<()>,
 }
 
@@ -43,9 +43,9 @@ pub(super) fn begin(
     runtimes: &Runtimes,
     metrics: &Arc<PluginMetrics>,
     known: &Arc<KnownPlugins>,
-) -> Watching {
+) -> MetricsListeners {
     let hearers = Hearers { metrics: metrics.clone(), known: known.clone() };
-    Watching { _task: AbortOnDropHandle::new(tokio::spawn(follow_all(runtimes.all(), hearers))) }
+    MetricsListeners { _task: AbortOnDropHandle::new(tokio::spawn(follow_all(runtimes.all(), hearers))) }
 }
 
 async fn follow_all(all: watch::Receiver<Members>, hearers: Hearers) {
@@ -93,12 +93,12 @@ async fn listen(runtime: &Runtime, hearers: &Hearers, was_heard: bool) -> bool {
 
 /// A runtime's last report about a plugin.
 #[derive(Clone, Copy, Default)]
-struct Said {
+struct PluginReport {
     waiting: u64,
     refuses: bool,
 }
 
-fn take(event: MetricsEvent, runtime: &Runtime, hearers: &Hearers, told: &mut HashMap<String, Said>) {
+fn take(event: MetricsEvent, runtime: &Runtime, hearers: &Hearers, told: &mut HashMap<String, PluginReport>) {
     let label = |name: &str| event.labels.get(name).map(String::as_str).unwrap_or_default();
     let plugin = label("plugin");
     let language = label("language");
@@ -123,7 +123,7 @@ fn note(
     sample: &PluginSample,
     runtime: &Runtime,
     hearers: &Hearers,
-    told: &mut HashMap<String, Said>,
+    told: &mut HashMap<String, PluginReport>,
 ) {
     if told.len() >= MAX_PLUGINS && !told.contains_key(plugin) {
         told.retain(|_, said| said.refuses || said.waiting > 0);
@@ -132,7 +132,7 @@ fn note(
         }
     }
     let refuses = sample.draining || sample.quarantined_s > 0 || sample.breaker == "open";
-    let said = Said { waiting: sample.queued, refuses };
+    let said = PluginReport { waiting: sample.queued, refuses };
     let before = told.insert(plugin.to_owned(), said).unwrap_or_default();
     if before.refuses != refuses {
         hearers.known.refuses(runtime, Some(plugin), refuses);

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::reference::called_as;
-use super::{Followed, InForce, MAX_URI};
+use super::{FollowedResource, InForce, MAX_URI};
 use crate::executors::plugin::admission::Rejection;
 use crate::executors::plugin::availability::KnownPlugins;
 use crate::executors::plugin::lease::TunnelContext;
@@ -36,7 +36,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 const MAX_CHANGED: usize = 100;
 
 /// Location of a plugin and what its workers need.
-pub(in super::super) struct Place {
+pub(in super::super) struct PluginLocation {
     pub fleet: Arc<Fleet>,
     /// Known availability of the plugin at the runtimes.
     pub known: Arc<KnownPlugins>,
@@ -48,8 +48,8 @@ pub(in super::super) struct Place {
 }
 
 pub(super) struct Task {
-    followed: Arc<Followed>,
-    place: Place,
+    followed: Arc<FollowedResource>,
+    place: PluginLocation,
     in_force: watch::Receiver<Arc<InForce>>,
     /// A stream that opens now may have missed changes.
     missed: bool,
@@ -58,7 +58,7 @@ pub(super) struct Task {
 }
 
 /// Reason why a stream ended.
-enum Over {
+enum WatchEnd {
     /// The plugin watches nothing.
     Unsupported(String),
     /// Its runtime has no place for the stream.
@@ -69,7 +69,7 @@ enum Over {
 }
 
 /// Changes that a stream has reported and that are not passed on yet.
-struct Said {
+struct ReportedChanges {
     uris: HashSet<String>,
     /// Earliest time to pass them on.
     next: Instant,
@@ -78,7 +78,11 @@ struct Said {
 }
 
 impl Task {
-    pub(super) fn of(followed: Arc<Followed>, place: Place, in_force: watch::Receiver<Arc<InForce>>) -> Task {
+    pub(super) fn of(
+        followed: Arc<FollowedResource>,
+        place: PluginLocation,
+        in_force: watch::Receiver<Arc<InForce>>,
+    ) -> Task {
         Task { followed, place, in_force, missed: false, is_full: false }
     }
 
@@ -86,11 +90,11 @@ impl Task {
         let mut pause = PAUSE;
         loop {
             let began = Instant::now();
-            let over = if self.is_in_force() { self.stream().await } else { Over::Gone };
+            let over = if self.is_in_force() { self.stream().await } else { WatchEnd::Gone };
             self.missed = true;
             let primitive = &self.followed.primitive;
             match over {
-                Over::Unsupported(why) => {
+                WatchEnd::Unsupported(why) => {
                     tracing::warn!(
                         primitive,
                         why,
@@ -99,11 +103,11 @@ impl Task {
                     self.another_snapshot().await;
                     continue;
                 }
-                Over::Gone => {
+                WatchEnd::Gone => {
                     self.another_snapshot().await;
                     continue;
                 }
-                Over::Full => {
+                WatchEnd::Full => {
                     if !std::mem::replace(&mut self.is_full, true) {
                         tracing::warn!(
                             primitive,
@@ -112,7 +116,7 @@ impl Task {
                         );
                     }
                 }
-                Over::Ended(why) => {
+                WatchEnd::Ended(why) => {
                     tracing::debug!(
                         primitive,
                         why,
@@ -141,24 +145,26 @@ impl Task {
     }
 
     /// Runs one stream, from the request for a worker to its end.
-    async fn stream(&mut self) -> Over {
-        let Place { fleet, known, .. } = &self.place;
+    async fn stream(&mut self) -> WatchEnd {
+        let PluginLocation { fleet, known, .. } = &self.place;
         // The open stream counts as a call in the runtime's load.
         let Some(taken) = known.choose(fleet, &self.followed.key.plugin, None, &[]) else {
-            return Over::Ended("no runtime is there".into());
+            return WatchEnd::Ended("no runtime is there".into());
         };
         let (wanted, init, work) = self.request(&taken);
         let opened = Tunnel::open(wanted, FirstMessages { init, work, call: None }).await;
         let mut tunnel = match opened {
             Ok((tunnel, _)) => tunnel,
-            Err(OpenFault::Rejected(Rejection::Busy { .. })) => return Over::Full,
-            Err(OpenFault::Rejected(rejection)) => return Over::Ended(format!("no worker: {rejection:?}")),
-            Err(OpenFault::Lost(status)) => return Over::Ended(status.message().to_owned()),
+            Err(OpenFault::Rejected(Rejection::Busy { .. })) => return WatchEnd::Full,
+            Err(OpenFault::Rejected(rejection)) => {
+                return WatchEnd::Ended(format!("no worker: {rejection:?}"));
+            }
+            Err(OpenFault::Lost(status)) => return WatchEnd::Ended(status.message().to_owned()),
         };
         if tunnel.is_ready() {
             self.opened();
         }
-        let mut said = Said { uris: HashSet::new(), next: Instant::now(), is_warned: false };
+        let mut said = ReportedChanges { uris: HashSet::new(), next: Instant::now(), is_warned: false };
         loop {
             tokio::select! {
                 heard = tunnel.next() => {
@@ -169,7 +175,7 @@ impl Task {
                 }
                 () = sleep_until(said.next), if !said.uris.is_empty() => self.tell(&mut said),
                 () = self.another_snapshot() => if !self.is_in_force() {
-                    return Over::Gone;
+                    return WatchEnd::Gone;
                 },
             }
         }
@@ -223,16 +229,16 @@ impl Task {
         &mut self,
         heard: Result<TunnelMessage, TunnelFault>,
         tunnel: &mut Tunnel,
-        said: &mut Said,
-    ) -> Result<(), Over> {
-        let ended = |why: String| Err(Over::Ended(why));
+        said: &mut ReportedChanges,
+    ) -> Result<(), WatchEnd> {
+        let ended = |why: String| Err(WatchEnd::Ended(why));
         match heard {
             Ok(TunnelMessage::Updated(updated)) => {
                 self.note(updated.uri, said);
                 Ok(())
             }
             Ok(TunnelMessage::Message(Payload::Failed(failed))) if failed.code == UNSUPPORTED => {
-                Err(Over::Unsupported(failed.message))
+                Err(WatchEnd::Unsupported(failed.message))
             }
             Ok(TunnelMessage::Message(Payload::Failed(failed))) => {
                 ended(format!("{}: {}", failed.code, failed.message))
@@ -250,24 +256,24 @@ impl Task {
         }
     }
 
-    async fn event(&mut self, event: TunnelEvent, tunnel: &mut Tunnel) -> Result<(), Over> {
+    async fn event(&mut self, event: TunnelEvent, tunnel: &mut Tunnel) -> Result<(), WatchEnd> {
         use tunnel_event::Type;
         match event.r#type() {
             Type::TunnelReady => {
-                tunnel.ready(None).await.map_err(|fault| Over::Ended(fault.to_string()))?;
+                tunnel.ready(None).await.map_err(|fault| WatchEnd::Ended(fault.to_string()))?;
                 self.opened();
                 Ok(())
             }
             Type::AllocationQueued | Type::AllocationStarted | Type::Unspecified => Ok(()),
             Type::AdmissionRejected => match Rejection::of_reason(&event.message, None) {
-                Rejection::Busy { .. } => Err(Over::Full),
-                _ => Err(Over::Ended(event.message)),
+                Rejection::Busy { .. } => Err(WatchEnd::Full),
+                _ => Err(WatchEnd::Ended(event.message)),
             },
-            ended => Err(Over::Ended(format!("{}: {}", ended.as_str_name(), event.message))),
+            ended => Err(WatchEnd::Ended(format!("{}: {}", ended.as_str_name(), event.message))),
         }
     }
 
-    fn note(&self, uri: String, said: &mut Said) {
+    fn note(&self, uri: String, said: &mut ReportedChanges) {
         let uri = if uri.is_empty() { self.followed.key.uri.clone() } else { uri };
         let is_too_much = said.uris.len() > MAX_CHANGED && uri != self.followed.key.uri;
         if uri.len() > MAX_URI || is_too_much && !said.uris.contains(&uri) {
@@ -277,7 +283,7 @@ impl Task {
         }
     }
 
-    fn tell(&self, said: &mut Said) {
+    fn tell(&self, said: &mut ReportedChanges) {
         let foreign = self.followed.tell(said.uris.drain());
         said.next = Instant::now() + BETWEEN;
         if foreign > 0 {
@@ -285,7 +291,7 @@ impl Task {
         }
     }
 
-    fn warn(&self, said: &mut Said) {
+    fn warn(&self, said: &mut ReportedChanges) {
         if !std::mem::replace(&mut said.is_warned, true) {
             tracing::warn!(
                 primitive = self.followed.primitive,

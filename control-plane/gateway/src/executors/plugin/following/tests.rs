@@ -26,10 +26,10 @@ fn key(org: &str, uri: &str) -> Arc<Key> {
     Arc::new(Key { plugin: PluginRef::default(), org: org.into(), uri: uri.into() })
 }
 
-fn followed(listener: &Arc<Told>, key: Arc<Key>) -> Arc<Followed> {
+fn followed(listener: &Arc<Told>, key: Arc<Key>) -> Arc<FollowedResource> {
     let listener: Weak<dyn ResourceListener> =
         Arc::downgrade(&(listener.clone() as Arc<dyn ResourceListener>));
-    Arc::new(Followed {
+    Arc::new(FollowedResource {
         key,
         server: "demo".into(),
         primitive: "page".into(),
