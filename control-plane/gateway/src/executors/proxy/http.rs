@@ -64,7 +64,7 @@ pub(super) async fn run(
 }
 
 /// Response of the service, whatever its status.
-struct Answer {
+struct HttpResponse {
     status: StatusCode,
     headers: HeaderMap,
     media_type: MediaType,
@@ -81,7 +81,7 @@ async fn once(
     mapping: &ProxyHttp,
     execution: &Execution,
     started: &mut Started,
-) -> Result<Answer, Refusal> {
+) -> Result<HttpResponse, Refusal> {
     let call = &execution.call;
     started.sent();
     let request = request(outbound, mapping, execution).inspect_err(|_| started.undelivered())?;
@@ -100,7 +100,7 @@ async fn once(
         body = client::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
-    Ok(Answer { status, headers, media_type, body })
+    Ok(HttpResponse { status, headers, media_type, body })
 }
 
 /// Returns the type of a body as received. A service that compresses it, although it was asked not to, sends other
@@ -236,8 +236,8 @@ fn expanded(template: &str, arguments: &Arguments, expand: Expand) -> Result<Opt
     }
 }
 
-fn map(mapping: &ProxyHttp, execution: &Execution, answer: Answer) -> Result<Output, Refusal> {
-    let Answer { status, headers, media_type, body } = answer;
+fn map(mapping: &ProxyHttp, execution: &Execution, answer: HttpResponse) -> Result<Output, Refusal> {
+    let HttpResponse { status, headers, media_type, body } = answer;
     if !status.is_success() {
         let said = media_type.decode(&body).unwrap_or_default();
         return failed(execution, &headers, status, &shown(&said));

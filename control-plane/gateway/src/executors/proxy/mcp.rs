@@ -163,7 +163,7 @@ impl McpUpstreams {
             return Err(Refusal::Unknown);
         }
         let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
-        let asking = Asking { client, target, execution, downstream, declared: &declared, slot: &slot };
+        let asking = McpCall { client, target, execution, downstream, declared: &declared, slot: &slot };
         let session = self.open(client, &slot, &declared).await?;
         match self.ask(&asking, &session).await {
             Ok(output) => Ok(output),
@@ -174,11 +174,11 @@ impl McpUpstreams {
     /// Asks once more if the fault was the session's and the call may be repeated; otherwise refuses the call.
     async fn ask_anew(
         &self,
-        asking: &Asking<'_>,
+        asking: &McpCall<'_>,
         session: &Arc<Session>,
         fault: Fault,
     ) -> Result<Output, Refusal> {
-        let Asking { client, target, execution, slot, declared, .. } = asking;
+        let McpCall { client, target, execution, slot, declared, .. } = asking;
         let may_repeat = execution.call.may_repeat();
         let is_lost = match &fault {
             Fault::SessionEnded => true,
@@ -211,7 +211,7 @@ impl McpUpstreams {
     /// is given up is ended at its server.
     async fn ask_apart(
         &self,
-        asking: &Asking<'_>,
+        asking: &McpCall<'_>,
         before: &Arc<Session>,
         refused: Fault,
     ) -> Result<Output, Fault> {
@@ -231,8 +231,8 @@ impl McpUpstreams {
     }
 
     /// Sends the call's request in this session.
-    async fn ask(&self, asking: &Asking<'_>, session: &Session) -> Result<Output, Fault> {
-        let Asking { client, target, execution, .. } = asking;
+    async fn ask(&self, asking: &McpCall<'_>, session: &Session) -> Result<Output, Fault> {
+        let McpCall { client, target, execution, .. } = asking;
         let call = &execution.call;
         session.proves_as(client);
         let (method, mut params) = request(target, execution);
@@ -350,7 +350,7 @@ impl McpUpstreams {
 }
 
 /// One call with its upstream and session slot.
-struct Asking<'a> {
+struct McpCall<'a> {
     client: &'a Client,
     target: &'a ProxyMcp,
     execution: &'a Execution,

@@ -32,7 +32,7 @@ pub mod updates;
 
 use proof::Proof;
 use reading::Messages;
-use session::{At, Offers, SESSION_ID, Session};
+use session::{Offers, SESSION_ID, Session, SessionHeaders};
 use tasks::ClientTasks;
 
 /// JSON-RPC 2.0 code of an internal error.
@@ -194,7 +194,7 @@ impl Client {
     async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
         let params = json!({"protocolVersion": Revision::LATEST_LEGACY.as_str(), "capabilities": &capabilities,
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
-        let new = At { id: None, revision: None };
+        let new = SessionHeaders { id: None, revision: None };
         let exchange = Exchange {
             id,
             method: "initialize",
@@ -207,7 +207,7 @@ impl Client {
         let response = self.post_text(&new, exchange.message()).await?;
         let status = response.status();
         // From here on the session is ended again, whatever happens.
-        let at = At { id: response.headers().get(SESSION_ID).cloned(), ..new };
+        let at = SessionHeaders { id: response.headers().get(SESSION_ID).cloned(), ..new };
         let mut session = Session::made(self.clone(), at);
         let messages = Messages::answering(response, exchange.method);
         let result = match exchange::answered(self, &session.at, messages, &exchange).await {
@@ -233,7 +233,7 @@ impl Client {
 
     /// Asks for log messages from `info` on; levels that a client does not want are left out here. Some servers send
     /// none before they are asked (2025-11-25 utilities, logging).
-    fn wants_logs(&self, at: At, id: u64) {
+    fn wants_logs(&self, at: SessionHeaders, id: u64) {
         let client = self.clone();
         self.bid_farewell(async move {
             // No other request of the session has this id: `initialize` had it as a number.
@@ -280,7 +280,7 @@ impl Client {
         }
     }
 
-    fn say_cancelled(&self, at: At, request: u64) {
+    fn say_cancelled(&self, at: SessionHeaders, request: u64) {
         let client = self.clone();
         self.bid_farewell(async move {
             let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
@@ -306,12 +306,12 @@ impl Client {
     }
 
     /// Sends one message that has no result; returns the head of the response.
-    pub(super) async fn post(&self, at: &At, message: &Value) -> Result<Response, Fault> {
+    pub(super) async fn post(&self, at: &SessionHeaders, message: &Value) -> Result<Response, Fault> {
         taken(self.post_text(at, message.to_string()).await?)
     }
 
     /// Sends one message; returns the head of the response, whose body may be a JSON-RPC error whatever its status.
-    async fn post_text(&self, at: &At, message: String) -> Result<Response, Fault> {
+    async fn post_text(&self, at: &SessionHeaders, message: String) -> Result<Response, Fault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -320,7 +320,7 @@ impl Client {
     }
 
     /// Opens a stream of the server's own messages, or resumes one after the event with this id.
-    pub(super) async fn get(&self, at: &At, after: Option<&str>) -> Result<Response, Fault> {
+    pub(super) async fn get(&self, at: &SessionHeaders, after: Option<&str>) -> Result<Response, Fault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(after) = after.and_then(|id| HeaderValue::from_str(id).ok()) {
@@ -332,7 +332,7 @@ impl Client {
 }
 
 /// Sends a request; fails if the server does.
-async fn answer_of(request: reqwest::RequestBuilder, at: &At) -> Result<Response, Fault> {
+async fn answer_of(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, Fault> {
     taken(sent(request, at).await?)
 }
 
@@ -349,7 +349,7 @@ fn taken(response: Response) -> Result<Response, Fault> {
 }
 
 /// Sends a request; fails if the response says that the session is gone.
-async fn sent(request: reqwest::RequestBuilder, at: &At) -> Result<Response, Fault> {
+async fn sent(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, Fault> {
     let silent = || Fault::Lost("the service did not answer".into());
     let sent = tokio::time::timeout(SILENCE, request.send()).await.map_err(|_| silent())?;
     let response = sent.map_err(|error| match error.is_connect() || error.is_builder() {

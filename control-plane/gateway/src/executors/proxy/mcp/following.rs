@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::client::session::Session;
-use super::client::updates::Updated;
+use super::client::updates::ResourceChanges;
 use super::client::{Client, ClientParams, Exchange, Fault};
 use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::executors::conversation::downstream::NoDownstream;
@@ -45,7 +45,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 
 /// URL that specs name, and the address that it stands for.
 type Key = (String, String);
-type Table = Mutex<HashMap<Key, (Arc<Followed>, AbortOnDropHandle<()>)>>;
+type Table = Mutex<HashMap<Key, (Arc<FollowedUpstream>, AbortOnDropHandle<()>)>>;
 
 /// Subscriptions at all upstreams.
 pub(super) struct Followings {
@@ -54,14 +54,14 @@ pub(super) struct Followings {
 }
 
 /// Subscriptions at one upstream.
-struct Followed {
-    wanted: Mutex<Wanted>,
+struct FollowedUpstream {
+    wanted: Mutex<WantedUris>,
     changed: Notify,
     listener: Weak<dyn ResourceListener>,
 }
 
 #[derive(Default)]
-struct Wanted {
+struct WantedUris {
     /// Servers here whose clients are subscribed, and the number of subscriptions of each, by URI.
     uris: HashMap<String, HashMap<String, usize>>,
     /// Numbers of URIs by the user that was the first to subscribe to them, and by the user's org.
@@ -77,8 +77,8 @@ struct FollowingUser {
 }
 
 /// One subscription; ends when dropped.
-pub(super) struct Following {
-    of: Arc<Followed>,
+pub(super) struct UpstreamSubscription {
+    of: Arc<FollowedUpstream>,
     uri: String,
     server: String,
     /// User that the URI is counted for, if this subscription was its first.
@@ -96,7 +96,7 @@ impl Followings {
         url: &str,
         client: Client,
         subscribed: &ResourceSubscription<'_>,
-    ) -> Option<Following> {
+    ) -> Option<UpstreamSubscription> {
         let key = (url.to_owned(), client.url.to_string());
         let ResourceSubscription { user, org, uri, server, .. } = *subscribed;
         let mut table = self.table.lock();
@@ -106,7 +106,8 @@ impl Followings {
             None if is_full => return None,
             None => {
                 let listener = subscribed.listener.clone();
-                let made = Arc::new(Followed { wanted: Mutex::default(), changed: Notify::new(), listener });
+                let made =
+                    Arc::new(FollowedUpstream { wanted: Mutex::default(), changed: Notify::new(), listener });
                 let task = Task {
                     of: made.clone(),
                     client,
@@ -122,7 +123,7 @@ impl Followings {
         let follower = FollowingUser { user, org: org.to_owned() };
         let came_with = of.wanted.lock().add(follower, server, uri)?;
         of.changed.notify_one();
-        Some(Following { of, uri: uri.to_owned(), server: server.to_owned(), came_with })
+        Some(UpstreamSubscription { of, uri: uri.to_owned(), server: server.to_owned(), came_with })
     }
 
     /// Ends all subscriptions.
@@ -133,11 +134,11 @@ impl Followings {
 }
 
 /// Returns the number of upstreams that the users of an org follow.
-fn upstreams_of(table: &HashMap<Key, (Arc<Followed>, AbortOnDropHandle<()>)>, org: &str) -> usize {
+fn upstreams_of(table: &HashMap<Key, (Arc<FollowedUpstream>, AbortOnDropHandle<()>)>, org: &str) -> usize {
     table.values().filter(|(followed, _)| followed.wanted.lock().by_org.contains_key(org)).count()
 }
 
-impl Wanted {
+impl WantedUris {
     /// Adds a subscription. Returns the user that the URI is counted for, if it is new; `None` if a bound is reached.
     fn add(&mut self, follower: FollowingUser, server: &str, uri: &str) -> Option<Option<FollowingUser>> {
         let is_new = !self.uris.contains_key(uri);
@@ -156,7 +157,7 @@ impl Wanted {
     }
 }
 
-impl Drop for Following {
+impl Drop for UpstreamSubscription {
     fn drop(&mut self) {
         let mut wanted = self.of.wanted.lock();
         if let Some(servers) = wanted.uris.get_mut(&self.uri) {
@@ -174,19 +175,19 @@ impl Drop for Following {
     }
 }
 
-impl Followed {
+impl FollowedUpstream {
     fn uris(&self) -> HashSet<String> {
         self.wanted.lock().uris.keys().cloned().collect()
     }
 
-    fn tell(&self, updated: Updated) {
+    fn tell(&self, updated: ResourceChanges) {
         let Some(listener) = self.listener.upgrade() else { return };
         // The changed resource may be a part of the subscribed one (MCP, `ResourceUpdatedNotification`).
         let is_told = |wanted: &str| match &updated {
-            Updated::These(uris) => uris.iter().any(|uri| {
+            ResourceChanges::These(uris) => uris.iter().any(|uri| {
                 uri.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }),
-            Updated::Any => true,
+            ResourceChanges::Any => true,
         };
         let told: Vec<(String, Vec<String>)> = {
             let wanted = self.wanted.lock();
@@ -201,7 +202,7 @@ impl Followed {
 
 /// Subscription task of one upstream.
 struct Task {
-    of: Arc<Followed>,
+    of: Arc<FollowedUpstream>,
     client: Client,
     key: Key,
     table: Weak<Table>,
@@ -267,7 +268,7 @@ impl Task {
             session.proves_as(&self.client);
             self.subscribe(&session, &mut subscribed).await?;
             if std::mem::take(&mut was_lost) {
-                self.of.tell(Updated::Any);
+                self.of.tell(ResourceChanges::Any);
             }
             let is_unwanted = subscribed.is_empty();
             tokio::select! {
@@ -345,7 +346,7 @@ mod tests {
 
     #[test]
     fn one_user_does_not_take_the_places_of_others() {
-        let mut wanted = Wanted::default();
+        let mut wanted = WantedUris::default();
         let follower = |user: u8| FollowingUser { user: [user; 16], org: "acme".into() };
         let mut add = |user: u8, uri: &str| wanted.add(follower(user), "s", uri);
         for number in 0..MAX_OF_USER {
@@ -360,7 +361,7 @@ mod tests {
 
     #[test]
     fn one_orgs_users_do_not_take_the_places_of_other_orgs() {
-        let mut wanted = Wanted::default();
+        let mut wanted = WantedUris::default();
         let mut add = |org: &str, number: usize| {
             let user = [(number / MAX_OF_USER) as u8; 16];
             wanted.add(FollowingUser { user, org: org.to_owned() }, "s", &number.to_string()).is_some()

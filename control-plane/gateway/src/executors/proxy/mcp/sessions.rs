@@ -28,14 +28,14 @@ const LANES: u8 = 32;
 pub(super) type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
 /// A slot, and the client session that it belongs to, if any.
-struct Kept {
+struct SessionSlot {
     slot: Slot,
     session: String,
 }
 
 /// Table of sessions.
 pub(super) struct Sessions {
-    slots: Mutex<QuotaTable<Kept>>,
+    slots: Mutex<QuotaTable<SessionSlot>>,
     /// Whether a task looks for idle sessions.
     is_swept: AtomicBool,
 }
@@ -70,7 +70,9 @@ impl Sessions {
             let id = id(&lane.to_string());
             match slots.touch(&id) {
                 // In a session, the client tells calls apart; without a session they would be mixed up.
-                Some(Kept { slot, .. }) if !call.session.is_empty() || Arc::strong_count(slot) == 1 => {
+                Some(SessionSlot { slot, .. })
+                    if !call.session.is_empty() || Arc::strong_count(slot) == 1 =>
+                {
                     return slot.clone();
                 }
                 Some(_) => {}
@@ -82,7 +84,7 @@ impl Sessions {
         }
         let slot = Slot::default();
         if let Some(id) = found {
-            slots.replace(id, owner, Kept { slot: slot.clone(), session: call.session.clone() });
+            slots.replace(id, owner, SessionSlot { slot: slot.clone(), session: call.session.clone() });
             drop(slots);
             self.sweep();
         }

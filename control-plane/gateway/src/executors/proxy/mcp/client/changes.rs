@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::modern::{REVISION, headers, params};
 use super::reading::Messages;
-use super::session::{At, LONGEST_PAUSE, PAUSE, Running};
+use super::session::{LONGEST_PAUSE, PAUSE, RunningRequests, SessionHeaders};
 use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
 use crate::executors::conversation::downstream::NoDownstream;
 use crate::executors::proxy::mcp::message::Message;
@@ -29,13 +29,13 @@ const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 pub(super) struct Changes {
     pub client: Client,
     pub capabilities: Value,
-    pub running: Arc<Running>,
+    pub running: Arc<RunningRequests>,
     /// Whether changes of lists are reported too.
     pub lists: bool,
 }
 
 /// Reason why a stream ended.
-enum Ended {
+enum ListenEnd {
     /// The server does not support it.
     Refused,
     Broken,
@@ -47,7 +47,7 @@ impl Changes {
         let mut wanted = self.running.wanted.subscribe();
         let mut pause = PAUSE;
         let mut number = 0_u64;
-        let mut current: Option<AbortOnDropHandle<Ended>> = None;
+        let mut current: Option<AbortOnDropHandle<ListenEnd>> = None;
         loop {
             let uris = wanted.borrow_and_update().clone();
             if uris.is_empty() && !self.lists {
@@ -74,7 +74,7 @@ impl Changes {
                 },
                 ended = hearing => {
                     self.running.hears.store(false, Ordering::Release);
-                    if matches!(ended, Ok(Ended::Refused)) {
+                    if matches!(ended, Ok(ListenEnd::Refused)) {
                         return self.running.over.cancel();
                     }
                 }
@@ -88,7 +88,7 @@ impl Changes {
     }
 
     /// Reads one stream to its end.
-    async fn hear(self, number: u64, uris: BTreeSet<String>, acknowledged: oneshot::Sender<()>) -> Ended {
+    async fn hear(self, number: u64, uris: BTreeSet<String>, acknowledged: oneshot::Sender<()>) -> ListenEnd {
         let mut filter = Map::new();
         if self.lists {
             for list in ["toolsListChanged", "promptsListChanged", "resourcesListChanged"] {
@@ -98,9 +98,9 @@ impl Changes {
         if !uris.is_empty() {
             filter.insert("resourceSubscriptions".into(), json!(uris));
         }
-        let Ok(mut messages) = self.open(number, filter).await else { return Ended::Broken };
+        let Ok(mut messages) = self.open(number, filter).await else { return ListenEnd::Broken };
         if !messages.is_stream() {
-            return Ended::Refused;
+            return ListenEnd::Refused;
         }
         let mut acknowledged = Some(acknowledged);
         loop {
@@ -112,13 +112,13 @@ impl Changes {
                     self.running.hear_change(&method, &params);
                 }
                 Ok(Some(_)) => {}
-                Ok(None) | Err(_) => return Ended::Broken,
+                Ok(None) | Err(_) => return ListenEnd::Broken,
             }
         }
     }
 
     async fn open(&self, number: u64, filter: Map<String, Value>) -> Result<Messages, Fault> {
-        let at = At { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
+        let at = SessionHeaders { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
         let exchange = Exchange {
             id: number,
             method: METHOD,

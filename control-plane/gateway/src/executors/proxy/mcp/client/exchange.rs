@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::reading::{Messages, lost};
-use super::session::At;
+use super::session::SessionHeaders;
 use super::{Client, Exchange, Fault, SILENCE};
 use crate::executors::conversation::downstream::{Downstream, RpcError};
 use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
@@ -35,11 +35,11 @@ const ALL_TRIES: u32 = 1000;
 /// Returns the result of `exchange`, whose response begins with `messages`.
 pub(super) async fn answered(
     client: &Client,
-    at: &At,
+    at: &SessionHeaders,
     mut messages: Messages,
     exchange: &Exchange<'_>,
 ) -> Result<UpstreamObject, Fault> {
-    let mut asks = Asks::of(client.clone(), at.clone());
+    let mut asks = StreamRequests::of(client.clone(), at.clone());
     let mut place = None;
     let mut tries = 0;
     let mut all_tries = 0;
@@ -67,7 +67,7 @@ pub(super) async fn answered(
 
 /// Resumes a stream after the event with this id. A failing server, such as one that is being restarted, may soon
 /// answer.
-async fn further(client: &Client, at: &At, id: &str, pause: Duration) -> Result<Response, Fault> {
+async fn further(client: &Client, at: &SessionHeaders, id: &str, pause: Duration) -> Result<Response, Fault> {
     for _ in 0..TRIES {
         tokio::time::sleep(pause).await;
         match client.get(at, Some(id)).await {
@@ -81,7 +81,7 @@ async fn further(client: &Client, at: &At, id: &str, pause: Duration) -> Result<
 
 async fn until_answered(
     messages: &mut Messages,
-    asks: &mut Asks,
+    asks: &mut StreamRequests,
     exchange: &Exchange<'_>,
 ) -> Result<Option<Result<UpstreamObject, Fault>>, Fault> {
     let mut waits_since = Instant::now();
@@ -131,15 +131,15 @@ async fn until_answered(
 pub(super) const CANCELLED: &str = "notifications/cancelled";
 
 /// Open requests of an upstream in one stream.
-pub(super) struct Asks {
+pub(super) struct StreamRequests {
     client: Client,
-    at: At,
+    at: SessionHeaders,
     open: OpenRequests<Json, ()>,
 }
 
-impl Asks {
-    pub(super) fn of(client: Client, at: At) -> Asks {
-        Asks { client, at, open: OpenRequests::new() }
+impl StreamRequests {
+    pub(super) fn of(client: Client, at: SessionHeaders) -> StreamRequests {
+        StreamRequests { client, at, open: OpenRequests::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -206,7 +206,7 @@ const fn refused(message: &'static str) -> Result<Json, RpcError> {
     Err(RpcError { code: -32000, message: std::borrow::Cow::Borrowed(message) })
 }
 
-async fn reply(client: &Client, at: &At, id: &Json, answer: Result<Json, RpcError>) {
+async fn reply(client: &Client, at: &SessionHeaders, id: &Json, answer: Result<Json, RpcError>) {
     let outcome = match answer {
         Ok(result) => format!(r#""result":{result}"#),
         Err(RpcError { code, message }) => {

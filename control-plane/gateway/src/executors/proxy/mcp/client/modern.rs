@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
-use super::session::{At, Offers, Session};
+use super::session::{Offers, Session, SessionHeaders};
 use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, sent};
 use crate::executors::conversation::downstream::{Downstream, NoDownstream};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
@@ -79,7 +79,7 @@ impl Eras {
 
 /// Creates a session for a client with these capabilities, without a request to the server.
 pub(super) fn session(client: &Client, capabilities: Value, offers: Offers) -> Session {
-    let at = At { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
+    let at = SessionHeaders { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
     let mut session = Session::made(client.clone(), at);
     session.modern = Some(capabilities);
     session.offers = offers;
@@ -191,7 +191,7 @@ pub(super) fn params(params: &Value, capabilities: Value) -> Map<String, Value> 
 }
 
 /// Builds the headers that mirror the body (SEP-2243).
-pub(super) fn headers(at: &At, exchange: &Exchange<'_>) -> Result<HeaderMap, Fault> {
+pub(super) fn headers(at: &SessionHeaders, exchange: &Exchange<'_>) -> Result<HeaderMap, Fault> {
     let mut headers = at.headers();
     headers.extend(exchange.headers.clone());
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));

@@ -18,11 +18,11 @@ use crate::executors::outbound::auth::Authorizer;
 #[derive(Clone, Default)]
 pub struct Proof {
     headers: Arc<ArcSwap<HeaderMap>>,
-    standing: Option<Arc<Standing>>,
+    standing: Option<Arc<StandingCredential>>,
 }
 
 /// Operator's credential, which is valid without a call.
-struct Standing {
+struct StandingCredential {
     authorizer: Arc<Authorizer>,
     credential: String,
 }
@@ -39,9 +39,10 @@ impl Proof {
         auth: Option<&ServiceAuth>,
     ) -> Proof {
         let standing = match auth.and_then(|auth| auth.kind.as_ref()) {
-            Some(Kind::Credential(credential)) => {
-                Some(Arc::new(Standing { authorizer: authorizer.clone(), credential: credential.clone() }))
-            }
+            Some(Kind::Credential(credential)) => Some(Arc::new(StandingCredential {
+                authorizer: authorizer.clone(),
+                credential: credential.clone(),
+            })),
             Some(Kind::Token(_) | Kind::Exchange(_)) | None => None,
         };
         Proof { standing, ..Proof::default() }

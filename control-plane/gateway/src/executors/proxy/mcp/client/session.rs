@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::changes::Changes;
-use super::exchange::{Asks, CANCELLED};
+use super::exchange::{CANCELLED, StreamRequests};
 
 use super::reading::Messages;
 use super::updates::Updates;
@@ -39,7 +39,7 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// An open upstream session. When dropped, it is ended at its server too, if that keeps sessions.
 pub struct Session {
     client: Client,
-    pub(in crate::executors::proxy::mcp) at: At,
+    pub(in crate::executors::proxy::mcp) at: SessionHeaders,
     /// Capabilities that each request declares, if the server speaks only 2026-07-28.
     pub(super) modern: Option<Value>,
     /// Capabilities of the server.
@@ -48,7 +48,7 @@ pub struct Session {
     pub(in crate::executors::proxy::mcp) instructions: Option<String>,
     /// Whether the server ended it first.
     is_over: AtomicBool,
-    pub(in crate::executors::proxy::mcp) running: Arc<Running>,
+    pub(in crate::executors::proxy::mcp) running: Arc<RunningRequests>,
     listening: Option<AbortOnDropHandle<()>>,
 }
 
@@ -102,13 +102,13 @@ impl Offers {
 
 /// Session headers of a request; `id` is absent if the server keeps no sessions.
 #[derive(Clone)]
-pub(in crate::executors::proxy::mcp) struct At {
+pub(in crate::executors::proxy::mcp) struct SessionHeaders {
     pub id: Option<HeaderValue>,
     /// Agreed revision; `initialize` itself has none (2025-06-18 transports, protocol version header).
     pub revision: Option<HeaderValue>,
 }
 
-impl At {
+impl SessionHeaders {
     pub(in crate::executors::proxy::mcp) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         if let Some(id) = &self.id {
@@ -122,7 +122,7 @@ impl At {
 }
 
 impl Session {
-    pub(in crate::executors::proxy::mcp) fn made(client: Client, at: At) -> Session {
+    pub(in crate::executors::proxy::mcp) fn made(client: Client, at: SessionHeaders) -> Session {
         Session {
             // Independent from the beginning: the credentials of the call that opens the session belong to the
             // call.
@@ -231,7 +231,7 @@ impl Drop for Session {
 
 /// Requests that run in a session, by their ids; as many as there are calls.
 #[derive(Default)]
-pub(in crate::executors::proxy::mcp) struct Running {
+pub(in crate::executors::proxy::mcp) struct RunningRequests {
     by_id: Mutex<HashMap<u64, Arc<dyn Downstream>>>,
     /// Notified when the server reports a change of one of its lists.
     lists_changed: Arc<Notify>,
@@ -246,19 +246,19 @@ pub(in crate::executors::proxy::mcp) struct Running {
 }
 
 /// A running request, until this is dropped.
-pub(in crate::executors::proxy::mcp) struct Entered<'a> {
-    running: &'a Running,
+pub(in crate::executors::proxy::mcp) struct RequestGuard<'a> {
+    running: &'a RunningRequests,
     id: u64,
 }
 
-impl Running {
+impl RunningRequests {
     pub(in crate::executors::proxy::mcp) fn enter(
         &self,
         id: u64,
         downstream: Arc<dyn Downstream>,
-    ) -> Entered<'_> {
+    ) -> RequestGuard<'_> {
         self.by_id.lock().insert(id, downstream);
-        Entered { running: self, id }
+        RequestGuard { running: self, id }
     }
 
     /// Returns the notification of changed lists.
@@ -296,7 +296,7 @@ impl Running {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.running.by_id.lock().remove(&self.id);
     }
@@ -305,8 +305,8 @@ impl Drop for Entered<'_> {
 /// Reader of the session's own stream.
 struct Listener {
     client: Client,
-    at: At,
-    running: Arc<Running>,
+    at: SessionHeaders,
+    running: Arc<RunningRequests>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -349,7 +349,7 @@ impl Listener {
 
     /// Reads one stream to its end; returns whether it brought a message.
     async fn hear(&self, messages: &mut Messages) -> bool {
-        let mut asks = Asks::of(self.client.clone(), self.at.clone());
+        let mut asks = StreamRequests::of(self.client.clone(), self.at.clone());
         let mut heard = false;
         loop {
             let message = tokio::select! {

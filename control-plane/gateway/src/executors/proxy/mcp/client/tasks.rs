@@ -38,19 +38,19 @@ impl Default for ClientTasks {
 }
 
 /// One permit of a service's quota, until this is dropped.
-pub(in crate::executors::proxy::mcp) struct Place {
+pub(in crate::executors::proxy::mcp) struct ServicePermit {
     among: Arc<Mutex<HashMap<String, usize>>>,
     origin: String,
 }
 
 impl ClientTasks {
     /// Takes a permit for a handshake; `None` if the service has none left.
-    pub(in crate::executors::proxy::mcp) fn handshake(&self, url: &Url) -> Option<Place> {
-        Place::of(&self.handshakes, url)
+    pub(in crate::executors::proxy::mcp) fn handshake(&self, url: &Url) -> Option<ServicePermit> {
+        ServicePermit::of(&self.handshakes, url)
     }
 
-    pub(in crate::executors::proxy::mcp) fn farewell(&self, url: &Url) -> Option<Place> {
-        Place::of(&self.leaving, url)
+    pub(in crate::executors::proxy::mcp) fn farewell(&self, url: &Url) -> Option<ServicePermit> {
+        ServicePermit::of(&self.leaving, url)
     }
 
     /// Returns once all farewells are sent.
@@ -61,8 +61,8 @@ impl ClientTasks {
     }
 }
 
-impl Place {
-    fn of(among: &Arc<Mutex<HashMap<String, usize>>>, url: &Url) -> Option<Place> {
+impl ServicePermit {
+    fn of(among: &Arc<Mutex<HashMap<String, usize>>>, url: &Url) -> Option<ServicePermit> {
         let origin = url.origin().ascii_serialization();
         let mut taken = among.lock();
         let count = taken.entry(origin.clone()).or_default();
@@ -70,11 +70,11 @@ impl Place {
             return None;
         }
         *count += 1;
-        Some(Place { among: among.clone(), origin })
+        Some(ServicePermit { among: among.clone(), origin })
     }
 }
 
-impl Drop for Place {
+impl Drop for ServicePermit {
     fn drop(&mut self) {
         let mut taken = self.among.lock();
         if let Some(count) = taken.get_mut(&self.origin) {
@@ -95,7 +95,8 @@ mod tests {
         let tasks = ClientTasks::default();
         let url = |text: &str| Url::parse(text).unwrap();
         let slow = url("http://slow.example/mcp");
-        let mut held: Vec<Place> = (0..OF_A_SERVICE).map(|_| tasks.handshake(&slow).unwrap()).collect();
+        let mut held: Vec<ServicePermit> =
+            (0..OF_A_SERVICE).map(|_| tasks.handshake(&slow).unwrap()).collect();
         assert!(tasks.handshake(&url("http://slow.example/other")).is_none());
         assert!(tasks.farewell(&slow).is_some() && tasks.handshake(&url("http://b.example/")).is_some());
         held.pop();

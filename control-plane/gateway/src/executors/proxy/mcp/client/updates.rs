@@ -15,19 +15,19 @@ const MAX_URI: usize = 48 << 10;
 /// Changes reported since they were last taken.
 #[derive(Default)]
 pub(in crate::executors::proxy::mcp) struct Updates {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingUpdates>,
     said: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingUpdates {
     uris: HashSet<String>,
     is_any: bool,
 }
 
 /// Changed resources.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::executors::proxy::mcp) enum Updated {
+pub(in crate::executors::proxy::mcp) enum ResourceChanges {
     These(HashSet<String>),
     /// Any resource may have changed.
     Any,
@@ -55,14 +55,14 @@ impl Updates {
     }
 
     /// Waits for the next changes; for a single reader.
-    pub(in crate::executors::proxy::mcp) async fn next(&self) -> Updated {
+    pub(in crate::executors::proxy::mcp) async fn next(&self) -> ResourceChanges {
         loop {
-            let Waiting { uris, is_any } = std::mem::take(&mut *self.waiting.lock());
+            let PendingUpdates { uris, is_any } = std::mem::take(&mut *self.waiting.lock());
             if is_any {
-                return Updated::Any;
+                return ResourceChanges::Any;
             }
             if !uris.is_empty() {
-                return Updated::These(uris);
+                return ResourceChanges::These(uris);
             }
             self.said.notified().await;
         }
@@ -79,8 +79,8 @@ mod tests {
         updates.hear("a");
         updates.hear("a");
         updates.hear(&"x".repeat(MAX_URI + 1));
-        assert_eq!(updates.next().await, Updated::These(HashSet::from(["a".to_owned()])));
+        assert_eq!(updates.next().await, ResourceChanges::These(HashSet::from(["a".to_owned()])));
         (0..=MAX_WAITING).for_each(|number| updates.hear(&number.to_string()));
-        assert_eq!(updates.next().await, Updated::Any);
+        assert_eq!(updates.next().await, ResourceChanges::Any);
     }
 }
