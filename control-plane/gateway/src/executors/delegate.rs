@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::call::Call;
 use crate::call::sampling::needs_tools;
-use crate::executors::delegate::delegation::{Delegation, Fault, Way};
+use crate::executors::delegate::delegation::{Delegation, DelegationFault, Way};
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
 
@@ -57,7 +57,7 @@ impl Delegates {
         delegate: &Dependency,
         sampling: &Map<String, Value>,
         is_conversation: bool,
-    ) -> Result<Way, Fault> {
+    ) -> Result<Way, DelegationFault> {
         let abilities = call.abilities();
         let uses_tools = needs_tools(sampling);
         let client = abilities.sampling && (abilities.sampling_tools || !uses_tools);
@@ -67,7 +67,7 @@ impl Delegates {
         let primitive = &delegate.entry.primitive;
         if primitive.asks_roots || primitive.client_only {
             let can = if primitive.asks_roots { abilities.roots } else { client };
-            return if can { Ok(Way::Client) } else { Err(Fault::Unsupported) };
+            return if can { Ok(Way::Client) } else { Err(DelegationFault::Unsupported) };
         }
         // The platform's models are only asked with texts.
         let has_model =
@@ -78,33 +78,37 @@ impl Delegates {
             (true, false) => Ok(Way::Client),
             (true, true) if !prefers_platform => Ok(Way::Client),
             (_, true) => Ok(Way::Model),
-            (false, false) => Err(Fault::Unsupported),
+            (false, false) => Err(DelegationFault::Unsupported),
         }
     }
 
     /// Answers on the platform; ends with the call, and at the delegation's time limit.
-    pub async fn answer(&self, way: Way, delegation: &Delegation) -> Result<DelegateAnswer, Fault> {
+    pub async fn answer(&self, way: Way, delegation: &Delegation) -> Result<DelegateAnswer, DelegationFault> {
         let delegate = delegation.delegate()?;
         let snapshot = &delegation.snapshot;
         let call = &delegation.call;
         if !is_allowed(snapshot, call, delegate) {
-            return Err(Fault::Refused);
+            return Err(DelegationFault::Refused);
         }
         let _grant = delegation
             .platform
             .admit_delegation(snapshot, call, &delegate.entry)
             .await
-            .map_err(|_| Fault::Limited)?;
+            .map_err(|_| DelegationFault::Limited)?;
         match (way, other_primitive(delegate)) {
             (Way::Primitive, Some(other)) => nested::run(delegation, other).await,
             (Way::Model, _) => self.model(delegation, delegate).await,
-            (Way::Client | Way::Primitive, _) => Err(Fault::Unsupported),
+            (Way::Client | Way::Primitive, _) => Err(DelegationFault::Unsupported),
         }
     }
 
-    async fn model(&self, delegation: &Delegation, delegate: &Dependency) -> Result<DelegateAnswer, Fault> {
+    async fn model(
+        &self,
+        delegation: &Delegation,
+        delegate: &Dependency,
+    ) -> Result<DelegateAnswer, DelegationFault> {
         let by = requested_by(&delegation.call, delegate);
-        let endpoint = self.endpoints.of(openai(delegate), by).ok_or(Fault::Unsupported)?;
+        let endpoint = self.endpoints.of(openai(delegate), by).ok_or(DelegationFault::Unsupported)?;
         let asked = exchange::ChatRequest {
             endpoint: &endpoint,
             body: chat::body(&endpoint, &delegation.sampling, &delegate.entry),
@@ -117,7 +121,7 @@ impl Delegates {
         let asking = exchange::ask(&self.outbound, &self.breakers, &asked);
         tokio::select! {
             said = asking => said,
-            () = delegation.call.cancelled() => Err(Fault::Cancelled),
+            () = delegation.call.cancelled() => Err(DelegationFault::Cancelled),
         }
     }
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::call::question::{self, Ask, PendingQuestion, Question};
 use crate::call::{Call, form, page};
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 
 /// Maximum size of a form in bytes, as its backend sends it.
 pub(in crate::executors) const MAX_FORM: usize = 64 << 10;
@@ -22,10 +22,10 @@ pub(in crate::executors) enum QuestionFault {
     Full,
 }
 
-impl From<QuestionFault> for Fault {
-    fn from(fault: QuestionFault) -> Fault {
+impl From<QuestionFault> for DelegationFault {
+    fn from(fault: QuestionFault) -> DelegationFault {
         match fault {
-            QuestionFault::Unsupported | QuestionFault::Full => Fault::Unsupported,
+            QuestionFault::Unsupported | QuestionFault::Full => DelegationFault::Unsupported,
         }
     }
 }

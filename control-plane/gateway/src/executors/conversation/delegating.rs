@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
-use crate::executors::delegate::delegation::{Delegation, Fault};
+use crate::executors::delegate::delegation::{Delegation, DelegationFault};
 use crate::executors::delegate::pending::PendingDelegation;
 
 /// One delegation as a backend asks for it.
@@ -36,7 +36,7 @@ pub(in crate::executors) fn begin(
     delegates: &Delegates,
     request: DelegationRequest<'_>,
     question: impl FnOnce() -> String,
-) -> Result<PendingDelegation, Fault> {
+) -> Result<PendingDelegation, DelegationFault> {
     let DelegationRequest { delegate, id, correlation, input, sampling, is_conversation, longest } = request;
     let call = &execution.call;
     let way = delegates.way(call, delegate, &sampling, is_conversation)?;

@@ -11,7 +11,7 @@ use crate::call::Call;
 use crate::call::outcome::written_size;
 use crate::call::question::{Answer, PendingQuestion};
 use crate::executors::delegate::conversation;
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 use crate::telemetry::metrics::delegations::Usage;
 
 /// Maximum length of the name of a model or reason that is passed on, in bytes.
@@ -30,7 +30,10 @@ pub struct DelegateAnswer {
 }
 
 /// Waits for the answer of the client, or of its model, to a question.
-pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<DelegateAnswer, Fault> {
+pub(crate) async fn of_client(
+    asked: PendingQuestion,
+    call: &Call,
+) -> Result<DelegateAnswer, DelegationFault> {
     match asked.answered(call).await {
         Ok(Answer::Sampled(said)) => Ok(DelegateAnswer { said, usage: Usage::default() }),
         Ok(Answer::Roots(roots)) => {
@@ -39,9 +42,9 @@ pub(crate) async fn of_client(asked: PendingQuestion, call: &Call) -> Result<Del
             let said = json!({"role": "assistant", "content": {"type": "text", "text": text}}).into();
             Ok(DelegateAnswer { said, usage: Usage::default() })
         }
-        Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),
-        Ok(_) => Err(Fault::Failed(String::new())),
-        Err(refusal) => Err(Fault::unanswered(&refusal)),
+        Ok(Answer::Failed(why)) => Err(DelegationFault::Failed(why)),
+        Ok(_) => Err(DelegationFault::Failed(String::new())),
+        Err(refusal) => Err(DelegationFault::unanswered(&refusal)),
     }
 }
 
@@ -52,27 +55,27 @@ pub fn result(
     said: &Value,
     delegate: &ListedPrimitive,
     asked: Option<&Map<String, Value>>,
-) -> Result<Value, Fault> {
+) -> Result<Value, DelegationFault> {
     let content = blocks(said);
     let uses_tools = content.iter().any(|block| block.get("type").is_some_and(|kind| kind == "tool_use"));
     // If no tool was offered, none may be used.
     if !asked.map_or(!uses_tools, |asked| conversation::is_answer(said, asked)) {
-        return Err(Fault::InvalidOutput);
+        return Err(DelegationFault::InvalidOutput);
     }
     let mut read = read(said);
     if let (Some(_), Some(members)) = (asked, read.as_object_mut()) {
         let content = json!(content);
         if written_size(&content) > MAX_TEXT {
-            return Err(Fault::InvalidOutput);
+            return Err(DelegationFault::InvalidOutput);
         }
         members.insert("content".into(), content);
     }
     if read.get("text").and_then(Value::as_str).is_some_and(|text| text.len() > MAX_TEXT) {
-        return Err(Fault::InvalidOutput);
+        return Err(DelegationFault::InvalidOutput);
     }
     if let Some(schema) = delegate.output.as_ref().filter(|_| !uses_tools) {
         let value = read.get("json").or_else(|| read.get("text")).unwrap_or(&Value::Null);
-        schema.check(value).map_err(|_| Fault::InvalidOutput)?;
+        schema.check(value).map_err(|_| DelegationFault::InvalidOutput)?;
     }
     Ok(read)
 }
@@ -131,7 +134,10 @@ mod tests {
     fn an_answer_beyond_its_bound_is_none() {
         let delegate = ListedPrimitive::build(&Primitive::default(), &Listing::default()).unwrap();
         assert!(result(&said(&"x".repeat(MAX_TEXT)), &delegate, None).is_ok());
-        assert_eq!(result(&said(&"x".repeat(MAX_TEXT + 1)), &delegate, None), Err(Fault::InvalidOutput));
+        assert_eq!(
+            result(&said(&"x".repeat(MAX_TEXT + 1)), &delegate, None),
+            Err(DelegationFault::InvalidOutput)
+        );
     }
 
     #[test]
@@ -145,10 +151,10 @@ mod tests {
         assert_eq!(result(&said(&block), &delegate, Some(&asked)), Ok(wanted.clone()));
         assert_eq!(result(&said(&json!([block])), &delegate, Some(&asked)), Ok(wanted));
         for offered in [None, Some(&Map::new())] {
-            assert_eq!(result(&said(&block), &delegate, offered), Err(Fault::InvalidOutput));
+            assert_eq!(result(&said(&block), &delegate, offered), Err(DelegationFault::InvalidOutput));
         }
         let spoken = json!({"type": "text", "text": "no list"});
-        assert_eq!(result(&said(&spoken), &delegate, Some(&asked)), Err(Fault::InvalidOutput));
+        assert_eq!(result(&said(&spoken), &delegate, Some(&asked)), Err(DelegationFault::InvalidOutput));
     }
 
     #[test]
@@ -168,7 +174,7 @@ mod tests {
         for (schema, text, fits) in rows {
             let found = result(&said(text), &delegate(schema), None);
             assert_eq!(found.is_ok(), fits, "{schema} {text}");
-            assert!(fits || found == Err(Fault::InvalidOutput));
+            assert!(fits || found == Err(DelegationFault::InvalidOutput));
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::DelegateAnswer;
 use super::endpoint::Endpoint;
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 use crate::telemetry::metrics::delegations::Usage;
 
 /// Maximum length of the name of a `response_format` schema (OpenAI's API reference).
@@ -93,23 +93,23 @@ struct ChatUsage {
 
 /// Reads an answer. `Refused`: the model, or a filter in front of it, declined; `Unavailable`: the body is not a
 /// completion.
-pub(super) fn read(body: &[u8]) -> Result<DelegateAnswer, Fault> {
+pub(super) fn read(body: &[u8]) -> Result<DelegateAnswer, DelegationFault> {
     // serde_json alone rejects half a surrogate pair, which a truncated text may contain.
-    let said = asp_json::Json::parse(asp_json::unmarked(body)).map_err(|_| Fault::Unavailable)?;
+    let said = asp_json::Json::parse(asp_json::unmarked(body)).map_err(|_| DelegationFault::Unavailable)?;
     let completion: Completion =
-        serde_json::from_value(said.view().clone()).map_err(|_| Fault::Unavailable)?;
+        serde_json::from_value(said.view().clone()).map_err(|_| DelegationFault::Unavailable)?;
     let usage = completion
         .usage
         .map(|spent| Usage { tokens_in: spent.prompt_tokens, tokens_out: spent.completion_tokens });
-    let choice = completion.choices.into_iter().next().ok_or(Fault::Unavailable)?;
+    let choice = completion.choices.into_iter().next().ok_or(DelegationFault::Unavailable)?;
     let filtered = choice.finish_reason.as_deref() == Some("content_filter");
     if filtered || choice.message.refusal.is_some_and(|why| !why.is_empty()) {
-        return Err(Fault::Refused);
+        return Err(DelegationFault::Refused);
     }
     let content = match choice.message.content {
         Some(Value::String(text)) => json!({"type": "text", "text": text}),
         Some(Value::Array(parts)) => Value::Array(parts),
-        _ => return Err(Fault::Unavailable),
+        _ => return Err(DelegationFault::Unavailable),
     };
     let mut said = json!({"role": "assistant", "content": content});
     if let Some(members) = said.as_object_mut() {
@@ -202,19 +202,19 @@ mod tests {
     fn what_is_no_completion_is_no_answer() {
         let message = |message: Value| json!({"choices": [{"message": message}]}).to_string();
         let rows = [
-            ("".to_owned(), Fault::Unavailable),
-            ("{".to_owned(), Fault::Unavailable),
-            ("[]".to_owned(), Fault::Unavailable),
-            ("{\"choices\": []}".to_owned(), Fault::Unavailable),
-            ("{\"choices\": {}}".to_owned(), Fault::Unavailable),
-            ("{\"error\": {\"message\": \"no\"}}".to_owned(), Fault::Unavailable),
-            (message(json!({"content": null})), Fault::Unavailable),
-            (message(json!({"content": 7})), Fault::Unavailable),
-            (message(json!({"content": null, "refusal": "I will not"})), Fault::Refused),
+            ("".to_owned(), DelegationFault::Unavailable),
+            ("{".to_owned(), DelegationFault::Unavailable),
+            ("[]".to_owned(), DelegationFault::Unavailable),
+            ("{\"choices\": []}".to_owned(), DelegationFault::Unavailable),
+            ("{\"choices\": {}}".to_owned(), DelegationFault::Unavailable),
+            ("{\"error\": {\"message\": \"no\"}}".to_owned(), DelegationFault::Unavailable),
+            (message(json!({"content": null})), DelegationFault::Unavailable),
+            (message(json!({"content": 7})), DelegationFault::Unavailable),
+            (message(json!({"content": null, "refusal": "I will not"})), DelegationFault::Refused),
             (
                 json!({"choices": [{"finish_reason": "content_filter", "message": {"content": ""}}]})
                     .to_string(),
-                Fault::Refused,
+                DelegationFault::Refused,
             ),
         ];
         for (body, fault) in rows {

@@ -14,7 +14,7 @@ use crate::execution::Platform;
 
 /// Reason why a delegation has no answer (runtime/README.md, closed set).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum DelegationFault {
     /// The primitive's spec does not name this delegate.
     Undeclared,
     /// Neither the caller's client nor the platform can answer.
@@ -39,36 +39,36 @@ pub enum Fault {
     Failed(String),
 }
 
-impl Fault {
+impl DelegationFault {
     /// Returns the fault of a question whose wait ended without an answer.
-    pub(crate) const fn unanswered(refusal: &Refusal) -> Fault {
+    pub(crate) const fn unanswered(refusal: &Refusal) -> DelegationFault {
         match refusal {
-            Refusal::Cancelled => Fault::Cancelled,
-            _ => Fault::Expired,
+            Refusal::Cancelled => DelegationFault::Cancelled,
+            _ => DelegationFault::Expired,
         }
     }
 
     /// Returns the word of the closed set.
     pub const fn word(&self) -> &'static str {
         match self {
-            Fault::Undeclared => "undeclared",
-            Fault::Unsupported => "unsupported",
-            Fault::TooLarge => "too_large",
-            Fault::InvalidInput => "invalid_input",
-            Fault::Limited => "limited",
-            Fault::Refused => "refused",
-            Fault::Unavailable => "unavailable",
-            Fault::Expired => "expired",
-            Fault::InvalidOutput => "invalid_output",
-            Fault::Cancelled => "cancelled",
-            Fault::Failed(_) => "failed",
+            DelegationFault::Undeclared => "undeclared",
+            DelegationFault::Unsupported => "unsupported",
+            DelegationFault::TooLarge => "too_large",
+            DelegationFault::InvalidInput => "invalid_input",
+            DelegationFault::Limited => "limited",
+            DelegationFault::Refused => "refused",
+            DelegationFault::Unavailable => "unavailable",
+            DelegationFault::Expired => "expired",
+            DelegationFault::InvalidOutput => "invalid_output",
+            DelegationFault::Cancelled => "cancelled",
+            DelegationFault::Failed(_) => "failed",
         }
     }
 
     /// Returns the text for the plugin: the word, and after `failed` the message of the party that failed.
     pub fn text(&self) -> String {
         match self {
-            Fault::Failed(said) if !said.is_empty() => format!("failed: {said}"),
+            DelegationFault::Failed(said) if !said.is_empty() => format!("failed: {said}"),
             other => other.word().to_owned(),
         }
     }
@@ -117,7 +117,7 @@ pub struct Delegation {
 
 impl Delegation {
     /// Returns the delegate, which is in the snapshot that the delegation was made with.
-    pub(crate) fn delegate(&self) -> Result<&Dependency, Fault> {
-        self.snapshot.dependencies.get(&self.id).map(|found| &**found).ok_or(Fault::Undeclared)
+    pub(crate) fn delegate(&self) -> Result<&Dependency, DelegationFault> {
+        self.snapshot.dependencies.get(&self.id).map(|found| &**found).ok_or(DelegationFault::Undeclared)
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::answer::DelegateAnswer;
 use super::chat;
 use super::endpoint::Endpoint;
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 use crate::executors::outbound::breaker::{Breakers, FAIR_TIME};
 use crate::executors::outbound::client;
 use crate::executors::outbound::client::{Destination, Outbound, OutboundError, RequestedBy};
@@ -45,7 +45,7 @@ pub(super) async fn ask(
     outbound: &Outbound,
     breakers: &Breakers,
     asked: &ChatRequest<'_>,
-) -> Result<DelegateAnswer, Fault> {
+) -> Result<DelegateAnswer, DelegationFault> {
     let endpoint = asked.endpoint;
     if endpoint.lacks_key {
         let RequestedBy { server, primitive } = asked.by;
@@ -56,25 +56,28 @@ pub(super) async fn ask(
             url = endpoint.url,
             "request refused by an operator list: no entry of this name is for this address and this primitive"
         );
-        return Err(Fault::Refused);
+        return Err(DelegationFault::Refused);
     }
     let destination = destination(outbound, asked)?;
     let is_fair = asked.until.saturating_duration_since(Instant::now()) >= FAIR_TIME;
     let permit = breakers
         .enter(asked.by.server, &origin(endpoint.url), is_fair.then_some(asked.until))
-        .map_err(|_| Fault::Unavailable)?;
+        .map_err(|_| DelegationFault::Unavailable)?;
     let answered = tokio::time::timeout_at(asked.until, requests(&destination, asked))
         .await
-        .map_err(|_| Fault::Expired)?;
+        .map_err(|_| DelegationFault::Expired)?;
     permit.settle(match answered {
-        Err(Fault::Unavailable) => Outcome::Failure,
+        Err(DelegationFault::Unavailable) => Outcome::Failure,
         _ => Outcome::Success,
     });
     answered
 }
 
 /// Returns the endpoint's address, if the operator lets the primitive use it.
-fn destination<'o>(outbound: &'o Outbound, asked: &ChatRequest<'_>) -> Result<Destination<'o>, Fault> {
+fn destination<'o>(
+    outbound: &'o Outbound,
+    asked: &ChatRequest<'_>,
+) -> Result<Destination<'o>, DelegationFault> {
     let url = asked.endpoint.url;
     let found = if asked.endpoint.is_operators {
         outbound.trusted(url)
@@ -83,21 +86,24 @@ fn destination<'o>(outbound: &'o Outbound, asked: &ChatRequest<'_>) -> Result<De
     };
     found.map_err(|error| match error {
         // The operator list has logged it. Asking again does not help.
-        OutboundError::NotServed | OutboundError::Path => Fault::Refused,
+        OutboundError::NotServed | OutboundError::Path => DelegationFault::Refused,
         OutboundError::Client(_) | OutboundError::Url | OutboundError::Denied => {
             tracing::warn!(url, %error, "a delegate's endpoint is not asked, because its address is not allowed; the plugin is told that it is unavailable");
-            Fault::Unavailable
+            DelegationFault::Unavailable
         }
     })
 }
 
-async fn requests(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Result<DelegateAnswer, Fault> {
+async fn requests(
+    destination: &Destination<'_>,
+    asked: &ChatRequest<'_>,
+) -> Result<DelegateAnswer, DelegationFault> {
     let mut pause = FIRST_PAUSE;
     for request in 1..=MAX_REQUESTS {
         let response = send(destination, asked).await?;
         let status = response.status();
         if status.is_success() {
-            let body = client::body(response, MAX_ANSWER).await.map_err(|_| Fault::Unavailable)?;
+            let body = client::body(response, MAX_ANSWER).await.map_err(|_| DelegationFault::Unavailable)?;
             return chat::read(&body);
         }
         if !may_pass(status) {
@@ -107,7 +113,7 @@ async fn requests(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Res
                 status = status.as_u16(),
                 "a delegate's endpoint refuses a request, and the plugin is told so; check its key, model and quota"
             );
-            return Err(Fault::Refused);
+            return Err(DelegationFault::Refused);
         }
         let wait =
             retry_after(response.headers()).unwrap_or_else(|| pause.mul_f64(rand::random_range(0.5..1.0)));
@@ -117,26 +123,29 @@ async fn requests(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Res
         }
         tokio::time::sleep(wait).await;
     }
-    Err(Fault::Unavailable)
+    Err(DelegationFault::Unavailable)
 }
 
-async fn send(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Result<Response, Fault> {
+async fn send(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Result<Response, DelegationFault> {
     let Endpoint { key, headers, .. } = *asked.endpoint;
     let Destination { client, url } = destination;
     let mut url = url.clone();
-    url.path_segments_mut().map_err(|()| Fault::Unavailable)?.pop_if_empty().extend(["chat", "completions"]);
+    url.path_segments_mut()
+        .map_err(|()| DelegationFault::Unavailable)?
+        .pop_if_empty()
+        .extend(["chat", "completions"]);
     let mut request = client.post(url).header("accept", "application/json").json(&asked.body);
     for (name, value) in headers.into_iter().flatten() {
         request = request.header(name, value);
     }
     if let Some(key) = key {
         let bearer = format!("Bearer {}", key.expose_secret());
-        let mut value = HeaderValue::try_from(bearer).map_err(|_| Fault::Unavailable)?;
+        let mut value = HeaderValue::try_from(bearer).map_err(|_| DelegationFault::Unavailable)?;
         value.set_sensitive(true);
         request = request.header(AUTHORIZATION, value);
     }
     request.send().await.map_err(|error| {
         tracing::debug!(error = %error.without_url(), "a delegate's endpoint did not answer");
-        Fault::Unavailable
+        DelegationFault::Unavailable
     })
 }

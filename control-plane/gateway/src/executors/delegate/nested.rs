@@ -13,7 +13,7 @@ use super::answer::DelegateAnswer;
 use crate::call::event::cut_text;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, CallKind, ClientAbilities, IdempotencyKey, Invocation, Parent};
-use crate::executors::delegate::delegation::{Delegation, Fault};
+use crate::executors::delegate::delegation::{Delegation, DelegationFault};
 use crate::telemetry::metrics::delegations::Usage;
 
 /// Maximum depth of calls below a client's own.
@@ -28,17 +28,20 @@ impl Drop for Child {
     }
 }
 
-pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Result<DelegateAnswer, Fault> {
+pub(super) async fn run(
+    delegation: &Delegation,
+    other: &OtherPrimitive,
+) -> Result<DelegateAnswer, DelegationFault> {
     let parent = &delegation.call;
     let depth = parent.parent.map_or(0, |parent| parent.depth) + 1;
     if depth > MAX_DEPTH {
         tracing::warn!(call = %parent.id, trace = %parent.trace, delegate = %delegation.id, "a delegation is refused, because it would be nested more than four calls deep; primitives that delegate to each other are the usual cause");
-        return Err(Fault::Refused);
+        return Err(DelegationFault::Refused);
     }
     // A primitive that is not listed here is as unknown to this server's callers as a hidden one (I-10).
-    let entry = parent.server.tool_by_id(&other.id, other.major).ok_or(Fault::Refused)?.clone();
+    let entry = parent.server.tool_by_id(&other.id, other.major).ok_or(DelegationFault::Refused)?.clone();
     if !delegation.input.is_object() {
-        return Err(Fault::InvalidInput);
+        return Err(DelegationFault::InvalidInput);
     }
     let invocation = Invocation {
         caller: parent.authority.caller(),
@@ -69,7 +72,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
     let child = Child(begun.map_err(|refusal| fault(&refusal))?);
     let outcome = tokio::select! {
         outcome = child.0.finished() => outcome,
-        () = parent.cancelled() => return Err(Fault::Cancelled),
+        () = parent.cancelled() => return Err(DelegationFault::Cancelled),
     };
     match outcome.as_ref() {
         Outcome::Done { output, .. } => said(output),
@@ -78,30 +81,32 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
 }
 
 /// Converts the structured result to text, so that both kinds of answers are read alike.
-fn said(output: &Output) -> Result<DelegateAnswer, Fault> {
-    let Output::Tool { content, structured, is_error, .. } = output else { return Err(Fault::Unavailable) };
+fn said(output: &Output) -> Result<DelegateAnswer, DelegationFault> {
+    let Output::Tool { content, structured, is_error, .. } = output else {
+        return Err(DelegationFault::Unavailable);
+    };
     let texts: Vec<&str> = content.iter().filter_map(|block| block.get("text")?.as_str()).collect();
     if *is_error {
         let line = texts.first().and_then(|text| text.lines().next()).unwrap_or_default();
-        return Err(Fault::Failed(cut_text(line.to_owned())));
+        return Err(DelegationFault::Failed(cut_text(line.to_owned())));
     }
     let text = structured.as_ref().map_or_else(|| texts.join("\n"), Json::to_string);
     let said = json!({"role": "assistant", "content": {"type": "text", "text": text}}).into();
     Ok(DelegateAnswer { said, usage: Usage::default() })
 }
 
-fn fault(refusal: &Refusal) -> Fault {
+fn fault(refusal: &Refusal) -> DelegationFault {
     match refusal {
-        Refusal::Limited { .. } => Fault::Limited,
-        Refusal::InvalidArguments { .. } => Fault::InvalidInput,
-        Refusal::InvalidOutput { .. } => Fault::InvalidOutput,
-        Refusal::Deadline | Refusal::InputExpired => Fault::Expired,
-        Refusal::Cancelled | Refusal::Withdrawn(_) => Fault::Cancelled,
+        Refusal::Limited { .. } => DelegationFault::Limited,
+        Refusal::InvalidArguments { .. } => DelegationFault::InvalidInput,
+        Refusal::InvalidOutput { .. } => DelegationFault::InvalidOutput,
+        Refusal::Deadline | Refusal::InputExpired => DelegationFault::Expired,
+        Refusal::Cancelled | Refusal::Withdrawn(_) => DelegationFault::Cancelled,
         Refusal::Upstream(_)
         | Refusal::Declined(_)
         | Refusal::Relayed { .. }
         | Refusal::OutcomeUnknown
-        | Refusal::Internal(_) => Fault::Unavailable,
-        _ => Fault::Refused,
+        | Refusal::Internal(_) => DelegationFault::Unavailable,
+        _ => DelegationFault::Refused,
     }
 }

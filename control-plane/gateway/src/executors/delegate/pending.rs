@@ -7,7 +7,7 @@ use asp_json::Json;
 use serde_json::{Map, Value};
 
 use super::answer::{self, DelegateAnswer};
-use super::delegation::{Delegation, Fault, Way};
+use super::delegation::{Delegation, DelegationFault, Way};
 use super::{Delegates, record};
 use crate::call::question::{Ask, PendingQuestion, Question, put};
 use crate::telemetry::metrics::delegations::Usage;
@@ -38,7 +38,7 @@ impl PendingDelegation {
         delegation: Delegation,
         way: Way,
         question: impl FnOnce() -> String,
-    ) -> Result<PendingDelegation, Fault> {
+    ) -> Result<PendingDelegation, DelegationFault> {
         let asked = match way {
             Way::Client => {
                 let ask = match delegation.delegate()?.entry.primitive.asks_roots {
@@ -46,7 +46,7 @@ impl PendingDelegation {
                     false => Ask::Sampling(Value::Object(shown(&delegation)).into()),
                 };
                 let put = put(&delegation.call, Question { id: question(), ask });
-                let asked = put.map_err(|_| Fault::Unsupported)?;
+                let asked = put.map_err(|_| DelegationFault::Unsupported)?;
                 Some(asked.within(delegation.until.saturating_duration_since(delegation.began)))
             }
             Way::Model | Way::Primitive => None,
@@ -55,7 +55,7 @@ impl PendingDelegation {
     }
 
     /// Waits for the answer, checks it and records it.
-    pub(crate) async fn answered(self, delegates: &Delegates) -> Result<CheckedAnswer, Fault> {
+    pub(crate) async fn answered(self, delegates: &Delegates) -> Result<CheckedAnswer, DelegationFault> {
         let PendingDelegation { delegation, way, asked } = self;
         let answered = match asked {
             Some(asked) => answer::of_client(asked, &delegation.call).await,
@@ -77,7 +77,11 @@ fn shown(delegation: &Delegation) -> Map<String, Value> {
     params
 }
 
-fn checked(answered: DelegateAnswer, delegation: &Delegation, way: Way) -> Result<CheckedAnswer, Fault> {
+fn checked(
+    answered: DelegateAnswer,
+    delegation: &Delegation,
+    way: Way,
+) -> Result<CheckedAnswer, DelegationFault> {
     let told = delegation.is_conversation && way == Way::Client;
     let asked = told.then_some(&delegation.sampling);
     let result = answer::result(&answered.said, &delegation.delegate()?.entry, asked)?;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::call::Call;
 use crate::execution::Platform;
-use crate::executors::delegate::delegation::{Delegation, Fault, Way};
+use crate::executors::delegate::delegation::{Delegation, DelegationFault, Way};
 use crate::telemetry::audit::DelegationRecord;
 use crate::telemetry::metrics::delegations::Usage;
 
@@ -16,7 +16,7 @@ use crate::telemetry::metrics::delegations::Usage;
 const MAX_ID: usize = 128;
 
 /// Records a delegation for which nobody was asked.
-pub async fn unasked(platform: &dyn Platform, call: &Call, delegate: &str, fault: &Fault) {
+pub async fn unasked(platform: &dyn Platform, call: &Call, delegate: &str, fault: &DelegationFault) {
     let delegated = DelegationRecord {
         delegate: delegate.chars().take(MAX_ID).collect(),
         way: "nobody",
@@ -30,7 +30,7 @@ pub async fn unasked(platform: &dyn Platform, call: &Call, delegate: &str, fault
 }
 
 /// Records how a delegation ended.
-pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &Fault>, usage: Usage) {
+pub async fn ended(delegation: &Delegation, way: Way, result: Result<(), &DelegationFault>, usage: Usage) {
     let took = Instant::now().saturating_duration_since(delegation.began);
     let outcome = match result {
         Ok(()) => "ok",

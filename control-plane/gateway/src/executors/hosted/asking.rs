@@ -20,7 +20,7 @@ use crate::execution::Execution;
 use crate::executors::conversation::asking::{Elicitation, put};
 use crate::executors::conversation::dependencies::{declared, dependency};
 use crate::executors::delegate::Delegates;
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 
 /// Member of `_meta` in a request's parameters that names the declared primitive.
 const META_ID: &str = "asp/id";
@@ -52,7 +52,7 @@ pub(super) async fn ask(
     let is_form = resource.status == Status::AwaitingElicitationResult;
     let mut asked = None;
     let answered = match find(execution, resource, is_form) {
-        None => Err(Fault::Undeclared),
+        None => Err(DelegationFault::Undeclared),
         Some((id, found, params)) => {
             let question = question_id(id, resource, params);
             asked = Some(question.clone());
@@ -72,14 +72,14 @@ pub(super) async fn ask(
             }
         }
     };
-    if answered == Err(Fault::Cancelled) {
+    if answered == Err(DelegationFault::Cancelled) {
         return Err(Refusal::Cancelled);
     }
-    let expired = is_form && answered == Err(Fault::Expired);
+    let expired = is_form && answered == Err(DelegationFault::Expired);
     let answer = answered.map_err(|fault| Error {
         code: fault.word(),
         message: match fault {
-            Fault::Failed(said) => said,
+            DelegationFault::Failed(said) => said,
             _ => String::new(),
         },
     });
@@ -145,13 +145,13 @@ async fn ask_user(
     found: &Dependency,
     params: &Map<String, Value>,
     (id, question): (&str, String),
-) -> Result<Json, Fault> {
+) -> Result<Json, DelegationFault> {
     let call = &execution.call;
-    let ask = of_user(found, params, id).ok_or(Fault::Undeclared)?;
+    let ask = of_user(found, params, id).ok_or(DelegationFault::Undeclared)?;
     let asked = put(call, Question { id: question, ask: ask.clone() })?;
-    let answer = asked.answered(call).await.map_err(|refusal| Fault::unanswered(&refusal))?;
+    let answer = asked.answered(call).await.map_err(|refusal| DelegationFault::unanswered(&refusal))?;
     // A question to a user has no other kinds of answers.
-    answer.into_result(&ask).map_err(|_| Fault::Unsupported)
+    answer.into_result(&ask).map_err(|_| DelegationFault::Unsupported)
 }
 
 /// Builds the question to the user: with the service's form or else the spec's; if the spec names a page, with that

@@ -13,7 +13,7 @@ use crate::executors::conversation::delegating::{self, DelegationRequest};
 use crate::executors::conversation::sampling::read_messages;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::conversation;
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::executors::delegate::record;
 
@@ -35,7 +35,7 @@ pub(super) struct ModelCall<'a> {
 }
 
 /// Asks the model; returns its answer, an MCP `CreateMessageResult`.
-pub(super) async fn sample(asking: ModelCall<'_>) -> Result<Json, Fault> {
+pub(super) async fn sample(asking: ModelCall<'_>) -> Result<Json, DelegationFault> {
     let ModelCall { execution, delegates, id, .. } = asking;
     match begin(asking) {
         Ok(pending) => pending.answered(delegates).await.map(|answer| answer.said),
@@ -46,13 +46,13 @@ pub(super) async fn sample(asking: ModelCall<'_>) -> Result<Json, Fault> {
     }
 }
 
-fn begin(asking: ModelCall<'_>) -> Result<PendingDelegation, Fault> {
+fn begin(asking: ModelCall<'_>) -> Result<PendingDelegation, DelegationFault> {
     let ModelCall { execution, delegates, delegate, id, question, params } = asking;
     if delegate.entry.primitive.asks_roots {
         // A service may only ask for a model.
-        return Err(Fault::Undeclared);
+        return Err(DelegationFault::Undeclared);
     }
-    let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
+    let sampling = sampling(delegate, params).ok_or(DelegationFault::InvalidInput)?;
     let request = DelegationRequest {
         delegate,
         id: id.to_owned(),

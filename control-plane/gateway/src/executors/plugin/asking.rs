@@ -19,7 +19,7 @@ use crate::call::event::Event;
 use crate::call::question::{Answer, Ask, Question};
 use crate::executors::conversation::asking::{Elicitation, MAX_FORM, put};
 use crate::executors::conversation::dependencies::dependency;
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 
 mod delegation;
 mod rounds;
@@ -49,15 +49,15 @@ pub(super) fn elicit(
     };
     let call = job.call();
     let ask = match of_user(job, &requested) {
-        None => Err(Fault::Undeclared),
-        Some(_) if requested.encoded_len() > MAX_FORM => Err(Fault::TooLarge),
+        None => Err(DelegationFault::Undeclared),
+        Some(_) if requested.encoded_len() > MAX_FORM => Err(DelegationFault::TooLarge),
         Some(ask) => Ok(ask),
     };
     let is_page = matches!(ask, Ok(Ask::Page { .. }));
     // Put now, to keep its position among the events; only the answer is waited for.
     let key = Key::Input(requested.elicitation_id.clone());
     let id = attempt_state.question_id(&key, &requested.elicitation_id);
-    let put = ask.and_then(|ask| put(call, Question { id: id.clone(), ask }).map_err(Fault::from));
+    let put = ask.and_then(|ask| put(call, Question { id: id.clone(), ask }).map_err(DelegationFault::from));
     if put.is_ok() && is_page {
         attempt_state.pages.insert(requested.elicitation_id.clone(), Page { id, is_agreed: false });
     }
@@ -65,7 +65,7 @@ pub(super) fn elicit(
     attempt_state.waiting.push(Box::pin(async move {
         let answer = match put {
             // A cancelled call has no fault of its own: the plugin itself is cancelled.
-            Ok(asked) => asked.answered(&call).await.map_err(|_| Fault::Expired),
+            Ok(asked) => asked.answered(&call).await.map_err(|_| DelegationFault::Expired),
             Err(fault) => Err(fault),
         };
         Delivery::Input(user_input(empty, answer))
@@ -134,7 +134,7 @@ fn fields_schema(requested: &ElicitationRequested) -> Value {
 
 /// Builds the delivery of an answer, or of the reason why nobody could be asked (plugin.proto,
 /// `DeliverUserInput.error`).
-fn user_input(mut input: DeliverUserInput, answer: Result<Answer, Fault>) -> DeliverUserInput {
+fn user_input(mut input: DeliverUserInput, answer: Result<Answer, DelegationFault>) -> DeliverUserInput {
     match answer {
         Ok(Answer::Accepted(fields)) => {
             input.action = Action::Accept.into();
@@ -157,7 +157,7 @@ mod tests {
             (Ok(Answer::Accepted(json!({"a": 1}).into())), Action::Accept, ""),
             (Ok(Answer::Declined), Action::Decline, ""),
             (Ok(Answer::Cancelled), Action::Cancel, ""),
-            (Err(Fault::Expired), Action::Cancel, "expired"),
+            (Err(DelegationFault::Expired), Action::Cancel, "expired"),
         ];
         for (answer, action, error) in rows {
             let empty = DeliverUserInput { action: Action::Cancel.into(), ..DeliverUserInput::default() };

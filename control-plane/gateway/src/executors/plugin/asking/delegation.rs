@@ -21,7 +21,7 @@ use crate::call::content::parse;
 use crate::executors::conversation::delegating::{self, DelegationRequest};
 use crate::executors::conversation::dependencies::dependency;
 use crate::executors::delegate::conversation;
-use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::delegation::DelegationFault;
 use crate::executors::delegate::pending::DEFAULT_TOKENS;
 use crate::executors::delegate::record;
 
@@ -54,7 +54,7 @@ pub(crate) fn delegate(
     Ok(())
 }
 
-fn unasked(job: &Job<'_>, delegate: String, fault: Fault) -> PendingAnswer {
+fn unasked(job: &Job<'_>, delegate: String, fault: DelegationFault) -> PendingAnswer {
     let platform = Arc::clone(&job.execution.platform);
     let call = Arc::clone(job.call());
     async move {
@@ -64,7 +64,10 @@ fn unasked(job: &Job<'_>, delegate: String, fault: Fault) -> PendingAnswer {
     .boxed()
 }
 
-fn delivery(mut delivery: DeliverDelegationResult, result: Result<Value, Fault>) -> DeliverDelegationResult {
+fn delivery(
+    mut delivery: DeliverDelegationResult,
+    result: Result<Value, DelegationFault>,
+) -> DeliverDelegationResult {
     match result {
         Ok(value) => delivery.result = Some(Json { value: value.to_string().into_bytes() }),
         Err(fault) => delivery.error = fault.text(),
@@ -72,31 +75,32 @@ fn delivery(mut delivery: DeliverDelegationResult, result: Result<Value, Fault>)
     delivery
 }
 
-type PendingAnswer = BoxFuture<'static, Result<Value, Fault>>;
+type PendingAnswer = BoxFuture<'static, Result<Value, DelegationFault>>;
 
 fn begin(
     job: &Job<'_>,
     attempt_state: &mut AttemptState,
     requested: DelegationRequested,
-) -> Result<PendingAnswer, Fault> {
+) -> Result<PendingAnswer, DelegationFault> {
     let execution = job.execution;
-    let delegate = dependency(execution, Kind::Delegate, &requested.delegate_id).ok_or(Fault::Undeclared)?;
+    let delegate =
+        dependency(execution, Kind::Delegate, &requested.delegate_id).ok_or(DelegationFault::Undeclared)?;
     if requested.encoded_len() > MAX_INPUT {
-        return Err(Fault::TooLarge);
+        return Err(DelegationFault::TooLarge);
     }
     if attempt_state.open.len() > MAX_OPEN {
-        return Err(Fault::Limited);
+        return Err(DelegationFault::Limited);
     }
-    let input = parse(requested.input.as_ref()).map_err(|_| Fault::InvalidInput)?;
+    let input = parse(requested.input.as_ref()).map_err(|_| DelegationFault::InvalidInput)?;
     let input = input.unwrap_or_else(|| Value::Null.into());
     let is_conversation = requested.conversation.is_some();
     if !is_conversation && delegate.entry.input.as_ref().is_some_and(|schema| schema.check(&input).is_err()) {
-        return Err(Fault::InvalidInput);
+        return Err(DelegationFault::InvalidInput);
     }
-    let sampling = match parse(requested.conversation.as_ref()).map_err(|_| Fault::InvalidInput)? {
+    let sampling = match parse(requested.conversation.as_ref()).map_err(|_| DelegationFault::InvalidInput)? {
         None => sampling(delegate, &input),
-        Some(_) if !delegate.entry.primitive.sampling_tools => return Err(Fault::Undeclared),
-        Some(given) => conversation(delegate, &given).ok_or(Fault::InvalidInput)?,
+        Some(_) if !delegate.entry.primitive.sampling_tools => return Err(DelegationFault::Undeclared),
+        Some(given) => conversation(delegate, &given).ok_or(DelegationFault::InvalidInput)?,
     };
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
