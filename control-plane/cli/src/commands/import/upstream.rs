@@ -8,7 +8,7 @@ use asp_gateway::executors::accepted::lists::Lists;
 use asp_gateway::executors::outbound::client::Outbound;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
-use asp_gateway::executors::proxy::mcp::client::{Client, Fault};
+use asp_gateway::executors::proxy::mcp::client::{Client, ClientFault};
 use asp_gateway::executors::proxy::mcp::listing;
 use asp_gateway::issuers::credentials::{Credentials, User};
 use reqwest::StatusCode;
@@ -46,17 +46,17 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
 }
 
 /// Remedy for a server's refusal of the greeting with this credential; empty where none is known.
-fn remedy(fault: &Fault, credential: Option<&str>) -> &'static str {
+fn remedy(fault: &ClientFault, credential: Option<&str>) -> &'static str {
     match fault {
-        Fault::Refused { status, .. } if status.is_redirection() => {
+        ClientFault::Refused { status, .. } if status.is_redirection() => {
             "; redirects are not followed: import the address that it leads to, often the same with or without a slash at \
              the end"
         }
-        Fault::Refused { status: StatusCode::UNAUTHORIZED, .. } => match credential {
+        ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. } => match credential {
             None => "; name a credential for it with --credential",
             Some(_) => "; it does not accept this credential: look at its entry in ASP_CREDENTIALS",
         },
-        Fault::Refused { status: StatusCode::METHOD_NOT_ALLOWED, .. } => {
+        ClientFault::Refused { status: StatusCode::METHOD_NOT_ALLOWED, .. } => {
             "; it takes no messages there: import its address of Streamable HTTP, which is another one than that of HTTP with SSE \
              (MCP 2024-11-05)"
         }
@@ -83,12 +83,13 @@ mod tests {
             [(307, "slash"), (308, "slash"), (401, "--credential"), (405, "Streamable HTTP"), (404, "")]
         {
             let status = StatusCode::from_u16(status).unwrap();
-            let fault = Fault::Refused { status, wait: None, names_session: false, said: String::new() };
+            let fault =
+                ClientFault::Refused { status, wait: None, names_session: false, said: String::new() };
             let remedy = remedy(&fault, None);
             assert!(remedy.contains(explained) && remedy.is_empty() == explained.is_empty(), "{status}");
         }
         let status = StatusCode::UNAUTHORIZED;
-        let fault = Fault::Refused { status, wait: None, names_session: false, said: String::new() };
+        let fault = ClientFault::Refused { status, wait: None, names_session: false, said: String::new() };
         assert!(remedy(&fault, Some("crm")).contains("does not accept"));
     }
 }

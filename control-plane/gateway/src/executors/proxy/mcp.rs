@@ -41,7 +41,7 @@ use client::modern::{Eras, mirrored};
 use client::proof::Proof;
 use client::session::Session;
 use client::tasks::ClientTasks;
-use client::{Client, ClientParams, Exchange, Fault};
+use client::{Client, ClientFault, ClientParams, Exchange};
 use following::Followings;
 use looking::OverHttp;
 use sessions::{Sessions, Slot};
@@ -176,13 +176,13 @@ impl McpUpstreams {
         &self,
         asking: &McpCall<'_>,
         session: &Arc<Session>,
-        fault: Fault,
+        fault: ClientFault,
     ) -> Result<Output, Refusal> {
         let McpCall { client, target, execution, slot, declared, .. } = asking;
         let may_repeat = execution.call.may_repeat();
         let is_lost = match &fault {
-            Fault::SessionEnded => true,
-            Fault::SessionRefused { did_nothing, is_named: true, .. } => *did_nothing || may_repeat,
+            ClientFault::SessionEnded => true,
+            ClientFault::SessionRefused { did_nothing, is_named: true, .. } => *did_nothing || may_repeat,
             _ => false,
         };
         let answered = match fault {
@@ -191,7 +191,9 @@ impl McpUpstreams {
                 let next = self.open(client, slot, declared).await?;
                 self.ask(asking, &next).await
             }
-            Fault::SessionRefused { fault, did_nothing, is_named: false } if did_nothing || may_repeat => {
+            ClientFault::SessionRefused { fault, did_nothing, is_named: false }
+                if did_nothing || may_repeat =>
+            {
                 self.ask_apart(asking, session, *fault).await
             }
             fault => Err(fault),
@@ -213,13 +215,13 @@ impl McpUpstreams {
         &self,
         asking: &McpCall<'_>,
         before: &Arc<Session>,
-        refused: Fault,
-    ) -> Result<Output, Fault> {
+        refused: ClientFault,
+    ) -> Result<Output, ClientFault> {
         let Ok(session) = self.begin(asking.client, asking.declared).await else { return Err(refused) };
         let answered = self.ask(asking, &session).await;
         match answered {
-            Err(Fault::SessionRefused { .. }) => return Err(refused),
-            Ok(_) | Err(Fault::Error { .. }) => {
+            Err(ClientFault::SessionRefused { .. }) => return Err(refused),
+            Ok(_) | Err(ClientFault::Error { .. }) => {
                 let mut held = asking.slot.lock().await;
                 if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, before)) {
                     *held = Some(session);
@@ -231,7 +233,7 @@ impl McpUpstreams {
     }
 
     /// Sends the call's request in this session.
-    async fn ask(&self, asking: &McpCall<'_>, session: &Session) -> Result<Output, Fault> {
+    async fn ask(&self, asking: &McpCall<'_>, session: &Session) -> Result<Output, ClientFault> {
         let McpCall { client, target, execution, .. } = asking;
         let call = &execution.call;
         session.proves_as(client);
@@ -256,7 +258,7 @@ impl McpUpstreams {
         let result = client.request(session, exchange).await?;
         Ok(match method {
             completion::METHOD => completion::output(&result),
-            _ => output(call.entry.primitive.kind(), &result.sent).map_err(Fault::Lost)?,
+            _ => output(call.entry.primitive.kind(), &result.sent).map_err(ClientFault::Lost)?,
         })
     }
 
@@ -278,8 +280,8 @@ impl McpUpstreams {
     }
 
     /// Reports to the authorizer that the upstream refused the call's credentials, if it did.
-    async fn judged(&self, execution: &Execution, fault: &Fault) {
-        if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
+    async fn judged(&self, execution: &Execution, fault: &ClientFault) {
+        if matches!(fault, ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
             self.authorizer.refused(&execution.call, &execution.snapshot).await;
         }
     }
@@ -330,7 +332,7 @@ impl McpUpstreams {
         // Nothing of the call is delivered yet, whatever fails here.
         let begun = self.begin(client, declared).await;
         let session = begun.map_err(|fault| match fault {
-            Fault::Refused { status, wait, said, .. } => match by_status_alone(status, wait, &said) {
+            ClientFault::Refused { status, wait, said, .. } => match by_status_alone(status, wait, &said) {
                 Meaning::Refused(refusal) => refusal,
                 Meaning::Open(why) => Refusal::Upstream(format!("handshake: {why}")),
             },
@@ -341,7 +343,7 @@ impl McpUpstreams {
     }
 
     /// Opens a session, and listens to its server's own messages.
-    async fn begin(&self, client: &Client, declared: &Value) -> Result<Arc<Session>, Fault> {
+    async fn begin(&self, client: &Client, declared: &Value) -> Result<Arc<Session>, ClientFault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let mut session = client.initialize(id, declared.clone()).await?;
         session.listen().await;
@@ -361,15 +363,17 @@ struct McpCall<'a> {
     slot: &'a Slot,
 }
 
-fn refusal(call: &Call, pages: &[String], fault: Fault) -> Refusal {
+fn refusal(call: &Call, pages: &[String], fault: ClientFault) -> Refusal {
     match fault {
-        Fault::Error { visits, .. } if !visits.is_empty() => pages_first(call, pages, visits),
-        Fault::Error { code, message, data, .. } => Refusal::Relayed { code, message, data },
-        Fault::NotDelivered | Fault::SessionEnded | Fault::Busy => Refusal::Upstream(fault.to_string()),
-        Fault::SessionRefused { fault, .. } => refusal(call, pages, *fault),
-        Fault::Refused { status, wait, said, .. } => by_status_alone(status, wait, &said).of(call),
-        Fault::Lost(why) => lost(call, &why),
-        Fault::Cancelled => Refusal::Cancelled,
+        ClientFault::Error { visits, .. } if !visits.is_empty() => pages_first(call, pages, visits),
+        ClientFault::Error { code, message, data, .. } => Refusal::Relayed { code, message, data },
+        ClientFault::NotDelivered | ClientFault::SessionEnded | ClientFault::Busy => {
+            Refusal::Upstream(fault.to_string())
+        }
+        ClientFault::SessionRefused { fault, .. } => refusal(call, pages, *fault),
+        ClientFault::Refused { status, wait, said, .. } => by_status_alone(status, wait, &said).of(call),
+        ClientFault::Lost(why) => lost(call, &why),
+        ClientFault::Cancelled => Refusal::Cancelled,
     }
 }
 

@@ -8,7 +8,7 @@ use asp_gateway::executors::conversation::downstream::NoDownstream;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::session::Session;
-use asp_gateway::executors::proxy::mcp::client::{Client, Exchange, Fault};
+use asp_gateway::executors::proxy::mcp::client::{Client, ClientFault, Exchange};
 use asp_gateway::executors::proxy::mcp::listing::list;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::response::{IntoResponse, Response};
@@ -68,7 +68,7 @@ async fn session(address: SocketAddr) -> (Client, Session) {
 
 async fn listed(
     script: impl Fn(&str, usize) -> Option<Value> + Send + Sync + 'static,
-) -> Result<Lists, Fault> {
+) -> Result<Lists, ClientFault> {
     let (client, session) = session(upstream(script).await).await;
     let mut next_id = 1;
     let next = || {
@@ -78,8 +78,8 @@ async fn listed(
     tokio::time::timeout(PATIENCE, list(&client, &session, next)).await.unwrap()
 }
 
-fn is_lost(result: &Result<Lists, Fault>, why: &str) -> bool {
-    matches!(result, Err(Fault::Lost(said)) if said.contains(why))
+fn is_lost(result: &Result<Lists, ClientFault>, why: &str) -> bool {
+    matches!(result, Err(ClientFault::Lost(said)) if said.contains(why))
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn an_answer_has_sixteen_mebibytes_and_no_more() {
         };
         match client.request(&session, exchange).await {
             Ok(result) => assert!(is_whole && result["text"].as_str().unwrap().len() == size),
-            Err(Fault::Lost(why)) => assert!(!is_whole && why.contains("too large"), "{why}"),
+            Err(ClientFault::Lost(why)) => assert!(!is_whole && why.contains("too large"), "{why}"),
             Err(fault) => panic!("{fault}"),
         }
     }

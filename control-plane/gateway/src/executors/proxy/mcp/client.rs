@@ -81,7 +81,7 @@ pub struct ClientParams {
 
 /// Reason why a request got no result.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub enum ClientFault {
     /// The session is gone and nothing was executed (404).
     #[error("the service ended its session")]
     SessionEnded,
@@ -95,7 +95,7 @@ pub enum Fault {
     /// refused, so that it may be sent again in another session. `is_named`: the server mentions the session; if it
     /// does not, only another session can tell which of both it was.
     #[error("{fault}")]
-    SessionRefused { fault: Box<Fault>, did_nothing: bool, is_named: bool },
+    SessionRefused { fault: Box<ClientFault>, did_nothing: bool, is_named: bool },
     /// The request was certainly not delivered.
     #[error("the service could not be reached")]
     NotDelivered,
@@ -109,24 +109,24 @@ pub enum Fault {
     Cancelled,
 }
 
-impl From<Failure> for Fault {
-    fn from(Failure { code, message, visits, data }: Failure) -> Fault {
-        Fault::Error { code, message, visits, data }
+impl From<Failure> for ClientFault {
+    fn from(Failure { code, message, visits, data }: Failure) -> ClientFault {
+        ClientFault::Error { code, message, visits, data }
     }
 }
 
-impl Fault {
+impl ClientFault {
     /// Classifies a fault that may be of the session. MCP specifies 404 for a session that the server does not know;
     /// many servers answer 400, or an error that mentions the session. An error about the request's own parameters is
     /// -32602, whatever its status.
-    fn of_session(self, status: StatusCode) -> Fault {
+    fn of_session(self, status: StatusCode) -> ClientFault {
         let did_nothing = status.is_client_error();
         let (may_be, is_named) = match &self {
-            Fault::Refused { names_session, .. } => {
+            ClientFault::Refused { names_session, .. } => {
                 let is_named = did_nothing && *names_session;
                 (is_named || status == StatusCode::BAD_REQUEST, is_named)
             }
-            Fault::Error { code, message, .. } if names_session(message) => {
+            ClientFault::Error { code, message, .. } if names_session(message) => {
                 let is_named = matches!(code, -32099..=-32000 | -32600);
                 // An internal error may mention a session of the tool itself.
                 (is_named || *code == INTERNAL, is_named)
@@ -134,15 +134,15 @@ impl Fault {
             _ => (false, false),
         };
         match may_be {
-            true => Fault::SessionRefused { fault: Box::new(self), did_nothing, is_named },
+            true => ClientFault::SessionRefused { fault: Box::new(self), did_nothing, is_named },
             false => self,
         }
     }
 
     /// Returns the fault of the request, once the session is excluded as the cause.
-    pub(super) fn of_request(self) -> Fault {
+    pub(super) fn of_request(self) -> ClientFault {
         match self {
-            Fault::SessionRefused { fault, .. } => *fault,
+            ClientFault::SessionRefused { fault, .. } => *fault,
             fault => fault,
         }
     }
@@ -172,11 +172,11 @@ impl Client {
 
     /// Performs the handshake, as a client with these MCP capabilities. When abandoned, it continues for a moment,
     /// because the session that the server may have opened by then must be ended there.
-    pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
+    pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, ClientFault> {
         if let Some(offers) = self.eras.modern(&self.url) {
             return Ok(modern::session(self, capabilities, offers));
         }
-        let place = self.tasks.handshake(&self.url).ok_or(Fault::Busy)?;
+        let place = self.tasks.handshake(&self.url).ok_or(ClientFault::Busy)?;
         let client = self.clone();
         let (mut sender, opened) = oneshot::channel();
         self.tasks.farewells.spawn(async move {
@@ -188,10 +188,10 @@ impl Client {
             // If nobody waits any more, the dropped session is ended.
             drop(sender.send(opened));
         });
-        opened.await.unwrap_or_else(|_| Err(Fault::Lost("the handshake broke off".into())))
+        opened.await.unwrap_or_else(|_| Err(ClientFault::Lost("the handshake broke off".into())))
     }
 
-    async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {
+    async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, ClientFault> {
         let params = json!({"protocolVersion": Revision::LATEST_LEGACY.as_str(), "capabilities": &capabilities,
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
         let new = SessionHeaders { id: None, revision: None };
@@ -218,8 +218,8 @@ impl Client {
         };
         let agreed = result.get("protocolVersion").and_then(Value::as_str);
         let known = agreed.and_then(Revision::parse).filter(|revision| !revision.is_modern());
-        let known =
-            known.ok_or_else(|| Fault::Lost("the service speaks no revision of MCP known here".into()))?;
+        let known = known
+            .ok_or_else(|| ClientFault::Lost("the service speaks no revision of MCP known here".into()))?;
         session.at.revision = Some(HeaderValue::from_static(known.as_str()));
         session.offers = Offers::of(&result);
         session.instructions = session::instructions(&result);
@@ -246,7 +246,11 @@ impl Client {
     }
 
     /// Sends a request and waits for its result; passes on a cancel of the call.
-    pub async fn request(&self, session: &Session, exchange: Exchange<'_>) -> Result<UpstreamObject, Fault> {
+    pub async fn request(
+        &self,
+        session: &Session,
+        exchange: Exchange<'_>,
+    ) -> Result<UpstreamObject, ClientFault> {
         if session.modern.is_some() {
             return modern::request(self, session, &exchange).await;
         }
@@ -261,21 +265,21 @@ impl Client {
         tokio::select! {
             result = answered => {
                 let is_over = match &result {
-                    Err(Fault::SessionEnded) => true,
+                    Err(ClientFault::SessionEnded) => true,
                     // The server now speaks only the next era, which the next greeting finds out.
-                    Err(Fault::Error { code, .. }) => *code == modern::UNSUPPORTED_VERSION,
+                    Err(ClientFault::Error { code, .. }) => *code == modern::UNSUPPORTED_VERSION,
                     _ => false,
                 };
                 if is_over {
                     session.ended_at_its_server();
-                    return Err(Fault::SessionEnded);
+                    return Err(ClientFault::SessionEnded);
                 }
                 result
             }
             () = exchange.cancelled.cancelled() => {
                 // The call ends within its grace period; the upstream is notified all the same.
                 self.say_cancelled(session.at.clone(), exchange.id);
-                Err(Fault::Cancelled)
+                Err(ClientFault::Cancelled)
             }
         }
     }
@@ -306,12 +310,12 @@ impl Client {
     }
 
     /// Sends one message that has no result; returns the head of the response.
-    pub(super) async fn post(&self, at: &SessionHeaders, message: &Value) -> Result<Response, Fault> {
+    pub(super) async fn post(&self, at: &SessionHeaders, message: &Value) -> Result<Response, ClientFault> {
         taken(self.post_text(at, message.to_string()).await?)
     }
 
     /// Sends one message; returns the head of the response, whose body may be a JSON-RPC error whatever its status.
-    async fn post_text(&self, at: &SessionHeaders, message: String) -> Result<Response, Fault> {
+    async fn post_text(&self, at: &SessionHeaders, message: String) -> Result<Response, ClientFault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -320,7 +324,11 @@ impl Client {
     }
 
     /// Opens a stream of the server's own messages, or resumes one after the event with this id.
-    pub(super) async fn get(&self, at: &SessionHeaders, after: Option<&str>) -> Result<Response, Fault> {
+    pub(super) async fn get(
+        &self,
+        at: &SessionHeaders,
+        after: Option<&str>,
+    ) -> Result<Response, ClientFault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(after) = after.and_then(|id| HeaderValue::from_str(id).ok()) {
@@ -332,38 +340,38 @@ impl Client {
 }
 
 /// Sends a request; fails if the server does.
-async fn answer_of(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, Fault> {
+async fn answer_of(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, ClientFault> {
     taken(sent(request, at).await?)
 }
 
 /// Rejects a response with a server error.
-fn taken(response: Response) -> Result<Response, Fault> {
+fn taken(response: Response) -> Result<Response, ClientFault> {
     let status = response.status();
     match status.is_server_error() {
         true => {
             let wait = retry_after(response.headers());
-            Err(Fault::Refused { status, wait, names_session: false, said: String::new() })
+            Err(ClientFault::Refused { status, wait, names_session: false, said: String::new() })
         }
         false => Ok(response),
     }
 }
 
 /// Sends a request; fails if the response says that the session is gone.
-async fn sent(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, Fault> {
-    let silent = || Fault::Lost("the service did not answer".into());
+async fn sent(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, ClientFault> {
+    let silent = || ClientFault::Lost("the service did not answer".into());
     let sent = tokio::time::timeout(SILENCE, request.send()).await.map_err(|_| silent())?;
     let response = sent.map_err(|error| match error.is_connect() || error.is_builder() {
-        true => Fault::NotDelivered,
+        true => ClientFault::NotDelivered,
         false => silent(),
     })?;
     match response.status() {
-        StatusCode::NOT_FOUND | StatusCode::GONE if at.id.is_some() => Err(Fault::SessionEnded),
+        StatusCode::NOT_FOUND | StatusCode::GONE if at.id.is_some() => Err(ClientFault::SessionEnded),
         _ => Ok(response),
     }
 }
 
 /// Resolves a moment after the caller has abandoned the handshake.
-async fn given_up(sender: &mut oneshot::Sender<Result<Session, Fault>>) {
+async fn given_up(sender: &mut oneshot::Sender<Result<Session, ClientFault>>) {
     sender.closed().await;
     tokio::time::sleep(FAREWELL).await;
 }

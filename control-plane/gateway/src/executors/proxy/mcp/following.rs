@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::client::session::Session;
 use super::client::updates::ResourceChanges;
-use super::client::{Client, ClientParams, Exchange, Fault};
+use super::client::{Client, ClientFault, ClientParams, Exchange};
 use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::executors::conversation::downstream::NoDownstream;
 use crate::executors::counts::less;
@@ -219,7 +219,7 @@ impl Task {
                 Ok(()) if self.ends() => return,
                 Ok(()) => continue,
                 Err(fault) => {
-                    if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
+                    if matches!(fault, ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
                         self.client.proof.refused().await;
                     }
                     tracing::debug!(url = self.key.0, %fault, "resources of an upstream could not be subscribed to, and are tried again");
@@ -245,11 +245,11 @@ impl Task {
     }
 
     /// Follows in one session until it is not needed any more.
-    async fn follow_on(&self, was_open: &mut bool) -> Result<(), Fault> {
+    async fn follow_on(&self, was_open: &mut bool) -> Result<(), ClientFault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.client.proof.renew(&self.client.url).await;
         let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id, json!({})));
-        let too_slow = |_| Fault::Lost("the service takes too long".into());
+        let too_slow = |_| ClientFault::Lost("the service takes too long".into());
         let mut session = greeting.await.map_err(too_slow)??;
         if !session.is_modern() && !session.offers.subscriptions {
             drop(session);
@@ -274,10 +274,10 @@ impl Task {
             tokio::select! {
                 () = self.of.changed.notified() => {}
                 updated = running.updates.next() => self.of.tell(updated),
-                () = running.over.cancelled() => return Err(Fault::SessionEnded),
+                () = running.over.cancelled() => return Err(ClientFault::SessionEnded),
                 () = tokio::time::sleep(LINGERS), if is_unwanted => return Ok(()),
                 () = tokio::time::sleep(PING_EVERY), if !session.is_modern() => match self.ask(&session, "ping", json!({})).await {
-                    Ok(()) | Err(Fault::Error { .. }) => {}
+                    Ok(()) | Err(ClientFault::Error { .. }) => {}
                     Err(fault) => return Err(fault),
                 },
             }
@@ -285,18 +285,22 @@ impl Task {
     }
 
     /// Waits a while, because the upstream reports no changes or no listener is free.
-    async fn wait_mute(&self) -> Result<(), Fault> {
+    async fn wait_mute(&self) -> Result<(), ClientFault> {
         let until_unwanted = async {
             while !self.of.wanted.lock().uris.is_empty() {
                 self.of.changed.notified().await;
             }
         };
         let over = tokio::time::timeout(MUTE_FOR, until_unwanted).await;
-        over.map_err(|_| Fault::Lost("the service tells of no changes here".into()))
+        over.map_err(|_| ClientFault::Lost("the service tells of no changes here".into()))
     }
 
     /// Subscribes to new URIs, and unsubscribes from those that are not wanted any more.
-    async fn subscribe(&self, session: &Session, subscribed: &mut HashSet<String>) -> Result<(), Fault> {
+    async fn subscribe(
+        &self,
+        session: &Session,
+        subscribed: &mut HashSet<String>,
+    ) -> Result<(), ClientFault> {
         let wanted = self.of.uris();
         if session.is_modern() {
             let uris: BTreeSet<String> = wanted.iter().cloned().collect();
@@ -311,7 +315,7 @@ impl Task {
                 match self.ask(session, method, json!({"uri": uri})).await {
                     Ok(()) => {}
                     // The subscription stays refused for as long as this session lasts.
-                    Err(Fault::Error { message, .. }) => {
+                    Err(ClientFault::Error { message, .. }) => {
                         tracing::debug!(url = self.key.0, uri, message, "an upstream refused a subscription");
                     }
                     Err(fault) => return Err(fault),
@@ -326,7 +330,7 @@ impl Task {
         Ok(())
     }
 
-    async fn ask(&self, session: &Session, method: &str, params: Value) -> Result<(), Fault> {
+    async fn ask(&self, session: &Session, method: &str, params: Value) -> Result<(), ClientFault> {
         let exchange = Exchange {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             method,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::client::session::Session;
-use super::client::{Client, ClientParams, Exchange, Fault};
+use super::client::{Client, ClientFault, ClientParams, Exchange};
 use crate::call::held;
 use crate::executors::accepted::lists::{Lists, note_losses};
 use crate::executors::conversation::downstream::NoDownstream;
@@ -29,7 +29,7 @@ pub async fn list(
     client: &Client,
     session: &Session,
     mut next_id: impl FnMut() -> u64,
-) -> Result<Lists, Fault> {
+) -> Result<Lists, ClientFault> {
     let mut left = MAX_BYTES;
     let mut losses = Vec::new();
     let mut pages = async |method, member| {
@@ -51,7 +51,7 @@ async fn pages(
     session: &Session,
     (method, member): (&str, &str),
     (next_id, left, losses): (&mut impl FnMut() -> u64, &mut usize, &mut Vec<String>),
-) -> Result<Vec<Value>, Fault> {
+) -> Result<Vec<Value>, ClientFault> {
     let mut found = Vec::new();
     let mut cursor: Option<Value> = None;
     for page in 0..MAX_PAGES {
@@ -66,14 +66,15 @@ async fn pages(
             cancelled: &CancellationToken::new(),
         };
         let mut result = match client.request(session, exchange).await {
-            Err(Fault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
+            Err(ClientFault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
             Err(fault) if page == 0 && session.offers.lacks(member) && is_refusal(&fault) => {
                 return Ok(found);
             }
             answered => answered?,
         };
         if let Some(Value::Array(items)) = result.remove(member) {
-            let too_much = || Fault::Lost(format!("{method}: all lists take more than {MAX_BYTES} bytes"));
+            let too_much =
+                || ClientFault::Lost(format!("{method}: all lists take more than {MAX_BYTES} bytes"));
             *left = left.checked_sub(held::of_all(&items)).ok_or_else(too_much)?;
             if let Some(list) = result.sent.member(member) {
                 note_losses(losses, member, &list);
@@ -81,7 +82,7 @@ async fn pages(
             found.extend(items);
         }
         if found.len() > MAX_ITEMS {
-            return Err(Fault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
+            return Err(ClientFault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
         }
         // The same cursor would return the same page again.
         let next =
@@ -91,7 +92,7 @@ async fn pages(
         }
         cursor = next;
     }
-    Err(Fault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
+    Err(ClientFault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
 }
 
 /// Whether there is another page: some servers write an empty cursor after the last one.
@@ -100,17 +101,17 @@ fn is_cursor(next: &Value) -> bool {
 }
 
 /// Whether a server refuses a method, in whatever form.
-fn is_refusal(fault: &Fault) -> bool {
+fn is_refusal(fault: &ClientFault) -> bool {
     match fault {
-        Fault::Error { .. } => true,
-        Fault::Refused { status, .. } => matches!(
+        ClientFault::Error { .. } => true,
+        ClientFault::Refused { status, .. } => matches!(
             *status,
             StatusCode::BAD_REQUEST
                 | StatusCode::NOT_FOUND
                 | StatusCode::METHOD_NOT_ALLOWED
                 | StatusCode::NOT_IMPLEMENTED
         ),
-        Fault::SessionRefused { fault, is_named: false, .. } => is_refusal(fault),
+        ClientFault::SessionRefused { fault, is_named: false, .. } => is_refusal(fault),
         _ => false,
     }
 }

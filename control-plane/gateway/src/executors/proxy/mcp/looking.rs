@@ -12,7 +12,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use super::client::session::Session;
-use super::client::{Client, Fault};
+use super::client::{Client, ClientFault};
 use super::listing::list;
 use crate::executors::accepted::watching::{LookResult, Looks};
 
@@ -31,12 +31,12 @@ impl OverHttp {
         OverHttp { client, next_id, session: None }
     }
 
-    async fn listed(&self, session: Session) -> Result<(LookResult, Session), Fault> {
+    async fn listed(&self, session: Session) -> Result<(LookResult, Session), ClientFault> {
         let lists = list(&self.client, &session, || self.next_id.fetch_add(1, Ordering::Relaxed)).await?;
         Ok((LookResult { lists, tells_of_changes: session.tells_of_lists() }, session))
     }
 
-    async fn open(&self) -> Result<Session, Fault> {
+    async fn open(&self) -> Result<Session, ClientFault> {
         let everything =
             json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +64,7 @@ impl Looks for OverHttp {
         let (looked, session) = match looked.await {
             Ok(looked) => looked,
             Err(fault) => {
-                if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
+                if matches!(fault, ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
                     self.client.proof.refused().await;
                 }
                 return Err(fault.to_string());

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::modern::{REVISION, headers, params};
 use super::reading::Messages;
 use super::session::{LONGEST_PAUSE, PAUSE, RunningRequests, SessionHeaders};
-use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
+use super::{Client, ClientFault, ClientParams, Exchange, SILENCE, answer_of};
 use crate::executors::conversation::downstream::NoDownstream;
 use crate::executors::proxy::mcp::message::Message;
 
@@ -117,7 +117,7 @@ impl Changes {
         }
     }
 
-    async fn open(&self, number: u64, filter: Map<String, Value>) -> Result<Messages, Fault> {
+    async fn open(&self, number: u64, filter: Map<String, Value>) -> Result<Messages, ClientFault> {
         let at = SessionHeaders { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
         let exchange = Exchange {
             id: number,

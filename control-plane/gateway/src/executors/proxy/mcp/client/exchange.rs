@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::reading::{Messages, lost};
 use super::session::SessionHeaders;
-use super::{Client, Exchange, Fault, SILENCE};
+use super::{Client, ClientFault, Exchange, SILENCE};
 use crate::executors::conversation::downstream::{Downstream, RpcError};
 use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
@@ -38,7 +38,7 @@ pub(super) async fn answered(
     at: &SessionHeaders,
     mut messages: Messages,
     exchange: &Exchange<'_>,
-) -> Result<UpstreamObject, Fault> {
+) -> Result<UpstreamObject, ClientFault> {
     let mut asks = StreamRequests::of(client.clone(), at.clone());
     let mut place = None;
     let mut tries = 0;
@@ -50,7 +50,8 @@ pub(super) async fn answered(
             Err(fault) => fault,
         };
         // The missing messages can still be fetched, if the server keeps them (2025-11-25, resumability).
-        let Some((id, pause)) = messages.resumable().filter(|_| matches!(broken, Fault::Lost(_))) else {
+        let Some((id, pause)) = messages.resumable().filter(|_| matches!(broken, ClientFault::Lost(_)))
+        else {
             return Err(broken);
         };
         tries = if place.as_ref() == Some(&id) { tries + 1 } else { 1 };
@@ -67,12 +68,17 @@ pub(super) async fn answered(
 
 /// Resumes a stream after the event with this id. A failing server, such as one that is being restarted, may soon
 /// answer.
-async fn further(client: &Client, at: &SessionHeaders, id: &str, pause: Duration) -> Result<Response, Fault> {
+async fn further(
+    client: &Client,
+    at: &SessionHeaders,
+    id: &str,
+    pause: Duration,
+) -> Result<Response, ClientFault> {
     for _ in 0..TRIES {
         tokio::time::sleep(pause).await;
         match client.get(at, Some(id)).await {
             Ok(response) => return Ok(response),
-            Err(Fault::Refused { .. } | Fault::NotDelivered | Fault::Lost(_)) => {}
+            Err(ClientFault::Refused { .. } | ClientFault::NotDelivered | ClientFault::Lost(_)) => {}
             Err(_) => break,
         }
     }
@@ -83,7 +89,7 @@ async fn until_answered(
     messages: &mut Messages,
     asks: &mut StreamRequests,
     exchange: &Exchange<'_>,
-) -> Result<Option<Result<UpstreamObject, Fault>>, Fault> {
+) -> Result<Option<Result<UpstreamObject, ClientFault>>, ClientFault> {
     let mut waits_since = Instant::now();
     loop {
         let silent_at = messages.heard().max(waits_since) + SILENCE;
@@ -104,7 +110,7 @@ async fn until_answered(
         match message {
             None => return Ok(None),
             Some(Message::Answer { id, outcome }) if id == exchange.id => {
-                return Ok(Some(outcome.map_err(Fault::from)));
+                return Ok(Some(outcome.map_err(ClientFault::from)));
             }
             Some(Message::Unaddressed(failure)) => return Ok(Some(Err(failure.into()))),
             Some(Message::Answer { .. }) => {}

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
 use super::session::{Offers, Session, SessionHeaders};
-use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, sent};
+use super::{Client, ClientFault, ClientParams, Exchange, INTERNAL, SILENCE, sent};
 use crate::executors::conversation::downstream::{Downstream, NoDownstream};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
@@ -87,10 +87,10 @@ pub(super) fn session(client: &Client, capabilities: Value, offers: Offers) -> S
 }
 
 /// Whether a server that answered a greeting like this may be of this era.
-pub(super) fn may_be(status: StatusCode, fault: &Fault) -> bool {
+pub(super) fn may_be(status: StatusCode, fault: &ClientFault) -> bool {
     let refuses = match fault {
-        Fault::Error { code, .. } => REFUSES_GREETING.contains(code),
-        Fault::Refused { .. } => true,
+        ClientFault::Error { code, .. } => REFUSES_GREETING.contains(code),
+        ClientFault::Refused { .. } => true,
         _ => false,
     };
     refuses && matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND)
@@ -124,7 +124,7 @@ pub(super) async fn request(
     client: &Client,
     session: &Session,
     exchange: &Exchange<'_>,
-) -> Result<UpstreamObject, Fault> {
+) -> Result<UpstreamObject, ClientFault> {
     let rounds = async {
         let mut said = Members::default();
         for round in 0..MAX_ROUNDS {
@@ -139,7 +139,7 @@ pub(super) async fn request(
     };
     tokio::select! {
         result = rounds => result,
-        () = exchange.cancelled.cancelled() => Err(Fault::Cancelled),
+        () = exchange.cancelled.cancelled() => Err(ClientFault::Cancelled),
     }
 }
 
@@ -148,7 +148,7 @@ async fn send(
     session: &Session,
     exchange: &Exchange<'_>,
     (round, said): (u64, Members),
-) -> Result<UpstreamObject, Fault> {
+) -> Result<UpstreamObject, ClientFault> {
     let id = exchange.id + (round << ROUND);
     let capabilities = session.modern.clone().unwrap_or_else(|| json!({}));
     let params = Value::Object(params(&exchange.params, capabilities));
@@ -159,10 +159,10 @@ async fn send(
     let status = response.status();
     let answered = answered(response, id, exchange).await;
     let speaks_no_more = match &answered {
-        Err(Fault::Error { code, .. }) => {
+        Err(ClientFault::Error { code, .. }) => {
             *code == UNSUPPORTED_VERSION || (status == StatusCode::NOT_FOUND && *code != METHOD_NOT_FOUND)
         }
-        Err(Fault::Refused { .. }) => status == StatusCode::NOT_FOUND,
+        Err(ClientFault::Refused { .. }) => status == StatusCode::NOT_FOUND,
         _ => false,
     };
     if !speaks_no_more {
@@ -170,7 +170,7 @@ async fn send(
     }
     client.eras.forget(&client.url);
     // Once the server has asked something, the call does not begin again.
-    if round == 0 { Err(Fault::SessionEnded) } else { answered }
+    if round == 0 { Err(ClientFault::SessionEnded) } else { answered }
 }
 
 /// Adds the metadata to the parameters that a session would have established.
@@ -191,12 +191,12 @@ pub(super) fn params(params: &Value, capabilities: Value) -> Map<String, Value> 
 }
 
 /// Builds the headers that mirror the body (SEP-2243).
-pub(super) fn headers(at: &SessionHeaders, exchange: &Exchange<'_>) -> Result<HeaderMap, Fault> {
+pub(super) fn headers(at: &SessionHeaders, exchange: &Exchange<'_>) -> Result<HeaderMap, ClientFault> {
     let mut headers = at.headers();
     headers.extend(exchange.headers.clone());
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let unsendable = |_| Fault::NotDelivered;
+    let unsendable = |_| ClientFault::NotDelivered;
     headers.insert("mcp-method", HeaderValue::from_str(exchange.method).map_err(unsendable)?);
     let name = match exchange.method {
         "tools/call" | "prompts/get" => exchange.params.get("name"),
@@ -220,7 +220,11 @@ pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
 }
 
 /// Reads one response up to its answer.
-async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<UpstreamObject, Fault> {
+async fn answered(
+    response: Response,
+    id: u64,
+    exchange: &Exchange<'_>,
+) -> Result<UpstreamObject, ClientFault> {
     let mut messages = Messages::answering(response, exchange.method);
     loop {
         let silent_at = messages.heard() + SILENCE;
@@ -234,7 +238,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
         match message? {
             None => return Err(lost("the service ended its stream without a result")),
             Some(Message::Answer { id: of, outcome }) if of == id => {
-                return outcome.map_err(Fault::from);
+                return outcome.map_err(ClientFault::from);
             }
             Some(Message::Unaddressed(failure)) => return Err(failure.into()),
             Some(Message::Notification { method, params }) => {
@@ -252,7 +256,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
 
 /// Puts the server's requests to the call's client; returns what is added to the repeated request. The state is the
 /// server's own and is returned as it was written.
-async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Members, Fault> {
+async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Members, ClientFault> {
     let mut said = Members::default();
     if let Some(state) = result.sent.member("requestState") {
         said.insert("requestState", state);
@@ -275,7 +279,11 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
 }
 
 /// Returns an answer with its key. This era has no form for an error, so an error ends the call.
-async fn answer(downstream: &Arc<dyn Downstream>, key: String, asked: Json) -> Result<(String, Json), Fault> {
+async fn answer(
+    downstream: &Arc<dyn Downstream>,
+    key: String,
+    asked: Json,
+) -> Result<(String, Json), ClientFault> {
     if !asked.is_object() {
         return Err(lost("the service asks nothing that MCP knows"));
     }
@@ -283,7 +291,7 @@ async fn answer(downstream: &Arc<dyn Downstream>, key: String, asked: Json) -> R
     let params = asked.member("params").filter(|params| params.is_object());
     let params = params.unwrap_or_else(|| json!({}).into());
     let answered = downstream.asked(method, &params).await;
-    let answered = answered.map_err(|error| Fault::Error {
+    let answered = answered.map_err(|error| ClientFault::Error {
         code: INTERNAL,
         visits: Vec::new(),
         data: None,

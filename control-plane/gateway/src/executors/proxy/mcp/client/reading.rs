@@ -11,7 +11,7 @@ use asp_platform::event_stream::Frames;
 use reqwest::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::Fault;
+use super::ClientFault;
 use crate::call::held;
 use crate::executors::outbound::refused::retry_after;
 use crate::executors::proxy::mcp::message::Message;
@@ -72,7 +72,7 @@ impl Messages {
     }
 
     /// Continues the same stream in another response; previous bytes count.
-    pub(super) fn go_on(&self, response: Response) -> Result<Messages, Fault> {
+    pub(super) fn go_on(&self, response: Response) -> Result<Messages, ClientFault> {
         let mut next = Messages::of(response, self.left, Frames::bounded(MAX_RESPONSE));
         let Some(frames) = next.frames.as_mut() else {
             return Err(lost("the service broke off its answer"));
@@ -100,7 +100,7 @@ impl Messages {
     }
 
     /// Waits for the next message; `None` at the end. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<Option<Message>, Fault> {
+    pub(super) async fn next(&mut self) -> Result<Option<Message>, ClientFault> {
         loop {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
@@ -117,7 +117,7 @@ impl Messages {
         }
     }
 
-    fn take(&mut self, chunk: &[u8]) -> Result<(), Fault> {
+    fn take(&mut self, chunk: &[u8]) -> Result<(), ClientFault> {
         if self.counted.is_some_and(|since| since.elapsed() >= WHILE) {
             self.counted = Some(Instant::now());
             self.left = LISTENED_IN_A_WHILE;
@@ -139,7 +139,7 @@ impl Messages {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<(), Fault> {
+    fn end(&mut self) -> Result<(), ClientFault> {
         self.ended = true;
         if self.frames.is_some() {
             return Ok(());
@@ -167,7 +167,7 @@ impl Messages {
                 Message::Unaddressed(failure) => Some(failure.message),
                 _ => None,
             });
-            return Err(Fault::Refused { status, wait, names_session, said: said.unwrap_or_default() });
+            return Err(ClientFault::Refused { status, wait, names_session, said: said.unwrap_or_default() });
         }
         match status {
             StatusCode::ACCEPTED => Ok(()),
@@ -184,6 +184,6 @@ fn messages(json: &Json) -> Vec<Message> {
     }
 }
 
-pub(super) fn lost(why: &str) -> Fault {
-    Fault::Lost(why.to_owned())
+pub(super) fn lost(why: &str) -> ClientFault {
+    ClientFault::Lost(why.to_owned())
 }

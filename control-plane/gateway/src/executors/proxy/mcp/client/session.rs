@@ -21,7 +21,7 @@ use super::exchange::{CANCELLED, StreamRequests};
 
 use super::reading::Messages;
 use super::updates::Updates;
-use super::{Client, Fault};
+use super::{Client, ClientFault};
 use crate::executors::conversation::downstream::Downstream;
 use crate::executors::proxy::mcp::message::{self, Message};
 
@@ -339,7 +339,7 @@ impl Listener {
                 }
                 // The server has no such stream (405).
                 Ok(_) => return,
-                Err(Fault::SessionEnded) => return self.running.over.cancel(),
+                Err(ClientFault::SessionEnded) => return self.running.over.cancel(),
                 Err(_) => pause *= 2,
             }
             pause = pause.clamp(PAUSE, LONGEST_PAUSE);
