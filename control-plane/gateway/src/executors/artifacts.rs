@@ -126,7 +126,7 @@ impl IncomingArtifact {
 /// Logs an error of the store, which is unavailable or returned other bytes than were written, and returns the
 /// refusal without its text.
 fn unavailable(error: BlobError) -> Refusal {
-    tracing::warn!(%error, "an artifact could not be read, and its caller was told to ask again; check the artifact store");
+    tracing::warn!(%error, "an artifact could not be read, and its caller was asked to retry; check the artifact store");
     Refusal::Upstream("artifacts cannot be read at the moment: ask again later".into())
 }
 

@@ -212,7 +212,7 @@ impl Plugins {
         if let Some(resume_state) = &execution.resume_state {
             attempt_state = AttemptState::restored(&resume_state.state, resume_state.seq);
             if attempt_state.taken > MAX_TAKEN {
-                tracing::error!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, "a plugin call has ended eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
+                tracing::error!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, "a plugin call was taken over by eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
                 return Err(Refusal::OutcomeUnknown);
             }
             self.saved.taken(&job, &mut attempt_state).await;
@@ -250,7 +250,7 @@ impl Plugins {
             match recovery.after(&execution.call, attempt_state, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
-                    tracing::info!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, lost = attempt_state.lost, "plugin call goes on with another worker");
+                    tracing::info!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, lost = attempt_state.lost, "plugin call continues with another worker");
                     tokio::select! {
                         () = tokio::time::sleep_until(at.max(job.fleet.retry_at().unwrap_or(at))) => {}
                         () = execution.call.cancelled() => return Err(Refusal::Cancelled),
@@ -269,7 +269,7 @@ impl Plugins {
         match rejection {
             Rejection::Impossible(reason) => self.preparing.refused(runtime, &job.plugin, reason),
             Rejection::Unusable(why) | Rejection::Refuses(why) => {
-                tracing::warn!(call = %job.execution.call.id, trace = %job.execution.call.trace, plugin = %job.plugin.id, version = %job.plugin.version, runtime = runtime.name(), %why, "a runtime refuses a call, because its plugin cannot run as it is installed or configured there");
+                tracing::warn!(call = %job.execution.call.id, trace = %job.execution.call.trace, plugin = %job.plugin.id, version = %job.plugin.version, runtime = runtime.name(), %why, "a runtime rejected a call, because its plugin cannot run as it is installed or configured there");
             }
             _ => {}
         }
@@ -319,7 +319,7 @@ impl Plugins {
                     if has_begun || !rejection.goes_elsewhere() || !job.fleet.has_several() {
                         return AttemptOutcome::Rejected(rejection);
                     }
-                    tracing::debug!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, runtime = taken.name(), ?rejection, "a runtime does not take a call, which goes to another one");
+                    tracing::debug!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, runtime = taken.name(), ?rejection, "a runtime rejected a call, which is sent to another one");
                     round.add(Arc::clone(&taken), rejection);
                 }
                 ended => {

@@ -239,22 +239,22 @@ fn tell(item: &ItemKey, now: PinComparison) {
     let name = &item.name;
     match now {
         PinComparison::Same => {
-            tracing::info!(upstream, name, "an upstream lists an item as it was accepted again")
+            tracing::info!(upstream, name, "an upstream's item equals its accepted state again")
         }
         PinComparison::Changed => tracing::warn!(
             upstream,
             name,
-            "an upstream has changed an item: it is served as it was accepted; look at the change with asp import, and accept it with --accept"
+            "an upstream changed an item, which is still served as accepted; review the change with asp import, and accept it with --accept"
         ),
         PinComparison::Incompatible => tracing::warn!(
             upstream,
             name,
-            "an upstream's tool refuses what its accepted schema takes, or answers what that does not promise: it is off; look at the change with asp import, and accept it with --accept"
+            "an upstream's tool no longer matches its accepted schemas and was disabled; review the change with asp import, and accept it with --accept"
         ),
         PinComparison::Removed => tracing::warn!(
             upstream,
             name,
-            "an upstream lists an item no more: it is hidden here; import the upstream again to have it gone"
+            "an upstream no longer lists an item, which is hidden here; import the upstream again to remove it"
         ),
     }
 }

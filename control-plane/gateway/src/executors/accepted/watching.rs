@@ -187,7 +187,7 @@ impl<L: Looks> WatchTask<L> {
                     false
                 }
                 Err(fault) => {
-                    tracing::debug!(upstream = self.name, %fault, "what an upstream lists could not be compared with what was accepted of it");
+                    tracing::debug!(upstream = self.name, %fault, "an upstream could not be listed, so its items were not compared with the accepted ones");
                     true
                 }
             };

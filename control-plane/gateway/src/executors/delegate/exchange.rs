@@ -88,7 +88,7 @@ fn destination<'o>(
         // The operator list has logged it. Asking again does not help.
         OutboundError::NotServed | OutboundError::Path => DelegationFault::Refused,
         OutboundError::Client(_) | OutboundError::Url | OutboundError::Denied => {
-            tracing::warn!(url, %error, "a delegate's endpoint is not asked, because its address is not allowed; the plugin is told that it is unavailable");
+            tracing::warn!(url, %error, "a delegate's endpoint was not asked, because its address is not allowed; the plugin gets the answer unavailable");
             DelegationFault::Unavailable
         }
     })
@@ -111,7 +111,7 @@ async fn requests(
             tracing::warn!(
                 url = asked.endpoint.url,
                 status = status.as_u16(),
-                "a delegate's endpoint refuses a request, and the plugin is told so; check its key, model and quota"
+                "a delegate's endpoint refused a request; check its key, model and quota"
             );
             return Err(DelegationFault::Refused);
         }

@@ -35,7 +35,7 @@ pub(super) async fn run(
     let parent = &delegation.call;
     let depth = parent.parent.map_or(0, |parent| parent.depth) + 1;
     if depth > MAX_DEPTH {
-        tracing::warn!(call = %parent.id, trace = %parent.trace, delegate = %delegation.id, "a delegation is refused, because it would be nested more than four calls deep; primitives that delegate to each other are the usual cause");
+        tracing::warn!(call = %parent.id, trace = %parent.trace, delegate = %delegation.id, "a delegation was refused, because it would be nested more than four calls deep; the usual cause is primitives that delegate to each other");
         return Err(DelegationFault::Refused);
     }
     // A primitive that is not listed here is as unknown to this server's callers as a hidden one (I-10).

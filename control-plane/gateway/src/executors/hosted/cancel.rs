@@ -59,5 +59,5 @@ async fn say(service: Service) {
             Some(_) => return,
         }
     }
-    tracing::debug!("a service did not take a cancel");
+    tracing::debug!("a service did not accept a cancel");
 }

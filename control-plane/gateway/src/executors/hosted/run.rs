@@ -277,7 +277,7 @@ impl<'a> HostedCall<'a> {
             false => resource::parse(&answer.body),
         };
         let resource = read.map_err(|misfit| {
-            tracing::warn!(call = %self.call().id, trace = %self.call().trace, %misfit, "a service's answer is no call resource (docs/http-calls.md), so that its call is given up; tell the service's owner");
+            tracing::warn!(call = %self.call().id, trace = %self.call().trace, %misfit, "a service's answer is not a call resource, so its call is given up; see docs/http-calls.md and inform the service's owner");
             lost(self.call(), "the service's answer is no call")
         })?;
         if resource.id.as_ref().is_some_and(|id| *id != self.call().id.to_string()) {

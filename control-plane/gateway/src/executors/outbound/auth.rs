@@ -124,7 +124,7 @@ impl Authorizer {
         match self.credentials.header(credential, User::Platform, url).await {
             Ok(header) => Some(header),
             Err(fault) => {
-                tracing::warn!(%fault, "a service is asked what it lists without its credential");
+                tracing::warn!(%fault, "a service is listed without its credential");
                 None
             }
         }
@@ -289,7 +289,7 @@ fn not_served() -> Refusal {
 fn unproved(call: &Call, fault: &CredentialError) -> AuthFault {
     tracing::warn!(
         primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
-        "a call could not prove itself to its service"
+        "a call could not authenticate to its service"
     );
     let refusal = match fault {
         CredentialError::Domain { .. } => {

@@ -220,7 +220,7 @@ pub(super) fn crash(event: &TunnelEvent) -> Crash {
 
 /// Returns the refusal of a call that the runtime ended because this gateway did not read its results in time.
 pub(super) fn unread(call: &Call) -> Refusal {
-    tracing::warn!(call = %call.id, trace = %call.trace, "the runtime ended a call whose results this gateway took too slowly; the load of this gateway or a slow artifact store is the usual cause");
+    tracing::warn!(call = %call.id, trace = %call.trace, "the runtime ended a call whose results this gateway read too slowly; the usual cause is the load of this gateway or a slow artifact store");
     match call.entry.primitive.mutation() {
         Mutation::ReadOnly | Mutation::Idempotent => Refusal::Upstream(
             "the plugin's results were taken too slowly, and its call was ended; try again".into(),

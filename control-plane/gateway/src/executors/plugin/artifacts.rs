@@ -230,7 +230,7 @@ impl ArtifactReceiver {
             Ok(uri) => return self.tell(emitted, artifact, uri),
             Err(error) => error,
         };
-        tracing::warn!(call = %self.call.id, trace = %self.call.trace, %error, "an artifact of a plugin call was not kept, and the call's result says so; check the artifact store, or the bounds that the error names");
+        tracing::warn!(call = %self.call.id, trace = %self.call.trace, %error, "an artifact of a plugin call was not stored, as its result says; check the artifact store, or the bounds that the error names");
         let why = match error {
             BlobError::TooLarge | BlobError::Quota => error.to_string(),
             BlobError::Unavailable(_) => "the store is not available".to_owned(),

@@ -86,7 +86,7 @@ impl Backend for PluginBackend {
             tracing::warn!(
                 primitive = primitive.id,
                 count,
-                "clients are subscribed to more resources of plugins than are followed at a time, or to one with a URI above 4096 bytes: they are not told when this one changes"
+                "clients are not notified when this resource changes: too many resources of plugins are followed, or its URI exceeds 4096 bytes"
             );
         }
         following.map(|following| Box::new(following) as SubscriptionGuard)

@@ -29,7 +29,10 @@ pub(super) fn read(said: Completion) -> Result<Output, Refusal> {
     let values: Vec<String> =
         values.into_iter().filter(|value| (1..=MAX_VALUE).contains(&value.len())).collect();
     if values.len() < given {
-        tracing::warn!(left_out = given - values.len(), "values to complete with are empty or too long");
+        tracing::warn!(
+            left_out = given - values.len(),
+            "completion values were left out that are empty or too long"
+        );
     }
     // A wrong total is not passed on.
     let total = total.filter(|total| usize::try_from(*total).is_ok_and(|total| total >= values.len()));

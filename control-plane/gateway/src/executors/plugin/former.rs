@@ -58,6 +58,6 @@ async fn end_at(runtime: &Arc<Runtime>, call: &Call) -> Option<Arc<Runtime>> {
         Ok(Err(status)) => status.to_string(),
         Err(late) => late.to_string(),
     };
-    tracing::info!(call = %call.id, trace = %call.trace, runtime = runtime.name(), %why, "a runtime where a call may still run does not say so; the call goes on at another one");
+    tracing::info!(call = %call.id, trace = %call.trace, runtime = runtime.name(), %why, "a runtime where a call may still run could not confirm its end; the call continues at another one");
     None
 }

@@ -33,7 +33,7 @@ pub(super) fn read(call: &Call, said: ListResourcesResponse) -> Output {
     if contents.len() < given {
         tracing::warn!(
             call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, left_out = given - contents.len(),
-            "a plugin lists resources that are not behind its own template, stand there twice or are more than 1000 or 256 KiB: those are left out"
+            "a plugin's list was cut: resources are left out that are not behind its own template, listed twice, or beyond 1000 resources or 256 KiB"
         );
     }
     Output::contents(contents.into_iter().map(Json::from).collect())

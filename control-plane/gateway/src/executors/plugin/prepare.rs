@@ -144,16 +144,16 @@ fn learn(known: &KnownPlugins, runtime: &Runtime, plugin: &PluginRef, state: Ava
     let runtime = runtime.name();
     match state {
         Availability::Impossible(reason) if is_offered => {
-            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin cannot run on one of its language's runtimes: its calls go to the others; that one is asked again every few seconds");
+            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin cannot run on one of its language's runtimes: its calls go to the others; this runtime is asked again every few seconds");
         }
         Availability::Impossible(reason) => {
-            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin cannot run on its runtime: its primitives are hidden, and unknown to callers, until that is mended; the runtime is asked again every few seconds");
+            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin cannot run on its runtime: its primitives are hidden, and unknown to callers, until this is fixed; the runtime is asked again every few seconds");
         }
         Availability::Troubled(reason) if !matches!(before, Availability::Troubled(_)) => {
-            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin is not ready on its runtime: its primitives stay listed, and calls are refused with the reason as long as it lasts and no other runtime takes them");
+            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin is not ready on its runtime: its primitives stay listed, and calls that no other runtime takes are refused with the reason");
         }
         Availability::Ready if before != Availability::Unheard => {
-            tracing::info!(plugin = %id, %version, runtime, "a plugin that could not run can run now; its primitives are listed");
+            tracing::info!(plugin = %id, %version, runtime, "a plugin that could not run can run again; its primitives are listed");
         }
         Availability::Ready | Availability::Troubled(_) | Availability::Unheard => {}
     }
@@ -211,7 +211,7 @@ async fn ensure(runtime: &Runtime, known: &RuntimePlugin) -> Option<Availability
         Ok(answer) => {
             runtime.heard(None);
             for warning in answer.into_inner().warnings {
-                tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "a plugin is ready, and its runtime warns of something that its owner should mend");
+                tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "a plugin is ready, but its runtime reports a warning for the plugin's owner");
             }
             Some(Availability::Ready)
         }

@@ -69,13 +69,13 @@ impl Recovery {
             AttemptOutcome::Output(output) => return Next::Done(Ok(output)),
             AttemptOutcome::Refused(refusal) => return Next::Done(Err(refusal)),
             AttemptOutcome::Lost { delivered: true, why } => {
-                tracing::warn!(call = %call.id, trace = %call.trace, %why, "a worker was lost in the midst of a call, which goes on with another one if that does no harm, and else ends as unknown");
+                tracing::warn!(call = %call.id, trace = %call.trace, %why, "a worker was lost during a call, which continues with another one if that is safe, and otherwise ends with an unknown outcome");
                 self.begun = true;
                 self.refused = 0;
                 return self.after_loss(call, attempt_state);
             }
             AttemptOutcome::Lost { delivered: false, why } => {
-                tracing::warn!(call = %call.id, trace = %call.trace, %why, "a worker was lost before it took a call, which goes to another one");
+                tracing::warn!(call = %call.id, trace = %call.trace, %why, "a worker was lost before it took a call, which is sent to another one");
                 self.cut = true;
                 None
             }

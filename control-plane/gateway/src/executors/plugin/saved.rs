@@ -44,7 +44,7 @@ impl SavedCalls {
                 Ok(Kept::Stale) => "stale",
                 Ok(Kept::NotOwner) => "unavailable",
                 Err(error) => {
-                    tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "a checkpoint was not stored, and its plugin was told so: after a loss the call goes on from an earlier one; check the store");
+                    tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "a checkpoint was not stored, which its plugin was told: after a loss the call continues from an earlier one; check the store");
                     "unavailable"
                 }
             }
@@ -77,7 +77,7 @@ impl SavedCalls {
         match stored {
             Ok(()) => note_saved(job, attempt_state),
             Err(error) => {
-                tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "what a call has come to was not stored: on another gateway it would ask again what was answered; check the store");
+                tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "the state of a call was not stored: at another gateway it would ask answered questions again; check the store");
             }
         }
     }
@@ -89,7 +89,7 @@ impl SavedCalls {
             Ok(()) if attempt_state.resumes() => job.call().ownership.can_resume(),
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "it was not stored that a call was taken over: if it brings this gateway down, the next one does not count it; check the store");
+                tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "the takeover of a call was not stored: if the call crashes this gateway, the next one does not count it; check the store");
             }
         }
     }

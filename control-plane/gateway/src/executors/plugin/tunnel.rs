@@ -268,7 +268,7 @@ impl Tunnel {
             let tunnel = self.lease.assignment.as_ref().map(|assignment| assignment.tunnel.id.as_str());
             tracing::debug!(
                 tunnel,
-                "messages of a worker are left out that this gateway does not know: its runtime is newer"
+                "unknown messages of a worker were skipped; its runtime is newer than this gateway"
             );
         }
     }

@@ -112,7 +112,7 @@ fn take(event: MetricsEvent, runtime: &Runtime, hearers: &Hearers, told: &mut Ha
             plugin,
             language,
             runtime = runtime.name(),
-            "a runtime's sample is not understood"
+            "a runtime's sample could not be read"
         ),
     }
 }

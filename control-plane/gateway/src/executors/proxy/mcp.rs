@@ -298,7 +298,7 @@ impl McpUpstreams {
         if !self.authorizer.stands((server, &primitive.id), auth, &client.url) {
             tracing::debug!(
                 primitive = primitive.id,
-                "nobody is told when a resource changes whose upstream wants to know who calls"
+                "clients are not notified when a resource changes whose upstream requires the caller's identity"
             );
             return None;
         }
@@ -310,7 +310,7 @@ impl McpUpstreams {
             tracing::warn!(
                 url = target.url,
                 count,
-                "clients are subscribed to more resources of upstreams than are followed at a time: they are not told when this one changes"
+                "clients are not notified when this resource changes: too many resources of upstreams are followed"
             );
         }
         following.map(|following| Box::new(following) as SubscriptionGuard)

@@ -98,7 +98,7 @@ impl Task {
                     tracing::warn!(
                         primitive,
                         why,
-                        "a plugin watches nothing, although its spec says `watched: plugin`: clients that subscribe are not told of changes; give it the hook"
+                        "a plugin does not watch, although its spec says `watched: plugin`: subscribers are not notified of changes; implement the hook"
                     );
                     self.another_snapshot().await;
                     continue;
@@ -112,7 +112,7 @@ impl Task {
                         tracing::warn!(
                             primitive,
                             uri = self.followed.key.uri,
-                            "a plugin has no place to watch another resource, or is busy: clients are not told when this one changes before it has; subscriptions take half of the places that `runtime.pool` gives"
+                            "a plugin has no free place to watch another resource, or is busy: until it has one, clients are not notified when this one changes; subscriptions use at most half of the places of `runtime.pool`"
                         );
                     }
                 }
@@ -120,7 +120,7 @@ impl Task {
                     tracing::debug!(
                         primitive,
                         why,
-                        "a plugin watches a resource no more, and is asked again"
+                        "a plugin stopped watching a resource, and is asked again"
                     );
                 }
             }
@@ -296,7 +296,7 @@ impl Task {
             tracing::warn!(
                 primitive = self.followed.primitive,
                 uri = self.followed.key.uri,
-                "a plugin that watches a resource says of others that they changed, which are not behind its own template, have more than 4096 bytes, or are more than 100 in 100 ms: clients are not told of those"
+                "a plugin reported changes that are dropped: of resources that are not behind its own template, of URIs above 4096 bytes, or of more than 100 resources in 100 ms"
             );
         }
     }

@@ -82,7 +82,7 @@ impl Name {
                     self.take(addresses, &shared);
                 }
                 Err(error) => {
-                    tracing::debug!(host = %self.host, %error, "a name of plugin runtimes is not resolved; what is known of it stays")
+                    tracing::debug!(host = %self.host, %error, "a name of plugin runtimes could not be resolved; its last addresses are kept")
                 }
             }
             sleep(AT_LEAST).await;
@@ -104,7 +104,7 @@ impl Name {
         }
         if addresses.len() > MAX_RUNTIMES {
             if !std::mem::replace(&mut self.is_too_many, true) {
-                tracing::warn!(host = %self.host, addresses = addresses.len(), "a name of plugin runtimes has more addresses than {MAX_RUNTIMES}: the others are not used");
+                tracing::warn!(host = %self.host, addresses = addresses.len(), limit = MAX_RUNTIMES, "a name of plugin runtimes has too many addresses; those beyond the limit are not used");
             }
             // Addresses that are in use are kept.
             let (known, new): (Vec<_>, Vec<_>) = addresses
@@ -122,7 +122,7 @@ impl Name {
             if !stays {
                 tracing::info!(
                     runtime = runtime.name(),
-                    "a plugin runtime's name leads there no more: it gets no new call"
+                    "a plugin runtime was removed from its name and gets no new calls"
                 );
             }
             stays
@@ -132,7 +132,7 @@ impl Name {
                 Ok(runtime) => {
                     tracing::info!(
                         runtime = runtime.name(),
-                        "a plugin runtime is there: it is used when it answers"
+                        "a plugin runtime was added to its name and is used once it answers"
                     );
                     self.known.push(Arc::new(runtime));
                 }

@@ -188,7 +188,7 @@ impl Runtime {
         let mut multiplexer = self.multiplexer.lock().await;
         // Another call may have reported it first.
         if multiplexer.as_ref().is_some_and(|open| open.is_same(over)) {
-            tracing::info!(runtime = %self.name, "a plugin runtime drains: the next calls go to others of its languages, or over a new connection");
+            tracing::info!(runtime = %self.name, "a plugin runtime is draining: new calls go to others of its languages, or over a new connection");
             *self.client.lock() = connected(&self.endpoint, self.peer.as_ref(), self.proves.as_deref());
             *multiplexer = None;
         }
@@ -265,7 +265,7 @@ impl Runtime {
             return;
         }
         if link.state != RuntimeState::Unreachable {
-            tracing::warn!(runtime = %self.name, "a plugin runtime does not answer: calls go to the others of its languages, and without any are refused until it does; check that asp-runtime runs and that the certificates fit");
+            tracing::warn!(runtime = %self.name, "a plugin runtime does not answer: calls go to the others of its languages, or are refused if there are none; check that asp-runtime runs and that the certificates match");
         }
         let doubled = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(link.failures));
         let wait = doubled.min(LONGEST_BACKOFF).mul_f64(rand::random_range(0.5..1.0));

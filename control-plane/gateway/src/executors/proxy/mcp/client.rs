@@ -240,7 +240,7 @@ impl Client {
             let wants = json!({"jsonrpc": "2.0", "id": format!("log.{id}"), "method": "logging/setLevel",
                                "params": {"level": "info"}});
             if client.post(&at, &wants).await.is_err() {
-                tracing::debug!("an upstream MCP server was not told which log messages are wanted");
+                tracing::debug!("an upstream MCP server did not accept the log level");
             }
         });
     }
@@ -290,7 +290,9 @@ impl Client {
             let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
                                 "params": {"requestId": request, "reason": "cancelled by the caller"}});
             if client.post(&at, &cancel).await.is_err() {
-                tracing::debug!("an upstream MCP server did not take a cancel; it goes on with the request");
+                tracing::debug!(
+                    "an upstream MCP server did not accept a cancel and continues with the request"
+                );
             }
         });
     }

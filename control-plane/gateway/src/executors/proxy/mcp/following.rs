@@ -222,7 +222,7 @@ impl Task {
                     if matches!(fault, ClientFault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
                         self.client.proof.refused().await;
                     }
-                    tracing::debug!(url = self.key.0, %fault, "resources of an upstream could not be subscribed to, and are tried again");
+                    tracing::debug!(url = self.key.0, %fault, "subscribing to resources of an upstream failed and is tried again");
                     if self.of.wanted.lock().uris.is_empty() && self.ends() {
                         return;
                     }

@@ -221,6 +221,6 @@ async fn reply(client: &Client, at: &SessionHeaders, id: &Json, answer: Result<J
     };
     let reply = format!(r#"{{"jsonrpc":"2.0","id":{id},{outcome}}}"#);
     if client.post_text(at, reply).await.is_err() {
-        tracing::debug!("an upstream MCP server did not take the answer to its request; it has to ask again");
+        tracing::debug!("an upstream MCP server did not accept the answer to its request and must ask again");
     }
 }

@@ -147,7 +147,7 @@ impl Session {
         self.client.bid_farewell(async move {
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
             if client.post(&at, &changed).await.is_err() {
-                tracing::debug!("an upstream MCP server did not take word of changed roots");
+                tracing::debug!("an upstream MCP server did not accept the notification of changed roots");
             }
         });
     }
@@ -223,7 +223,7 @@ impl Drop for Session {
         self.client.bid_farewell(async move {
             // 405: this server ends its sessions by itself (MCP, session management).
             if let Err(error) = request.send().await {
-                tracing::debug!(error = %error.without_url(), "an upstream MCP server was not told that a session ended");
+                tracing::debug!(error = %error.without_url(), "an upstream MCP server could not be told that a session ended");
             }
         });
     }
