@@ -61,7 +61,7 @@ use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
 use ruling::Ruling;
-use started::Mark;
+use started::DeliveryMark;
 
 /// Request for a call, passed from a protocol to the pipeline.
 pub struct Invocation {
@@ -156,7 +156,7 @@ pub struct Call {
     /// Records of the call outside this process.
     pub ownership: Ownership,
     /// Whether a backend may have started it; before that a call has had no effect. Only `Started` sets it.
-    handed_over: Arc<Mark>,
+    handed_over: Arc<DeliveryMark>,
     cancel: CancellationToken,
     /// Whether this call itself was cancelled; set before `cancel`, which a stopping gateway cancels too.
     cancel_requested: AtomicBool,

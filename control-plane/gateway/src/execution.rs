@@ -11,7 +11,7 @@ use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
 
 use crate::call::outcome::{Output, Refusal};
-use crate::call::started::Started;
+use crate::call::started::StartGuard;
 use crate::call::{Call, Invocation};
 use crate::telemetry::audit::DelegationRecord;
 
@@ -32,8 +32,8 @@ pub struct Execution {
 
 impl Execution {
     /// Marks that the call may have an effect from here on; dropped before it is sent, the guard takes that back.
-    pub(crate) fn started(&self) -> Started {
-        Started::of(&self.call)
+    pub(crate) fn started(&self) -> StartGuard {
+        StartGuard::of(&self.call)
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use asp_outbound::{Outbound, OutboundError};
 
-use credentials::{Credentials, Named};
+use credentials::{Credentials, NamedCredentials};
 use exchange::Exchanges;
 use fresh_keys::{AskControl, FreshKeys};
 use introspection::Introspections;
@@ -28,7 +28,7 @@ pub struct IssuerDeps {
     /// The control plane; without it, only the keys of the snapshot are known.
     pub control: Option<Arc<dyn AskControl>>,
     /// Credentials with which a gateway authenticates to services.
-    pub credentials: Named,
+    pub credentials: NamedCredentials,
     /// Origins of issuers that may be plain http or private.
     pub origins: Vec<String>,
 }

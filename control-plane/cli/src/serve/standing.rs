@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asp_gateway::execution::Availability;
 use asp_gateway::gateway::Gateway;
-use asp_gateway::gateway::standing::ServerStanding;
+use asp_gateway::gateway::standing::ServerStatus;
 use asp_platform::runtime_health::RuntimeHealth;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(super) async fn standing(
     gateway: &Weak<Gateway>,
     died: &RuntimeFailure,
     mut machine: DevMachine,
-) -> (Vec<ServerStanding>, DevMachine) {
+) -> (Vec<ServerStatus>, DevMachine) {
     let servers = heard(gateway, died).await;
     machine.runtime_died = died.get().cloned();
     if let Some(gateway) = gateway.upgrade() {
@@ -36,7 +36,7 @@ pub(super) async fn standing(
 }
 
 /// Returns the servers once the runtime has reported on each of their plugins, has died, or took too long.
-async fn heard(gateway: &Weak<Gateway>, died: &RuntimeFailure) -> Vec<ServerStanding> {
+async fn heard(gateway: &Weak<Gateway>, died: &RuntimeFailure) -> Vec<ServerStatus> {
     let until = tokio::time::Instant::now() + HEARD_WITHIN;
     loop {
         let servers = gateway.upgrade().map(|gateway| gateway.standing(ready::ORG)).unwrap_or_default();

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use asp_gateway::issuers::credentials::{Credential, Kind, Named, OauthClient};
+use asp_gateway::issuers::credentials::{Credential, Kind, NamedCredentials, OauthClient};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -80,14 +80,14 @@ struct OauthClientEntry {
 }
 
 /// Reads the credentials that the environment names, for commands.
-pub fn named(environment: &dyn Environment) -> Result<Named, Vec<SettingFault>> {
+pub fn named(environment: &dyn Environment) -> Result<NamedCredentials, Vec<SettingFault>> {
     let mut reader = Reader::new(environment);
     let named = read(&mut reader);
     reader.finish(named)
 }
 
-pub(super) fn read(reader: &mut Reader<'_>) -> Named {
-    let Some(path) = reader.optional(ENV_CREDENTIALS) else { return Named::default() };
+pub(super) fn read(reader: &mut Reader<'_>) -> NamedCredentials {
+    let Some(path) = reader.optional(ENV_CREDENTIALS) else { return NamedCredentials::default() };
     let entries = std::fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| {
         serde_json::from_str::<BTreeMap<String, CredentialEntry>>(&text).map_err(|error| error.to_string())
     });
@@ -95,14 +95,14 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Named {
         Ok(entries) if entries.len() <= MAX_CREDENTIALS => entries,
         Ok(_) => {
             reader.fault(ENV_CREDENTIALS, format!("{path}: more than {MAX_CREDENTIALS} credentials"));
-            return Named::default();
+            return NamedCredentials::default();
         }
         Err(fault) => {
             reader.fault(ENV_CREDENTIALS, format!("{path}: {fault}"));
-            return Named::default();
+            return NamedCredentials::default();
         }
     };
-    let mut named = Named::new();
+    let mut named = NamedCredentials::new();
     for (name, entry) in entries {
         let patterns = entry.patterns.clone();
         match credential(entry) {

@@ -6,7 +6,7 @@ use asp_control::placement;
 use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
 use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::gateway::EVENT_BYTES;
-use asp_gateway::issuers::credentials::Named;
+use asp_gateway::issuers::credentials::NamedCredentials;
 use asp_gateway::minting::{TokenAudience, TokenAudiences};
 use asp_platform::secret::Secret;
 
@@ -69,7 +69,7 @@ pub struct GatewaySection {
     /// Models of the platform, for delegations.
     pub delegates: DelegateSection,
     /// Credentials with which the gateway authenticates to services.
-    pub credentials: Named,
+    pub credentials: NamedCredentials,
     /// Information about calls that services receive.
     pub told: CallHeaders,
     /// Redis that gateways share; without it each gateway enforces limits by itself.

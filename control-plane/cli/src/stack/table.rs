@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use asp_gateway::execution::Availability;
-use asp_gateway::gateway::standing::{PluginStanding, ServerStanding};
+use asp_gateway::gateway::standing::{PluginStatus, ServerStatus};
 
 use super::plugins::MissingPlugin;
 use crate::print;
@@ -51,7 +51,7 @@ impl OffCause {
 }
 
 /// Renders the aligned table with its header: a line for each server, and one for each further cause.
-pub fn render(servers: &[ServerStanding], machine: &DevMachine) -> String {
+pub fn render(servers: &[ServerStatus], machine: &DevMachine) -> String {
     let mut rows = vec![["SERVER", "URL", "STATE", "WHY", "TURN IT ON WITH"].map(str::to_owned)];
     for server in servers {
         let causes = causes(server, machine);
@@ -73,12 +73,12 @@ pub fn render(servers: &[ServerStanding], machine: &DevMachine) -> String {
 }
 
 /// Whether every server is on.
-pub fn is_all_on(servers: &[ServerStanding], machine: &DevMachine) -> bool {
+pub fn is_all_on(servers: &[ServerStatus], machine: &DevMachine) -> bool {
     servers.iter().all(|server| causes(server, machine).is_empty())
 }
 
 /// Returns each cause with the plugins it affects; an empty set means the whole server.
-fn causes(server: &ServerStanding, machine: &DevMachine) -> BTreeMap<OffCause, BTreeSet<String>> {
+fn causes(server: &ServerStatus, machine: &DevMachine) -> BTreeMap<OffCause, BTreeSet<String>> {
     let mut causes: BTreeMap<OffCause, BTreeSet<String>> = BTreeMap::new();
     if !server.is_exposed {
         let cause = OffCause::new(
@@ -100,7 +100,7 @@ fn causes(server: &ServerStanding, machine: &DevMachine) -> BTreeMap<OffCause, B
     causes
 }
 
-fn state(server: &ServerStanding, causes: &BTreeMap<OffCause, BTreeSet<String>>) -> &'static str {
+fn state(server: &ServerStatus, causes: &BTreeMap<OffCause, BTreeSet<String>>) -> &'static str {
     let broken: BTreeSet<&String> = causes.values().flatten().collect();
     if causes.is_empty() {
         "on"
@@ -112,8 +112,8 @@ fn state(server: &ServerStanding, causes: &BTreeMap<OffCause, BTreeSet<String>>)
 }
 
 /// Returns why a plugin does not run, or `None` if it does.
-fn cause(plugin: &PluginStanding, machine: &DevMachine) -> Option<OffCause> {
-    let PluginStanding { id, version, language, availability } = plugin;
+fn cause(plugin: &PluginStatus, machine: &DevMachine) -> Option<OffCause> {
+    let PluginStatus { id, version, language, availability } = plugin;
     let test = format!("asp plugin test {} --only {id}", machine.root);
     let resting = machine.resting.get(&format!("{id}@{version}"));
     match availability {
@@ -127,8 +127,8 @@ fn cause(plugin: &PluginStanding, machine: &DevMachine) -> Option<OffCause> {
     }
 }
 
-fn impossible(plugin: &PluginStanding, reason: &str, machine: &DevMachine) -> OffCause {
-    let PluginStanding { id, version, language, .. } = plugin;
+fn impossible(plugin: &PluginStatus, reason: &str, machine: &DevMachine) -> OffCause {
+    let PluginStatus { id, version, language, .. } = plugin;
     let failed = |one: &&MissingPlugin| one.id == *id && one.version == *version;
     if let Some(failed) = machine.not_installed.iter().find(failed) {
         return OffCause::new(&failed.why, &failed.remedy);
@@ -187,12 +187,12 @@ fn align(rows: Vec<[String; 5]>) -> String {
 mod tests {
     use super::*;
 
-    fn plugin(id: &str, language: &str, availability: Availability) -> PluginStanding {
-        PluginStanding { id: id.into(), version: "1.0.0".into(), language: language.into(), availability }
+    fn plugin(id: &str, language: &str, availability: Availability) -> PluginStatus {
+        PluginStatus { id: id.into(), version: "1.0.0".into(), language: language.into(), availability }
     }
 
-    fn server(name: &str, listed: usize, plugins: Vec<PluginStanding>) -> ServerStanding {
-        ServerStanding { name: name.into(), is_exposed: true, listed, plugins, upstreams: BTreeSet::new() }
+    fn server(name: &str, listed: usize, plugins: Vec<PluginStatus>) -> ServerStatus {
+        ServerStatus { name: name.into(), is_exposed: true, listed, plugins, upstreams: BTreeSet::new() }
     }
 
     fn machine() -> DevMachine {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     /// Returns the table's lines with runs of spaces collapsed.
-    fn lines(servers: &[ServerStanding], machine: &DevMachine) -> Vec<String> {
+    fn lines(servers: &[ServerStatus], machine: &DevMachine) -> Vec<String> {
         let words = |line: &str| line.split_whitespace().collect::<Vec<&str>>().join(" ");
         render(servers, machine).lines().skip(1).map(words).collect()
     }
@@ -227,7 +227,7 @@ mod tests {
                 ],
             ),
             server("none", 1, vec![plugin("c", "java", impossible("language_absent: x"))]),
-            ServerStanding { is_exposed: false, ..server("hidden", 1, vec![]) },
+            ServerStatus { is_exposed: false, ..server("hidden", 1, vec![]) },
         ];
         let mut machine = machine();
         machine.absent.insert("java".into(), "ASP_PLUGIN_JAVA".into());

@@ -11,9 +11,9 @@ use crate::call::Call;
 
 /// The mark of a call.
 #[derive(Debug, Default)]
-pub(super) struct Mark(AtomicBool);
+pub(super) struct DeliveryMark(AtomicBool);
 
-impl Mark {
+impl DeliveryMark {
     pub(super) fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
@@ -25,24 +25,24 @@ impl Mark {
 
 /// The guard of one attempt to run a call. The call is marked while this exists.
 #[derive(Debug)]
-pub struct Started {
-    mark: Arc<Mark>,
+pub struct StartGuard {
+    mark: Arc<DeliveryMark>,
     /// Whether the call was marked before: an earlier attempt, or another gateway, may have begun it.
     was_marked: bool,
     /// Whether dropping the guard takes the mark back.
     is_unsent: bool,
 }
 
-impl Started {
-    /// Marks the call; dropping the guard takes that back until it is [`Started::sent`].
-    pub(crate) fn of(call: &Call) -> Started {
-        Started::on(&call.handed_over)
+impl StartGuard {
+    /// Marks the call; dropping the guard takes that back until it is [`StartGuard::sent`].
+    pub(crate) fn of(call: &Call) -> StartGuard {
+        StartGuard::on(&call.handed_over)
     }
 
-    fn on(mark: &Arc<Mark>) -> Started {
+    fn on(mark: &Arc<DeliveryMark>) -> StartGuard {
         let was_marked = mark.is_set();
         mark.set(true);
-        Started { mark: Arc::clone(mark), was_marked, is_unsent: true }
+        StartGuard { mark: Arc::clone(mark), was_marked, is_unsent: true }
     }
 
     /// Keeps the mark: the request is about to leave, and may arrive whatever becomes of the wait for its answer.
@@ -58,7 +58,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartGuard {
     fn drop(&mut self) {
         if self.is_unsent {
             self.undelivered();
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn a_guard_that_is_dropped_unsent_takes_the_mark_back() {
         let mark = Arc::default();
-        let started = Started::on(&mark);
+        let started = StartGuard::on(&mark);
         assert!(mark.is_set());
         drop(started);
         assert!(!mark.is_set());
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn what_was_sent_stays_marked_until_it_certainly_did_not_arrive() {
         let mark = Arc::default();
-        let mut started = Started::on(&mark);
+        let mut started = StartGuard::on(&mark);
         started.sent();
         started.undelivered();
         assert!(!mark.is_set());
@@ -95,10 +95,10 @@ mod tests {
     #[test]
     fn no_attempt_takes_back_the_mark_of_an_earlier_one() {
         let mark = Arc::default();
-        Started::on(&mark).sent();
-        drop(Started::on(&mark));
+        StartGuard::on(&mark).sent();
+        drop(StartGuard::on(&mark));
         assert!(mark.is_set());
-        let mut again = Started::on(&mark);
+        let mut again = StartGuard::on(&mark);
         again.sent();
         again.undelivered();
         assert!(mark.is_set());
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn a_guard_that_has_taken_its_mark_back_does_so_once() {
         let mark = Arc::default();
-        let mut first = Started::on(&mark);
+        let mut first = StartGuard::on(&mark);
         first.sent();
         first.undelivered();
-        Started::on(&mark).sent();
+        StartGuard::on(&mark).sent();
         drop(first);
         assert!(mark.is_set(), "the next attempt was sent");
     }

@@ -15,20 +15,20 @@ use crate::executors::plugin::plugin_language;
 
 /// A server of the snapshot.
 #[derive(Clone, Debug)]
-pub struct ServerStanding {
+pub struct ServerStatus {
     pub name: String,
     /// Whether the requested org sees the server over MCP.
     pub is_exposed: bool,
     /// Number of primitives that it lists.
     pub listed: usize,
-    pub plugins: Vec<PluginStanding>,
+    pub plugins: Vec<PluginStatus>,
     /// Hosts of the services to which it forwards calls.
     pub upstreams: BTreeSet<String>,
 }
 
 /// A primitive that a plugin runs.
 #[derive(Clone, Debug)]
-pub struct PluginStanding {
+pub struct PluginStatus {
     /// Id of the primitive.
     pub id: String,
     pub version: String,
@@ -39,20 +39,20 @@ pub struct PluginStanding {
 
 impl Gateway {
     /// Returns the servers of the snapshot in force, by name, as `org` sees them; none before the first snapshot.
-    pub fn standing(&self, org: &str) -> Vec<ServerStanding> {
+    pub fn standing(&self, org: &str) -> Vec<ServerStatus> {
         let Some(snapshot) = self.snapshot() else { return Vec::new() };
         let plugin = |entry: &Arc<ListedPrimitive>| {
             let primitive = &entry.primitive;
-            Some(PluginStanding {
+            Some(PluginStatus {
                 availability: self.pipeline.availability(primitive)?,
                 language: plugin_language(primitive)?.to_owned(),
                 id: primitive.id.clone(),
                 version: primitive.version.clone(),
             })
         };
-        let mut servers: Vec<ServerStanding> = snapshot
+        let mut servers: Vec<ServerStatus> = snapshot
             .servers()
-            .map(|server| ServerStanding {
+            .map(|server| ServerStatus {
                 name: server.message.name.clone(),
                 is_exposed: snapshot.edge.exposed(&server.message.name, org, Protocol::Mcp),
                 listed: server.entries.iter().filter(|entry| !entry.listing.mcp_name.is_empty()).count(),

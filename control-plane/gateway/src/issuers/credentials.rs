@@ -77,7 +77,7 @@ pub enum User<'a> {
 }
 
 /// Credentials by their names.
-pub type Named = HashMap<String, Credential>;
+pub type NamedCredentials = HashMap<String, Credential>;
 
 /// The credentials of a gateway.
 pub struct Credentials {
@@ -114,7 +114,7 @@ pub enum CredentialError {
 }
 
 impl Credentials {
-    pub fn new(named: Named, outbound: Arc<Outbound>) -> Credentials {
+    pub fn new(named: NamedCredentials, outbound: Arc<Outbound>) -> Credentials {
         let held = |credential| HeldCredential { credential, token: KeptToken::default() };
         Credentials { named: named.into_iter().map(|(name, one)| (name, held(one))).collect(), outbound }
     }

@@ -26,7 +26,7 @@ use crate::call::event::Event;
 use crate::call::event::log::LoggedEvent;
 use crate::call::outcome::{Outcome, Refusal, Withdrawal};
 use crate::call::question::{Answer, Question};
-use crate::call::started::Started;
+use crate::call::started::StartGuard;
 use crate::call::{Call, State, principal};
 use crate::durable::active::call_status::{BriefStatus, RemoteCallRow};
 use crate::durable::inbox::CallerInput;
@@ -90,7 +90,7 @@ impl Pipeline {
         // Neither its row nor its permit belongs to this gateway.
         call.ownership.pass_on();
         call.ownership.note_known();
-        Started::of(&call).sent();
+        StartGuard::of(&call).sent();
         call.enter(seen.call.state);
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
             call.ownership.set_claim(claim);

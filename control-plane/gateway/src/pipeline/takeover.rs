@@ -26,7 +26,7 @@ use super::rules;
 use super::running::ends_with_its_token;
 use crate::call::event::Event;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
-use crate::call::started::Started;
+use crate::call::started::StartGuard;
 use crate::call::{Call, Invocation, State};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::durable::record::Record;
@@ -180,7 +180,7 @@ impl Pipeline {
             }
         }
         tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "call of a lost gateway is taken over");
-        Started::of(&call).sent();
+        StartGuard::of(&call).sent();
         // Questions of the lost gateway are void; the backend asks again where needed.
         call.emit(Event::Resumed);
         // No client waits for it here yet.

@@ -15,7 +15,7 @@ use super::service::{self, Service, ServiceFault, ServiceResponse};
 use super::{HostedBackend, asking, outcome};
 use crate::call::event::{Amount, Event};
 use crate::call::outcome::{Output, Refusal, after_handover};
-use crate::call::started::Started;
+use crate::call::started::StartGuard;
 use crate::call::{Call, held};
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
@@ -36,7 +36,7 @@ pub(super) struct HostedCall<'a> {
     execution: &'a Execution,
     service: &'a Service,
     delegates: &'a Delegates,
-    started: Started,
+    started: StartGuard,
     farewell: Farewell,
     pace: Pace,
     /// Etag of the known state; and the state itself, which detects a change if the service gives no etag.
@@ -70,7 +70,7 @@ impl<'a> HostedCall<'a> {
         service: &'a Service,
         execution: &'a Execution,
         calls: &'a HostedBackend,
-        started: Started,
+        started: StartGuard,
     ) -> HostedCall<'a> {
         HostedCall {
             execution,

@@ -29,7 +29,7 @@ use super::multiplexer::{MAX_MESSAGE, StreamEvent, TunnelStream};
 use super::runtimes::Runtime;
 use crate::call::Call;
 use crate::call::cancel::TUNNEL_LINGERS;
-use crate::call::started::Started;
+use crate::call::started::StartGuard;
 
 /// Timeout of the runtime's decision on an allocation.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,7 +66,7 @@ pub(super) struct Tunnel {
     /// The runtime has reported that nothing follows.
     over: bool,
     /// Start mark of its call; `None` until the work is sent.
-    started: Option<Started>,
+    started: Option<StartGuard>,
     /// Messages that no worker has yet.
     held: Vec<Any>,
     /// The result, if the runtime answered the allocation with it.
@@ -134,8 +134,8 @@ impl Tunnel {
         // A fresh process is never available at once.
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
         request.work = early.then(|| work.clone());
-        let mut started = call.filter(|_| early).map(Started::of);
-        started.iter_mut().for_each(Started::sent);
+        let mut started = call.filter(|_| early).map(StartGuard::of);
+        started.iter_mut().for_each(StartGuard::sent);
         let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
         let decided = decided.unwrap_or_else(|_| Err(AllocationFault::Lost(no_decision(&runtime))));
         let lease =
@@ -204,7 +204,7 @@ impl Tunnel {
         }
         let held = std::mem::take(&mut self.held);
         if let Some(call) = call.filter(|_| !held.is_empty()) {
-            self.started.get_or_insert_with(|| Started::of(call)).sent();
+            self.started.get_or_insert_with(|| StartGuard::of(call)).sent();
         }
         for message in held {
             self.send_any(message).await?;
@@ -218,7 +218,7 @@ impl Tunnel {
 
     /// Records that nothing of the call reached a worker through this tunnel.
     pub(super) fn undelivered(&mut self) {
-        self.started.iter_mut().for_each(Started::undelivered);
+        self.started.iter_mut().for_each(StartGuard::undelivered);
     }
 
     /// Sets the reason for closing the tunnel that the runtime is given.

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::call::outcome::{Output, Refusal};
-use crate::call::started::Started;
+use crate::call::started::StartGuard;
 use crate::execution::Execution;
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::client;
@@ -40,7 +40,7 @@ pub(super) async fn run(
     by: (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
-    started: &mut Started,
+    started: &mut StartGuard,
 ) -> Result<Output, Refusal> {
     let call = &execution.call;
     let retries = if call.may_repeat() { mapping.retries } else { 0 };
@@ -80,7 +80,7 @@ async fn once(
     (outbound, authorizer, proof): (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
-    started: &mut Started,
+    started: &mut StartGuard,
 ) -> Result<HttpResponse, Refusal> {
     let call = &execution.call;
     started.sent();

@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
-use crate::call::started::Started;
+use crate::call::started::StartGuard;
 use crate::execution::{Execution, ResourceSubscription, SessionNote, SubscriptionGuard};
 use crate::executors::accepted::pinned::{self, PinnedItems};
 use crate::executors::accepted::watching::{Upstream, Watches};
@@ -146,7 +146,7 @@ impl McpUpstreams {
         &self,
         (client, target): (&Client, &ProxyMcp),
         execution: &Execution,
-        started: &mut Started,
+        started: &mut StartGuard,
     ) -> Result<Output, Refusal> {
         let call = &execution.call;
         let auth = call.entry.primitive.service_auth.as_ref();
