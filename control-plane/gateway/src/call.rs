@@ -155,7 +155,7 @@ pub struct Call {
     pub ruling: Ruling,
     /// Records of the call outside this process.
     pub ownership: Ownership,
-    /// Whether a backend may have started it; before that a call has had no effect. Only `Started` sets it.
+    /// Whether a backend may have started it; before that a call has had no effect. Only `StartGuard` sets it.
     handed_over: Arc<DeliveryMark>,
     cancel: CancellationToken,
     /// Whether this call itself was cancelled; set before `cancel`, which a stopping gateway cancels too.
