@@ -204,7 +204,7 @@ async fn while_redis_is_away_nothing_is_lost_unsaid(_: &Shared) -> Result<()> {
     ensure!(status == 503 && said.contains("upstream_unavailable"), "{status} {said}");
     client.cluster.gateways[1]
         .process
-        .logged("what its client says there of a call elsewhere is refused")
+        .logged("client messages for calls at other gateways are refused")
         .await?;
 
     redis.start_again().await?;
