@@ -193,3 +193,27 @@ async fn size(connection: &mut SqliteConnection) -> Result<Size, sqlx::Error> {
     let free: i64 = row.try_get("free")?;
     Ok(Size { used: whole - free, free })
 }
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn event(bytes: usize) -> CallEvent {
+        CallEvent { at_ms: 1, org: "acme".into(), event: "x".repeat(bytes) }
+    }
+
+    #[tokio::test]
+    async fn a_log_whose_disk_was_full_accepts_events_again() {
+        let directory = TempDir::new().unwrap();
+        let log = SqliteAudit::open(&directory.path().join("audit.db"), 1 << 30).await.unwrap();
+        // SQLite then fails as on a full disk. The limit ends with its connection.
+        sqlx::query("PRAGMA max_page_count = 1").execute(&log.write).await.unwrap();
+        let error = log.append(&[event(1 << 20)]).await.unwrap_err();
+        assert!(error.to_string().contains("full"), "{error}");
+        log.append(&[event(1)]).await.unwrap();
+        let all = AuditQuery { limit: 10, ..AuditQuery::default() };
+        assert_eq!(log.page(&all).await.unwrap().len(), 1);
+    }
+}

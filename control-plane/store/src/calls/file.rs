@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sqlx::SqlitePool;
+use sqlx::pool::PoolOptions;
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
+use sqlx::{Connection, Database, SqlitePool};
 
 use crate::migrations::{self, Schema};
 use crate::private;
@@ -51,12 +52,22 @@ impl FileSettings<'_> {
 
     /// Returns the options of a pool whose connections stay open.
     pub(crate) fn pool(&self, connections: u32) -> SqlitePoolOptions {
-        SqlitePoolOptions::new()
+        replacing_stuck(SqlitePoolOptions::new())
             .max_connections(connections)
             .acquire_timeout(QUEUE_TIMEOUT + self.busy_timeout)
             .idle_timeout(None)
             .max_lifetime(None)
     }
+}
+
+/// Makes a pool of SQLite connections replace those that can begin no transaction. On a full disk SQLite ends the
+/// transaction by itself; the driver's rollback then fails, and the driver refuses every later transaction on that
+/// connection, long after the disk has room again.
+pub(crate) fn replacing_stuck<DB: Database>(pool: PoolOptions<DB>) -> PoolOptions<DB> {
+    pool.before_acquire(|connection, _| {
+        let can_begin = !connection.is_in_transaction();
+        Box::pin(async move { Ok(can_begin) })
+    })
 }
 
 /// Brings a file's schema up to date.

@@ -36,6 +36,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row, Transaction};
 use tokio::time::timeout;
 
+use crate::calls::file::replacing_stuck;
 use crate::control::{Change, StoreError, Written};
 use crate::migrations;
 use crate::private;
@@ -171,7 +172,7 @@ impl SqlStore {
         settings: &'static [&'static str],
     ) -> Result<SqlStore, StoreError> {
         sqlx::any::install_default_drivers();
-        let pool = AnyPoolOptions::new()
+        let pool = replacing_stuck(AnyPoolOptions::new())
             // No `min_connections`: the pool would open a second connection at the same time, and if two connections
             // switch a new file to WAL mode at once, SQLite rejects one of them, regardless of the busy timeout. Open
             // connections stay open.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::control::{
-    AuditQuery, ControlStore, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord,
+    AuditQuery, ControlStore, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
     OfferRecord, Precondition, RevocationRecord, Since, UnreadableIssuer, UnreadableMachine, suite,
 };
 
@@ -332,4 +332,27 @@ async fn what_is_in_memory_outlives_the_connections_to_it() {
     store.pool.acquire().await.unwrap().close().await.unwrap();
     assert_eq!(store.revision().await.unwrap(), stored);
     assert_eq!(other.revision().await.unwrap(), 0, "each has its own");
+}
+
+#[tokio::test]
+async fn a_store_whose_disk_was_full_accepts_writes_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqlStore::file(&dir.path().join("asp.db")).await.unwrap();
+    let mut connections = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        let mut connection = store.pool.acquire().await.unwrap();
+        // SQLite then fails as on a full disk. The limit ends with its connection.
+        connection.execute("PRAGMA max_page_count = 1").await.unwrap();
+        connections.push(connection);
+    }
+    drop(connections);
+    let detail = "x".repeat(1 << 20);
+    let mut failures = 0;
+    loop {
+        let note = Note { resource: "demo", org: "acme", action: "demo.note", detail: &detail };
+        let Err(error) = store.note(&by_ops(), note).await else { break };
+        failures += 1;
+        assert!(failures <= MAX_CONNECTIONS, "{error}");
+    }
+    assert!(failures > 0, "the disk is full");
 }
