@@ -3,7 +3,7 @@
 //! Owns the connections and the timeouts of statements; `schema.rs` brings the tables up to date, and `opening.rs`
 //! opens a database that was unavailable. Keeps true: leases are judged by the database's clock; no statement and no
 //! lock waits for ever, so that a hanging database causes errors and not a hanging gateway; a connection to a vanished
-//! machine is removed from its pool.
+//! machine is removed from its pool; no statement runs on a standby.
 
 mod audit;
 pub(crate) mod former_events;
@@ -63,6 +63,8 @@ const PUBLISHING_CONNECTIONS: u32 = 2;
 const REVOKING_CONNECTIONS: u32 = 2;
 /// Connections for the lease of one gateway and for calls of gateways that are gone.
 const LEASE_CONNECTIONS: u32 = 2;
+/// Query whether the server of a new connection is a standby.
+const IS_STANDBY: &str = "SELECT pg_is_in_recovery()";
 /// Maximum rows that one statement of a sweep deletes.
 const SWEEP_ROWS: i64 = 500;
 /// Pause between two statements of a sweep, which leaves the database to others.
@@ -171,6 +173,11 @@ impl SessionOptions {
             .max_connections(connections)
             .acquire_timeout(self.waits.acquire)
             .max_lifetime(LIFETIME)
+            .after_connect(|connection, _| {
+                Box::pin(
+                    async move { primary_only(sqlx::query_scalar(IS_STANDBY).fetch_one(connection).await?) },
+                )
+            })
             .after_release(|connection, _| Box::pin(answers(connection)))
     }
 }
@@ -230,6 +237,7 @@ impl Postgres {
             .after_release(|connection, _| Box::pin(answers(connection)))
             .after_connect(|connection, _| {
                 Box::pin(async move {
+                    primary_only(sqlx::query_scalar(IS_STANDBY).fetch_one(&mut *connection).await?)?;
                     for (name, value) in CONTROL.session() {
                         let set = sqlx::query("SELECT set_config($1, $2, FALSE)").bind(name).bind(value);
                         connection.execute(set).await?;
@@ -368,6 +376,16 @@ async fn within<T, E: From<sqlx::Error>>(
         let why = format!("the database does not answer within {} s", longest.as_secs());
         Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, why)).into())
     })
+}
+
+/// Rejects a connection to a standby, to which a name may still lead after a failover. It would stay in its pool for
+/// [`LIFETIME`], fail every write, and return an old state to the control plane.
+fn primary_only(is_standby: bool) -> Result<(), sqlx::Error> {
+    if is_standby {
+        let why = "the server is a standby, which accepts no writes; its name must lead to the primary";
+        return Err(sqlx::Error::Io(std::io::Error::other(why)));
+    }
+    Ok(())
 }
 
 /// Whether a released connection can be reused; otherwise it is dropped without notice to the database.

@@ -12,7 +12,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::time::{Instant, sleep};
 
 use super::audit::has_code;
-use super::{CONTROL, ConnectError, GIVEN_BACK_WITHIN, within};
+use super::{CONTROL, ConnectError, GIVEN_BACK_WITHIN, IS_STANDBY, primary_only, within};
 use crate::clock::milliseconds;
 use crate::migrations::{self, SchemaError};
 
@@ -62,6 +62,8 @@ async fn migrate(options: &PgConnectOptions, attempts: Attempts) -> Result<(), C
         PgPoolOptions::new().max_connections(1).acquire_timeout(CONTROL.acquire).connect_with(options).await;
     let pool = pool.map_err(failed)?;
     let mut connection = pool.acquire().await.map_err(failed)?.detach();
+    let is_standby = sqlx::query_scalar(IS_STANDBY).fetch_one(&mut connection);
+    within(attempts.look, is_standby).await.and_then(primary_only).map_err(failed)?;
     let migrated = alone(&mut connection, attempts).await;
     // Ignored: the lock ends with the session, which may have ended already.
     let _ = within(GIVEN_BACK_WITHIN, connection.close()).await;

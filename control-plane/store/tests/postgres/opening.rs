@@ -61,3 +61,24 @@ async fn a_database_that_refuses_at_the_start_is_not_taken_for_one_that_is_away(
     let refused = Postgres::start(&server.url(), 2, Waits::default()).await.map(drop);
     assert!(matches!(refused, Err(ConnectError::Schema(SchemaError::Newer { .. }))), "{refused:?}");
 }
+
+/// After a failover a name may lead to a standby for a while.
+#[tokio::test]
+async fn a_standby_is_not_used() {
+    let server = Server::start().await.unwrap();
+    Postgres::connect(&server.url(), 2).await.unwrap().close().await;
+    // Sessions with this path find the schema's functions before PostgreSQL's own.
+    let url = format!("{}?options[search_path]=standby,public,pg_catalog", server.url());
+    let waits = Waits { acquire: Duration::from_secs(2), ..Waits::default() };
+    let database = Postgres::start(&url, 2, waits).await.unwrap();
+    let calls = database.calls(Budget::default(), CallQuotas::default());
+    server.ask("CREATE SCHEMA standby").await.unwrap();
+    let standby = "CREATE FUNCTION standby.pg_is_in_recovery() RETURNS BOOLEAN LANGUAGE SQL AS 'SELECT TRUE'";
+    server.ask(standby).await.unwrap();
+    renew(&calls, OWNER, LEASE).await.unwrap_err();
+    assert!(database.control().await.is_err());
+    let away = Postgres::connect(&url, 2).await.map(drop);
+    assert!(matches!(&away, Err(ConnectError::Unreachable(why)) if why.contains("is a standby")), "{away:?}");
+    server.ask("DROP SCHEMA standby CASCADE").await.unwrap();
+    renew(&calls, OWNER, LEASE).await.unwrap();
+}
