@@ -46,6 +46,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 /// Time without an answer after which a connection is replaced; longer than its client retries by itself.
 const REPLACED_AFTER: Duration = Duration::from_secs(4);
+/// Error code of a replica that refuses a write. Before Redis 7 it is in the detail of a script's error.
+const READ_ONLY: &str = "READONLY";
 /// Suffix of the URL scheme of a Cluster, which is followed by several addresses.
 const CLUSTER: &str = "+cluster";
 
@@ -92,18 +94,47 @@ enum Endpoint {
 }
 
 /// A single server. Keeps true: a connection without an answer for [`REPLACED_AFTER`] is replaced, whatever the reason,
-/// because its client gives up if authentication fails, and stays with a server that is gone or has become a replica.
+/// because its client gives up if authentication fails, and stays with a server that is gone; so is one to a server that
+/// has become a replica, even if that answers reads.
 struct SingleServer {
     client: Client,
     within: Duration,
     manager: Mutex<ConnectionManager>,
-    failing_since: Mutex<Option<Instant>>,
+    failures: Mutex<Failures>,
+}
+
+/// Failures of a connection.
+#[derive(Default)]
+struct Failures {
+    /// Time of the first failure since the last answer.
+    failing_since: Option<Instant>,
+    /// Time of the first write that the server refused as a replica.
+    replica_since: Option<Instant>,
+}
+
+impl Failures {
+    /// Adds the outcome of a request; returns whether the connection must be replaced now.
+    fn add<T>(&mut self, answer: &Result<T, RedisFault>, now: Instant) -> bool {
+        let since = match answer {
+            Ok(_) => {
+                self.failing_since = None;
+                return false;
+            }
+            Err(fault) if fault.is_of_replica() => &mut self.replica_since,
+            Err(_) => &mut self.failing_since,
+        };
+        let is_due = now.duration_since(*since.get_or_insert(now)) >= REPLACED_AFTER;
+        if is_due {
+            *self = Failures::default();
+        }
+        is_due
+    }
 }
 
 impl SingleServer {
     fn new(client: Client, within: Duration) -> RedisResult<SingleServer> {
         let manager = Mutex::new(SingleServer::connect(&client, within)?);
-        Ok(SingleServer { client, within, manager, failing_since: Mutex::default() })
+        Ok(SingleServer { client, within, manager, failures: Mutex::default() })
     }
 
     /// Creates a connection manager, without connecting yet.
@@ -119,20 +150,13 @@ impl SingleServer {
         self.manager.lock().clone()
     }
 
-    /// Records whether there was an answer.
-    fn noted(&self, answered: bool) {
-        let mut since = self.failing_since.lock();
-        match *since {
-            _ if answered => *since = None,
-            None => *since = Some(Instant::now()),
-            Some(at) if at.elapsed() >= REPLACED_AFTER => {
-                // Cannot fail, as it succeeded before and does not connect.
-                if let Ok(fresh) = SingleServer::connect(&self.client, self.within) {
-                    *self.manager.lock() = fresh;
-                }
-                *since = None;
+    /// Records the outcome of a request.
+    fn noted<T>(&self, answer: &Result<T, RedisFault>) {
+        if self.failures.lock().add(answer, Instant::now()) {
+            // Cannot fail, as it succeeded before and does not connect.
+            if let Ok(fresh) = SingleServer::connect(&self.client, self.within) {
+                *self.manager.lock() = fresh;
             }
-            Some(_) => {}
         }
     }
 }
@@ -170,6 +194,12 @@ impl RedisFault {
             RedisFault::Redis(error) => error.is_io_error() || error.is_timeout(),
             RedisFault::Away | RedisFault::Busy => false,
         }
+    }
+
+    /// Whether the server refused a write because it is a replica.
+    fn is_of_replica(&self) -> bool {
+        let RedisFault::Redis(error) = self else { return false };
+        error.code() == Some(READ_ONLY) || error.detail().is_some_and(|detail| detail.contains(READ_ONLY))
     }
 }
 
@@ -254,7 +284,7 @@ async fn single_answer<T>(
     answer: impl Future<Output = RedisResult<T>>,
 ) -> Result<T, RedisFault> {
     let answer = in_time(single.within, answer).await;
-    single.noted(answer.is_ok());
+    single.noted(&answer);
     answer
 }
 
@@ -298,7 +328,41 @@ fn cluster(url: &str, within: Duration) -> Result<Option<(ClusterClient, Vec<Cli
 
 #[cfg(test)]
 mod tests {
+    use redis::{ErrorKind, RedisError, ServerErrorKind};
+
     use super::*;
+
+    fn failed(error: RedisError) -> Result<(), RedisFault> {
+        Err(RedisFault::Redis(error))
+    }
+
+    #[test]
+    fn a_connection_to_a_replica_is_replaced_although_reads_are_answered() {
+        let refused = || failed((ErrorKind::Server(ServerErrorKind::ReadOnly), "no writes").into());
+        let of_script = || {
+            let detail = "call to f_1: -READONLY You can't write against a read only replica.";
+            failed((ErrorKind::Server(ServerErrorKind::ResponseError), "error", detail.to_owned()).into())
+        };
+        let now = Instant::now();
+        for refused in [refused(), of_script()] {
+            let mut failures = Failures::default();
+            assert!(!failures.add(&refused, now), "a failover may be under way");
+            assert!(!failures.add(&Ok(()), now));
+            assert!(failures.add(&refused, now + REPLACED_AFTER));
+            assert!(!failures.add(&refused, now + REPLACED_AFTER), "the next one has its time");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_replaced_if_nothing_is_answered_for_a_while() {
+        let silent = || Err::<(), _>(RedisFault::Silent(ANSWER_WITHIN));
+        let now = Instant::now();
+        let mut failures = Failures::default();
+        assert!(!failures.add(&silent(), now));
+        assert!(!failures.add(&Ok(()), now));
+        assert!(!failures.add(&silent(), now + REPLACED_AFTER), "the first since an answer");
+        assert!(failures.add(&silent(), now + 2 * REPLACED_AFTER));
+    }
 
     #[tokio::test]
     async fn urls_of_servers_and_clusters_are_taken_and_nothing_is_asked() {
