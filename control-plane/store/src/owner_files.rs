@@ -165,9 +165,14 @@ pub(crate) async fn owners(directory: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Reads the description of a file; `None` if there is none that can be decoded.
-pub(crate) async fn describe<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    serde_json::from_slice(&fs::read(path).await.ok()?).ok()
+/// Reads the description of a file; `None` if there is none that can be decoded. An error says nothing about the file,
+/// for example if this process has no free file descriptors.
+pub(crate) async fn describe<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path).await {
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io::Error::new(error.kind(), format!("read {}: {error}", path.display()))),
+    }
 }
 
 #[cfg(test)]

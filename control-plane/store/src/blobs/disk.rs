@@ -63,7 +63,7 @@ impl DiskBlobs {
                 let size = file.metadata().await.map_or(0, |metadata| metadata.len());
                 let description = path.with_extension("json");
                 match path.extension().and_then(|extension| extension.to_str()) {
-                    Some("json") if describes_live(&path, now).await => {}
+                    Some("json") if may_be_live(&path, now).await => {}
                     Some("json") => {
                         let _ = fs::remove_file(&path).await;
                         let bytes = path.with_extension("blob");
@@ -72,7 +72,7 @@ impl DiskBlobs {
                             self.usage.release(&org, FileUsage { bytes: freed + EACH, files: 1 });
                         }
                     }
-                    Some("blob") if !at_start || describes_live(&description, now).await => {
+                    Some("blob") if !at_start || may_be_live(&description, now).await => {
                         kept.bytes += size + EACH;
                         kept.files += 1;
                     }
@@ -101,9 +101,10 @@ impl Blobs for DiskBlobs {
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
         let path = self.directory.join(directory_name(org)).join(id.as_str()).with_extension("json");
         // Truncated directory names may be shared by two orgs; the description has the full name.
-        let meta =
-            describe::<BlobMeta>(&path).await.filter(|meta| meta.org == org && meta.expires_ms > now_ms());
-        let Some(meta) = meta else { return Ok(None) };
+        let meta = describe::<BlobMeta>(&path).await.map_err(failed)?;
+        let Some(meta) = meta.filter(|meta| meta.org == org && meta.expires_ms > now_ms()) else {
+            return Ok(None);
+        };
         let bytes = fs::read(path.with_extension("blob")).await.map_err(failed)?;
         Ok(Some((meta, Bytes::from(bytes))))
     }
@@ -136,8 +137,12 @@ impl Upload for DiskUpload {
     }
 }
 
-async fn describes_live(path: &Path, now: i64) -> bool {
-    describe::<BlobMeta>(path).await.is_some_and(|meta| meta.expires_ms > now)
+/// Whether a description is of a live blob, or cannot be read at present.
+async fn may_be_live(path: &Path, now: i64) -> bool {
+    match describe::<BlobMeta>(path).await {
+        Ok(meta) => meta.is_some_and(|meta| meta.expires_ms > now),
+        Err(_) => true,
+    }
 }
 
 /// Returns the org in hex: safe for any text, and unique below 120 bytes.
@@ -221,5 +226,25 @@ mod tests {
         blobs.sweep().await.unwrap();
         put(&blobs, 3, meta("acme", i64::MAX), b"new").await.unwrap();
         assert_eq!(std::fs::read_dir(directory.path().join(directory_name("acme"))).unwrap().count(), 2);
+    }
+
+    /// As without free file descriptors.
+    #[tokio::test]
+    async fn a_blob_whose_description_cannot_be_read_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = DiskBlobs::open(directory.path()).await.unwrap();
+        let id = BlobId::random(1);
+        put(&blobs, 1, meta("acme", i64::MAX), b"one").await.unwrap();
+        let description =
+            directory.path().join(directory_name("acme")).join(id.as_str()).with_extension("json");
+        let saved = directory.path().join("saved");
+        std::fs::rename(&description, &saved).unwrap();
+        // A link to itself cannot be opened.
+        std::os::unix::fs::symlink(&description, &description).unwrap();
+        blobs.sweep().await.unwrap();
+        assert!(matches!(blobs.read("acme", &id).await, Err(BlobError::Unavailable(_))));
+        let again = DiskBlobs::open(directory.path()).await.unwrap();
+        std::fs::rename(&saved, &description).unwrap();
+        assert_eq!(again.read("acme", &id).await.unwrap().unwrap().1.as_ref(), b"one");
     }
 }

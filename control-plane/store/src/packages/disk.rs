@@ -66,12 +66,15 @@ async fn clean(directory: &Path) -> Result<FileUsage, PackageError> {
         let path = file.path();
         let described = match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => {
-                describe::<PackageMeta>(&path).await.filter(|_| path.with_extension("pkg").is_file())
+                let described = describe::<PackageMeta>(&path).await.map_err(failed)?;
+                described.filter(|_| path.with_extension("pkg").is_file())
             }
-            Some("pkg") => match describe::<PackageMeta>(&path.with_extension("json")).await {
-                Some(_) => continue,
-                None => None,
-            },
+            Some("pkg") => {
+                match describe::<PackageMeta>(&path.with_extension("json")).await.map_err(failed)? {
+                    Some(_) => continue,
+                    None => None,
+                }
+            }
             _ => None,
         };
         match described {
@@ -103,11 +106,11 @@ impl Packages for DiskPackages {
 
     async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
         if let Some(owner) = owner {
-            return Ok(describe::<PackageMeta>(&self.path(owner, digest.as_str())).await);
+            return describe::<PackageMeta>(&self.path(owner, digest.as_str())).await.map_err(failed);
         }
         for owner in owners(&self.directory).await.map_err(failed)? {
             let path = self.directory.join(owner).join(digest.as_str()).with_extension("json");
-            if let Some(meta) = describe::<PackageMeta>(&path).await {
+            if let Some(meta) = describe::<PackageMeta>(&path).await.map_err(failed)? {
                 return Ok(Some(meta));
             }
         }
@@ -140,7 +143,7 @@ impl Packages for DiskPackages {
             while let Some(file) = files.next_entry().await.map_err(failed)? {
                 let path = file.path();
                 if path.extension().is_some_and(|extension| extension == "json") {
-                    found.extend(describe::<PackageMeta>(&path).await);
+                    found.extend(describe::<PackageMeta>(&path).await.map_err(failed)?);
                 }
             }
         }
@@ -151,7 +154,8 @@ impl Packages for DiskPackages {
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
         let path = self.path(owner, digest.as_str());
         let _alone = self.steps.lock().await;
-        let Some(meta) = describe::<PackageMeta>(&path).await else { return Ok(false) };
+        let meta = describe::<PackageMeta>(&path).await.map_err(failed)?;
+        let Some(meta) = meta else { return Ok(false) };
         // The description first: bytes without one are never read.
         match fs::remove_file(&path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
@@ -195,7 +199,7 @@ impl PackageUpload for DiskPackageUpload {
         let description = self.directory.join(digest.as_str()).with_extension("json");
         let steps = self.steps.clone();
         let _alone = steps.lock().await;
-        if describe::<PackageMeta>(&description).await.is_some() {
+        if describe::<PackageMeta>(&description).await.map_err(failed)?.is_some() {
             return Ok(UploadOutcome::Known);
         }
         let meta = PackageMeta {
@@ -307,5 +311,26 @@ mod tests {
         packages.delete("acme", &digest).await.unwrap();
         let files = std::fs::read_dir(directory.path().join(directory_name("acme"))).unwrap().count();
         assert_eq!(files, 0);
+    }
+
+    /// As without free file descriptors.
+    #[tokio::test]
+    async fn a_package_whose_description_cannot_be_read_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let packages = DiskPackages::open(directory.path(), Quota::default()).await.unwrap();
+        let digest = suite::put(&packages, "acme", b"one").await.unwrap().0;
+        let description = packages.path("acme", digest.as_str());
+        let saved = directory.path().join("saved");
+        std::fs::rename(&description, &saved).unwrap();
+        // A link to itself cannot be opened.
+        std::os::unix::fs::symlink(&description, &description).unwrap();
+        assert!(matches!(packages.find(Some("acme"), &digest).await, Err(PackageError::Unavailable(_))));
+        assert!(matches!(
+            DiskPackages::open(directory.path(), Quota::default()).await.map(drop),
+            Err(PackageError::Unavailable(_))
+        ));
+        std::fs::rename(&saved, &description).unwrap();
+        let found = packages.find(Some("acme"), &digest).await.unwrap().unwrap();
+        assert!(packages.open(&found).await.unwrap().is_some());
     }
 }
