@@ -478,7 +478,8 @@ pub trait ControlStore: Send + Sync {
     async fn revoked_since(&self, revision: u64) -> Result<RevocationPage, StoreError>;
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError>;
     /// Deletes expired revocations, versions of servers deleted long ago, forms of parts that are no longer stored, and
-    /// audit rows beyond `keep_audit`. Audit rows are taken from the orgs that have the most, oldest first, so that no
+    /// audit rows beyond `keep_audit`. What has expired by the change's time but not by the clock of a database that
+    /// several machines share stays. Audit rows are taken from the orgs that have the most, oldest first, so that no
     /// org's changes evict those of another. Returns the number of deleted revocations; makes a revision only if there
     /// were any.
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError>;

@@ -4,10 +4,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use asp_e2e::stores::Postgres as Server;
 use asp_store::control::sql::SqlStore;
-use asp_store::control::{Change, ControlStore, ExposureRecord, LimitRecord, Precondition, StoreError};
+use asp_store::control::{
+    Change, ControlStore, ExposureRecord, LimitRecord, Precondition, RevocationRecord, StoreError,
+};
 use asp_store::postgres::Postgres;
 use sqlx::{Connection, PgConnection};
 use tokio::task::{JoinHandle, JoinSet};
@@ -225,4 +228,29 @@ async fn a_policy_whose_write_ends_in_a_deadlock_with_an_earlier_version_is_writ
     deleting.await.unwrap();
     assert!(writing.await.unwrap().unwrap().changed);
     assert_eq!(store.limits("acme").await.unwrap().value, lists);
+}
+
+/// Invariant I-6: a revocation ends by the clock of the database, not by that of one control plane.
+#[tokio::test]
+async fn a_control_plane_whose_clock_is_ahead_deletes_no_revocation_that_is_in_force() {
+    const HOUR: u64 = 3_600_000;
+    let (_server, [store, _other]) = Box::pin(two()).await;
+    let now = u64::try_from(UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
+    let of = |id: &str, until: u64| RevocationRecord {
+        id: id.into(),
+        kind: "token".into(),
+        org: "acme".into(),
+        target: format!("jti-{id}"),
+        issuer: String::new(),
+        reason: String::new(),
+        created_at: 1,
+        until,
+        by_platform: false,
+    };
+    for record in [of("ended", now - HOUR), of("lasting", now + HOUR)] {
+        store.add_revocation(&change(Precondition::None), &record).await.unwrap();
+    }
+    let ahead = Change { at: now + 2 * HOUR, ..change(Precondition::None) };
+    assert_eq!(store.prune(&ahead, u64::from(u32::MAX)).await.unwrap(), 1);
+    assert!(store.revocation("lasting").await.unwrap().is_some());
 }

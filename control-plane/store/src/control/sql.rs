@@ -1,9 +1,10 @@
 //! The control store on SQL: one SQLite file (WAL) or memory for a single machine, PostgreSQL for several.
 //!
 //! Owns the connections and the shape of a write (`Write`). The statements are portable: `$n` parameters, TEXT and
-//! BIGINT, milliseconds, no functions of one database. Keeps true: writes of this process run in the order of a queue
-//! (`queue`) and wait there without a connection; each sees the result of the previous one (`write`), and on SQLite a
-//! read lock is never upgraded, which would fail as "busy"; values read together are consistent.
+//! BIGINT, milliseconds, no functions of one database except for its time. Keeps true: writes of this process run in
+//! the order of a queue (`queue`) and wait there without a connection; each sees the result of the previous one
+//! (`write`), and on SQLite a read lock is never upgraded, which would fail as "busy"; values read together are
+//! consistent.
 
 mod audit;
 mod bounds;
@@ -231,6 +232,17 @@ impl SqlStore {
     /// Starts such a transaction for the data that is published.
     async fn published_snapshot(&self) -> Result<Tx, StoreError> {
         Ok(self.publishing.begin_with(self.snapshot).await?)
+    }
+
+    /// Returns `at`, or the database's time if that is earlier: the clock of one of several machines may be ahead, and
+    /// must not end what is valid for the others.
+    async fn not_after_database(&self, at: u64) -> Result<u64, StoreError> {
+        if self.timeouts.is_none() {
+            // A file has the clock of this machine.
+            return Ok(at);
+        }
+        let row = sqlx::query("SELECT now_ms() AS now").fetch_one(&self.pool).await?;
+        Ok(at.min(rows::unsigned(&row, "now")?))
     }
 
     /// Closes the pools after pending writes.

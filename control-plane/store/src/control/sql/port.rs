@@ -340,10 +340,12 @@ impl ControlStore for SqlStore {
     }
 
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
+        let at = self.within(self.not_after_database(change.at)).await?;
+        let change = Change { at, ..change.clone() };
         self.within(audit::prune(self, keep_audit)).await?;
-        self.within(servers::prune(self, change.at)).await?;
+        self.within(servers::prune(self, at)).await?;
         self.within(forms::prune(self)).await?;
-        self.within(revocations::prune(self, change)).await
+        self.within(revocations::prune(self, &change)).await
     }
 
     async fn note(&self, change: &Change, note: Note<'_>) -> Result<Written, StoreError> {
