@@ -395,9 +395,11 @@ async fn answers<C: Connection>(connection: &mut C) -> Result<bool, sqlx::Error>
 
 /// Whether this process may run, for the next `length`, a task that one process does for all.
 async fn has_turn(pool: &PgPool, name: &str, length: Duration) -> Result<bool, sqlx::Error> {
+    // A turn that ends far later than a new one is from before the clock was set back.
     let turn = sqlx::query(
         "INSERT INTO turns (name, until_ms) VALUES ($1, now_ms() + $2) \
-         ON CONFLICT (name) DO UPDATE SET until_ms = excluded.until_ms WHERE turns.until_ms <= now_ms()",
+         ON CONFLICT (name) DO UPDATE SET until_ms = excluded.until_ms \
+         WHERE turns.until_ms <= now_ms() OR turns.until_ms > excluded.until_ms + $2",
     );
     let turn = turn.bind(name).bind(crate::clock::milliseconds(length)).execute(pool).await?;
     Ok(turn.rows_affected() == 1)

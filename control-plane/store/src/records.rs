@@ -35,6 +35,9 @@ pub const BELIEVED: Duration = Duration::from_secs(5);
 /// outage of the store all leases have lapsed, and in this time the live gateways renew theirs.
 pub const STEADY: Duration = Duration::from_secs(8);
 
+/// Maximum length of a lease that a clock allows. One that ends later was written before the clock was set back.
+pub(crate) const MAX_LEASE: Duration = Duration::from_secs(60);
+
 /// Retention of an expired row whose gateway is still alive.
 pub(crate) const KEEP_PAST: Duration = Duration::from_secs(3600);
 

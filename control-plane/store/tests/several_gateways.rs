@@ -59,6 +59,34 @@ async fn the_ledger_judges_holders_by_their_leases() {
     ledger::suite::judges_holders_by_their_leases(&calls(&database)).await;
 }
 
+/// The rows are then as if written in the future.
+#[tokio::test]
+async fn a_clock_that_is_set_back_by_an_hour_delays_takeovers_by_no_more_than_a_minute() {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 4).await.unwrap();
+    let calls = calls(&database);
+    let [gone, living] = [OwnerId([1; 16]), OwnerId([2; 16])];
+    let orphan = begin(&calls, 1, gone).await;
+    for owner in [gone, living] {
+        renew(&calls, owner, LEASE).await;
+    }
+    calls.sweep().await.unwrap();
+    server
+        .ask("UPDATE gateways SET lease_ms = lease_ms + 3600000, since_ms = since_ms + 3600000")
+        .await
+        .unwrap();
+    server.ask("UPDATE turns SET until_ms = until_ms + 3600000").await.unwrap();
+    calls.sweep().await.unwrap();
+    assert_eq!(renew(&calls, living, LEASE).await, Lease::Held);
+    let is_old = "SELECT COUNT(*) FROM gateways WHERE since_ms <= now_ms()";
+    assert_eq!(number(&server, is_old).await, 1, "the one that was renewed");
+    // A minute later.
+    server.ask("UPDATE gateways SET lease_ms = lease_ms - 60000, since_ms = since_ms - 60000").await.unwrap();
+    renew(&calls, living, LEASE).await;
+    server.ask("UPDATE gateways SET since_ms = since_ms - 9000").await.unwrap();
+    assert!(calls.take(&orphan, living).await.unwrap());
+}
+
 #[tokio::test]
 async fn a_gateway_judges_the_others_again_once_its_lease_has_held_for_a_while() {
     let server = Server::start().await.unwrap();

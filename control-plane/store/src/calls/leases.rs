@@ -14,7 +14,7 @@ use super::OpenError;
 use super::file::{self, FileSettings};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
-use crate::records::{Lease, OwnerId, RecordError};
+use crate::records::{Lease, MAX_LEASE, OwnerId, RecordError};
 
 /// Owners of both files: gateways of an earlier version renew their leases in the file of calls.
 const BOTH: &str = "CREATE TEMP VIEW living AS \
@@ -71,12 +71,9 @@ impl Leases {
     pub(super) async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, sqlx::Error> {
         let now = now_ms();
         let until = now.saturating_add(milliseconds(lease));
-        let renewed = sqlx::query("UPDATE owners SET lease_ms = $1 WHERE owner = $2 AND lease_ms > $3")
-            .bind(until)
-            .bind(owner.0.as_slice())
-            .bind(now)
-            .execute(&self.pool)
-            .await?;
+        let held = "UPDATE owners SET lease_ms = $1, since_ms = MIN(since_ms, $3) WHERE owner = $2 AND lease_ms > $3";
+        let renewed =
+            sqlx::query(held).bind(until).bind(owner.0.as_slice()).bind(now).execute(&self.pool).await?;
         if renewed.rows_affected() == 1 {
             return Ok(Lease::Held);
         }
@@ -109,10 +106,43 @@ impl Leases {
         retired.map(drop).map_err(|e| RecordError::Unavailable(e.to_string()))
     }
 
-    /// Deletes leases that ended before `before`; there is one row per start of a gateway within a day.
+    /// Deletes leases that ended before `before`; there is one row per start of a gateway within a day. Shortens those
+    /// that were written before the clock was set back.
     pub(super) async fn forget(&self, before: i64) -> Result<(), OpenError> {
+        let latest = now_ms().saturating_add(milliseconds(MAX_LEASE));
+        let shortened = sqlx::query("UPDATE owners SET lease_ms = $1 WHERE lease_ms > $1").bind(latest);
+        shortened.execute(&self.pool).await?;
         let forgotten = sqlx::query("DELETE FROM owners WHERE lease_ms < $1 AND since_ms < $1").bind(before);
         forgotten.execute(&self.pool).await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const OWNER: OwnerId = OwnerId([1; 16]);
+
+    #[tokio::test]
+    async fn a_clock_that_is_set_back_neither_keeps_a_lease_nor_makes_it_new_for_long() {
+        let directory = TempDir::new().unwrap();
+        let leases = Leases::open(&directory.path().join("calls.db")).await.unwrap();
+        leases.renew(OWNER, MAX_LEASE).await.unwrap();
+        // As after a step back by an hour.
+        sqlx::query("UPDATE owners SET lease_ms = lease_ms + 3600000, since_ms = since_ms + 3600000")
+            .execute(&leases.pool)
+            .await
+            .unwrap();
+        leases.forget(0).await.unwrap();
+        let number = async |column: &str| -> i64 {
+            let statement = sqlx::AssertSqlSafe(format!("SELECT {column} FROM owners"));
+            sqlx::query_scalar(statement).fetch_one(&leases.pool).await.unwrap()
+        };
+        assert!(number("lease_ms").await <= now_ms() + milliseconds(MAX_LEASE));
+        assert_eq!(leases.renew(OWNER, MAX_LEASE).await.unwrap(), Lease::Held);
+        assert!(number("since_ms").await <= now_ms());
     }
 }

@@ -202,7 +202,7 @@ impl CallRecords for PostgresCalls {
         let statement = format!(
             "INSERT INTO gateways AS g (owner, lease_ms, since_ms, held) VALUES ($1, {CLOCK} + $2, {CLOCK}, TRUE) \
              ON CONFLICT (owner) DO UPDATE SET lease_ms = {CLOCK} + $2, held = g.lease_ms > {CLOCK}, \
-             since_ms = CASE WHEN g.lease_ms > {CLOCK} THEN g.since_ms ELSE {CLOCK} END \
+             since_ms = CASE WHEN g.lease_ms > {CLOCK} THEN LEAST(g.since_ms, {CLOCK}) ELSE {CLOCK} END \
              WHERE g.lease_ms > 0 RETURNING g.held"
         );
         let renewed = sqlx::query_scalar(sqlx::AssertSqlSafe(statement))

@@ -12,7 +12,7 @@ use sqlx::PgPool;
 use super::{PostgresCalls, SWEEP_REST, SWEEP_ROWS, has_turn, within};
 use crate::clock::milliseconds;
 use crate::ledger::rules::KEEP_ABANDONED;
-use crate::records::{CallQuota, CallQuotas, KEEP_PAST, RecordKey};
+use crate::records::{CallQuota, CallQuotas, KEEP_PAST, MAX_LEASE, RecordKey};
 
 /// Time after the start of a sweep in which no other process sweeps.
 const TURN: Duration = Duration::from_secs(60);
@@ -50,6 +50,8 @@ const PAST: [(&str, Duration); 5] = [
         KEEP_ABANDONED,
     ),
 ];
+/// Shortens leases that end more than $1 ms from now.
+const SHORTEN_LEASES: &str = "UPDATE gateways SET lease_ms = now_ms() + $1 WHERE lease_ms > now_ms() + $1";
 const OF_USER: (&str, &str) = ("user_digest", "of_user");
 const OF_ORG: (&str, &str) = ("org", "of_org");
 
@@ -79,6 +81,8 @@ impl PostgresCalls {
         if !self.in_time(has_turn(&self.pool, "calls", TURN)).await? {
             return Ok(());
         }
+        let shorten = sqlx::query(SHORTEN_LEASES).bind(milliseconds(MAX_LEASE));
+        self.in_time(shorten.execute(&self.pool)).await?;
         for (statement, age) in PAST {
             loop {
                 let deleted = sqlx::query(statement).bind(SWEEP_ROWS).bind(milliseconds(age));
