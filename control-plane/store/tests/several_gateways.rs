@@ -61,7 +61,7 @@ async fn the_ledger_judges_holders_by_their_leases() {
 
 /// The rows are then as if written in the future.
 #[tokio::test]
-async fn a_clock_that_is_set_back_by_an_hour_delays_takeovers_by_no_more_than_a_minute() {
+async fn a_clock_that_is_set_back_by_an_hour_delays_takeovers_only_until_the_next_sweep() {
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 4).await.unwrap();
     let calls = calls(&database);
