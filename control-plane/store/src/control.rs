@@ -443,7 +443,7 @@ pub trait ControlStore: Send + Sync {
     async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError>;
     async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError>;
     /// Stores fetched keys. The same content from the same source is not a change: only the time is updated. Keys that
-    /// were fetched later stay.
+    /// were fetched later stay, unless their time is so much later that the clock of who fetched them was ahead.
     async fn put_issuer_keys(
         &self,
         change: &Change,

@@ -130,6 +130,11 @@ async fn issuers_are_kept_with_what_was_fetched_from_them(store: &dyn ControlSto
     assert_eq!(store.issuer_keys().await.unwrap(), [keys("k1", 20)]);
     assert!(fetch("k2", 30).await);
     assert_eq!(store.load().await.unwrap().issuer_keys, [keys("k2", 30)]);
+    // From a control plane whose clock is ahead by a day.
+    assert!(fetch("k3", 86_400_000).await);
+    assert!(fetch("k4", 40).await);
+    assert!(!fetch("k4", 86_400_000).await && !fetch("k4", 50).await);
+    assert_eq!(store.issuer_keys().await.unwrap(), [keys("k4", 50)]);
     store.delete_issuer(&change(), Side::Clients, "login").await.unwrap();
     assert!(store.issuer_keys().await.unwrap().is_empty(), "they go with it");
     let again = store.delete_issuer(&change(), Side::Clients, "login").await;

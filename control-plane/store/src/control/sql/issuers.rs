@@ -15,6 +15,9 @@ const SELECT_ONE: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.rev
      JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name WHERE i.side = $1 AND i.name = $2";
 /// Maximum number of deleted issuers whose `iss` is kept; the latest ones.
 const MAX_FORMER: i64 = 1_000;
+/// Maximum time, in milliseconds, by which keys that are being stored may be older than the stored ones: longer than a
+/// write takes. Keys from a later time were stored by a control plane whose clock was ahead.
+const OVERTAKEN_BY: i64 = 5 * 60 * 1_000;
 const SELECT_KEYS: &str =
     "SELECT side, name, source, content, fetched_at FROM issuer_keys ORDER BY side, name";
 
@@ -159,17 +162,19 @@ pub(super) async fn put_keys(
     record: &IssuerKeysRecord,
 ) -> Result<Written, StoreError> {
     let fetched_at = rows::signed(record.fetched_at)?;
+    let latest = fetched_at.saturating_add(OVERTAKEN_BY);
     let turn = store.writers.turn(Rank::Other).await?;
     // Usually the content is unchanged, and subscribers need no update.
     let seen = sqlx::query(
         "UPDATE issuer_keys SET fetched_at = $5 \
-         WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND fetched_at <= $5",
+         WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND (fetched_at <= $5 OR fetched_at > $6)",
     )
     .bind(record.side.as_str())
     .bind(&record.name)
     .bind(&record.source)
     .bind(&record.content)
     .bind(fetched_at)
+    .bind(latest)
     .execute(&store.pool)
     .await?;
     drop(turn);
@@ -180,13 +185,15 @@ pub(super) async fn put_keys(
     let written = sqlx::query(
         "INSERT INTO issuer_keys (side, name, source, content, fetched_at) VALUES ($1, $2, $3, $4, $5) \
          ON CONFLICT (side, name) DO UPDATE SET source = excluded.source, content = excluded.content, \
-         fetched_at = excluded.fetched_at WHERE issuer_keys.fetched_at <= excluded.fetched_at",
+         fetched_at = excluded.fetched_at \
+         WHERE issuer_keys.fetched_at <= excluded.fetched_at OR issuer_keys.fetched_at > $6",
     )
     .bind(record.side.as_str())
     .bind(&record.name)
     .bind(&record.source)
     .bind(&record.content)
     .bind(fetched_at)
+    .bind(latest)
     .execute(&mut *write.tx)
     .await?;
     if written.rows_affected() == 0 {
