@@ -259,6 +259,10 @@ impl Plugins {
                             return Err(Refusal::Upstream("the gateway ends".into()));
                         }
                     }
+                    // The gateway that took the call over may have ended its execution here: another one would end its own.
+                    if !self.saved.active.is_ours(&execution.call).await {
+                        return Err(Refusal::Upstream("another gateway continues this call".into()));
+                    }
                 }
             }
         }

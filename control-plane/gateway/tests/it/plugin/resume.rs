@@ -1,15 +1,19 @@
 //! Checkpoints: a call goes on where its worker was lost.
 
+use std::sync::Arc;
+
 use asp_proto::plugin::{
     Checkpoint, ResultChunk, client_message, deliver_user_input::Action, server_message::Payload,
 };
 use asp_proto::supervisor::tunnel_event;
-use asp_store::records::CallRecords;
+use asp_store::records::{CallRecords, Orphan, OwnerId};
 use http::Method;
 use prost_types::value::Kind;
 use serde_json::json;
+use tokio::sync::Notify;
 use tonic::{Code, Status};
 
+use super::takeover::{call_id, request, row, send};
 use super::{asks_name, call, fixture, last_result, modern, next_request, until, user_input};
 use crate::runtime::{Runtime, Script, Worker, admitted, rejected};
 use crate::support::Legacy;
@@ -195,4 +199,32 @@ async fn a_question_stays_open_when_its_worker_dies_and_is_asked_once() {
     let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"name": "Ada"}}});
     assert_eq!(client.post(&answer).await.status.as_u16(), 202);
     assert_eq!(next_request(&mut body).await["result"]["structuredContent"], json!({"ok": true}));
+}
+
+/// A gateway that goes on with a call first ends the execution at the one that it took for dead.
+#[tokio::test]
+async fn a_call_that_was_taken_over_gets_no_further_worker_where_it_was() {
+    let crashes = Arc::new(Notify::new());
+    let crash = crashes.clone();
+    let runtime = Runtime::start(Script::of(move |n, mut worker: Worker| {
+        let crash = crash.clone();
+        async move {
+            let invoke = worker.begin(&[("checkpoint", "true")]).await;
+            if n == 0 {
+                assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+                crash.notified().await;
+                return worker.crash(true).await;
+            }
+            worker.complete(&invoke, &json!({"ok": true})).await;
+        }
+    }));
+    let fixture = fixture(&runtime);
+    let waiting = send(request("order", Some("k")), &fixture);
+    let owner = row(&fixture, &runtime, |row| row.seq == 1).await.owner.unwrap();
+    let orphan = Orphan { call: call_id(&runtime), owner };
+    assert!(fixture.active.take(&orphan, OwnerId([9; 16])).await.unwrap());
+    crashes.notify_one();
+    let result = last_result(&waiting.await.unwrap());
+    assert_eq!(result["_meta"]["asp/reason"], "upstream_unavailable", "{result}");
+    assert_eq!(runtime.told.allocations.lock().len(), 1);
 }
