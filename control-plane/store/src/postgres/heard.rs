@@ -13,12 +13,14 @@ use crate::clock::milliseconds;
 use crate::heard_gateways::{HeardGateway, HeardGateways, KEPT, KnownGateway, MAX_GATEWAYS, Unavailable};
 
 /// Records gateways. A control plane that holds the newest stream of a gateway corrects its own entry, because its
-/// clock, or the database's, may have been set.
+/// clock, or the database's, may have been set. For the same reason a shutdown that is announced more than a minute from
+/// now does not count.
 const HEAR: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, left_ms, opened_ms, heard_by) \
      SELECT pool, address, now_ms(), opened, now_ms() + opened, $4 FROM UNNEST($1::TEXT[], $2::TEXT[], $3::BIGINT[]) \
      AS h (pool, address, opened) \
      ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, \
-     left_ms = CASE WHEN g.left_ms > now_ms() + excluded.left_ms THEN g.left_ms ELSE 0 END, \
+     left_ms = CASE WHEN g.left_ms > now_ms() + excluded.left_ms AND g.left_ms <= now_ms() + 60000 \
+     THEN g.left_ms ELSE 0 END, \
      opened_ms = CASE WHEN g.heard_by = excluded.heard_by OR g.opened_ms < excluded.opened_ms \
      THEN excluded.opened_ms ELSE g.opened_ms END, \
      heard_by = CASE WHEN g.opened_ms < excluded.opened_ms THEN excluded.heard_by ELSE g.heard_by END";
