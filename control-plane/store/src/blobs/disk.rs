@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(directory.path().join(directory_name("acme"))).unwrap().count(), 2);
     }
 
-    /// As without free file descriptors.
+    /// A process without free file descriptors reads none.
     #[tokio::test]
     async fn a_blob_whose_description_cannot_be_read_stays() {
         let directory = tempfile::tempdir().unwrap();

@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(files, 0);
     }
 
-    /// As without free file descriptors.
+    /// A process without free file descriptors reads none.
     #[tokio::test]
     async fn a_package_whose_description_cannot_be_read_stays() {
         let directory = tempfile::tempdir().unwrap();
