@@ -273,7 +273,8 @@ pub trait ControlStore: Send + Sync {
     /// Raises the revision to `to` if it is lower. Subscribers that saw a later revision, from before a restore or a
     /// failover, accept nothing earlier. Afterwards [`ControlStore::since`] returns everything for an older revision.
     async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError>;
-    /// Returns all data of a snapshot at one revision; the caller filters expired revocations.
+    /// Returns all data of a snapshot at one revision; expired revocations are in it until they are deleted
+    /// ([`ControlStore::prune`]).
     async fn load(&self) -> Result<ControlState, StoreError>;
     /// Returns the changes after `revision`, read at one revision.
     async fn since(&self, revision: u64) -> Result<Since, StoreError>;

@@ -22,6 +22,9 @@ const OVERLAP: usize = 250;
 const STEP: usize = 250;
 /// Bytes of an entry in `EdgeSnapshot.revoked`.
 const ENTRY: usize = 16;
+/// Time at which no revocation has expired. The store deletes those that have, by the clock of the database; the clock
+/// of one control plane may be ahead.
+const ALL: u64 = 0;
 
 /// Boundaries of the two lists, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +58,6 @@ pub(super) struct LiveRevocations {
     older_is_stale: bool,
     /// Number of times that `older` was built.
     made: u64,
-    hour: u64,
 }
 
 /// Both lists of revocations.
@@ -133,15 +135,14 @@ impl LiveRevocations {
             }
         }
         let cut = self.cut_at(hour);
-        // Expired revocations are dropped on the hour, so that time alone changes nothing in between.
-        if self.older_is_stale || cut != self.cut || hour != self.hour {
+        if self.older_is_stale || cut != self.cut {
             let older = self.records.range(..(cut.through, String::new()));
-            self.older = list(older.map(|(_, record)| record), issuers, hour);
-            (self.cut, self.hour, self.older_is_stale) = (cut, hour, false);
+            self.older = list(older.map(|(_, record)| record), issuers);
+            (self.cut, self.older_is_stale) = (cut, false);
             self.made += 1;
         }
         let recent = self.records.range((cut.since, String::new())..);
-        let recent = list(recent.map(|(_, record)| record), issuers, hour);
+        let recent = list(recent.map(|(_, record)| record), issuers);
         RevocationSplit { cut, older: &self.older, made: self.made, recent }
     }
 
@@ -170,7 +171,7 @@ pub fn with(
     issuers: &[String],
     (revision, until): (u64, u64),
 ) -> Option<RecentRevocations> {
-    let RevocationEntries { mut tokens, mut before, .. } = policy::revoked(records, issuers, until);
+    let RevocationEntries { mut tokens, mut before, .. } = policy::revoked(records, issuers, ALL);
     tokens.extend(recent.revoked.as_chunks::<16>().0);
     before.extend(recent.revoked_before.iter().cloned());
     let with = RecentRevocations {
@@ -184,12 +185,8 @@ pub fn with(
     (!is_same).then_some(with)
 }
 
-fn list<'a>(
-    records: impl Iterator<Item = &'a RevocationRecord>,
-    issuers: &[String],
-    now: u64,
-) -> EncodedRevocations {
-    let RevocationEntries { tokens, before, unknown } = policy::revoked(records, issuers, now);
+fn list<'a>(records: impl Iterator<Item = &'a RevocationRecord>, issuers: &[String]) -> EncodedRevocations {
+    let RevocationEntries { tokens, before, unknown } = policy::revoked(records, issuers, ALL);
     EncodedRevocations {
         revoked: asp_registry::sorted_set(tokens),
         before: asp_registry::latest(before),
@@ -278,6 +275,17 @@ mod tests {
         both.take(these([record(1, NOW), record(2, later)]));
         assert_eq!(both.lists(&[], later).recent.revoked, more.revoked, "as the builder says it");
         assert_eq!(with(&more, &[record(2, later)], &[], (7, later)), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_takes_no_revocation_from_the_lists() {
+        let ahead = NOW + 48 * HOUR;
+        let mut all = LiveRevocations::default();
+        all.take(these([record(1, THIS_HOUR - 5 * HOUR), record(2, NOW)]));
+        assert!(record(2, NOW).until < ahead);
+        assert_eq!(count(all.lists(&[], ahead).older), 2);
+        let recent = with(&RecentRevocations::default(), &[record(2, NOW)], &[], (5, ahead)).unwrap();
+        assert_eq!(recent.revoked.len(), ENTRY);
     }
 
     #[test]
