@@ -73,6 +73,7 @@ async fn a_standby_is_not_used() {
     let database = Postgres::start(&url, 2, waits).await.unwrap();
     let calls = database.calls(Budget::default(), CallQuotas::default());
     server.ask("CREATE SCHEMA standby").await.unwrap();
+    server.ask("GRANT USAGE ON SCHEMA standby TO PUBLIC").await.unwrap();
     let standby = "CREATE FUNCTION standby.pg_is_in_recovery() RETURNS BOOLEAN LANGUAGE SQL AS 'SELECT TRUE'";
     server.ask(standby).await.unwrap();
     renew(&calls, OWNER, LEASE).await.unwrap_err();
