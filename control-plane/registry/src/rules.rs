@@ -24,6 +24,7 @@ pub use name::is_resource_name;
 pub use proxy::is_refused_header;
 pub use server::MAX_PRIMITIVES;
 pub(crate) use server::check_server;
+pub use text::visible_text;
 
 use std::collections::BTreeMap;
 

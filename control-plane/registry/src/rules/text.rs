@@ -33,19 +33,33 @@ pub(super) fn check(document: &Document, findings: &mut Findings<'_>) {
 
 pub(super) fn first_deceptive(text: &str) -> Option<char> {
     let characters: Vec<char> = text.chars().collect();
-    let bad = |(at, c): (usize, &char)| is_deceptive(*c) && !is_written(&characters, at);
-    characters.iter().enumerate().position(bad).and_then(|at| characters.get(at).copied())
+    let mut all = characters.iter().copied().enumerate();
+    all.find(|(at, c)| is_hidden(&characters, *at, *c)).map(|(_, c)| c)
+}
+
+/// Returns the text without the characters that [`first_deceptive`] finds.
+pub fn visible_text(text: &str) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    let all = characters.iter().copied().enumerate();
+    all.filter(|(at, c)| !is_hidden(&characters, *at, *c)).map(|(_, c)| c).collect()
+}
+
+/// Whether `c`, the character at `at`, hides something.
+fn is_hidden(characters: &[char], at: usize, c: char) -> bool {
+    is_deceptive(c) && !is_written(characters, at)
 }
 
 /// Whether the invisible character at `at` belongs to visible text. A variation selector picks the emoji or text form
 /// of the symbol before it. A joiner connects pictographs, or shapes a letter of a script that joins. Tag characters
-/// spell a flag (Unicode TR 51, ED-14a). Anywhere else, and two in a row, they hide data.
+/// spell a flag (Unicode TR 51, ED-14a). A carriage return before a line feed is part of a line break. Anywhere else,
+/// and two in a row, they hide data.
 fn is_written(characters: &[char], at: usize) -> bool {
     let Some(c) = characters.get(at).copied() else { return false };
     let before = characters.get(..at).unwrap_or_default();
     let last = before.last().copied().unwrap_or('a');
     let next = characters.get(at + 1).copied();
     match c {
+        '\r' => next == Some('\n'),
         '\u{FE0E}' | '\u{FE0F}' => {
             let is_keycap = next == Some('\u{20E3}') && matches!(last, '0'..='9' | '#' | '*');
             is_keycap || (!last.is_ascii() && !last.is_alphanumeric() && !is_deceptive(last))
@@ -65,8 +79,9 @@ fn is_written(characters: &[char], at: usize) -> bool {
 fn is_flag_tag(before: &[char], rest: &[char]) -> bool {
     const MAX_REGION: usize = 6;
     let is_tag = |c: &&char| matches!(**c, '\u{E0030}'..='\u{E0039}' | '\u{E0061}'..='\u{E007A}');
-    let earlier = before.iter().rev().take_while(is_tag).count();
-    let later = rest.iter().take_while(is_tag).count();
+    // Longer runs are no region, and counting them at each of their tags would take quadratic time.
+    let earlier = before.iter().rev().take(MAX_REGION + 1).take_while(is_tag).count();
+    let later = rest.iter().take(MAX_REGION + 1).take_while(is_tag).count();
     let flag = before.iter().rev().nth(earlier);
     (1..=MAX_REGION).contains(&(earlier + later))
         && flag == Some(&'\u{1F3F4}')
@@ -132,7 +147,7 @@ fn is_deceptive(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::first_deceptive;
+    use super::{first_deceptive, visible_text};
 
     #[test]
     fn an_invisible_character_is_text_where_its_script_or_emoji_needs_it() {
@@ -144,8 +159,10 @@ mod tests {
             "\u{1F469}\u{1F3FD}\u{200D}\u{2764}\u{FE0F}\u{200D}\u{1F469}",
             "\u{1F3F4}\u{E0067}\u{E0062}\u{E0065}\u{E006E}\u{E0067}\u{E007F}",
             "1\u{FE0F}\u{20E3}",
+            "one line\r\nanother",
         ] {
             assert_eq!(first_deceptive(text), None, "{}", text.escape_unicode());
+            assert_eq!(visible_text(text), text);
         }
         for text in [
             "a\u{200D}b",
@@ -158,8 +175,17 @@ mod tests {
             "\u{1F3F4}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E007F}",
             "1\u{FE0F}2",
             "\u{1F469}\u{200B}",
+            "shown\rhidden",
+            "a\r\r\n",
         ] {
             assert!(first_deceptive(text).is_some(), "{}", text.escape_unicode());
+            let visible = visible_text(text);
+            assert_eq!(first_deceptive(&visible), None, "{}", visible.escape_unicode());
         }
+    }
+
+    #[test]
+    fn visible_text_keeps_everything_else() {
+        assert_eq!(visible_text("\u{FEFF}a\u{200B}b\u{AD}c\rd\r\n\te"), "abcd\r\n\te");
     }
 }

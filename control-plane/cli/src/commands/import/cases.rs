@@ -102,6 +102,16 @@ fn what_cannot_be_served_is_left_out_alone() {
     }
 }
 
+/// Servers built on Windows describe their tools so.
+#[test]
+fn a_description_has_line_breaks_of_either_form() {
+    let root = tempfile::tempdir().unwrap();
+    let lines = json!({"name": "lines", "description": "One line\r\nand another",
+        "inputSchema": {"type": "object", "properties": {"a": {"description": "b\r\nc"}}}});
+    let found = import(root.path(), &Lists { tools: vec![lines], ..Lists::default() });
+    assert_eq!(found["up.lines"]["properties"]["a"]["description"], "b\r\nc");
+}
+
 #[test]
 fn null_is_no_member() {
     let root = tempfile::tempdir().unwrap();
