@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 mod parts;
+mod texts;
 
 /// Maximum number of operations in a document.
 const MAX_OPERATIONS: usize = 5_000;
@@ -46,6 +47,8 @@ pub(super) enum DocumentFault {
 pub(super) struct OpenApiDocument {
     root: Map<String, Value>,
     losses: Vec<String>,
+    /// Number of texts whose invisible characters were removed.
+    cleaned: usize,
 }
 
 /// An operation in a document.
@@ -93,7 +96,7 @@ impl OpenApiDocument {
         if let [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [0, _, ..] | [_, 0, ..] = text {
             return Err(DocumentFault::Encoding);
         }
-        let (root, losses) = match text.trim_ascii_start().first() {
+        let (mut root, losses) = match text.trim_ascii_start().first() {
             // serde_json bounds the depth.
             Some(b'{' | b'[') => (json(text)?, std::str::from_utf8(text).map(losses).unwrap_or_default()),
             _ => {
@@ -103,6 +106,7 @@ impl OpenApiDocument {
                 (root, losses)
             }
         };
+        let cleaned = texts::clean(&mut root);
         let Value::Object(root) = root else { return Err(DocumentFault::Version) };
         let version = match root.get("openapi") {
             Some(Value::String(version)) => version.clone(),
@@ -113,7 +117,7 @@ impl OpenApiDocument {
         if !["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) {
             return Err(DocumentFault::Version);
         }
-        Ok(OpenApiDocument { root, losses })
+        Ok(OpenApiDocument { root, losses, cleaned })
     }
 
     /// Returns the first parts of the document whose decoded value differs from the text, such as rounded numbers: as written

@@ -243,6 +243,32 @@ fn each_member_of_a_path_that_is_no_tool_is_named() {
     );
 }
 
+/// Editors and web pages copy such characters along.
+#[test]
+fn invisible_characters_of_texts_leave_no_operation_out() {
+    let name = json!({"name": "name", "in": "query", "description": "\u{feff}Which\u{200b}\r\none",
+        "schema": {"type": "string", "title": "N\u{ad}ame"}});
+    let document = json!({"openapi": "3.1.0", "servers": [{"url": "https://api.example"}], "paths": {"/a": {
+        "get": {"operationId": "a\u{200b}", "summary": "Finds\u{200b} it", "parameters": [name]}}}});
+    let root = tempfile::tempdir().unwrap();
+    let args = ImportArgs {
+        mcp: None,
+        openapi: Some("api.json".into()),
+        out: root.path().to_owned(),
+        ..specs::tests::args()
+    };
+    super::super::bring(&args, import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
+    let spec: Value =
+        serde_json::from_str(&std::fs::read_to_string(root.path().join("up/a.json")).unwrap()).unwrap();
+    assert_eq!(spec["summary"], "Finds it");
+    assert_eq!(
+        spec["primitiveSchema"]["input_schema"]["properties"]["name"],
+        json!({"type": "string", "title": "Name", "description": "Which\r\none"})
+    );
+    let note = "note: the document: the invisible characters of 3 of its texts are left out";
+    assert!(reported(&document).1.iter().any(|line| line == note), "{:?}", reported(&document).1);
+}
+
 #[test]
 fn an_operation_at_another_server_is_left_out_where_nobody_says_where_all_of_them_are() {
     let at = |url: &str| json!([{"url": url, "variables": {"host": {"default": "api"}}}]);

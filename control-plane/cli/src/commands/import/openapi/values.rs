@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use asp_registry::visible_text;
 use serde_json::{Value, json};
 
 /// Maximum length of a summary in bytes.
 const MAX_SUMMARY: usize = 4 * 1024;
+/// Maximum length of a name or another text in one line, in characters.
+const MAX_LINE: usize = 200;
 
 /// Whether it is `application/json`, or any type with `+json`, or stands for any type, regardless of case and parameters.
 pub(super) fn is_json(kind: &str) -> bool {
@@ -84,10 +87,10 @@ pub(super) fn is_object(schema: &Value) -> bool {
     }
 }
 
-/// Replaces line breaks and other control characters with spaces.
+/// Replaces line breaks and other control characters with spaces, and removes invisible characters.
 pub(super) fn one_line(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
-    plain.trim().to_owned()
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_LINE).collect();
+    visible_text(&plain).trim().to_owned()
 }
 
 /// Puts a description before the schema's own.

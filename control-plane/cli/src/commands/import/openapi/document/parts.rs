@@ -29,6 +29,13 @@ impl OpenApiDocument {
         {
             found.push((WHOLE.into(), format!("its member `{}` is left out", one_line(name))));
         }
+        if self.cleaned > 0 {
+            let texts = self.cleaned;
+            found.push((
+                WHOLE.into(),
+                format!("the invisible characters of {texts} of its texts are left out"),
+            ));
+        }
         found
     }
 
