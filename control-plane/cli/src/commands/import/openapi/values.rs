@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 const MAX_SUMMARY: usize = 4 * 1024;
 /// Maximum length of a name or another text in one line, in characters.
 const MAX_LINE: usize = 200;
+/// Keywords that determine the type of a schema's values.
+const TYPING: [&str; 9] =
+    ["additionalProperties", "allOf", "anyOf", "const", "enum", "items", "oneOf", "properties", "type"];
 
 /// Whether it is `application/json`, or any type with `+json`, or stands for any type, regardless of case and parameters.
 pub(super) fn is_json(kind: &str) -> bool {
@@ -55,6 +58,10 @@ pub(super) fn kinds(schema: &Value) -> BTreeSet<Kind> {
             BTreeSet::from([Kind::Scalar])
         }
         _ if schema.get("properties").is_some() => BTreeSet::from([Kind::Object]),
+        _ if schema.get("items").is_some() => kind(&"array".into(), schema).into_iter().collect(),
+        _ if schema.get("const").is_some_and(|value| !value.is_array() && !value.is_object()) => {
+            BTreeSet::from([Kind::Scalar])
+        }
         _ => BTreeSet::from([Kind::Other]),
     }
 }
@@ -64,7 +71,7 @@ fn kind(name: &Value, schema: &Value) -> Option<Kind> {
     Some(match name.as_str() {
         Some("string" | "number" | "integer" | "boolean") => Kind::Scalar,
         Some("array") => match schema.get("items") {
-            Some(items) if items != &json!({}) && !is_scalar(items) => Kind::Other,
+            Some(items) if !is_untyped(items) && !is_scalar(items) => Kind::Other,
             _ => Kind::List,
         },
         Some("object") => Kind::Object,
@@ -76,6 +83,20 @@ fn kind(name: &Value, schema: &Value) -> Option<Kind> {
 /// Whether the schema's values are written as a single text.
 pub(super) fn is_scalar(schema: &Value) -> bool {
     kinds(schema) == BTreeSet::from([Kind::Scalar])
+}
+
+/// Whether the schema, if there is one, leaves the type of its values open.
+pub(super) fn is_untyped(schema: &Value) -> bool {
+    let is_open = |word: &&str| schema.get(*word).is_none();
+    schema != &Value::Bool(false) && TYPING.iter().all(is_open)
+}
+
+/// Makes an untyped schema one of texts.
+pub(super) fn type_as_text(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => drop(members.insert("type".into(), "string".into())),
+        other => *other = json!({"type": "string"}),
+    }
 }
 
 /// Whether the schema's values are objects.

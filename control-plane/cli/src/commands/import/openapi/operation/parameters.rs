@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::document::{DescribedOperation, DocumentFault};
 use super::super::skip_reason::{MAX_PARAMETERS, SkipReason};
-use super::super::values::{Kind, describe, is_json, kinds, one_line};
+use super::super::values::{Kind, describe, is_json, is_untyped, kinds, one_line, type_as_text};
 use super::Building;
 
 mod path;
@@ -120,8 +120,12 @@ impl<'a> Building<'a> {
         written.get("schema").map_or(Ok(Value::Null), |schema| self.schemas.take(schema))
     }
 
-    fn parameter(&mut self, parameter: Parameter<'_>) -> Result<(), SkipReason> {
+    fn parameter(&mut self, mut parameter: Parameter<'_>) -> Result<(), SkipReason> {
         let Parameter { name, place, .. } = parameter;
+        let is_untyped = is_untyped(&parameter.schema);
+        if is_untyped {
+            type_as_text(&mut parameter.schema);
+        }
         let lower = name.to_ascii_lowercase();
         let is_key = matches!(place, "query" | "header") && self.document.is_key(name, place);
         // In a header, such a name cannot be what the operation is about.
@@ -153,6 +157,11 @@ impl<'a> Building<'a> {
         match shape {
             Ok(Shape::Members) => self.members(&parameter),
             Ok(shape) => {
+                if is_untyped {
+                    let note =
+                        format!("its {place} parameter {} has no type: it takes a text", one_line(name));
+                    self.tool.notes.push(note);
+                }
                 self.add(parameter, shape);
                 Ok(())
             }

@@ -164,6 +164,9 @@ fn a_parameter_may_be_of_several_scalar_kinds() {
         json!({"type": ["integer", "null"]}),
         json!({"allOf": [{"description": "A size"}, {"enum": [1, 2]}]}),
         json!({"anyOf": [{"type": "string"}, {"type": "array"}]}),
+        json!({"const": "a"}),
+        json!({"items": {"type": "string"}}),
+        json!({"type": "array", "items": {"title": "Any"}}),
     ] {
         assert!(query(schema.clone()), "{schema}");
     }
@@ -175,6 +178,33 @@ fn a_parameter_may_be_of_several_scalar_kinds() {
     ] {
         assert!(!query(schema.clone()), "{schema}");
     }
+}
+
+/// FastAPI describes an argument without a type hint this way, and some documents write the type next to the name, as in
+/// version 2.
+#[test]
+fn a_parameter_without_a_type_takes_a_text() {
+    let of_path = json!({"name": "id", "in": "path", "required": true, "schema": {"title": "Id"}});
+    let query = |name: &str, schema: Value| json!({"name": name, "in": "query", "schema": schema});
+    let parameters = json!([of_path, query("any", json!({})), query("sure", json!(true)),
+        query("named", json!({"type": "text", "description": "d"})), {"name": "old", "in": "query", "type": "integer"},
+        {"name": "X-Mode", "in": "header"}]);
+    let tool = only(json!({"parameters": parameters})).unwrap();
+    let text = json!({"type": "string"});
+    assert_eq!(
+        tool.input["properties"],
+        json!({"id": {"type": "string", "title": "Id"}, "any": text, "sure": text,
+            "named": {"type": "string", "description": "d"}, "old": text, "X_Mode": text})
+    );
+    assert_eq!(tool.input["required"], json!(["id"]));
+    assert_eq!((tool.path.as_str(), tool.query.len(), tool.headers.len()), ("/things/{id}", 4, 1));
+    for note in [
+        "its path parameter id has no type: it takes a text",
+        "its query parameter old has no type: it takes a text",
+    ] {
+        assert!(tool.notes.iter().any(|other| other == note), "{:?}", tool.notes);
+    }
+    assert!(!tool.notes.iter().any(|note| note.contains("is left out: it")), "{:?}", tool.notes);
 }
 
 #[test]
