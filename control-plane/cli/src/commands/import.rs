@@ -19,6 +19,8 @@ mod upstream;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -155,12 +157,25 @@ fn settled(
     for line in imported.renamed.iter().chain(&lines) {
         print::line(line);
     }
+    if let Some(file) = &args.report {
+        append(file, &lines)?;
+    }
     if left(&left_out).is_empty() && !imported.ids.is_empty() {
         print::error("nothing was written: none of it can be served");
         return Err(Failure::Refused);
     }
     files.insert(server_file.clone(), listed(&left_out));
     Ok((files, left_out.len()))
+}
+
+/// Adds lines to the report that the conversion of the document wrote.
+fn append(file: &Path, lines: &[String]) -> Result<(), Failure> {
+    let named = || format!("write {}", file.display());
+    let mut report = OpenOptions::new().create(true).append(true).open(file).with_context(named)?;
+    for line in lines {
+        writeln!(report, "{line}").with_context(named)?;
+    }
+    Ok(())
 }
 
 /// Returns the sources that stay, and the new files.

@@ -113,6 +113,27 @@ fn a_description_has_line_breaks_of_either_form() {
 }
 
 #[test]
+fn the_report_names_the_operations_that_the_platform_refuses() {
+    let root = tempfile::tempdir().unwrap();
+    let report = root.path().join("report");
+    let args = ImportArgs {
+        mcp: None,
+        openapi: Some("api.json".into()),
+        report: Some(report.clone()),
+        out: root.path().join("primitives"),
+        ..args(root.path())
+    };
+    let document = json!({"openapi": "3.1.0", "servers": [{"url": "https://up.example"}], "paths": {
+        "/a": {"get": {"operationId": "a"}}, "/#b": {"get": {"operationId": "b"}},
+        "/c": {"options": {"operationId": "c"}}}});
+    bring(&args, openapi::import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
+    let lines = std::fs::read_to_string(report).unwrap();
+    assert!(lines.contains("left out: options /c: "), "{lines}");
+    assert!(lines.contains("left out: tool \"up.b\": ") && lines.contains("fragment"), "{lines}");
+    assert!(args.out.join("up/a.json").exists() && !args.out.join("up/b.json").exists());
+}
+
+#[test]
 fn null_is_no_member() {
     let root = tempfile::tempdir().unwrap();
     let null = json!({"name": "x", "inputSchema": null, "outputSchema": null, "annotations": null, "icons": null,
