@@ -52,7 +52,8 @@ pub(super) fn read<'a>(
             continue;
         };
         let Some(written) = media.get("schema") else { continue };
-        let schema = schemas.take(written)?;
+        document.resolved(written)?;
+        let schema = schemas.take(written);
         if !is_object(&schema) {
             continue;
         }

@@ -145,7 +145,7 @@ impl<'a> Building<'a> {
         self.unread_kinds(content, kind);
         self.unread_of("body", media);
         let schema = match media.get("schema") {
-            Some(schema) => self.schemas.take(schema)?,
+            Some(schema) => self.schemas.take(schema),
             None => json!({}),
         };
         // A tool's property must be an object (MCP up to 2025-11-25).

@@ -1,13 +1,13 @@
 //! A schema of an OpenAPI document as self-contained JSON Schema 2020-12.
 //!
 //! Owns: the dialects of 3.0 (`nullable`, boolean `exclusiveMinimum`) and of 3.1. Keeps true: references are replaced by
-//! their targets; a recursive reference and whatever exceeds the limits accepts anything, since the service validates
-//! arguments itself; only what clients need to write arguments is kept, and no schema accepts less because of what is left
+//! their targets; a reference that is recursive or leads nowhere, and whatever exceeds the limits, accepts anything, since
+//! the service validates arguments itself; only what clients need to write arguments is kept, and no schema accepts less because of what is left
 //! out.
 
 use serde_json::{Map, Value, json};
 
-use super::document::{DocumentFault, OpenApiDocument};
+use super::document::OpenApiDocument;
 
 mod changes;
 mod enumeration;
@@ -63,7 +63,7 @@ impl<'a> SchemaTranslator<'a> {
     }
 
     /// Translates `schema`.
-    pub(super) fn take(&mut self, schema: &'a Value) -> Result<Value, DocumentFault> {
+    pub(super) fn take(&mut self, schema: &'a Value) -> Value {
         self.schema(schema, 0)
     }
 
@@ -74,34 +74,39 @@ impl<'a> SchemaTranslator<'a> {
         is_cut.then(|| cut.to_owned()).into_iter().chain(self.changes.lines())
     }
 
-    fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, DocumentFault> {
+    fn schema(&mut self, schema: &'a Value, depth: usize) -> Value {
         self.nodes += 1;
         if depth > MAX_DEPTH || self.nodes > MAX_NODES {
             if depth > MAX_DEPTH {
                 self.changes.add(SchemaChange::Depth);
             }
-            return Ok(json!({}));
+            return json!({});
         }
         let Value::Object(members) = schema else {
             // In 3.1: `true` and `false`.
             if schema.is_boolean() {
-                return Ok(schema.clone());
+                return schema.clone();
             }
             self.changes.add(SchemaChange::Malformed);
-            return Ok(json!({}));
+            return json!({});
         };
         let Some(reference) = members.get("$ref").and_then(Value::as_str) else {
             return self.members(members, depth);
         };
         if self.within.contains(&reference) {
             self.changes.add(SchemaChange::Recursion);
-            return Ok(json!({}));
+            return json!({});
         }
-        let found = self.document.find(reference)?;
-        self.within.push(reference);
-        let taken = self.schema(found, depth + 1);
-        self.within.pop();
-        taken.map(|taken| self.with_siblings(taken, members))
+        let taken = if let Ok(found) = self.document.find(reference) {
+            self.within.push(reference);
+            let taken = self.schema(found, depth + 1);
+            self.within.pop();
+            taken
+        } else {
+            self.changes.add(SchemaChange::Reference);
+            json!({})
+        };
+        self.with_siblings(taken, members)
     }
 
     /// Adds the siblings of a reference to its target: the texts (3.1), and `nullable`, which 3.0 ignores but frameworks
@@ -121,7 +126,7 @@ impl<'a> SchemaTranslator<'a> {
         taken
     }
 
-    fn members(&mut self, members: &'a Map<String, Value>, depth: usize) -> Result<Value, DocumentFault> {
+    fn members(&mut self, members: &'a Map<String, Value>, depth: usize) -> Value {
         let mut taken = Map::new();
         for name in PLAIN {
             if let Some(value) = members.get(name)
@@ -140,24 +145,24 @@ impl<'a> SchemaTranslator<'a> {
         {
             taken.insert("format".into(), format.clone());
         }
-        let has_all = self.properties(members, &mut taken, depth)?;
-        self.rest(members, &mut taken, (depth, has_all))?;
+        let has_all = self.properties(members, &mut taken, depth);
+        self.rest(members, &mut taken, (depth, has_all));
         for name in ["allOf", "anyOf", "oneOf"] {
             if let Some(Value::Array(choices)) = members.get(name).filter(|choices| **choices != json!([])) {
-                let choices: Result<Vec<Value>, DocumentFault> =
+                let choices: Vec<Value> =
                     choices.iter().map(|choice| self.schema(choice, depth + 1)).collect();
                 // The keywords that distinguish the choices may have been left out, so several choices may match.
                 let name = if name == "oneOf" { self.any_of(&taken) } else { name };
-                taken.entry(name).or_insert(Value::Array(choices?));
+                taken.entry(name).or_insert(Value::Array(choices));
             }
         }
         self.changes.add_left_out(members, &taken);
         // Without a type of its own, `nullable` applies to the choices.
         let chooses = ["enum", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
         if chooses && is_nullable(members) && !members.contains_key("type") {
-            return Ok(or_null(Value::Object(taken)));
+            return or_null(Value::Object(taken));
         }
-        Ok(Value::Object(taken))
+        Value::Object(taken)
     }
 
     /// Translates the properties, and returns whether all that an object may have are kept.
@@ -166,9 +171,9 @@ impl<'a> SchemaTranslator<'a> {
         members: &'a Map<String, Value>,
         taken: &mut Map<String, Value>,
         depth: usize,
-    ) -> Result<bool, DocumentFault> {
+    ) -> bool {
         let mut has_all = !members.contains_key("patternProperties");
-        let Some(Value::Object(properties)) = members.get("properties") else { return Ok(has_all) };
+        let Some(Value::Object(properties)) = members.get("properties") else { return has_all };
         let mut kept = Map::new();
         for (name, property) in properties {
             if !take(name.len(), &mut self.left) {
@@ -179,7 +184,7 @@ impl<'a> SchemaTranslator<'a> {
             if self.document.is_read_only(property) {
                 self.changes.add(SchemaChange::ReadOnly);
             } else {
-                kept.insert(name.clone(), self.schema(property, depth + 1)?);
+                kept.insert(name.clone(), self.schema(property, depth + 1));
             }
         }
         let mut names = members.get("required").and_then(Value::as_array).into_iter().flatten();
@@ -188,7 +193,7 @@ impl<'a> SchemaTranslator<'a> {
         }
         required(taken, &kept);
         taken.insert("properties".into(), Value::Object(kept));
-        Ok(has_all)
+        has_all
     }
 
     /// Returns the keyword that replaces `oneOf`; a schema that already has it loses its `oneOf`.
@@ -204,20 +209,19 @@ impl<'a> SchemaTranslator<'a> {
         members: &'a Map<String, Value>,
         taken: &mut Map<String, Value>,
         (depth, has_all): (usize, bool),
-    ) -> Result<(), DocumentFault> {
+    ) {
         if let Some(items) = members.get("items").filter(|_| !members.contains_key("prefixItems")) {
-            taken.insert("items".into(), self.schema(items, depth + 1)?);
+            taken.insert("items".into(), self.schema(items, depth + 1));
         }
-        let Some(values) = members.get("additionalProperties").filter(|_| has_all) else { return Ok(()) };
+        let Some(values) = members.get("additionalProperties").filter(|_| has_all) else { return };
         // springdoc describes `Map<String, Object>` this way, whose values have any type.
         let values = if *values == json!({"type": "object"}) {
             self.changes.add(SchemaChange::Values);
             json!({})
         } else {
-            self.schema(values, depth + 1)?
+            self.schema(values, depth + 1)
         };
         taken.insert("additionalProperties".into(), values);
-        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::document::{DescribedOperation, DocumentFault};
+use super::super::document::DescribedOperation;
 use super::super::skip_reason::{MAX_PARAMETERS, SkipReason};
 use super::super::values::{Kind, describe, is_json, is_untyped, kinds, one_line, type_as_text};
 use super::Building;
@@ -92,7 +92,7 @@ impl<'a> Building<'a> {
                 let text = |name: &str| written.get(name).and_then(Value::as_str).unwrap_or_default();
                 let (name, place) = (text("name"), text("in"));
                 if seen.insert((name, place)) {
-                    let schema = self.schema_of(written, place)?;
+                    let schema = self.schema_of(written, place);
                     let is_required = place == "path" || written.get("required") == Some(&Value::Bool(true));
                     let is_member = false;
                     self.parameter(Parameter { name, place, written, schema, is_required, is_member })?;
@@ -108,16 +108,13 @@ impl<'a> Building<'a> {
 
     /// Returns the schema of an argument. A value serialized as JSON is a text argument, because the request carries it
     /// unchanged.
-    fn schema_of(&mut self, written: &'a Value, place: &str) -> Result<Value, DocumentFault> {
-        if let Some(media) = json_media(written, place) {
-            self.unread_of("parameters", media);
-            let content = media.get("schema").map(|schema| self.schemas.take(schema)).transpose()?;
-            let content = content.unwrap_or_else(|| json!({}));
-            return Ok(
-                json!({"type": "string", "contentMediaType": "application/json", "contentSchema": content}),
-            );
-        }
-        written.get("schema").map_or(Ok(Value::Null), |schema| self.schemas.take(schema))
+    fn schema_of(&mut self, written: &'a Value, place: &str) -> Value {
+        let Some(media) = json_media(written, place) else {
+            return written.get("schema").map_or(Value::Null, |schema| self.schemas.take(schema));
+        };
+        self.unread_of("parameters", media);
+        let content = media.get("schema").map_or_else(|| json!({}), |schema| self.schemas.take(schema));
+        json!({"type": "string", "contentMediaType": "application/json", "contentSchema": content})
     }
 
     fn parameter(&mut self, mut parameter: Parameter<'_>) -> Result<(), SkipReason> {

@@ -99,6 +99,8 @@ pub(super) enum SchemaChange {
     Beside,
     /// A reference that leads back to itself.
     Recursion,
+    /// A reference to another document, or to a part that this one lacks.
+    Reference,
     /// A schema that is neither an object nor a boolean.
     Malformed,
     /// A property that is required but not described.
@@ -124,6 +126,9 @@ impl fmt::Display for SchemaChange {
             SchemaChange::Unknown => "members of its schemas that are no known keywords are left out",
             SchemaChange::Beside => "members beside a `$ref` of its schemas are left out",
             SchemaChange::Recursion => "a schema of it within itself accepts anything",
+            SchemaChange::Reference => {
+                "a `$ref` of its schemas that leads to nothing in the document accepts anything"
+            }
             SchemaChange::Malformed => "schemas of it that are neither objects nor booleans accept anything",
             SchemaChange::Required => {
                 "names in `required` of its schemas that are not in `properties` are left out"

@@ -77,6 +77,26 @@ fn noted(schema: &Value) -> (Vec<String>, Value) {
     (tool.notes, tool.input["properties"]["body"].take())
 }
 
+/// Many documents lack a component, or were split over several files.
+#[test]
+fn a_reference_that_leads_to_nothing_accepts_anything() {
+    for reference in ["#/components/schemas/Lost", "./pet.yaml#/Pet", "Pet", "#pet"] {
+        let (notes, taken) = noted(&json!({"type": "object", "required": ["pet"],
+            "properties": {"pet": {"$ref": reference}, "name": {"type": "string"}}}));
+        let properties = json!({"pet": {}, "name": {"type": "string"}});
+        assert_eq!(
+            taken,
+            json!({"type": "object", "required": ["pet"], "properties": properties}),
+            "{reference}"
+        );
+        let note = "a `$ref` of its schemas that leads to nothing in the document accepts anything";
+        assert_eq!(notes, [note], "{reference}");
+    }
+    let form = json!({"application/x-www-form-urlencoded": {"schema": {"$ref": "#/lost"}}});
+    let refused = only(json!({"parameters": [id()], "requestBody": {"content": form}})).unwrap_err();
+    assert_eq!(refused.to_string(), "#/lost refers to nothing in the document");
+}
+
 /// springdoc describes `Map<String, Object>` this way, whose values may also be texts and lists.
 #[test]
 fn values_of_a_map_that_are_described_as_objects_of_no_members_may_be_anything() {
