@@ -10,9 +10,11 @@ use serde_json::{Map, Value, json};
 use super::document::OpenApiDocument;
 
 mod changes;
+mod composition;
 mod enumeration;
 
 use changes::{SchemaChange, SchemaChanges};
+use composition::Composition;
 
 /// Maximum nesting.
 const MAX_DEPTH: usize = 24;
@@ -48,6 +50,8 @@ pub(super) struct SchemaTranslator<'a> {
     left: usize,
     /// References that are being resolved.
     within: Vec<&'a str>,
+    /// The object whose parts are being translated.
+    composition: Composition,
     changes: SchemaChanges,
 }
 
@@ -58,13 +62,14 @@ impl<'a> SchemaTranslator<'a> {
             nodes: 0,
             left: MAX_BYTES,
             within: Vec::new(),
+            composition: Composition::default(),
             changes: SchemaChanges::default(),
         }
     }
 
     /// Translates `schema`.
     pub(super) fn take(&mut self, schema: &'a Value) -> Value {
-        self.schema(schema, 0)
+        self.value(schema, 0)
     }
 
     /// Returns the differences between the translations and the document, one a line.
@@ -72,6 +77,17 @@ impl<'a> SchemaTranslator<'a> {
         let is_cut = self.left == 0 || self.nodes > MAX_NODES;
         let cut = "its schemas are too large to be taken over whole; what lies beyond accepts anything";
         is_cut.then(|| cut.to_owned()).into_iter().chain(self.changes.lines())
+    }
+
+    /// Translates the schema of a value of its own; [`Self::schema`] also translates parts of one.
+    fn value(&mut self, schema: &'a Value, depth: usize) -> Value {
+        let around = std::mem::take(&mut self.composition);
+        let mut taken = self.schema(schema, depth);
+        let composition = std::mem::replace(&mut self.composition, around);
+        if !composition.read_only.is_empty() {
+            composition.relax(&mut taken);
+        }
+        taken
     }
 
     fn schema(&mut self, schema: &'a Value, depth: usize) -> Value {
@@ -145,6 +161,8 @@ impl<'a> SchemaTranslator<'a> {
         {
             taken.insert("format".into(), format.clone());
         }
+        let had_parts = self.composition.has_parts;
+        self.composition.has_parts |= composition::has_parts(members);
         let has_all = self.properties(members, &mut taken, depth);
         self.rest(members, &mut taken, (depth, has_all));
         for name in ["allOf", "anyOf", "oneOf"] {
@@ -156,6 +174,7 @@ impl<'a> SchemaTranslator<'a> {
                 taken.entry(name).or_insert(Value::Array(choices));
             }
         }
+        self.composition.has_parts = had_parts;
         self.changes.add_left_out(members, &taken);
         // Without a type of its own, `nullable` applies to the choices.
         let chooses = ["enum", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
@@ -183,8 +202,9 @@ impl<'a> SchemaTranslator<'a> {
             // A property that only the service writes is not an argument.
             if self.document.is_read_only(property) {
                 self.changes.add(SchemaChange::ReadOnly);
+                self.composition.read_only.insert(name.clone());
             } else {
-                kept.insert(name.clone(), self.schema(property, depth + 1));
+                kept.insert(name.clone(), self.value(property, depth + 1));
             }
         }
         let mut names = members.get("required").and_then(Value::as_array).into_iter().flatten();
@@ -203,7 +223,7 @@ impl<'a> SchemaTranslator<'a> {
         "anyOf"
     }
 
-    /// Translates the schemas of properties without a name, unless a named one is left out.
+    /// Translates the schemas of properties without a name, unless a named one is left out or described by another part.
     fn rest(
         &mut self,
         members: &'a Map<String, Value>,
@@ -211,15 +231,16 @@ impl<'a> SchemaTranslator<'a> {
         (depth, has_all): (usize, bool),
     ) {
         if let Some(items) = members.get("items").filter(|_| !members.contains_key("prefixItems")) {
-            taken.insert("items".into(), self.schema(items, depth + 1));
+            taken.insert("items".into(), self.value(items, depth + 1));
         }
-        let Some(values) = members.get("additionalProperties").filter(|_| has_all) else { return };
+        let names_all = has_all && !self.composition.has_parts;
+        let Some(values) = members.get("additionalProperties").filter(|_| names_all) else { return };
         // springdoc describes `Map<String, Object>` this way, whose values have any type.
         let values = if *values == json!({"type": "object"}) {
             self.changes.add(SchemaChange::Values);
             json!({})
         } else {
-            self.schema(values, depth + 1)
+            self.value(values, depth + 1)
         };
         taken.insert("additionalProperties".into(), values);
     }

@@ -97,6 +97,50 @@ fn a_reference_that_leads_to_nothing_accepts_anything() {
     assert_eq!(refused.to_string(), "#/lost refers to nothing in the document");
 }
 
+#[test]
+fn the_parts_of_an_object_do_not_reject_each_others_properties() {
+    let text = json!({"type": "string"});
+    let closed = |name: &str| json!({"properties": {name: text}, "additionalProperties": false});
+    let open = |name: &str| json!({"properties": {name: text}});
+    for (written, taken) in [
+        (json!({"allOf": [closed("a"), closed("b")]}), json!({"allOf": [open("a"), open("b")]})),
+        (
+            json!({"allOf": [closed("a")], "type": "object", "additionalProperties": false}),
+            json!({"type": "object", "allOf": [open("a")]}),
+        ),
+        (
+            json!({"properties": {"b": text}, "oneOf": [closed("a"), closed("c")]}),
+            json!({"properties": {"b": text}, "anyOf": [open("a"), open("c")]}),
+        ),
+        (
+            json!({"properties": {"$type": text}, "additionalProperties": false, "discriminator": {}}),
+            open("$type"),
+        ),
+        // A choice names all properties, and so does the only part.
+        (json!({"anyOf": [closed("a"), closed("b")]}), json!({"anyOf": [closed("a"), closed("b")]})),
+        (json!({"allOf": [closed("a")]}), json!({"allOf": [closed("a")]})),
+        // A value within a part is an object of its own.
+        (
+            json!({"allOf": [{"properties": {"in": closed("a")}}, open("b")]}),
+            json!({"allOf": [{"properties": {"in": closed("a")}}, open("b")]}),
+        ),
+    ] {
+        assert_eq!(noted(&written).1, taken, "{written}");
+    }
+}
+
+#[test]
+fn no_part_of_an_object_requires_what_only_the_service_writes() {
+    let base =
+        json!({"properties": {"id": {"type": "string", "readOnly": true}, "name": {"type": "string"}}});
+    let (_, taken) = noted(&json!({"allOf": [base, {"type": "object", "required": ["id", "name"]}],
+        "properties": {"inner": {"required": ["id"]}}}));
+    assert_eq!(taken["allOf"][1], json!({"type": "object", "required": ["name"]}));
+    assert_eq!(taken["properties"]["inner"], json!({"required": ["id"]}), "it is another object");
+    let (_, taken) = noted(&json!({"allOf": [base, {"required": ["id"]}]}));
+    assert_eq!(taken["allOf"][1], json!({}));
+}
+
 /// springdoc describes `Map<String, Object>` this way, whose values may also be texts and lists.
 #[test]
 fn values_of_a_map_that_are_described_as_objects_of_no_members_may_be_anything() {
