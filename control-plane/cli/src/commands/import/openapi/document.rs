@@ -4,6 +4,7 @@
 //! references is followed for at most 16 steps; the number of operations is bounded.
 
 use serde_json::{Map, Value};
+use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, UserMessageFormatter};
 
 mod parts;
 mod texts;
@@ -100,10 +101,10 @@ impl OpenApiDocument {
             // serde_json bounds the depth.
             Some(b'{' | b'[') => (json(text)?, std::str::from_utf8(text).map(losses).unwrap_or_default()),
             _ => {
-                let root = yaml(text)?;
+                let (root, repeated) = yaml(text)?;
                 // A rounded number has all the digits of a double.
-                let losses = losses(&root.to_string());
-                (root, losses)
+                let rounded = losses(&root.to_string());
+                (root, repeated.into_iter().chain(rounded).collect())
             }
         };
         let cleaned = texts::clean(&mut root);
@@ -273,20 +274,34 @@ fn json(text: &[u8]) -> Result<Value, DocumentFault> {
     })
 }
 
-/// Parses YAML 1.2 as used in OpenAPI documents; aliases and depth are bounded.
-fn yaml(text: &[u8]) -> Result<Value, DocumentFault> {
-    let options = serde_saphyr::options! {
+/// Parses YAML 1.2 as used in OpenAPI documents; aliases and depth are bounded. If a key is written twice, the last one wins,
+/// as in JSON, and the parser's words for the first such key are returned as well.
+fn yaml(text: &[u8]) -> Result<(Value, Option<String>), DocumentFault> {
+    let error = match serde_saphyr::from_slice_with_options(text, options(DuplicateKeyPolicy::Error)) {
+        Ok(root) => return Ok((root, None)),
+        Err(error) => error,
+    };
+    let first_line = |said: String| said.lines().next().unwrap_or_default().to_owned();
+    match serde_saphyr::from_slice_with_options(text, options(DuplicateKeyPolicy::LastWins)) {
+        Ok(root) => Ok((root, Some(first_line(error.render_with_formatter(&UserMessageFormatter))))),
+        Err(_) => Err(DocumentFault::Yaml(first_line(error.to_string()))),
+    }
+}
+
+fn options(duplicate_keys: DuplicateKeyPolicy) -> serde_saphyr::Options {
+    serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: MAX_EVENTS,
             max_nodes: MAX_EVENTS,
             max_depth: 128,
+            // Documents refer to one set of parameters or responses from hundreds of operations.
+            enforce_alias_anchor_ratio: false,
         },
+        duplicate_keys: duplicate_keys,
+        // Some examples read as numbers that are too large, such as the digest 1e9999.
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         strict_booleans: true,
-    };
-    serde_saphyr::from_slice_with_options(text, options).map_err(|error| {
-        let said = error.to_string();
-        DocumentFault::Yaml(said.lines().next().unwrap_or_default().to_owned())
-    })
+    }
 }
 
 /// Decodes a part of a pointer: first the percent-encoding of its URI fragment (RFC 6901 section 6), then `~1` and `~0`.
@@ -294,3 +309,6 @@ fn part(written: &str) -> String {
     let plain = percent_encoding::percent_decode_str(written).decode_utf8_lossy();
     plain.replace("~1", "/").replace("~0", "~")
 }
+
+#[cfg(test)]
+mod tests;
