@@ -176,9 +176,10 @@ impl<'a> SchemaTranslator<'a> {
         }
         self.composition.has_parts = had_parts;
         self.changes.add_left_out(members, &taken);
-        // Without a type of its own, `nullable` applies to the choices.
-        let chooses = ["enum", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
-        if chooses && is_nullable(members) && !members.contains_key("type") {
+        // Every choice and part of an object would otherwise have to accept null; a type of its own already does.
+        let has_parts = ["anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
+        let lists = taken.contains_key("enum") && !members.contains_key("type");
+        if (has_parts || lists) && is_nullable(members) {
             return or_null(Value::Object(taken));
         }
         Value::Object(taken)
@@ -281,8 +282,10 @@ fn kind(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
             Some("string" | "number" | "integer" | "boolean" | "array" | "object" | "null")
         )
     };
+    // YAML reads an unquoted `null` in a list of types as the value.
+    let name = |name: &Value| if name.is_null() { "null".into() } else { name.clone() };
     let mut kinds: Vec<Value> = match members.get("type") {
-        Some(Value::Array(kinds)) => kinds.clone(),
+        Some(Value::Array(kinds)) => kinds.iter().map(name).collect(),
         Some(kind) => vec![kind.clone()],
         None => return,
     };

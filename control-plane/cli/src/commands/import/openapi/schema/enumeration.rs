@@ -2,11 +2,13 @@
 //!
 //! Keeps true: a schema accepts what its author listed, even if the document, taken literally, would reject every value.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
-/// Fixes an `enum` of which no value has the declared `type`, by converting its values to the type. If a value cannot be
-/// converted, the schema accepts the values as written and, for lists and objects, any value of the type. Returns whether it
-/// was fixed.
+/// Fixes an `enum` with values that do not have the declared `type`, by converting them to the type. If a value cannot be
+/// converted, the schema accepts the values as written and, for lists and objects, any value of the type. Returns
+/// whether it was fixed.
 pub(super) fn mend(taken: &mut Map<String, Value>) -> bool {
     let kinds: Vec<&str> = match taken.get("type") {
         Some(Value::String(kind)) => vec![kind],
@@ -15,11 +17,15 @@ pub(super) fn mend(taken: &mut Map<String, Value>) -> bool {
     };
     let Some(kind) = kinds.iter().copied().find(|kind| *kind != "null") else { return false };
     let Some(Value::Array(values)) = taken.get("enum") else { return false };
-    let mut listed = values.iter().filter(|value| !value.is_null()).peekable();
-    if listed.peek().is_none() || listed.any(|value| kinds.iter().any(|kind| is_of(value, kind))) {
+    let fits = |value: &Value| value.is_null() || kinds.iter().any(|kind| is_of(value, kind));
+    if values.iter().all(fits) {
         return false;
     }
-    if let Some(values) = values.iter().map(|value| converted(value, kind)).collect::<Option<Vec<Value>>>() {
+    let mended = |value: &Value| if fits(value) { Some(value.clone()) } else { converted(value, kind) };
+    if let Some(mut values) = values.iter().map(mended).collect::<Option<Vec<Value>>>() {
+        // A value may have been listed in both forms.
+        let mut seen = BTreeSet::new();
+        values.retain(|value| seen.insert(value.to_string()));
         taken.insert("enum".into(), Value::Array(values));
     } else {
         let contradiction = if matches!(kind, "array" | "object") { "enum" } else { "type" };
@@ -43,7 +49,6 @@ fn is_of(value: &Value, kind: &str) -> bool {
 /// Converts a value of another type: `"1"` to the integer 1, and YAML's `1` or `true` to text.
 fn converted(value: &Value, kind: &str) -> Option<Value> {
     let converted = match (kind, value) {
-        (_, Value::Null) => return Some(Value::Null),
         ("string", Value::Number(_) | Value::Bool(_)) => Value::String(value.to_string()),
         ("integer" | "number" | "boolean", Value::String(text)) => serde_json::from_str(text).ok()?,
         _ => return None,

@@ -226,6 +226,12 @@ fn what_may_be_null_may_be_null() {
             json!({"allOf": [{"type": "string"}], "nullable": true}),
             json!({"anyOf": [{"allOf": [{"type": "string"}]}, nothing]}),
         ),
+        (
+            json!({"type": "object", "allOf": [{"title": "A"}], "nullable": true}),
+            json!({"anyOf": [{"type": ["object", "null"], "allOf": [{"title": "A"}]}, nothing]}),
+        ),
+        // YAML reads an unquoted name this way.
+        (json!({"type": ["string", null]}), json!({"type": ["string", "null"]})),
         (json!({"nullable": true}), json!({})),
     ] {
         let schema = json!({"type": "object", "properties": {"a": written}});
@@ -249,6 +255,13 @@ fn an_enumeration_that_contradicts_its_type_accepts_what_it_lists() {
         ),
         (schema(json!(["integer", "null"]), json!(["1"])), schema(json!(["integer", "null"]), json!([1]))),
         (nullable, schema(json!(["integer", "null"]), json!([1, null]))),
+        (schema(json!("integer"), json!([1, "2", 2])), schema(json!("integer"), json!([1, 2]))),
+        // YAML reads `[auto, true, 1.0]` so.
+        (
+            schema(json!("string"), json!(["auto", true, 1.0])),
+            schema(json!("string"), json!(["auto", "true", "1.0"])),
+        ),
+        (schema(json!("integer"), json!([1, "many"])), json!({"enum": [1, "many"]})),
         (schema(json!("integer"), json!(["1", "1.5"])), json!({"enum": ["1", "1.5"]})),
         (schema(json!("integer"), json!(["low", "high"])), json!({"enum": ["low", "high"]})),
         (schema(json!("array"), json!(["a", "b"])), json!({"type": "array"})),
@@ -259,8 +272,7 @@ fn an_enumeration_that_contradicts_its_type_accepts_what_it_lists() {
         assert!(tool.notes.iter().any(|note| note.contains("contradicts its `type`")), "{:?}", tool.notes);
     }
     for plain in [
-        schema(json!("integer"), json!([1, "2"])),
-        schema(json!(["string", "integer"]), json!(["1"])),
+        schema(json!(["string", "integer"]), json!(["1", 2])),
         schema(json!("string"), json!([])),
         schema(json!("string"), json!(["1"])),
     ] {
