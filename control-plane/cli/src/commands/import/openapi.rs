@@ -81,6 +81,7 @@ fn too_large(place: &str) -> Failure {
 /// Converts the selected operations to specs.
 pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Failure> {
     let document = OpenApiDocument::parse(text).map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
+    let document = document.at(place(args));
     let base = match &args.proxy_url {
         Some(url) => url.clone(),
         None => document.server().ok_or_else(|| {
@@ -95,6 +96,9 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
     let mut taken = BTreeSet::new();
     let mut names = BTreeSet::new();
     let mut report = Omissions::default();
+    if args.proxy_url.is_none() && document.has_relative_server() {
+        report.part("the document", &format!("its server is {base}, relative to where it was read"));
+    }
     for part in document.losses() {
         report.part("the document", &format!("{part}: {DECODED}"));
     }

@@ -3,10 +3,12 @@
 //! Refuses: other formats and versions, references to other documents, and endless references. Keeps true: a chain of
 //! references is followed for at most 16 steps; the number of operations is bounded.
 
+use reqwest::Url;
 use serde_json::{Map, Value};
 use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, UserMessageFormatter};
 
 mod parts;
+mod servers;
 mod texts;
 
 /// Maximum number of operations in a document.
@@ -50,6 +52,8 @@ pub(super) struct OpenApiDocument {
     losses: Vec<String>,
     /// Number of texts whose invisible characters were removed.
     cleaned: usize,
+    /// URL that the document was read from.
+    location: Option<Url>,
 }
 
 /// An operation in a document.
@@ -118,7 +122,7 @@ impl OpenApiDocument {
         if !["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) {
             return Err(DocumentFault::Version);
         }
-        Ok(OpenApiDocument { root, losses, cleaned })
+        Ok(OpenApiDocument { root, losses, cleaned, location: None })
     }
 
     /// Returns the first parts of the document whose decoded value differs from the text, such as rounded numbers: as written
@@ -138,22 +142,6 @@ impl OpenApiDocument {
                 said("name") == name || place == "header" && said("name").eq_ignore_ascii_case(name);
             said("type") == "apiKey" && said("in") == place && is_name
         })
-    }
-
-    /// Returns the URL of the document's first server; `None` if it is relative.
-    pub(super) fn server(&self) -> Option<String> {
-        first_url(self.root.get("servers")?)
-    }
-
-    /// Returns the server that an operation or its path names, if it is not the document's.
-    pub(super) fn other_server(&self, found: &DescribedOperation<'_>) -> Option<String> {
-        let servers = found.servers?;
-        let url = first_url(servers);
-        if url.is_some() && url == self.server() {
-            return None;
-        }
-        let written = || Some(servers.get(0)?.get("url")?.as_str()?.to_owned());
-        Some(url.or_else(written).unwrap_or_default())
     }
 
     /// Returns the security of operations that name none of their own.
@@ -251,18 +239,6 @@ fn is_unserved(name: &str) -> bool {
 fn losses(text: &str) -> Vec<String> {
     let losses = asp_json::losses(text).into_iter().take(MAX_LOSSES);
     losses.map(|part| part.chars().take(MAX_PART).collect()).collect()
-}
-
-/// Returns the first server's URL with default values for its variables; `None` if it is relative.
-fn first_url(servers: &Value) -> Option<String> {
-    let server = servers.get(0)?;
-    let mut url = server.get("url")?.as_str()?.to_owned();
-    for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
-        let default = variable.get("default").and_then(Value::as_str)?;
-        url = url.replace(&format!("{{{name}}}"), default);
-    }
-    let is_whole = (url.starts_with("https://") || url.starts_with("http://")) && !url.contains(['{', '}']);
-    is_whole.then(|| url.trim_end_matches('/').to_owned())
 }
 
 /// Parses JSON, accepting half a surrogate pair and numbers beyond a double, which are decoded with loss.

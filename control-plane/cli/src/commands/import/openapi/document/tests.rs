@@ -29,3 +29,37 @@ fn an_example_that_reads_as_too_large_a_number_is_no_fault() {
     let text = "paths: {/a: {get: {operationId: a, x-digests: [1e9999, .inf, .nan]}}}\n";
     assert_eq!(yaml(text).operations().unwrap().len(), 1);
 }
+
+#[test]
+fn a_server_without_a_host_is_where_the_document_was_read() {
+    for (servers, place, expected) in [
+        ("[]", "https://api.example/docs/openapi.yaml?v=1", Some("https://api.example")),
+        ("[{url: /v1/}]", "https://api.example:8443/docs/openapi.yaml", Some("https://api.example:8443/v1")),
+        ("[{url: ./v1}]", "http://api.example/docs/openapi.yaml", Some("http://api.example/docs/v1")),
+        ("[{url: https://other.example/v1}]", "https://api.example/x", Some("https://other.example/v1")),
+        ("[{url: //other.example/v1}]", "https://api.example/x", None),
+        ("[{url: ftp://api.example}]", "https://api.example/x", None),
+        ("[{url: '/{v}'}]", "https://api.example/x", None),
+        ("[{url: /v1}]", "api.yaml", None),
+        ("[]", "C:/api.yaml", None),
+        ("[]", "https://user:key@api.example/x", None),
+    ] {
+        let document = yaml(&format!("servers: {servers}\n")).at(place);
+        assert_eq!(document.server().as_deref(), expected, "{servers} at {place}");
+    }
+    let named = yaml("paths:\n  /a: {servers: [{url: /v1}], get: {}}\n  /b: {servers: [{url: /v2}], get: {}}\nservers: [{url: /v1}]\n")
+        .at("https://api.example/openapi.yaml");
+    let others: Vec<_> =
+        named.operations().unwrap().iter().map(|operation| named.other_server(operation)).collect();
+    assert_eq!(others, [None, Some("https://api.example/v2".to_owned())]);
+}
+
+#[test]
+fn the_default_of_a_variable_may_be_a_number() {
+    let document = yaml(
+        "servers: [{url: 'https://api.example:{port}/v{v}', variables: {port: {default: 8443}, v: {default: '1'}}}]\n",
+    );
+    assert_eq!(document.server().as_deref(), Some("https://api.example:8443/v1"));
+    let without = yaml("servers: [{url: 'https://{host}.example', variables: {host: {}}}]\n");
+    assert_eq!(without.server(), None);
+}
