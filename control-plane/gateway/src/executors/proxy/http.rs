@@ -126,8 +126,13 @@ fn request(
     add_query(&mut url, mapping, (arguments, &execution.arguments))?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
     let mut request = destination.client.request(method, url);
+    let body = body(mapping, &execution.arguments)?;
     let mut names_accept = false;
     for (name, template) in &mapping.headers {
+        // Some services read the body that a type announces, and fail.
+        if body.is_none() && name.eq_ignore_ascii_case(CONTENT_TYPE.as_str()) {
+            continue;
+        }
         // A header whose argument is absent is omitted.
         if let Some(value) = expanded(template, arguments, UriTemplate::expand_header)? {
             names_accept |= name.eq_ignore_ascii_case(ACCEPT.as_str());
@@ -143,7 +148,7 @@ fn request(
     if mapping.timeout_ms > 0 {
         request = request.timeout(Duration::from_millis(mapping.timeout_ms.into()));
     }
-    let Some(body) = body(mapping, &execution.arguments)? else { return Ok(request) };
+    let Some(body) = body else { return Ok(request) };
     if mapping.body_format() == BodyFormat::Unspecified {
         return Ok(request.json(body.raw()));
     }

@@ -6,6 +6,17 @@ use super::*;
 
 /// `echo` at a service that takes its argument `body` as a form, and the service's requests as `content type` and body.
 async fn service(format: BodyFormat) -> (Fixture, Arc<Mutex<Vec<(String, String)>>>) {
+    service_of(ProxyHttp {
+        body: "/body".into(),
+        body_format: format.into(),
+        body_styles: [("expand".to_owned(), "deepObject".to_owned())].into(),
+        ..http_mapping("/")
+    })
+    .await
+}
+
+/// The same with any mapping.
+async fn service_of(mapping: ProxyHttp) -> (Fixture, Arc<Mutex<Vec<(String, String)>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = seen.clone();
     let service = axum::Router::new().fallback(async move |request: Request| {
@@ -16,12 +27,6 @@ async fn service(format: BodyFormat) -> (Fixture, Arc<Mutex<Vec<(String, String)
         record.lock().push((types, String::from_utf8(body.to_vec()).unwrap()));
         axum::Json(json!({"ok": true}))
     });
-    let mapping = ProxyHttp {
-        body: "/body".into(),
-        body_format: format.into(),
-        body_styles: [("expand".to_owned(), "deepObject".to_owned())].into(),
-        ..http_mapping("/")
-    };
     let upstream = format!("http://{}", serve(service).await);
     let mut snapshot = with_runtime("echo", Mode::ProxyHttp(mapping), Mutation::ReadOnly, &upstream);
     open_echo(&mut snapshot, &json!({"type": "object", "properties": {"body": {"type": "object"}}}));
@@ -57,4 +62,21 @@ async fn a_body_that_no_form_can_say_is_refused_before_anything_is_sent() {
     let answer = call(&fixture, true, "{}", r#""a/b":1"#).await;
     assert!(answer.contains(r#""isError":false"#), "{answer}");
     assert_eq!(*seen.lock(), [(String::new(), String::new())], "no body, and no type of one");
+}
+
+#[tokio::test]
+async fn a_request_without_a_body_has_no_type_of_one() {
+    let kind = "application/vnd.api+json";
+    let (fixture, seen) = service_of(ProxyHttp {
+        body: "/body".into(),
+        headers: [("content-type".to_owned(), kind.to_owned())].into(),
+        ..http_mapping("/")
+    })
+    .await;
+    for (arguments, expected) in [("{}", ("", "")), (r#"{"body":{"a":1}}"#, (kind, r#"{"a":1}"#))] {
+        let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
+        assert!(answer.contains(r#""isError":false"#), "{answer}");
+        let (kind, body) = seen.lock().pop().unwrap();
+        assert_eq!((kind.as_str(), body.as_str()), expected, "{arguments}");
+    }
 }
