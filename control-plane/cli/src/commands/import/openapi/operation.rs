@@ -19,6 +19,10 @@ mod unread;
 /// Maximum length of a tool's name in bytes.
 const MAX_NAME: usize = 100;
 
+/// Media type of a list of changes (RFC 6902). Documents list it first next to types of whole resources, and describe all of
+/// them by the schema of a resource.
+const JSON_PATCH: &str = "application/json-patch+json";
+
 /// Maximum number of media types that a request accepts by name; with more, the request accepts anything.
 const MAX_KINDS: usize = 8;
 
@@ -140,7 +144,8 @@ impl<'a> Building<'a> {
         let body = self.document.resolved(written)?;
         let content = body.get("content").and_then(Value::as_object).filter(|content| !content.is_empty());
         let Some(content) = content else { return self.no_body(body) };
-        let json = content.iter().find(|(kind, media)| is_json(kind) && !self.is_bytes(media));
+        let json = content.iter().filter(|(kind, media)| is_json(kind) && !self.is_bytes(media));
+        let json = json.min_by_key(|(kind, _)| essence(kind) == JSON_PATCH);
         let Some((kind, media)) = json else { return self.form(body, content) };
         self.unread_kinds(content, kind);
         self.unread_of("body", media);
@@ -260,3 +265,6 @@ impl<'a> Building<'a> {
 fn is_required(body: &Value) -> bool {
     body.get("required") == Some(&Value::Bool(true))
 }
+
+#[cfg(test)]
+mod tests;
