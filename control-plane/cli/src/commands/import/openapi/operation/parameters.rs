@@ -124,11 +124,11 @@ impl<'a> Building<'a> {
             type_as_text(&mut parameter.schema);
         }
         let lower = name.to_ascii_lowercase();
-        let is_key = matches!(place, "query" | "header") && self.document.is_key(name, place);
-        // In a header, such a name cannot be what the operation is about.
+        let is_key = matches!(place, "query" | "header" | "cookie") && self.document.is_key(name, place);
+        // In a header or a cookie, such a name cannot be what the operation is about.
         let credential = match place {
             _ if is_key => Some("is a key of the document's security"),
-            "header" if is_secret(&lower) => Some("looks like a credential"),
+            "header" | "cookie" if is_secret(&lower) => Some("looks like a credential"),
             _ => None,
         };
         if let Some(credential) = credential {

@@ -324,3 +324,18 @@ fn a_header_is_a_key_of_the_document_whatever_its_case() {
     let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
     assert!(tool.headers.is_empty(), "{:?}", tool.headers);
 }
+
+#[test]
+fn a_cookie_that_proves_who_calls_is_left_out_alone() {
+    let cookie =
+        |name: &str| json!({"name": name, "in": "cookie", "required": true, "schema": {"type": "string"}});
+    let schemes =
+        json!({"securitySchemes": {"Login": {"type": "apiKey", "in": "cookie", "name": "JSESSIONID"}}});
+    for (name, is_served) in [("JSESSIONID", true), ("session", true), ("locale", false)] {
+        let document = document(json!({"/x": {"get": {"parameters": [cookie(name)]}}}), schemes.clone());
+        let tool = tool(&document, &document.operations().unwrap()[0]);
+        assert_eq!(tool.is_ok(), is_served, "{name}");
+        let notes = tool.map(|tool| tool.notes).unwrap_or_default();
+        assert!(!is_served || notes[0].contains("`--credential`"), "{notes:?}");
+    }
+}
