@@ -4,12 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use super::super::super::values::one_line;
 use super::super::Building;
 use super::{Shape, is_secret, query_name};
+
+/// ASCII characters that a URI cannot contain (RFC 3986 section 2); the braces are those of arguments.
+const UNSAFE: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'|');
 
 impl Building<'_> {
     /// Adds what a path contains in addition to its described parameters, and inserts the arguments into it. `is_parameter`
@@ -26,7 +30,8 @@ impl Building<'_> {
             }
         };
         self.undescribed(&path);
-        self.tool.path = filled(&path, &self.places);
+        let path = filled(&path, &self.places);
+        self.tool.path = utf8_percent_encode(&path, UNSAFE).to_string();
     }
 
     /// Whether a pair in the path's query stays in the path: it must not be a described query parameter, which would be

@@ -339,3 +339,18 @@ fn a_cookie_that_proves_who_calls_is_left_out_alone() {
         assert!(!is_served || notes[0].contains("`--credential`"), "{notes:?}");
     }
 }
+
+#[test]
+fn a_path_is_written_as_a_uri() {
+    let named = json!({"name": "имя", "in": "path", "required": true, "schema": {"type": "string"}});
+    let operation = json!({"parameters": [named]});
+    for (path, expected) in [
+        ("/käse/{имя}/a b|c", "/k%C3%A4se/{___}/a%20b%7Cc"),
+        ("/v1/{имя}:cancel", "/v1/{___}:cancel"),
+        ("/a%20b/{имя}/", "/a%20b/{___}/"),
+    ] {
+        let document = document(json!({path: {"post": operation}}), json!({}));
+        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+        assert_eq!(tool.path, expected);
+    }
+}
