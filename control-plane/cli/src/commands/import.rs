@@ -36,6 +36,11 @@ use specs::Upstream;
 /// Reason for which a number or another part of a spec differs from the upstream's text.
 const DECODED: &str = "a spec holds it as it is decoded: numbers as 64-bit integers or doubles, whole characters, each key once";
 
+/// Maximum length of an id's part after the server, in bytes.
+const MAX_SLUG: usize = 100;
+/// Maximum length of an id, in bytes: 128, without a dot and the number of one of several primitives of the same name.
+const MAX_ID: usize = 128 - 1 - 5;
+
 /// Result of an import.
 struct ImportResult {
     /// Files by path relative to the primitives' root, including `server.yaml`.
@@ -319,7 +324,7 @@ fn free_id(server: &str, name: &str, taken: &mut BTreeSet<String>) -> String {
     let plain: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' }).collect();
     let mut slug = plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
-    slug.truncate(100);
+    slug.truncate(MAX_SLUG.min(MAX_ID.saturating_sub(server.len())));
     if slug.trim_matches('.').is_empty() {
         // A name in another script has no allowed characters.
         slug = "item".to_owned();

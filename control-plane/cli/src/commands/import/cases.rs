@@ -134,6 +134,18 @@ fn the_report_names_the_operations_that_the_platform_refuses() {
 }
 
 #[test]
+fn an_id_is_short_enough_for_a_server_with_a_long_name() {
+    let server = "s".repeat(60);
+    let mut taken = BTreeSet::new();
+    for _ in 0..1_000 {
+        let id = free_id(&server, &"operation_".repeat(20), &mut taken);
+        assert!(id.len() <= 128, "{id}");
+    }
+    assert_eq!(taken.len(), 1_000);
+    assert_eq!(free_id("up", &"a".repeat(200), &mut taken).len(), 3 + 100);
+}
+
+#[test]
 fn null_is_no_member() {
     let root = tempfile::tempdir().unwrap();
     let null = json!({"name": "x", "inputSchema": null, "outputSchema": null, "annotations": null, "icons": null,
