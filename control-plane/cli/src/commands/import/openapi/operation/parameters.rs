@@ -283,7 +283,10 @@ fn shape(parameter: &Parameter<'_>) -> Result<Shape, &'static str> {
     match (*place, style, has(Kind::List), has(Kind::Object)) {
         _ if kinds.is_empty() || has(Kind::Other) => Err("is more than one text or number"),
         (_, _, false, false) => Ok(Shape::Plain),
-        ("query", "form", true, false) if is_exploded => Ok(Shape::Exploded),
+        // Exploded, the styles with other separators are that of forms.
+        ("query", "form" | "spaceDelimited" | "pipeDelimited", true, false) if is_exploded => {
+            Ok(Shape::Exploded)
+        }
         ("query", "form", true, false) | ("path" | "header", "simple", true, false) => Ok(Shape::Plain),
         ("path", "label" | "matrix", true, false) if !is_exploded => Ok(Shape::Plain),
         ("query", "form", false, true) if is_exploded && is_one_kind && may_have_members => {

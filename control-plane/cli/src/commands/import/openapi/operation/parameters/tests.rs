@@ -18,6 +18,8 @@ fn a_list_or_an_object_of_a_parameter_is_written_as_the_document_says() {
         ("query", "p", json!({"schema": maybe}), "{p*}"),
         ("query", "p", json!({"schema": either}), "{p*}"),
         ("query", "p", json!({"schema": list, "style": "form", "explode": false}), "{p}"),
+        ("query", "p", json!({"schema": list, "style": "pipeDelimited", "explode": true}), "{p*}"),
+        ("query", "p", json!({"schema": list, "style": "spaceDelimited", "explode": true}), "{p*}"),
         ("query", "p", json!({"schema": object, "style": "deepObject"}), "{p*}"),
         ("query", "p", json!({"schema": range, "style": "deepObject"}), "{p*}"),
         ("query", "p[]", json!({"schema": list, "style": "deepObject"}), "{p*}"),
