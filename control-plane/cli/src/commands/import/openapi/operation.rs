@@ -53,9 +53,10 @@ pub(super) fn tool(document: &OpenApiDocument, found: &DescribedOperation<'_>) -
     if !found.path.starts_with('/') {
         return Err(SkipReason::NoPath);
     }
+    // An id in another script leaves no name that clients can use.
     let name = match found.id() {
-        "" => format!("{}-{}", found.method, found.path.replace(['{', '}'], "")),
-        id => id.to_owned(),
+        id if id.contains(|c: char| c.is_ascii_alphanumeric()) => id.to_owned(),
+        _ => format!("{}-{}", found.method, found.path.replace(['{', '}'], "")),
     };
     let name: String = name.chars().take(MAX_NAME).collect();
     let said = [found.text("summary"), found.text("description")];

@@ -22,3 +22,16 @@ fn a_body_is_a_list_of_changes_only_if_nothing_else_is_taken() {
         assert_eq!(tool.headers.get("content-type").and_then(Value::as_str), expected, "{kinds:?}");
     }
 }
+
+#[test]
+fn an_operation_without_an_id_for_clients_is_named_by_its_request() {
+    for (named, expected) in [
+        (json!("listThings"), "listThings"),
+        (json!(""), "post-/things/id"),
+        (json!("获取用户"), "post-/things/id"),
+        (json!(null), "post-/things/id"),
+    ] {
+        let tool = only(json!({"operationId": named, "parameters": [id()]})).unwrap();
+        assert_eq!(tool.name, expected);
+    }
+}
