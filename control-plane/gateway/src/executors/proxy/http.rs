@@ -8,7 +8,7 @@ use asp_json::{Json, Members};
 use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
-use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
+use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -244,10 +244,16 @@ fn expanded(template: &str, arguments: &Arguments, expand: Expand) -> Result<Opt
 fn map(mapping: &ProxyHttp, execution: &Execution, answer: HttpResponse) -> Result<Output, Refusal> {
     let HttpResponse { status, headers, media_type, body } = answer;
     if !status.is_success() {
-        let said = media_type.decode(&body).unwrap_or_default();
+        let said = redirect(status, &headers).or_else(|| media_type.decode(&body)).unwrap_or_default();
         return failed(execution, &headers, status, &shown(&said));
     }
     answer::output(mapping, execution, (&media_type, &body))
+}
+
+/// Returns the place that a redirect names. It is not followed, and often it is the result, such as a download.
+fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<String> {
+    let place = headers.get(LOCATION).filter(|_| status.is_redirection())?;
+    Some(format!("it is at {}", place.to_str().ok()?))
 }
 
 /// Converts a failed response. A tool's caller sees the service's message; a resource or a prompt has no result for

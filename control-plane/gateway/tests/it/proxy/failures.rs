@@ -135,6 +135,21 @@ async fn what_a_service_says_in_an_error_is_one_clean_line() {
     }
 }
 
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_says_where_it_leads() {
+    let place = [("location", "https://files.example/report.pdf")];
+    for (status, expected) in [
+        (StatusCode::FOUND, "the service answered 302: it is at https://files.example/report.pdf"),
+        (StatusCode::CONFLICT, "the service answered 409: moved"),
+    ] {
+        let service = axum::Router::new().fallback(async move |_: Request| (status, place, "moved"));
+        let upstream = format!("http://{}", serve(service).await);
+        let answer = echo(&fixture_of("echo", Mode::ProxyHttp(http_mapping("/")), &upstream), "m").await;
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        assert_eq!(answer["result"]["content"][0]["text"], expected);
+    }
+}
+
 /// A service that never answers, and how many calls of it `headers` make fail at once.
 async fn hangs(calls: usize, headers: &[(&str, String)]) -> (Fixture, Vec<Value>) {
     let service = axum::Router::new().fallback(async |_: Request| std::future::pending::<StatusCode>().await);
