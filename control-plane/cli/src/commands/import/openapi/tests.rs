@@ -418,6 +418,8 @@ fn a_body_has_the_media_type_that_the_document_names() {
         ("application/vnd.api+json", Some("application/vnd.api+json")),
         ("Application/Merge-Patch+JSON", Some("Application/Merge-Patch+JSON")),
         ("application/hal+json; profile=x", Some("application/hal+json; profile=x")),
+        ("application/x-amz-json-1.1", Some("application/x-amz-json-1.1")),
+        ("application/*+json", None),
         ("application/json", None),
         ("*/*", None),
     ] {

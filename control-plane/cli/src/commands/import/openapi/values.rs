@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use asp_gateway::media_type::MediaType;
 use asp_registry::visible_text;
 use serde_json::{Value, json};
 
@@ -13,14 +14,10 @@ const MAX_LINE: usize = 200;
 const TYPING: [&str; 9] =
     ["additionalProperties", "allOf", "anyOf", "const", "enum", "items", "oneOf", "properties", "type"];
 
-/// Whether it is `application/json`, or any type with `+json`, or stands for any type, regardless of case and parameters.
+/// Whether it is JSON, as the gateway reads it, or stands for any type.
 pub(super) fn is_json(kind: &str) -> bool {
-    let kind = essence(kind);
-    kind == "application/json"
-        || kind == "text/json"
-        || kind.ends_with("+json")
-        || kind == "*/*"
-        || kind == "application/*"
+    let kind = MediaType::parse(kind);
+    kind.is_json() || kind.is("*/*") || kind.is("application/*")
 }
 
 /// Returns a media type without its parameters, in lower case.
