@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// What the parts of one object have in common.
+/// State shared by the schemas that describe one object.
 #[derive(Default)]
 pub(super) struct Composition {
     /// Whether there are several parts, none of which names all properties.
