@@ -2,8 +2,8 @@
 //!
 //! Owns: the dialects of 3.0 (`nullable`, boolean `exclusiveMinimum`) and of 3.1. Keeps true: references are replaced by
 //! their targets; a reference that is recursive or leads nowhere, and whatever exceeds the limits, accepts anything, since
-//! the service validates arguments itself; only what clients need to write arguments is kept, and no schema accepts less because of what is left
-//! out.
+//! the service validates arguments itself; only what clients need to write arguments is kept, and no schema accepts less
+//! because of what is left out.
 
 use serde_json::{Map, Value, json};
 
@@ -167,8 +167,7 @@ impl<'a> SchemaTranslator<'a> {
         self.rest(members, &mut taken, (depth, has_all));
         for name in ["allOf", "anyOf", "oneOf"] {
             if let Some(Value::Array(choices)) = members.get(name).filter(|choices| **choices != json!([])) {
-                let choices: Vec<Value> =
-                    choices.iter().map(|choice| self.schema(choice, depth + 1)).collect();
+                let choices: Vec<Value> = choices.iter().map(|choice| self.choice(choice, depth)).collect();
                 // The keywords that distinguish the choices may have been left out, so several choices may match.
                 let name = if name == "oneOf" { self.any_of(&taken) } else { name };
                 taken.entry(name).or_insert(Value::Array(choices));
@@ -183,6 +182,15 @@ impl<'a> SchemaTranslator<'a> {
             return or_null(Value::Object(taken));
         }
         Value::Object(taken)
+    }
+
+    /// Translates one of several schemas of a value. schemars describes null by `nullable` alone.
+    fn choice(&mut self, choice: &'a Value, depth: usize) -> Value {
+        if *choice == json!({"nullable": true}) {
+            json!({"type": "null"})
+        } else {
+            self.schema(choice, depth + 1)
+        }
     }
 
     /// Translates the properties, and returns whether all that an object may have are kept.

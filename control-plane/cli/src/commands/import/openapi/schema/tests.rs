@@ -232,6 +232,10 @@ fn what_may_be_null_may_be_null() {
         ),
         // YAML reads an unquoted name this way.
         (json!({"type": ["string", null]}), json!({"type": ["string", "null"]})),
+        (
+            json!({"anyOf": [{"type": "string"}, {"nullable": true}]}),
+            json!({"anyOf": [{"type": "string"}, nothing]}),
+        ),
         (json!({"nullable": true}), json!({})),
     ] {
         let schema = json!({"type": "object", "properties": {"a": written}});

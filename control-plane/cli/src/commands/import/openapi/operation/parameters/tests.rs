@@ -166,6 +166,7 @@ fn a_parameter_may_be_of_several_scalar_kinds() {
         json!({"type": ["integer", "null"]}),
         json!({"allOf": [{"description": "A size"}, {"enum": [1, 2]}]}),
         json!({"anyOf": [{"type": "string"}, {"type": "array"}]}),
+        json!({"anyOf": [{"enum": ["a"]}, {"nullable": true}]}),
         json!({"const": "a"}),
         json!({"items": {"type": "string"}}),
         json!({"type": "array", "items": {"title": "Any"}}),
