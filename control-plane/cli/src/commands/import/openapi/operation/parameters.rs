@@ -234,6 +234,12 @@ impl<'a> Building<'a> {
             _ => drop(self.tool.headers.insert(name.to_ascii_lowercase(), template.into())),
         }
         describe(&mut schema, written.get("description"));
+        // Nothing is left of a name in another script.
+        if !argument.contains(|c: char| c.is_ascii_alphanumeric())
+            && let Value::Object(members) = &mut schema
+        {
+            members.entry("title").or_insert_with(|| one_line(name).into());
+        }
         self.unread_of("parameters", written);
         self.properties.insert(argument.clone(), schema);
         if is_required {

@@ -344,7 +344,7 @@ fn a_cookie_that_proves_who_calls_is_left_out_alone() {
 }
 
 #[test]
-fn a_path_is_written_as_a_uri() {
+fn a_path_is_written_as_a_uri_and_its_argument_titled_by_its_name() {
     let named = json!({"name": "имя", "in": "path", "required": true, "schema": {"type": "string"}});
     let operation = json!({"parameters": [named]});
     for (path, expected) in [
@@ -355,5 +355,6 @@ fn a_path_is_written_as_a_uri() {
         let document = document(json!({path: {"post": operation}}), json!({}));
         let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
         assert_eq!(tool.path, expected);
+        assert_eq!(tool.input["properties"]["___"], json!({"type": "string", "title": "имя"}));
     }
 }
