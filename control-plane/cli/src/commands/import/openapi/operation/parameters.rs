@@ -267,10 +267,11 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
-/// Returns the media type object of a query parameter that is serialized as JSON: the only entry of its `content`.
+/// Returns the media type object of a parameter that is serialized as JSON: the only entry of its `content`.
 fn json_media<'v>(written: &'v Value, place: &str) -> Option<&'v Value> {
     let (kind, media) = written.get("content")?.as_object()?.iter().next()?;
-    (place == "query" && is_json(kind) && !kind.contains('*')).then_some(media)
+    let has_place = matches!(place, "path" | "query" | "header");
+    (has_place && is_json(kind) && !kind.contains('*')).then_some(media)
 }
 
 /// Returns how a value is serialized, or why that is not supported (OpenAPI 3.1, Parameter Object).

@@ -260,7 +260,7 @@ fn a_parameter_that_is_written_otherwise_is_named() {
         (json!({"style": "matrix", "explode": true, "schema": list}), "style"),
         (json!({"style": "label", "explode": true, "schema": list}), "style"),
         (json!({"style": "label", "schema": {"type": "object"}}), "more than one text"),
-        (json!({"content": {"application/json": {"schema": text}}}), "media type"),
+        (json!({"content": {"application/xml": {"schema": text}}}), "media type"),
     ] {
         let mut parameter = id();
         parameter.as_object_mut().unwrap().extend(style.as_object().unwrap().clone());
@@ -297,7 +297,7 @@ fn a_style_of_a_path_is_text_before_the_value() {
 }
 
 #[test]
-fn a_parameter_of_a_query_that_is_json_is_a_text_of_it() {
+fn a_parameter_that_is_json_is_a_text_of_it() {
     let filter = json!({"type": "object", "properties": {"age": {"type": "integer"}}});
     let query = |kind: &str| {
         let content = json!({kind: {"schema": filter}});
@@ -311,6 +311,17 @@ fn a_parameter_of_a_query_that_is_json_is_a_text_of_it() {
             "description": "Which ones"})
     );
     assert_eq!(tool.notes, Vec::<String>::new());
+    let of = |place: &str, name: &str| {
+        let content = json!({"application/json": {"schema": filter}});
+        json!({"name": name, "in": place, "required": true, "content": content})
+    };
+    let tool = only(json!({"parameters": [of("path", "id"), of("header", "X-Filter")]})).unwrap();
+    let text = json!({"type": "string", "contentMediaType": "application/json", "contentSchema": filter});
+    assert_eq!(tool.input["properties"], json!({"id": text, "X_Filter": text}));
+    assert_eq!(
+        (tool.path.as_str(), json!(tool.headers)),
+        ("/things/{id}", json!({"x-filter": "{X_Filter}"}))
+    );
     for kind in ["application/xml", "*/*"] {
         let tool = only(json!({"parameters": [id(), query(kind)]})).unwrap();
         let note = "its query parameter filter is left out: it is written in a media type of its own";
