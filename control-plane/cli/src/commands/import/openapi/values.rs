@@ -85,7 +85,7 @@ pub(super) fn is_scalar(schema: &Value) -> bool {
 /// Whether the schema, if there is one, leaves the type of its values open.
 pub(super) fn is_untyped(schema: &Value) -> bool {
     let is_open = |word: &&str| schema.get(*word).is_none();
-    schema != &Value::Bool(false) && TYPING.iter().all(is_open)
+    *schema != Value::Bool(false) && TYPING.iter().all(is_open)
 }
 
 /// Makes an untyped schema one of texts.

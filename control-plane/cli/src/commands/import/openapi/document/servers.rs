@@ -28,7 +28,7 @@ impl OpenApiDocument {
     /// Whether the server is only known from the place that the document was read from.
     pub(in super::super) fn has_relative_server(&self) -> bool {
         let url = self.root.get("servers").and_then(|servers| filled(servers.get(0)?));
-        !url.is_some_and(|url| is_absolute(&url))
+        url.is_none_or(|url| !is_absolute(&url))
     }
 
     /// Returns the server that an operation or its path names, if it is not the document's.
