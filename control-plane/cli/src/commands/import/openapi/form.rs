@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::document::{DocumentFault, OpenApiDocument};
 use super::schema::SchemaTranslator;
 use super::skip_reason::SkipReason;
-use super::values::{essence, is_object, is_scalar, one_line};
+use super::values::{essence, is_object, is_scalar, one_line, requires};
 
 /// Media types of forms with their names in specs; if an operation takes both, the first is used.
 const FORMATS: [(&str, &str); 2] =
@@ -93,7 +93,7 @@ impl<'a> FormBody<'a> {
                 continue;
             };
             let name = one_line(field.name);
-            if field.is_in_choice || is_required(&self.schema, field.name) {
+            if field.is_in_choice || requires(&self.schema, field.name) {
                 return Err(SkipReason::Field { name, why });
             }
             remove(&mut self.schema, field.name);
@@ -198,16 +198,6 @@ impl<'a> Search<'a> {
         let mut parts = choices.flatten().chain(schema.get("items"));
         parts.any(|part| self.is_file(part, depth + 1))
     }
-}
-
-fn is_required(schema: &Value, name: &str) -> bool {
-    let own = schema.get("required").and_then(Value::as_array);
-    own.is_some_and(|names| names.iter().any(|other| other == name))
-        || parts(schema).any(|part| is_required(part, name))
-}
-
-fn parts(schema: &Value) -> impl Iterator<Item = &Value> {
-    schema.get("allOf").and_then(Value::as_array).into_iter().flatten()
 }
 
 /// Removes a property from a schema and from those it is composed of.

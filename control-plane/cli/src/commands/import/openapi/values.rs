@@ -105,6 +105,18 @@ pub(super) fn is_object(schema: &Value) -> bool {
     }
 }
 
+/// Whether the schema, or one that it is composed of, requires the property.
+pub(super) fn requires(schema: &Value, name: &str) -> bool {
+    let own = schema.get("required").and_then(Value::as_array);
+    own.is_some_and(|names| names.iter().any(|other| other == name))
+        || parts(schema).any(|part| requires(part, name))
+}
+
+/// Returns the schemas that the schema is composed of.
+pub(super) fn parts(schema: &Value) -> impl Iterator<Item = &Value> {
+    schema.get("allOf").and_then(Value::as_array).into_iter().flatten()
+}
+
 /// Replaces line breaks and other control characters with spaces, and removes invisible characters.
 pub(super) fn one_line(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_LINE).collect();

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use super::super::document::DescribedOperation;
 use super::super::skip_reason::{MAX_PARAMETERS, SkipReason};
-use super::super::values::{Kind, describe, is_json, is_untyped, kinds, one_line, type_as_text};
+use super::super::values::{
+    Kind, describe, is_json, is_untyped, kinds, one_line, parts, requires, type_as_text,
+};
 use super::Building;
 
 mod path;
@@ -192,7 +194,8 @@ impl<'a> Building<'a> {
     /// Adds the members of an object, each as a parameter. An object without members writes nothing, so an object whose
     /// members have no names is not required.
     fn members(&mut self, parameter: &Parameter<'_>) -> Result<(), SkipReason> {
-        if properties(&parameter.schema).next().is_none() {
+        let members = properties(&parameter.schema);
+        if members.is_empty() {
             let name = one_line(parameter.name);
             let note =
                 format!("its query parameter {name} is left out: the document names none of its members");
@@ -205,15 +208,13 @@ impl<'a> Building<'a> {
                 "the description of its query parameter {name} is left out: each member is a parameter"
             ));
         }
-        let required = parameter.schema.get("required").and_then(Value::as_array);
-        for (name, member) in properties(&parameter.schema) {
-            let is_named = required.is_some_and(|names| names.iter().any(|required| required == name));
+        for (name, member) in members {
             self.parameter(Parameter {
                 name,
                 place: parameter.place,
                 written: &Value::Null,
                 schema: member.clone(),
-                is_required: parameter.is_required && is_named,
+                is_required: parameter.is_required && requires(&parameter.schema, name),
                 is_member: true,
             })?;
         }
@@ -263,8 +264,12 @@ fn query_name(name: &str, shape: Shape) -> String {
     format!("{name}{brackets}")
 }
 
-fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+/// Returns the properties of a schema and of those that it is composed of, each once.
+fn properties(schema: &Value) -> Vec<(&str, &Value)> {
+    let own = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let own = own.map(|(name, property)| (name.as_str(), property));
+    let mut seen = BTreeSet::new();
+    own.chain(parts(schema).flat_map(properties)).filter(|(name, _)| seen.insert(*name)).collect()
 }
 
 /// Returns the media type object of a parameter that is serialized as JSON: the only entry of its `content`.
@@ -286,7 +291,7 @@ fn shape(parameter: &Parameter<'_>) -> Result<Shape, &'static str> {
     let is_exploded = written.get("explode").and_then(Value::as_bool).unwrap_or(style == "form");
     let has = |kind: Kind| kinds.contains(&kind);
     let is_one_kind = kinds.len() == 1;
-    let may_have_members = !parameter.is_member && schema.get("allOf").or(schema.get("anyOf")).is_none();
+    let may_have_members = !parameter.is_member && schema.get("anyOf").is_none();
     match (*place, style, has(Kind::List), has(Kind::Object)) {
         _ if kinds.is_empty() || has(Kind::Other) => Err("is more than one text or number"),
         (_, _, false, false) => Ok(Shape::Plain),

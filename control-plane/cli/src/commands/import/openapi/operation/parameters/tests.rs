@@ -76,10 +76,15 @@ fn each_member_of_an_object_in_a_query_is_a_parameter() {
     let any = query("any", &json!({"type": "object", "additionalProperties": text}));
     let tool = only(json!({"parameters": [id(), any]})).unwrap();
     assert_eq!(tool.notes, ["its query parameter any is left out: the document names none of its members"]);
-    let composed = query("composed", &json!({"type": "object", "allOf": [page]}));
+    let sorted = json!({"properties": {"sort": {"type": "string"}}});
+    let composed = query("composed", &json!({"allOf": [page, sorted, {"required": ["sort"]}]}));
+    let tool = only(json!({"parameters": [id(), composed]})).unwrap();
+    assert_eq!(json!(tool.query), json!({"page": "{page}", "sort": "{sort*}", "id": "{id_2}"}));
+    assert_eq!(tool.input["required"], json!(["id", "page", "sort"]));
+    let chosen = query("chosen", &json!({"anyOf": [page]}));
     assert_eq!(
-        only(json!({"parameters": [id(), composed]})).unwrap_err(),
-        SkipReason::Parameter { name: "composed".into(), why: "is more than one text or number" }
+        only(json!({"parameters": [id(), chosen]})).unwrap_err(),
+        SkipReason::Parameter { name: "chosen".into(), why: "is more than one text or number" }
     );
 }
 
