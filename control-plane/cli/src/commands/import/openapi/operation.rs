@@ -212,16 +212,11 @@ impl<'a> Building<'a> {
         let contents = successes
             .filter_map(|(_, response)| document.resolved(response).ok()?.get("content")?.as_object());
         let kinds: BTreeSet<&str> = contents.flat_map(Map::keys).map(|kind| kind.trim()).collect();
-        let is_usual =
-            |kind: &&str| ["application/json", "application/*", "*/*"].contains(&essence(kind).as_str());
-        let is_one = |kind: &&str| {
-            kind.contains('/')
-                && kind.bytes().all(|byte| (b' '..=b'~').contains(&byte) && !b"{},".contains(&byte))
-        };
         if kinds.is_empty()
             || kinds.len() > MAX_KINDS
-            || kinds.iter().any(is_usual)
-            || !kinds.iter().all(is_one)
+            || kinds.iter().any(|kind| is_usual(kind))
+            || !kinds.iter().all(|kind| is_media_type(kind))
+            || self.tool.headers.contains_key("accept")
         {
             return;
         }
@@ -261,6 +256,16 @@ impl<'a> Building<'a> {
         self.tool.input = Value::Object(input);
         self.tool
     }
+}
+
+/// Whether a request accepts the media type without naming it.
+fn is_usual(kind: &str) -> bool {
+    ["application/json", "application/*", "*/*"].contains(&essence(kind).as_str())
+}
+
+/// Whether a header can name the media type.
+fn is_media_type(kind: &str) -> bool {
+    kind.contains('/') && kind.bytes().all(|byte| (b' '..=b'~').contains(&byte) && !b"{},".contains(&byte))
 }
 
 fn is_required(body: &Value) -> bool {

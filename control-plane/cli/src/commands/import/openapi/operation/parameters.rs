@@ -11,7 +11,7 @@ use super::super::skip_reason::{MAX_PARAMETERS, SkipReason};
 use super::super::values::{
     Kind, describe, is_json, is_untyped, kinds, one_line, parts, requires, type_as_text,
 };
-use super::Building;
+use super::{Building, is_media_type, is_usual};
 
 mod path;
 
@@ -142,7 +142,7 @@ impl<'a> Building<'a> {
             "path" if !self.tool.path.contains(&format!("{{{name}}}")) => Err("is not in its path"),
             "query" if is_secret(&lower) => Err("looks like a credential, which is never an argument"),
             "header" if FRAMING.contains(&lower.as_str()) || asp_registry::is_refused_header(&lower) => {
-                self.tool.notes.push(format!("its header parameter {} is left out", one_line(name)));
+                self.framing(&parameter, &lower);
                 return Ok(());
             }
             "path" | "query" | "header" => shape(&parameter),
@@ -172,6 +172,29 @@ impl<'a> Building<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Handles a header that belongs to the request itself. If the document gives `Accept` one value, that is sent: some
+    /// services choose a version by it.
+    fn framing(&mut self, parameter: &Parameter<'_>, lower: &str) {
+        match self.only_media_type(parameter.written) {
+            Some(kind) if lower == "accept" => drop(self.tool.headers.insert(lower.into(), kind.into())),
+            _ => {
+                let name = one_line(parameter.name);
+                self.tool.notes.push(format!("its header parameter {name} is left out"));
+            }
+        }
+    }
+
+    /// Returns the only or default value of a parameter, if it is a media type other than plain JSON.
+    fn only_media_type(&self, written: &Value) -> Option<String> {
+        let schema = self.document.resolved(written.get("schema")?).ok()?;
+        let only = match schema.get("enum").and_then(Value::as_array).map(Vec::as_slice) {
+            Some([only]) => Some(only),
+            _ => schema.get("const").or(schema.get("default")),
+        };
+        let kind = only?.as_str()?.trim();
+        (is_media_type(kind) && !is_usual(kind)).then(|| kind.to_owned())
     }
 
     fn leave_out_credential(&mut self, place: &str, name: &str, why: &str) {

@@ -35,3 +35,23 @@ fn an_operation_without_an_id_for_clients_is_named_by_its_request() {
         assert_eq!(tool.name, expected);
     }
 }
+
+/// PagerDuty describes its versions this way.
+#[test]
+fn an_accept_header_with_one_value_is_sent() {
+    let version = "application/vnd.acme+json;version=2";
+    for (schema, expected) in [
+        (json!({"type": "string", "default": version}), Some(version)),
+        (json!({"type": "string", "enum": [version]}), Some(version)),
+        (json!({"const": version}), Some(version)),
+        (json!({"type": "string", "enum": [version, "application/json"]}), None),
+        (json!({"type": "string", "default": "application/json"}), None),
+        (json!({"type": "string", "default": "{body}/x"}), None),
+        (json!({"type": "string"}), None),
+    ] {
+        let accept = json!({"name": "Accept", "in": "header", "required": true, "schema": schema});
+        let tool = only(json!({"parameters": [id(), accept]})).unwrap();
+        assert_eq!(tool.headers.get("accept").and_then(Value::as_str), expected, "{schema}");
+        assert_eq!(tool.notes.iter().any(|note| note.contains("Accept")), expected.is_none(), "{schema}");
+    }
+}
