@@ -249,7 +249,7 @@ async fn the_services_errors_are_tool_errors_and_what_may_have_happened_is_said(
         ("/missing", Mutation::ReadOnly, "the service answered 404: no such thing"),
         ("/broken", Mutation::ReadOnly, "the service answered 500"),
         ("/broken", Mutation::NonIdempotent, "the call may or may not have taken effect"),
-        ("/redirect", Mutation::ReadOnly, "the service answered 302: "),
+        ("/redirect", Mutation::ReadOnly, "the service answered 302: it is at http://127.0.0.1:1/"),
         ("/large", Mutation::ReadOnly, "the service's answer is too large"),
     ];
     for (path, mutation, expected) in rows {

@@ -168,7 +168,7 @@ async fn a_partition_goes_when_all_of_it_is_too_old_and_one_process_sweeps() {
     assert_eq!(partitions().await, 1);
     fresh.run("UPDATE call_audit_partitions SET since_ms = since_ms - 25 * 3600000").await;
     // Another process has just swept.
-    fresh.run("UPDATE turns SET until_ms = now_ms() + 600000").await;
+    fresh.run("UPDATE turns SET until_ms = now_ms() + 15000").await;
     log.sweep().await.unwrap();
     assert_eq!(partitions().await, 1);
     sweep(&fresh, &log).await;

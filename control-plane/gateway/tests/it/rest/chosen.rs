@@ -287,11 +287,11 @@ async fn slow() -> Fixture {
 #[tokio::test(start_paused = true)]
 async fn a_quick_call_is_answered_with_its_result_however_long_its_end_is_stored() {
     let fixture = slow().await;
-    let put = |id: &str, delay_ms: u32| {
+    let put = |id: &str, to: u32, delay_ms: u32| {
         let call = Rest::at(&fixture, &format!("/demo/rest/tools/count/calls/{id}"));
-        async move { call.put(&json!({"to": 1, "delayMs": delay_ms})).await }
+        async move { call.put(&json!({"to": to, "delayMs": delay_ms})).await }
     };
-    let [quick, long] = [put("quick", 10).await, put("long", 5_000).await];
+    let [quick, long] = [put("quick", 1, 10).await, put("long", 100, 100).await];
     assert_eq!((quick.status, &quick.json()["status"]), (StatusCode::CREATED, &json!("success")));
     assert_eq!((long.status, &long.json()["status"]), (StatusCode::CREATED, &json!("running")));
 }
