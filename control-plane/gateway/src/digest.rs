@@ -29,9 +29,7 @@ pub(crate) fn of_request(parts: &[&str], arguments: &Json) -> [u8; 32] {
 
 /// Returns the first half of the digest of one text, for uses in which a collision gains nothing.
 pub(crate) fn short(text: &str) -> [u8; 16] {
-    let mut half = [0; 16];
-    half.iter_mut().zip(of_parts(&[text])).for_each(|(to, from)| *to = from);
-    half
+    shortened(&[text])
 }
 
 /// Returns JSON text with the members of every object sorted, so that their order does not make a different request.

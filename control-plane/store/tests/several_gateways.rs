@@ -332,7 +332,7 @@ async fn carry(client: UnixStream, database: UnixStream, (left, withheld): (Arc<
     }
 }
 
-/// At every possible point of the freeze.
+/// Tries every possible point of the freeze.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_freezes_in_a_takeover_keeps_no_owner_from_its_lease() {
     let server = Server::start().await.unwrap();

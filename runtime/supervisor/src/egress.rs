@@ -78,13 +78,13 @@ pub struct Proxy {
 
 /// State shared by the proxies of all workers.
 #[derive(Clone, Debug, Default)]
-pub struct ProxyShared {
+pub struct ProxyContext {
     lookups: Lookups,
     trust: ServiceTrust,
 }
 
 impl Proxy {
-    pub fn new(rules: EgressRules, plugin: String, worker: String, shared: &ProxyShared) -> Proxy {
+    pub fn new(rules: EgressRules, plugin: String, worker: String, shared: &ProxyContext) -> Proxy {
         let names = shared.lookups.of_worker();
         let (credentials, trust) = (Arc::default(), shared.trust.clone());
         Proxy { rules, plugin, worker, names, rate_limit: RateLimit::new(), credentials, trust }

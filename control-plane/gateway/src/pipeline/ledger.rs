@@ -168,7 +168,7 @@ async fn claim(
 ) -> Result<Claim, LedgerError> {
     loop {
         let claim = ledger.claim(key, hash, holder, until, lease(call)).await?;
-        if claim != Claim::Abandoned || !may_repeat(call) {
+        if claim != Claim::Abandoned || !call.may_repeat() {
             return Ok(claim);
         }
         if ledger.reclaim(key, hash, holder, lease(call)).await? {
@@ -309,7 +309,7 @@ impl HeldKey {
             Err(refusal) if !mutating || left_no_effect(call, refusal) => return self.free(call).await,
             Err(refusal) => match StoredEnd::of_refusal(refusal) {
                 Some(stored) => stored,
-                None if may_repeat(call) => return self.free(call).await,
+                None if call.may_repeat() => return self.free(call).await,
                 None => StoredEnd::OutcomeUnknown,
             },
         };
@@ -405,11 +405,6 @@ fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
                 | Refusal::PagesFirst { .. }
                 | Refusal::Limited { .. }
         )
-}
-
-/// Whether the call's contract declares a repetition harmless.
-fn may_repeat(call: &Call) -> bool {
-    matches!(call.entry.primitive.mutation(), Mutation::ReadOnly | Mutation::Idempotent)
 }
 
 /// Retry policy of a call that stores its result: until its deadline and some slack.

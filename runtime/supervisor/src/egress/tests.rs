@@ -9,7 +9,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::*;
 
 fn proxy_of(rules: EgressRules) -> Proxy {
-    Proxy::new(rules, "p@1".into(), "w".into(), &ProxyShared::default())
+    Proxy::new(rules, "p@1".into(), "w".into(), &ProxyContext::default())
 }
 
 async fn ask(rules: &[&str], request: &str) -> String {

@@ -74,7 +74,7 @@ pub struct Machine {
     spawner: Spawner,
     /// Executor for workers' output and network traffic, so that no amount of it delays a call.
     aside: Handle,
-    egress: egress::ProxyShared,
+    egress: egress::ProxyContext,
     /// Held as long as this process lives: no other process uses the state directory.
     _lock: File,
 }
@@ -195,7 +195,7 @@ impl Machine {
             sampler: Sampler::start(&aside),
             spawner: Spawner::start()?,
             aside,
-            egress: egress::ProxyShared::default(),
+            egress: egress::ProxyContext::default(),
             settings,
             _lock: lock,
         })

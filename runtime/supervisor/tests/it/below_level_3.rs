@@ -132,7 +132,7 @@ async fn at_level_1_a_worker_reaches_no_other_process_of_its_user_and_itself_it_
     assert_eq!(stack.figure("plugin@1.0.0", "crashes").await, 0);
 }
 
-/// As on Linux before 6.12: Landlock without a rule for signals.
+/// Linux before 6.12: Landlock without a rule for signals.
 #[tokio::test]
 async fn at_level_2_of_an_older_kernel_a_worker_signals_itself_alone() {
     let stack = start(2, &[UNSHARE], &[(account::LANDLOCK_VERSION, "5".into())]).await;

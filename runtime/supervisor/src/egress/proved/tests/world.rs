@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use super::super::*;
-use crate::egress::{ActiveCredentials, CredentialUse, EgressRules, PrivateRoute, Proxy, ProxyShared};
+use crate::egress::{ActiveCredentials, CredentialUse, EgressRules, PrivateRoute, Proxy, ProxyContext};
 
 pub(super) const KEY: &str = "hunter2-hunter2-hunter2";
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
@@ -158,7 +158,7 @@ impl Worker {
     }
 
     fn by(rules: EgressRules, service: &Service, trust: ServiceTrust) -> Worker {
-        let shared = ProxyShared { trust, ..ProxyShared::default() };
+        let shared = ProxyContext { trust, ..ProxyContext::default() };
         let proxy = Proxy::new(rules, "p@1".into(), "w".into(), &shared);
         let credentials = proxy.credentials();
         let lease = Arc::new(CredentialLease::new("crm", &service.origin(), "x-api-key", KEY).unwrap());
