@@ -1,6 +1,5 @@
 //! A JSON text with its decoded view.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -8,14 +7,14 @@ use std::sync::{Arc, OnceLock};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::Value;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::cursor::{Cursor, Syntax, decode};
 
 mod members;
 mod patch;
 
-pub use members::{Members, elements, first_elements, members, named};
+pub use members::{Members, elements, first_elements, members, named, string};
 use patch::patched;
 
 /// JSON value that is passed on unchanged. Its text is passed on; reading it as a [`Value`] reads its view, which is
@@ -26,8 +25,10 @@ use patch::patched;
 pub struct Json(Arc<Inner>);
 
 struct Inner {
-    raw: Box<RawValue>,
+    text: Box<str>,
     view: OnceLock<Value>,
+    /// The same text for serde_json, which reads it for that.
+    raw: OnceLock<Box<RawValue>>,
 }
 
 impl Json {
@@ -36,21 +37,21 @@ impl Json {
         let mut cursor = Cursor::new(text)?;
         cursor.value()?;
         cursor.end()?;
-        raw(std::str::from_utf8(text).map_err(|_| Syntax)?.trim()).map(Json::of)
+        Ok(Json::part(std::str::from_utf8(text).map_err(|_| Syntax)?.trim()))
     }
 
-    /// Wraps a part of a text that was read; null if it is not JSON.
-    pub fn part(text: &str) -> Json {
-        raw(text).map_or_else(|Syntax| Json::from(Value::Null), Json::of)
+    /// Wraps a whole value that a [`Cursor`] has read, or whose text was composed of such; it is not read again.
+    pub fn part(text: impl Into<String>) -> Json {
+        Json::of(one_line(text.into()), OnceLock::new())
     }
 
-    fn of(raw: Box<RawValue>) -> Json {
-        Json(Arc::new(Inner { raw, view: OnceLock::new() }))
+    fn of(text: String, view: OnceLock<Value>) -> Json {
+        Json(Arc::new(Inner { text: text.into_boxed_str(), view, raw: OnceLock::new() }))
     }
 
     /// Returns the same text with another view, for example with the defaults of a schema filled in.
     pub fn viewed_as(&self, view: Value) -> Json {
-        Json(Arc::new(Inner { raw: self.0.raw.clone(), view: OnceLock::from(view) }))
+        Json::of(self.text().to_owned(), OnceLock::from(view))
     }
 
     /// Returns the text for a value derived from this one's view: every unchanged part keeps its text.
@@ -59,8 +60,7 @@ impl Json {
             return self.viewed_as(value);
         }
         let text = patched(self.text(), self.view(), &value);
-        raw(&text)
-            .map_or_else(|Syntax| Json::from(value.clone()), |raw| Json::of(raw).viewed_as(value.clone()))
+        Json::of(one_line(text), OnceLock::from(value))
     }
 
     /// Returns the same value without white space between its tokens.
@@ -77,17 +77,21 @@ impl Json {
             }
             is_kept
         });
-        Json::part(&text)
+        Json::part(text)
     }
 
     /// Returns the text, on one line.
     pub fn text(&self) -> &str {
-        self.0.raw.get()
+        &self.0.text
     }
 
-    /// Returns the text in the form that serde_json writes.
+    /// Returns the text in the form that serde_json writes. Where the text can be copied as it is, [`Json::text`] is
+    /// cheaper.
     pub fn raw(&self) -> &RawValue {
-        &self.0.raw
+        self.0.raw.get_or_init(|| {
+            // Every text is JSON.
+            RawValue::from_string(self.text().to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
+        })
     }
 
     /// Returns the decoded view.
@@ -135,12 +139,10 @@ fn index(token: &str) -> Option<usize> {
 }
 
 /// Puts the text on one line: line breaks occur only outside of strings, where they are white space.
-fn raw(text: &str) -> Result<Box<RawValue>, Syntax> {
-    let line = match text.contains(['\n', '\r']) {
-        true => Cow::Owned(text.replace(['\n', '\r'], " ")),
-        false => Cow::Borrowed(text),
-    };
-    RawValue::from_string(line.into_owned()).map_err(|_| Syntax)
+fn one_line(text: String) -> String {
+    // Looks at every byte, which the compiler does many at a time.
+    let has_breaks = text.bytes().fold(false, |found, byte| found | (byte == b'\n') | (byte == b'\r'));
+    if has_breaks { text.replace(['\n', '\r'], " ") } else { text }
 }
 
 /// Strips the byte order mark that some servers put before their JSON: a reader may ignore it (RFC 8259 section 8.1),
@@ -179,8 +181,8 @@ impl Deref for Json {
 impl From<Value> for Json {
     fn from(value: Value) -> Json {
         // Every value has a text.
-        let raw = to_raw_value(&value).unwrap_or_else(|_| RawValue::NULL.to_owned());
-        Json(Arc::new(Inner { raw, view: OnceLock::from(value) }))
+        let text = serde_json::to_string(&value).unwrap_or_else(|_| "null".to_owned());
+        Json::of(text, OnceLock::from(value))
     }
 }
 
@@ -188,7 +190,7 @@ impl From<Value> for Json {
 impl From<&str> for Json {
     fn from(text: &str) -> Json {
         // Every text can be written as JSON.
-        Json::of(to_raw_value(text).unwrap_or_else(|_| RawValue::NULL.to_owned()))
+        Json::of(serde_json::to_string(text).unwrap_or_else(|_| "null".to_owned()), OnceLock::new())
     }
 }
 

@@ -21,7 +21,8 @@ mod repeated;
 pub use cursor::{Cursor, MAX_DEPTH, Syntax, Text, Value, decode};
 pub use integers::integers;
 pub use json::{
-    Json, Members, elements, first_elements, members, named, raw_option, raw_value, raw_values, unmarked,
+    Json, Members, elements, first_elements, members, named, raw_option, raw_value, raw_values, string,
+    unmarked,
 };
 pub use losses::losses;
 pub use repeated::repeated;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::Json;
-use crate::cursor::{Cursor, Syntax};
+use crate::cursor::{Cursor, Syntax, Value};
 
 /// Returns the members of an object in order, each with its text, including those with equal keys; `None` if the text
 /// is not an object.
@@ -20,6 +20,15 @@ pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     };
     let read: Result<(), Syntax> = read();
     read.ok().map(|()| found)
+}
+
+/// Returns the value of a string; `None` if the text is something else.
+pub fn string(text: &str) -> Option<Cow<'_, str>> {
+    let mut cursor = Cursor::new(text.as_bytes()).ok()?;
+    match cursor.value().ok()? {
+        Value::String(literal) if cursor.end().is_ok() => Some(literal.unescape()),
+        _ => None,
+    }
 }
 
 /// Returns the texts of these members, in the order of `names`; `None` if the text is not an object. The last of equal
@@ -76,6 +85,10 @@ pub fn elements(text: &str) -> Option<Vec<&str>> {
     read.ok().map(|()| found)
 }
 
+/// Number of members up to which their names are compared one by one. Most objects have a handful, for which an index
+/// would cost more than it saves.
+const FEW: usize = 32;
+
 /// Members of an object that is passed on, such as `_meta`: each name once, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Members(Vec<(String, Json)>);
@@ -83,7 +96,13 @@ pub struct Members(Vec<(String, Json)>);
 impl Members {
     /// Returns the members of an object; none for other values. The last of equal keys counts.
     pub fn of(json: &Json) -> Members {
-        let read = members(json.text()).unwrap_or_default();
+        Members::chosen(json, |_| true)
+    }
+
+    /// Returns those members of an object whose names fit; none for other values. The last of equal keys counts.
+    pub fn chosen(json: &Json, fits: impl Fn(&str) -> bool) -> Members {
+        let mut read = members(json.text()).unwrap_or_default();
+        read.retain(|(name, _)| fits(name));
         read.into_iter().map(|(name, text)| (name, Json::part(text))).collect()
     }
 
@@ -128,23 +147,31 @@ impl Members {
             .iter()
             .map(|(name, value)| format!("{}:{}", serde_json::Value::from(name), value.text()))
             .collect();
-        Json::part(&format!("{{{}}}", written.join(",")))
+        Json::part(format!("{{{}}}", written.join(",")))
     }
 }
 
 impl<N: Into<String>, V: Into<Json>> FromIterator<(N, V)> for Members {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(items: I) -> Members {
         let mut members: Vec<(String, Json)> = Vec::new();
+        // Positions of the names, once there are more than a few.
         let mut positions: HashMap<String, usize> = HashMap::new();
         for (name, value) in items {
             let (name, value) = (name.into(), value.into());
-            let known = positions.get(&name).copied();
-            match known.and_then(|at| members.get_mut(at)) {
-                Some((_, own)) => *own = value,
-                None => {
-                    positions.insert(name.clone(), members.len());
-                    members.push((name, value));
-                }
+            let known = match positions.is_empty() {
+                true => members.iter().position(|(own, _)| *own == name),
+                false => positions.get(&name).copied(),
+            };
+            if let Some((_, own)) = known.and_then(|at| members.get_mut(at)) {
+                *own = value;
+                continue;
+            }
+            if !positions.is_empty() {
+                positions.insert(name.clone(), members.len());
+            }
+            members.push((name, value));
+            if members.len() == FEW {
+                positions = members.iter().map(|(name, _)| name.clone()).zip(0..).collect();
             }
         }
         Members(members)

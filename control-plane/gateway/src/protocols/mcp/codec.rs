@@ -8,7 +8,6 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::call::remote::InputFault;
@@ -16,8 +15,8 @@ use crate::call::remote::InputFault;
 /// One incoming message.
 #[derive(Debug, Default, Serialize)]
 pub struct Message {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub id: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
+    pub id: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
@@ -26,6 +25,9 @@ pub struct Message {
     pub result: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
     pub error: Option<Json>,
+    /// The members of `params`.
+    #[serde(skip)]
+    sent: Members,
 }
 
 fn as_sent<S: Serializer>(json: &Option<Json>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -49,32 +51,30 @@ impl Message {
         let mut message = Message::default();
         for (name, text) in asp_json::members(text).ok_or(Syntax)? {
             // Null stands for an absent member (as serde reads an `Option`).
-            let part = (text != "null").then(|| Json::part(text));
+            if text == "null" {
+                continue;
+            }
             match name.as_ref() {
-                "id" => message.id = part.map(|id| id.raw().to_owned()),
-                "method" => {
-                    message.method = match part {
-                        Some(method) => Some(method.as_str().ok_or(Syntax)?.to_owned()),
-                        None => None,
-                    };
-                }
-                "params" => message.params = part,
-                "result" => message.result = part,
-                "error" => message.error = part,
+                "id" => message.id = Some(Json::part(text)),
+                "method" => message.method = Some(asp_json::string(text).ok_or(Syntax)?.into_owned()),
+                "params" => message.params = Some(Json::part(text)),
+                "result" => message.result = Some(Json::part(text)),
+                "error" => message.error = Some(Json::part(text)),
                 _ => {}
             }
         }
+        message.sent = message.params.as_ref().map(Members::of).unwrap_or_default();
         Ok(message)
     }
 
     /// Returns a member of `params`.
     pub fn param(&self, name: &str) -> Option<&Value> {
-        self.params.as_ref()?.get(name)
+        self.sent.get(name).map(Json::view)
     }
 
     /// Returns a member of `params` with its text.
     pub fn sent_param(&self, name: &str) -> Option<Json> {
-        self.params.as_ref()?.member(name)
+        self.sent.get(name).cloned()
     }
 
     /// Returns a string member of `params`.
@@ -89,7 +89,7 @@ impl Message {
 
     /// Returns the id as JSON text.
     pub fn id_text(&self) -> Option<&str> {
-        self.id.as_ref().map(|id| id.get())
+        self.id.as_ref().map(Json::text)
     }
 }
 
@@ -167,24 +167,37 @@ impl RpcFailure {
     }
 }
 
+/// A value that writes itself as JSON on one line.
+pub trait WriteJson {
+    /// Appends the text.
+    fn write(&self, text: &mut String);
+}
+
+impl WriteJson for Json {
+    fn write(&self, text: &mut String) {
+        text.push_str(self.text());
+    }
+}
+
+impl WriteJson for Value {
+    fn write(&self, text: &mut String) {
+        // Every value has a text.
+        text.push_str(&serde_json::to_string(self).unwrap_or_else(|_| "null".to_owned()));
+    }
+}
+
 /// A JSON-RPC response, already encoded on one line.
 pub struct RpcResponse {
     pub text: String,
 }
 
 impl RpcResponse {
-    /// Encodes a result; `id` is JSON text, `result` any JSON.
-    pub fn result(id: &str, result: &impl Serialize) -> RpcResponse {
-        let mut bytes = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes();
-        let written = serde_json::to_writer(&mut bytes, result);
-        bytes.push(b'}');
-        match (written, String::from_utf8(bytes)) {
-            (Ok(()), Ok(text)) => RpcResponse { text },
-            // Never happens, as every result is valid JSON.
-            (Err(_), _) | (_, Err(_)) => {
-                RpcResponse::error(Some(id), &RpcFailure::of(Reason::Internal), None)
-            }
-        }
+    /// Encodes a result; `id` is JSON text.
+    pub fn result(id: &str, result: &impl WriteJson) -> RpcResponse {
+        let mut text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
+        result.write(&mut text);
+        text.push('}');
+        RpcResponse { text }
     }
 
     /// Encodes a failure; the member `id` is left out, not null, if none could be read.

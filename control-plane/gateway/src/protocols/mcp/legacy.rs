@@ -445,10 +445,8 @@ pub(super) async fn told(
 
 /// Handles a client's answer to a request of the server; false if this gateway did not send that request.
 async fn answered(gateway: &Gateway, session: &LegacySession, message: &Message) -> Result<bool, InputFault> {
-    let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
-        return Ok(true);
-    };
-    let Some((call, question)) = session.question(&id) else { return Ok(false) };
+    let Some(id) = message.id.as_deref().and_then(Value::as_str) else { return Ok(true) };
+    let Some((call, question)) = session.question(id) else { return Ok(false) };
     if let Some(question) = call.questions.find(&question) {
         let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
         let answer = answer.filter(|answer| call.questions.takes(&question.id, answer));
@@ -457,6 +455,6 @@ async fn answered(gateway: &Gateway, session: &LegacySession, message: &Message)
         gateway.pipeline.answer(&call, &question.id, answer).await?;
     }
     // Only after success: if the answer fails or its connection is lost, the client sends it again.
-    session.forget_question(&id);
+    session.forget_question(id);
     Ok(true)
 }

@@ -89,7 +89,7 @@ async fn answer(
     let id = message.id_text().ok_or_else(|| RpcFailure::of(Reason::InvalidRequest))?;
     let finished = |result, caching| {
         let result = ModernEra::of(request, message).finish(result, caching);
-        json_response(RpcResponse::result(id, &result.raw()))
+        json_response(RpcResponse::result(id, &result))
     };
     if message.method.as_deref() == Some("server/discover") {
         return Ok(finished(Members::from_iter(discover(request)), Caching::Public));
@@ -119,7 +119,7 @@ async fn answer(
                 true => match tasks::create(request, &call, abilities).await {
                     Ok(task) => {
                         let result = ModernEra::of(request, message).begun(task);
-                        return Ok(json_response(RpcResponse::result(id, &result.raw())));
+                        return Ok(json_response(RpcResponse::result(id, &result)));
                     }
                     Err(attachment) => attachment,
                 },

@@ -141,13 +141,12 @@ fn invocation(
 /// Returns the `_meta` of a request for the service behind the primitive, without the members that MCP or the platform
 /// reads itself: those concern one client and its own server.
 fn passed_meta(message: &Message) -> Members {
-    let mut meta = message.sent_param("_meta").as_ref().map(Members::of).unwrap_or_default();
-    meta.retain(|name| {
+    let is_passed = |name: &str| {
         !name.starts_with("io.modelcontextprotocol/")
             && !name.starts_with("asp/")
             && !matches!(name, "progressToken" | "traceparent" | "tracestate")
-    });
-    meta
+    };
+    message.sent_param("_meta").map(|meta| Members::chosen(&meta, is_passed)).unwrap_or_default()
 }
 
 /// Checks that `Mcp-Param-*` headers mirror the arguments that the tool marks (SEP-2243).

@@ -3,15 +3,13 @@
 use std::borrow::Cow;
 
 use asp_edge::Reason;
-use asp_json::{Json, Members, raw_values};
+use asp_json::{Json, Members};
 use asp_proto::mcp_revision::{Feature, Revision};
 use asp_proto::snapshot::Kind;
 use asp_snapshot::VirtualServer;
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::codec::RpcFailure;
+use super::codec::{RpcFailure, WriteJson};
 use crate::call::Call;
 use crate::call::outcome::{Outcome, Output, Refusal, text_block};
 use crate::call::page::Visit;
@@ -49,23 +47,31 @@ pub(super) struct CallResult<'a> {
     own_meta: Vec<(&'static str, Value)>,
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
 enum Member<'a> {
     Own(Value),
-    #[serde(serialize_with = "as_sent")]
     Sent(&'a Json),
-    #[serde(serialize_with = "all_as_sent")]
     All(Cow<'a, [Json]>),
     Text(&'a str),
 }
 
-fn as_sent<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error> {
-    json.raw().serialize(serializer)
-}
-
-fn all_as_sent<S: Serializer>(all: &[Json], serializer: S) -> Result<S::Ok, S::Error> {
-    raw_values(all, serializer)
+impl WriteJson for Member<'_> {
+    fn write(&self, text: &mut String) {
+        match self {
+            Member::Own(value) => value.write(text),
+            Member::Sent(json) => json.write(text),
+            Member::All(all) => {
+                text.push('[');
+                for (at, json) in all.iter().enumerate() {
+                    if at > 0 {
+                        text.push(',');
+                    }
+                    json.write(text);
+                }
+                text.push(']');
+            }
+            Member::Text(own) => Json::from(*own).write(text),
+        }
+    }
 }
 
 impl<'a> CallResult<'a> {
@@ -76,7 +82,9 @@ impl<'a> CallResult<'a> {
 
     /// Returns the result as one value; JSON that passes through keeps its text.
     pub(super) fn to_json(&self) -> Json {
-        Json::part(&serde_json::to_string(self).unwrap_or_default())
+        let mut text = String::new();
+        self.write(&mut text);
+        Json::part(text)
     }
 
     /// Sets a member of `_meta`.
@@ -85,34 +93,44 @@ impl<'a> CallResult<'a> {
     }
 }
 
-impl Serialize for CallResult<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
+/// Appends `"name":` to an object, after a comma unless it is the first member.
+fn write_name(text: &mut String, name: &str) {
+    if !text.ends_with('{') {
+        text.push(',');
+    }
+    Json::from(name).write(text);
+    text.push(':');
+}
+
+impl WriteJson for CallResult<'_> {
+    fn write(&self, text: &mut String) {
+        text.push('{');
         for (name, member) in &self.members {
-            object.serialize_entry(name, member)?;
+            write_name(text, name);
+            member.write(text);
         }
         if self.meta.is_some_and(|meta| !meta.is_empty()) || !self.own_meta.is_empty() {
-            object.serialize_entry("_meta", &Meta(self))?;
+            write_name(text, "_meta");
+            self.write_meta(text);
         }
-        object.end()
+        text.push('}');
     }
 }
 
-struct Meta<'a>(&'a CallResult<'a>);
-
-impl Serialize for Meta<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let own = &self.0.own_meta;
+impl CallResult<'_> {
+    fn write_meta(&self, text: &mut String) {
+        let own = &self.own_meta;
         let is_own = |name: &str| own.iter().any(|(own, _)| *own == name);
-        let mut object = serializer.serialize_map(None)?;
-        for (name, value) in self.0.meta.iter().flat_map(|meta| meta.iter()).filter(|(name, _)| !is_own(name))
-        {
-            object.serialize_entry(name, value.raw())?;
+        text.push('{');
+        for (name, value) in self.meta.iter().flat_map(|meta| meta.iter()).filter(|(name, _)| !is_own(name)) {
+            write_name(text, name);
+            value.write(text);
         }
         for (name, value) in own {
-            object.serialize_entry(name, value)?;
+            write_name(text, name);
+            value.write(text);
         }
-        object.end()
+        text.push('}');
     }
 }
 

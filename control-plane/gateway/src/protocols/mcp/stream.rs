@@ -104,7 +104,7 @@ pub(super) async fn respond(mut view: StreamView) -> Response {
         && let Some(result) = view.suspend(view.from_event)
     {
         // The retry left questions open, so they are asked again.
-        return RpcResponse::result(&view.id, &result.raw()).respond(StatusCode::OK);
+        return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
     }
     // Progress continues from the value that the client received before the question.
     let last_progress = view.attachment.call().events.progress_before(view.from_event);

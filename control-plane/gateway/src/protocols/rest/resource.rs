@@ -178,7 +178,7 @@ impl CallView {
         let turns: Vec<Json> = history.turns().filter_map(turn).collect();
         if !turns.is_empty() {
             let turns: Vec<&str> = turns.iter().map(Json::text).collect();
-            self.put("history", Json::part(&format!("[{}]", turns.join(","))));
+            self.put("history", Json::part(format!("[{}]", turns.join(","))));
         }
         if history.gone() > 0 {
             self.put("historyGone", Value::from(history.gone()));
@@ -232,11 +232,11 @@ fn phase(event: &Event) -> Option<Json> {
 /// Returns an MCP `CallToolResult`, as services that host calls return it.
 fn result(output: &Output, replayed: bool) -> Json {
     let Output::Tool { content, structured, is_error, meta } = output else {
-        return Json::part(&serde_json::to_string(output).unwrap_or_default());
+        return Json::part(serde_json::to_string(output).unwrap_or_else(|_| "null".to_owned()));
     };
     let blocks: Vec<&str> = content.iter().map(Json::text).collect();
     let mut result = Members::default();
-    result.insert("content", Json::part(&format!("[{}]", blocks.join(","))));
+    result.insert("content", Json::part(format!("[{}]", blocks.join(","))));
     result.insert("isError", *is_error);
     if let Some(structured) = structured {
         result.insert("structuredContent", structured.clone());

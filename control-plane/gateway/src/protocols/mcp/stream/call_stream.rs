@@ -151,7 +151,7 @@ impl CallStream {
         self.asked.take()?;
         let result = self.view.suspend(next_event)?;
         self.ended = true;
-        Some(Frame::Final(RpcResponse::result(&self.view.id, &result.raw()), StatusCode::OK))
+        Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK))
     }
 
     /// Withdraws a question that the client need not answer any more, because the call has ended or no longer waits for
