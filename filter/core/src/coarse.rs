@@ -1,13 +1,21 @@
 //! Coarse limits: a bucket per limit and org in each Envoy worker, to stop gross abuse only.
 //!
-//! Owns the generic cell rate algorithm (GCRA: one time stamp per bucket) and a table of fixed size. Each worker grants
-//! its share of the rate. When a set of the table is full, the bucket nearest to empty is evicted, so a flood of keys
-//! can only make a limit laxer, never stricter: the exact limits are the gateway's.
+//! Owns a table of fixed size, in which `governor` keeps one time stamp per bucket (ADR 20). Each worker grants its
+//! share of the rate. When a set of the table is full, the bucket nearest to empty is evicted, so a flood of keys can
+//! only make a limit laxer, never stricter: the exact limits are the gateway's.
 
+use std::cell::Cell;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::num::NonZeroU32;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use asp_proto::snapshot::CoarseLimit;
+use governor::clock::Clock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::{Quota, RateLimiter};
 
 use crate::machine::covers_issuer;
 use crate::names;
@@ -16,9 +24,11 @@ use crate::pattern::{Pattern, exact_or_any};
 /// Number of sets in the table; 16,384 buckets in all, 256 KiB.
 const SETS: usize = 4096;
 const WAYS: usize = 4;
-const MICROS: f64 = 1_000_000.0;
-/// Lowest rate, per second; slower limits are raised to it so that a bucket's time stamps stay exact.
-const MIN_RATE: f64 = 0.000_01;
+const NANOS: f64 = 1_000_000_000.0;
+const NANOS_PER_MS: u64 = 1_000_000;
+/// Longest time in which an empty bucket fills, in nanoseconds: a century. A slower limit is raised to it, because time
+/// stamps are nanoseconds since 1970 in 64 bits, which `governor` adds without a check.
+const LONGEST_REFILL: u64 = 100 * 365 * 24 * 3600 * 1_000_000_000;
 
 /// Attributes of a request that limits are matched against.
 pub(crate) struct LimitSubject<'a> {
@@ -62,25 +72,19 @@ struct CoarseRule {
     /// Whether each token has a bucket of its own.
     each_wcit: bool,
     primitive: Pattern,
-    /// Microseconds between two requests at the full rate of one worker.
-    interval: f64,
-    /// Microseconds that a bucket may run ahead: (burst − 1) intervals.
-    tolerance: f64,
+    /// Rate and burst of one worker.
+    quota: Quota,
 }
 
 impl CoarseLimits {
     /// Indexes the limits of a snapshot. Limits whose rate is not a positive number are left out: one invalid limit
     /// must not reject a snapshot with its revocations, and the gateway's exact limit still applies.
     pub(crate) fn index(messages: &[CoarseLimit], workers: u32) -> CoarseLimits {
-        let workers = f64::from(workers.max(1));
+        let workers = workers.max(1);
         let mut rules = Vec::new();
         for limit in messages {
-            let rate = limit.rate_per_second;
-            if !rate.is_finite() || rate <= 0.0 {
-                continue;
-            }
-            let interval = MICROS * workers / rate.max(MIN_RATE);
-            let burst = (f64::from(limit.burst) / workers).ceil().max(1.0);
+            let rate = limit.rate_per_second / f64::from(workers);
+            let Some(quota) = quota(rate, limit.burst.div_ceil(workers)) else { continue };
             rules.push(CoarseRule {
                 identity: identity(limit),
                 server: exact_or_any(&limit.server),
@@ -92,12 +96,22 @@ impl CoarseLimits {
                 wcit: one_or_each(&limit.wcit),
                 each_wcit: limit.wcit == names::EACH,
                 primitive: Pattern::new(&limit.primitive),
-                interval,
-                tolerance: interval * (burst - 1.0),
+                quota,
             });
         }
         CoarseLimits { rules }
     }
+}
+
+/// Returns a quota of `rate` requests per second; `None` if that is not a positive number.
+fn quota(rate: f64, burst: u32) -> Option<Quota> {
+    if !rate.is_finite() || rate <= 0.0 {
+        return None;
+    }
+    let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
+    // The cast truncates, which is laxer, and saturates.
+    let interval = ((NANOS / rate) as u64).clamp(1, LONGEST_REFILL / u64::from(burst.get()));
+    Some(Quota::with_period(Duration::from_nanos(interval))?.allow_burst(burst))
 }
 
 /// Returns an exact pattern, or one that matches everybody: `*` and `each` cover the same callers but use different
@@ -134,7 +148,8 @@ impl CoarseRule {
     }
 }
 
-/// Buckets of one worker. Only tests share them between threads.
+/// Buckets of one worker. Only tests share those of coarse limits between threads.
+#[derive(Default)]
 pub(crate) struct Buckets {
     state: RandomState,
     sets: Mutex<Vec<[Bucket; WAYS]>>,
@@ -144,14 +159,8 @@ pub(crate) struct Buckets {
 struct Bucket {
     /// Zero for a free slot.
     key: u64,
-    /// Theoretical arrival time, Unix microseconds.
-    arrival: f64,
-}
-
-impl Default for Buckets {
-    fn default() -> Buckets {
-        Buckets { state: RandomState::new(), sets: Mutex::new(Vec::new()) }
-    }
+    /// Theoretical arrival time, since 1970.
+    arrival: Nanos,
 }
 
 impl Buckets {
@@ -165,109 +174,116 @@ impl Buckets {
         now_ms: u64,
     ) -> Result<(), u64> {
         let covers = limits.rules.iter().filter(|rule| rule.covers(subject, stage));
-        let taken: Vec<Draw> = covers
-            .map(|rule| Draw {
-                key: self.key(rule.bucket_of(subject)),
-                interval: rule.interval,
-                tolerance: rule.tolerance,
-            })
-            .collect();
-        self.take_all(&taken, now_ms)
+        self.take_all(covers.map(|rule| (self.key(rule.bucket_of(subject)), rule.quota)), now_ms)
     }
 
     /// Takes one request from each bucket, or from none of them.
-    fn take_all(&self, taken: &[Draw], now_ms: u64) -> Result<(), u64> {
-        if taken.is_empty() {
-            return Ok(());
-        }
-        // Exact up to 2^53 microseconds, two centuries from now.
-        let now = now_ms as f64 * 1000.0;
-        let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        if sets.is_empty() {
-            sets.resize(SETS, [Bucket::default(); WAYS]);
-        }
-        let mut wait: f64 = 0.0;
-        for Draw { key, tolerance, .. } in taken {
-            let arrival = bucket(&mut sets, *key, now).map_or(now, |bucket| bucket.arrival);
-            wait = wait.max(arrival - now - tolerance);
-        }
-        if wait > 0.0 {
-            return Err((wait / MICROS).ceil().max(1.0) as u64);
-        }
-        for Draw { key, interval, .. } in taken {
-            if let Some(bucket) = bucket(&mut sets, *key, now) {
-                bucket.arrival = bucket.arrival.max(now) + interval;
+    fn take_all(&self, draws: impl Iterator<Item = Draw>, now_ms: u64) -> Result<(), u64> {
+        let mut taken = Vec::new();
+        let mut wait = None;
+        for draw in draws {
+            match self.take_one(draw, now_ms) {
+                Ok(()) => taken.push(draw),
+                Err(longer) => wait = wait.max(Some(longer)),
             }
         }
-        Ok(())
+        let Some(wait) = wait else { return Ok(()) };
+        taken.into_iter().for_each(|draw| self.give_back(draw));
+        Err(wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
+    }
+
+    /// Takes one request from a bucket; the error is the time to wait.
+    fn take_one(&self, (key, quota): Draw, now_ms: u64) -> Result<(), Duration> {
+        let now = Nanos::from(now_ms.saturating_mul(NANOS_PER_MS));
+        let clock = RequestClock::default();
+        let limiter = RateLimiter::<_, _, _, NoOpMiddleware<Nanos>>::new(quota, self, clock);
+        limiter.clock().0.set(now);
+        limiter.check_key(&key).map_err(|refusal| refusal.wait_time_from(now))
+    }
+
+    /// Gives back one request that was taken from a bucket.
+    fn give_back(&self, (key, quota): Draw) {
+        if let Some(bucket) = slot(&mut self.sets(), key).filter(|bucket| bucket.key == key) {
+            bucket.arrival = bucket.arrival.saturating_sub(quota.replenish_interval().into());
+        }
     }
 
     fn key(&self, of: impl Hash) -> u64 {
-        let mut hasher = self.state.build_hasher();
-        of.hash(&mut hasher);
-        std::hash::Hasher::finish(&hasher).max(1)
+        self.state.hash_one(of).max(1)
+    }
+
+    fn sets(&self) -> MutexGuard<'_, Vec<[Bucket; WAYS]>> {
+        self.sets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One request to take from one bucket.
-struct Draw {
-    key: u64,
-    /// Microseconds between two requests at the full rate.
-    interval: f64,
-    /// Microseconds the bucket may run ahead.
-    tolerance: f64,
+impl StateStore for &Buckets {
+    type Key = u64;
+
+    fn measure_and_replace<T, F, E>(&self, key: &u64, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let mut sets = self.sets();
+        // Allocates with the first request only: most processes have tables that they never use.
+        sets.resize(SETS, [Bucket::default(); WAYS]);
+        let slot = slot(&mut sets, *key);
+        let known = slot.as_deref().filter(|bucket| bucket.key == *key);
+        let (outcome, arrival) = decide(known.map(|bucket| bucket.arrival))?;
+        if let Some(slot) = slot {
+            *slot = Bucket { key: *key, arrival };
+        }
+        Ok(outcome)
+    }
 }
+
+/// Returns the bucket of `key`, or the one of its set that is nearest to empty.
+fn slot(sets: &mut [[Bucket; WAYS]], key: u64) -> Option<&mut Bucket> {
+    let set = sets.get_mut(usize::try_from(key % SETS as u64).unwrap_or_default())?;
+    set.iter_mut().min_by_key(|bucket| (bucket.key != key, bucket.arrival))
+}
+
+/// Time of one request. A limiter counts from the time of its creation. That is zero here, so that all limiters count
+/// from 1970 and a limit keeps its bucket when its rate changes.
+#[derive(Default)]
+struct RequestClock(Cell<Nanos>);
+
+impl Clock for RequestClock {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        self.0.get()
+    }
+}
+
+/// One request to take from the bucket of this key.
+type Draw = (u64, Quota);
 
 /// Rate limiter for keys such as a peer's address or a client's id, in memory of fixed size. As with coarse limits, a
 /// flood of keys makes it laxer, never stricter.
 pub struct Budget {
     buckets: Buckets,
-    interval: f64,
-    tolerance: f64,
+    quota: Quota,
 }
 
 impl Budget {
     /// Allows each key `burst` requests at once, then `per_second`.
     pub fn new(per_second: u32, burst: u32) -> Budget {
-        let interval = MICROS / f64::from(per_second.max(1));
-        Budget {
-            buckets: Buckets::default(),
-            interval,
-            tolerance: interval * (f64::from(burst.max(1)) - 1.0),
-        }
+        let [rate, burst] =
+            [per_second, burst].map(|number| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN));
+        Budget { buckets: Buckets::default(), quota: Quota::per_second(rate).allow_burst(burst) }
     }
 
-    /// Takes one request of `key` at `now_ms` (Unix milliseconds); the error is the number of seconds to wait, at least 1.
-    pub fn take(&self, key: &[u8], now_ms: u64) -> Result<(), u64> {
-        let Budget { buckets, interval, tolerance } = self;
-        let taken = Draw { key: buckets.key(key), interval: *interval, tolerance: *tolerance };
-        buckets.take_all(&[taken], now_ms)
+    /// Takes one request of `key` at `now_ms` (milliseconds since any fixed time); the error is the number of seconds to
+    /// wait, at least 1.
+    pub fn take(&self, key: impl Hash, now_ms: u64) -> Result<(), u64> {
+        self.buckets.take_all(std::iter::once((self.buckets.key(key), self.quota)), now_ms)
     }
 
     /// Gives back one request of `key` that turned out not to count.
-    pub fn give_back(&self, key: &[u8]) {
-        let key = self.buckets.key(key);
-        let mut sets = self.buckets.sets.lock().unwrap_or_else(PoisonError::into_inner);
-        let set = usize::try_from(key % SETS as u64).ok().and_then(|at| sets.get_mut(at));
-        if let Some(bucket) = set.and_then(|set| set.iter_mut().find(|bucket| bucket.key == key)) {
-            bucket.arrival -= self.interval;
-        }
+    pub fn give_back(&self, key: impl Hash) {
+        self.buckets.give_back((self.buckets.key(key), self.quota));
     }
-}
-
-/// Returns the bucket of `key`; a new one replaces the bucket of its set that is nearest to empty.
-fn bucket(sets: &mut [[Bucket; WAYS]], key: u64, now: f64) -> Option<&mut Bucket> {
-    let set = sets.get_mut(usize::try_from(key % SETS as u64).unwrap_or_default())?;
-    let position = match set.iter().position(|bucket| bucket.key == key) {
-        Some(position) => position,
-        None => {
-            let (position, slot) =
-                set.iter_mut().enumerate().min_by(|(_, a), (_, b)| a.arrival.total_cmp(&b.arrival))?;
-            *slot = Bucket { key, arrival: now };
-            position
-        }
-    };
-    set.get_mut(position)
 }
 
 #[cfg(test)]

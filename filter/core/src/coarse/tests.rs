@@ -146,6 +146,38 @@ fn the_slowest_rate_still_lets_its_burst_through() {
 }
 
 #[test]
+fn a_limit_whose_rate_changes_keeps_its_bucket() {
+    let buckets = Buckets::default();
+    let alice = subject("acme", "alice", None);
+    let at = |rate, now_ms| {
+        let limits = CoarseLimits::index(&[limit("*", "*", "*", rate, 1)], 1);
+        buckets.take(&limits, &alice, Stage::Every, now_ms)
+    };
+    assert_eq!(at(0.1, 1_000_000), Ok(()));
+    assert_eq!(at(10.0, 1_000_000), Err(10), "charged at the rate of an earlier snapshot");
+    assert_eq!(at(10.0, 1_010_000), Ok(()));
+    assert_eq!(at(10.0, 1_010_100), Ok(()));
+}
+
+#[test]
+fn a_bucket_of_centuries_does_not_overflow_its_time() {
+    let limits = CoarseLimits::index(&[limit("*", "*", "*", 0.000_01, u32::MAX)], 1);
+    let buckets = Buckets::default();
+    let alice = subject("acme", "alice", None);
+    assert_eq!(passed(&buckets, &limits, &alice, Stage::Every, 1_800_000_000_000, 1_000), 1_000);
+}
+
+#[test]
+fn a_new_key_replaces_the_bucket_of_its_set_that_is_nearest_to_empty() {
+    let mut sets = [[Bucket::default(); WAYS]];
+    for (bucket, (key, arrival)) in sets[0].iter_mut().zip([(1, 30), (2, 10), (3, 20), (4, 40)]) {
+        *bucket = Bucket { key: key * SETS as u64, arrival: arrival.into() };
+    }
+    assert_eq!(slot(&mut sets, 4 * SETS as u64).unwrap().arrival, 40.into());
+    assert_eq!(slot(&mut sets, 5 * SETS as u64).unwrap().arrival, 10.into());
+}
+
+#[test]
 fn a_budget_holds_for_each_key_by_itself_and_refills() {
     let budget = Budget::new(2, 3);
     let at = |key: &[u8], ms| budget.take(key, ms);
