@@ -176,8 +176,8 @@ pub struct Problem {
 
 impl Problem {
     /// Builds a refusal for too many requests, to be retried after so many seconds.
-    pub fn too_many(detail: impl Into<String>, seconds: f64) -> Problem {
-        let retry_after = Some(seconds.clamp(1.0, 3_600.0) as u32);
+    pub fn too_many(detail: impl Into<String>, seconds: u64) -> Problem {
+        let retry_after = Some(seconds.clamp(1, 3_600) as u32);
         Problem { retry_after, ..Problem::new(Code::TooManyRequests, detail) }
     }
 

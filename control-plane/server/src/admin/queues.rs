@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use asp_edge::Budget;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -44,23 +45,6 @@ impl Default for WriteRate {
     }
 }
 
-impl WriteRate {
-    /// Returns the burst and the writes per second after it.
-    fn of(self, topic: Topic) -> (f64, f64) {
-        let times = if topic == Topic::Revocations { 10.0 } else { 1.0 };
-        (f64::from(self.burst) * times, f64::from(self.per_second) * times)
-    }
-}
-
-/// Number of buckets at which full ones are removed.
-const MAX_BUCKETS: usize = 1_024;
-
-/// Remaining writes of an org.
-struct WriteBucket {
-    writes: f64,
-    at: Instant,
-}
-
 /// Kind of a request; each has its own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
@@ -76,8 +60,11 @@ type Key = (Topic, Scope);
 pub struct OrgQueues {
     /// Queues with running or waiting requests; one is removed with its last request.
     queues: Mutex<HashMap<Key, Queue>>,
-    rate: WriteRate,
-    buckets: Mutex<HashMap<Key, WriteBucket>>,
+    /// Budgets of each org, and of each server's team, for writes of the two topics.
+    policy: (WriteRate, Budget),
+    revocations: (WriteRate, Budget),
+    /// Start of the time that the budgets count.
+    started: Instant,
     /// Threads that run reads.
     answering: Arc<Semaphore>,
 }
@@ -150,7 +137,16 @@ impl OrgQueues {
         // The other half is left for publishing and serving.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let answering = Arc::new(Semaphore::new((cores / 2).max(1)));
-        Arc::new(OrgQueues { queues: Mutex::default(), rate, buckets: Mutex::default(), answering })
+        let of_revocations = WriteRate { burst: rate.burst * 10, per_second: rate.per_second * 10 };
+        let [policy, revocations] =
+            [rate, of_revocations].map(|rate| (rate, Budget::new(rate.per_second, rate.burst)));
+        Arc::new(OrgQueues {
+            queues: Mutex::default(),
+            policy,
+            revocations,
+            started: Instant::now(),
+            answering,
+        })
     }
 
     /// Waits in the write queue of an admin's org or of a server's team; `None` for admins of the platform, who do not
@@ -171,32 +167,20 @@ impl OrgQueues {
 
     /// Draws a write from the rate limit of an org or of a server's team.
     fn spend(&self, topic: Topic, who: &str, scope: &Scope) -> Result<(), Problem> {
-        if self.rate.per_second == 0 {
+        let of_topic = if topic == Topic::Revocations { &self.revocations } else { &self.policy };
+        let (WriteRate { burst, per_second }, budget) = of_topic;
+        if *per_second == 0 {
             return Ok(());
         }
-        let now = Instant::now();
-        let filled = |topic, bucket: &WriteBucket| {
-            let (burst, per_second) = self.rate.of(topic);
-            (bucket.writes + (now - bucket.at).as_secs_f64() * per_second).min(burst)
-        };
-        let mut buckets = self.buckets.lock();
-        if buckets.len() >= MAX_BUCKETS {
-            buckets.retain(|(topic, _), bucket| filled(*topic, bucket) < self.rate.of(*topic).0);
-        }
-        let (burst, per_second) = self.rate.of(topic);
-        let key = (topic, scope.clone());
-        let writes = buckets.get(&key).map_or(burst, |bucket| filled(topic, bucket));
-        if writes < 1.0 {
-            let wait = ((1.0 - writes) / per_second).ceil();
-            return Err(Problem::too_many(
+        let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        budget.take(scope, now_ms).map_err(|wait| {
+            Problem::too_many(
                 format!(
                     "the {who} writes too often: at most {burst} at once and {per_second} a second after these"
                 ),
                 wait,
-            ));
-        }
-        buckets.insert(key, WriteBucket { writes: writes - 1.0, at: now });
-        Ok(())
+            )
+        })
     }
 
     /// Waits in the read queue of an admin's org, team or installers, or of the platform, and for a thread.
