@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_json::Json;
+use asp_platform::pauses::doubling;
 use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
@@ -187,7 +188,7 @@ impl SessionSetup {
 async fn listen(bridge: Arc<Bridge>) {
     let legacy = &bridge.legacy;
     let connection = &bridge.connection;
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = doubling(FIRST_PAUSE, LAST_PAUSE);
     let mut position = StreamPosition::default();
     let mut generation = 0;
     loop {
@@ -200,7 +201,7 @@ async fn listen(bridge: Arc<Bridge>) {
         let got = connection.send(Method::GET, &position.after(&identity.headers()), None).await;
         match got {
             Ok(response) if is_stream(&response) => {
-                pause = FIRST_PAUSE.max(position.pause());
+                pauses = doubling(FIRST_PAUSE.max(position.pause()), LAST_PAUSE);
                 // Err: an event was too large. The stream answers no request, so no error is sent.
                 let _ = bridge.pass_on(response, &Value::Null, &|_| {}, &mut position).await;
             }
@@ -216,8 +217,7 @@ async fn listen(bridge: Arc<Bridge>) {
             }
             Ok(_) | Err(_) => {}
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LAST_PAUSE);
+        tokio::time::sleep(pauses.next().unwrap_or(LAST_PAUSE)).await;
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_json::Json;
+use asp_platform::pauses::{Pauses, doubling};
 use asp_proto::snapshot::Mutation;
 use asp_snapshot::artifact;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
@@ -410,22 +411,23 @@ fn left_no_effect(call: &Call, refusal: &Refusal) -> bool {
 /// Retry policy of a call that stores its result: until its deadline and some slack.
 struct Patience {
     until: Instant,
-    pause: Duration,
+    pauses: Pauses,
 }
 
 impl Patience {
     fn of(call: &Call) -> Patience {
-        Patience { until: call.deadline().max(Instant::now()) + SETTLE_SLACK, pause: FIRST_PAUSE }
+        let until = call.deadline().max(Instant::now()) + SETTLE_SLACK;
+        Patience { until, pauses: doubling(FIRST_PAUSE, LAST_PAUSE) }
     }
 
     /// Waits before another attempt; false if there is no time for one.
     async fn lasts(&mut self, error: &LedgerError) -> bool {
-        if Instant::now() + self.pause >= self.until {
+        let pause = self.pauses.next().unwrap_or(LAST_PAUSE);
+        if Instant::now() + pause >= self.until {
             return false;
         }
         tracing::debug!(%error, "ledger is busy; retrying");
-        tokio::time::sleep(self.pause).await;
-        self.pause = (self.pause * 2).min(LAST_PAUSE);
+        tokio::time::sleep(pause).await;
         true
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
+use asp_platform::pauses::doubling;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -130,7 +131,7 @@ impl Pipeline {
 impl Mirror {
     /// Follows the call until it has ended, or the mirror has no followers.
     async fn follow(mut self) {
-        let mut pause = FIRST_LOOK;
+        let mut pauses = doubling(FIRST_LOOK, LAST_LOOK);
         let mut stands_at = Instant::now() + STANDS_EVERY;
         let mut is_cancelled = false;
         let mut alone_since = None;
@@ -147,7 +148,7 @@ impl Mirror {
                         self.call.authority.abandon();
                     }
                 }
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(pauses.next().unwrap_or(LAST_LOOK)) => {}
             }
             alone_since = match Arc::strong_count(&self.call) {
                 1 => alone_since.or(Some(Instant::now())),
@@ -159,7 +160,7 @@ impl Mirror {
             end_if_expired(&self.call);
             self.attend().await;
             let came = self.look().await;
-            pause = if came { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
+            pauses = if came { doubling(FIRST_LOOK, LAST_LOOK) } else { pauses };
             if Instant::now() >= stands_at {
                 stands_at = Instant::now() + STANDS_EVERY;
                 if self.has_ended().await {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use asp_platform::pauses::doubling;
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -72,7 +73,7 @@ pub(crate) async fn claim(
     holder: Holder,
     (wait_until, lease): (Instant, Duration),
 ) -> Result<Claim, LedgerError> {
-    let mut pause = FIRST_LOOK;
+    let mut pauses = doubling(FIRST_LOOK, LAST_LOOK);
     loop {
         let waiter = keys.waiters().of(key);
         let ended = waiter.ended.notified();
@@ -92,9 +93,8 @@ pub(crate) async fn claim(
         if Instant::now() >= wait_until {
             return Ok(Claim::InFlight);
         }
-        let next = (Instant::now() + pause).min(wait_until);
+        let next = (Instant::now() + pauses.next().unwrap_or(LAST_LOOK)).min(wait_until);
         // Woken by this process or by the timer; in both cases the row decides.
         let _ = tokio::time::timeout_at(next, ended).await;
-        pause = (pause * 2).min(LAST_LOOK);
     }
 }

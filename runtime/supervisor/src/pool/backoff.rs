@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use asp_platform::pauses::{Pauses, doubling};
 use tokio::time::Instant;
 
 /// Delays after crashes.
@@ -24,7 +25,7 @@ const JITTER: f64 = 0.2;
 pub struct Backoff {
     first: Duration,
     cap: Duration,
-    next: Duration,
+    delays: Pauses,
     /// End of the last delay.
     until: Option<Instant>,
 }
@@ -32,28 +33,28 @@ pub struct Backoff {
 impl Backoff {
     /// Creates the backoff after crashes.
     pub fn new() -> Backoff {
-        Backoff { first: FIRST, cap: CAP, next: FIRST, until: None }
+        Backoff { first: FIRST, cap: CAP, delays: doubling(FIRST, CAP), until: None }
     }
 
     /// Creates the backoff after starts for which the machine lacked something.
     pub fn of_host() -> Backoff {
-        Backoff { first: FIRST_OF_HOST, cap: CAP_OF_HOST, next: FIRST_OF_HOST, until: None }
+        let delays = doubling(FIRST_OF_HOST, CAP_OF_HOST);
+        Backoff { first: FIRST_OF_HOST, cap: CAP_OF_HOST, delays, until: None }
     }
 
     /// Records a failure. `chance` is a random number in 0..1.
     pub fn failed(&mut self, chance: f64, now: Instant) {
         if self.until.is_some_and(|until| now >= until + HEALTHY) {
-            self.next = self.first;
+            self.delays = doubling(self.first, self.cap);
         }
-        let delay = self.next;
-        self.next = (delay * 2).min(self.cap);
+        let delay = self.delays.next().unwrap_or(self.cap);
         let delay = delay.mul_f64(1.0 - JITTER + 2.0 * JITTER * chance.clamp(0.0, 1.0));
         self.until = self.until.max(Some(now + delay));
     }
 
     /// Records a success: the next failure is treated as the first.
     pub fn succeeded(&mut self) {
-        self.next = self.first;
+        self.delays = doubling(self.first, self.cap);
         self.until = None;
     }
 

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::pauses::doubling;
 use asp_proto::envelope::packed;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{self as ppp, SubscribeRequest, client_message};
@@ -87,7 +88,7 @@ impl Task {
     }
 
     pub(super) async fn run(mut self) {
-        let mut pause = PAUSE;
+        let mut pauses = doubling(PAUSE, LONGEST_PAUSE);
         loop {
             let began = Instant::now();
             let over = if self.is_in_force() { self.stream().await } else { WatchEnd::Gone };
@@ -124,11 +125,9 @@ impl Task {
                     );
                 }
             }
-            if began.elapsed() > LONGEST_PAUSE {
-                pause = PAUSE;
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            let has_lasted = began.elapsed() > LONGEST_PAUSE;
+            pauses = if has_lasted { doubling(PAUSE, LONGEST_PAUSE) } else { pauses };
+            sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use asp_platform::pauses::doubling;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
@@ -211,7 +212,7 @@ struct Task {
 
 impl Task {
     async fn run(self) {
-        let mut pause = PAUSE;
+        let mut pauses = doubling(PAUSE, LONGEST_PAUSE);
         let mut was_open = false;
         loop {
             let before = was_open;
@@ -228,8 +229,8 @@ impl Task {
                     }
                 }
             }
-            pause = if was_open && !before { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            tokio::time::sleep(pause).await;
+            pauses = if was_open && !before { doubling(PAUSE, LONGEST_PAUSE) } else { pauses };
+            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use asp_platform::pauses::doubling;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
@@ -45,7 +46,7 @@ impl Changes {
     pub(super) async fn run(self, opened: oneshot::Sender<()>) {
         let mut opened = Some(opened);
         let mut wanted = self.running.wanted.subscribe();
-        let mut pause = PAUSE;
+        let mut pauses = doubling(PAUSE, LONGEST_PAUSE);
         let mut number = 0_u64;
         let mut current: Option<AbortOnDropHandle<ListenEnd>> = None;
         loop {
@@ -80,8 +81,8 @@ impl Changes {
                 }
             }
             current = None;
-            pause = if is_heard { PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
-            sleep(pause).await;
+            pauses = if is_heard { doubling(PAUSE, LONGEST_PAUSE) } else { pauses };
+            sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
             self.running.updates.miss();
             self.running.lists_changed().notify_one();
         }

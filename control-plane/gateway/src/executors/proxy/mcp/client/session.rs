@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_platform::pauses::doubling;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -314,7 +315,7 @@ impl Listener {
     async fn run(self, opened: oneshot::Sender<()>) {
         let mut opened = Some(opened);
         let mut after: Option<String> = None;
-        let mut pause = PAUSE;
+        let mut pauses = doubling(PAUSE, LONGEST_PAUSE);
         loop {
             let response = self.client.get(&self.at, after.as_deref()).await;
             match response {
@@ -333,17 +334,17 @@ impl Listener {
                     let heard = self.hear(&mut messages).await;
                     self.running.hears.store(false, Ordering::Release);
                     let place = messages.resumable();
-                    let asked = place.as_ref().and_then(|(_, pause)| *pause);
+                    let asked = place.as_ref().and_then(|(_, pause)| *pause).unwrap_or(PAUSE);
                     after = place.map(|(id, _)| id).or(after);
-                    pause = if heard { asked.unwrap_or(PAUSE) } else { pause * 2 };
+                    let first = asked.clamp(PAUSE, LONGEST_PAUSE);
+                    pauses = if heard { doubling(first, LONGEST_PAUSE) } else { pauses };
                 }
                 // The server has no such stream (405).
                 Ok(_) => return,
                 Err(ClientFault::SessionEnded) => return self.running.over.cancel(),
-                Err(_) => pause *= 2,
+                Err(_) => {}
             }
-            pause = pause.clamp(PAUSE, LONGEST_PAUSE);
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(pauses.next().unwrap_or(LONGEST_PAUSE)).await;
         }
     }
 
