@@ -9,6 +9,7 @@ use anyhow::Context;
 use asp_gateway::media_type::MediaType;
 use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
+use backon::{ExponentialBuilder, Retryable};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::Value;
@@ -19,10 +20,10 @@ use crate::settings::source::ProcessEnvironment;
 
 /// Maximum size in bytes of an answer that is not a stream.
 const MAX_ANSWER: usize = 16 << 20;
-/// Attempts to deliver a request that was certainly not delivered because nothing answers at the URL. The pause doubles
-/// from the first one: 12 seconds in all.
-const ATTEMPTS: u32 = 8;
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Pauses between attempts to deliver a request that was certainly not delivered because nothing answers at the URL: 12
+/// seconds in all.
+const PAUSES: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(7);
 /// Maximum number of resumptions in a row that yield no event.
 const RESUMPTIONS: u32 = 8;
 /// Pause before a stream is resumed: the default if the server names none, and the upper bound.
@@ -115,8 +116,7 @@ impl Connection {
         headers: &HeaderMap,
         message: Option<&Json>,
     ) -> Result<Response, RequestFault> {
-        let mut pause = FIRST_PAUSE;
-        for attempt in 1.. {
+        let attempt = || async {
             let mut request =
                 self.client.request(method.clone(), self.place.url.clone()).headers(headers.clone());
             request = request.header(ACCEPT, "application/json, text/event-stream");
@@ -126,19 +126,14 @@ impl Connection {
             if let Some(token) = self.token().await? {
                 request = request.bearer_auth(token.expose());
             }
-            match request.send().await {
-                Ok(response) => return Ok(response),
-                Err(error) if error.is_builder() => return Err(RequestFault::Unsendable(error.to_string())),
-                Err(error) if error.is_connect() && attempt < ATTEMPTS => {}
-                Err(error) if error.is_connect() => {
-                    return Err(RequestFault::NotDelivered { url: self.place.url.clone() });
-                }
-                Err(_) => return Err(self.lost()),
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 2;
-        }
-        Err(self.lost())
+            request.send().await.map_err(|error| match error {
+                error if error.is_builder() => RequestFault::Unsendable(error.to_string()),
+                error if error.is_connect() => RequestFault::NotDelivered { url: self.place.url.clone() },
+                _ => self.lost(),
+            })
+        };
+        let is_undelivered = |fault: &RequestFault| matches!(fault, RequestFault::NotDelivered { .. });
+        attempt.retry(PAUSES).sleep(tokio::time::sleep).when(is_undelivered).await
     }
 
     async fn token(&self) -> Result<Option<Secret>, RequestFault> {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use asp_platform::breaker::{Breaker, Outcome};
+use backon::{ExponentialBuilder, Retryable};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
@@ -24,10 +25,13 @@ use super::spool::SpooledContent;
 use crate::clock::{milliseconds, now_ms};
 use crate::link::Link;
 
-/// Maximum attempts of a request; a busy store asks for retries (503 `SlowDown`).
-const ATTEMPTS: u32 = 3;
-/// Backoff before the second attempt; four times as long before the third.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pauses before the second and third attempt of a request, because a busy store asks for retries (503 `SlowDown`): up to
+/// 100 and 400 ms, half of it random, so that callers rejected at the same time do not retry at the same time.
+const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+    .with_min_delay(Duration::from_millis(50))
+    .with_factor(4.0)
+    .with_max_times(2)
+    .with_jitter();
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// Timeout until an answer begins.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -213,19 +217,13 @@ impl S3 {
 
     /// Makes a request, with a few retries.
     async fn ask(&self, within: Duration, request: impl Fn() -> RequestBuilder) -> Result<Response, S3Fault> {
-        let mut attempt = 1;
-        loop {
-            let turn = self.turn()?;
-            let answer = turn.judged(answered(within, request())).await;
-            match answer {
-                Err(fault) if fault.may_pass() && attempt < ATTEMPTS => {
-                    tracing::debug!(%fault, attempt, "a request to the object store is retried");
-                }
-                answer => return answer,
-            }
-            tokio::time::sleep(jittered(PAUSE * 4_u32.pow(attempt - 1))).await;
-            attempt += 1;
-        }
+        let attempt = || async { self.turn()?.judged(answered(within, request())).await };
+        attempt
+            .retry(PAUSES)
+            .sleep(tokio::time::sleep)
+            .when(S3Fault::may_pass)
+            .notify(|fault, _| tracing::debug!(%fault, "a request to the object store is retried"))
+            .await
     }
 
     /// Admits a request unless the circuit breaker is open.
@@ -307,11 +305,6 @@ async fn error_code(mut answer: Response) -> Option<String> {
 
 fn named(status: StatusCode) -> String {
     status.canonical_reason().unwrap_or_default().to_owned()
-}
-
-/// Returns between half and all of a pause, so that callers rejected at the same time do not retry at the same time.
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }
 
 /// Returns a name that needs no quoting in a header.

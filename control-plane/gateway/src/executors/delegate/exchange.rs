@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::Upstream;
+use backon::{BackoffBuilder, ExponentialBuilder};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use reqwest::Response;
@@ -26,10 +27,10 @@ use crate::executors::outbound::upstream::origin;
 
 /// Maximum size of an accepted answer in bytes: a plugin's message contains it twice, as text and as its value.
 const MAX_ANSWER: usize = 1 << 20;
-/// Maximum number of requests of one delegation.
-const MAX_REQUESTS: u32 = 4;
-/// Pause before the second request if the endpoint states none; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Pauses between the requests of one delegation, four at most, if the endpoint states none: up to 250 ms before the
+/// second one, doubling, half of it random.
+const PAUSES: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(125)).with_max_times(3).with_jitter();
 
 /// Request and endpoint.
 pub(super) struct ChatRequest<'a> {
@@ -98,8 +99,8 @@ async fn requests(
     destination: &Destination<'_>,
     asked: &ChatRequest<'_>,
 ) -> Result<DelegateAnswer, DelegationFault> {
-    let mut pause = FIRST_PAUSE;
-    for request in 1..=MAX_REQUESTS {
+    let mut pauses = PAUSES.build();
+    loop {
         let response = send(destination, asked).await?;
         let status = response.status();
         if status.is_success() {
@@ -115,15 +116,10 @@ async fn requests(
             );
             return Err(DelegationFault::Refused);
         }
-        let wait =
-            retry_after(response.headers()).unwrap_or_else(|| pause.mul_f64(rand::random_range(0.5..1.0)));
-        pause *= 2;
-        if request == MAX_REQUESTS || Instant::now() + wait >= asked.until {
-            break;
-        }
-        tokio::time::sleep(wait).await;
+        let pause = pauses.next().map(|pause| retry_after(response.headers()).unwrap_or(pause));
+        let pause = pause.filter(|pause| Instant::now() + *pause < asked.until);
+        tokio::time::sleep(pause.ok_or(DelegationFault::Unavailable)?).await;
     }
-    Err(DelegationFault::Unavailable)
 }
 
 async fn send(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Result<Response, DelegationFault> {

@@ -8,6 +8,7 @@ use asp_json::{Json, Members};
 use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
+use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value};
@@ -32,8 +33,9 @@ use arguments::Arguments;
 
 /// Maximum size of an accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
-/// Pause before the first retry; it doubles.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// Pauses before retries; they double.
+const PAUSES: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).without_max_delay();
 
 /// Sends the request and maps the response.
 pub(super) async fn run(
@@ -44,23 +46,21 @@ pub(super) async fn run(
 ) -> Result<Output, Refusal> {
     let call = &execution.call;
     let retries = if call.may_repeat() { mapping.retries } else { 0 };
-    let mut pause = RETRY_AFTER;
-    for attempt in 0..=retries {
+    let mut pauses = PAUSES.with_max_times(retries as usize).build();
+    loop {
         let answered = once(by, mapping, execution, started).await;
         let again = match &answered {
             Ok(answer) => matches!(answer.status.as_u16(), 502..=504),
             Err(Refusal::Upstream(_)) => true,
             Err(_) => false,
         };
-        if !again || attempt == retries || Instant::now() + pause >= call.deadline() {
-            return map(mapping, execution, answered?);
-        }
+        let pause = pauses.next().filter(|pause| again && Instant::now() + *pause < call.deadline());
+        let Some(pause) = pause else { return map(mapping, execution, answered?) };
         tokio::select! {
-            () = tokio::time::sleep(pause) => pause *= 2,
+            () = tokio::time::sleep(pause) => {}
             () = call.cancelled() => return Err(Refusal::Cancelled),
         }
     }
-    Err(Refusal::Internal("the retry loop ended without an answer".into()))
 }
 
 /// Response of the service, whatever its status.
