@@ -35,7 +35,6 @@ pub mod content;
 pub mod event;
 pub mod follower;
 pub mod form;
-pub(crate) mod held;
 pub mod outcome;
 pub mod ownership;
 pub mod page;

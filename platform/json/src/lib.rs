@@ -9,8 +9,10 @@
 //! [`MAX_DEPTH`]; changing one part of a view leaves the text of every other part as it was.
 
 mod cursor;
+mod first_line;
 #[cfg(feature = "testkit")]
 pub mod generator;
+pub mod held;
 mod integers;
 mod json;
 #[cfg(feature = "testkit")]
@@ -19,6 +21,7 @@ mod losses;
 mod repeated;
 
 pub use cursor::{Cursor, MAX_DEPTH, Syntax, Text, Value, decode};
+pub use first_line::first_line;
 pub use integers::integers;
 pub use json::{
     Json, Members, elements, first_elements, members, named, raw_option, raw_value, raw_values, string,

@@ -7,6 +7,7 @@
 //! address is checked.
 
 mod path;
+pub mod said;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,13 +17,15 @@ use asp_platform::address::is_public;
 use asp_platform::operator_list;
 use asp_proto::snapshot::Upstream;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, Url, redirect};
 
 /// Connection timeout: a dead host must not hold a call for longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum silence of an upstream.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum wait before a request is repeated: longer than any call.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 /// Maximum number of idle connections kept per host.
 const IDLE_PER_HOST: usize = 32;
 
@@ -177,6 +180,12 @@ pub async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, &'stat
         body.extend_from_slice(&chunk);
     }
     Ok(body)
+}
+
+/// Returns the seconds of `Retry-After` (RFC 9110 section 10.2.3); a date is ignored, since clocks differ.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
 /// Resolver that refuses a name with any address that is not public.

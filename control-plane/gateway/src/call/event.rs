@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use asp_json::Json;
+use asp_json::held::{self, NODE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use super::held::{self, NODE};
 
 mod amount;
 pub mod log;

@@ -1,13 +1,13 @@
 //! The end of a call: an output or a refusal, each independent of any protocol.
 
 use asp_edge::Reason;
-use asp_json::{Json, Members};
+use asp_json::{Json, Members, held};
 use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::State;
 use super::page::{self, Visit};
-use super::{State, held};
 use crate::call::Call;
 
 mod stored;

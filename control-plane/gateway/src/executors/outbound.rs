@@ -4,5 +4,6 @@ pub mod auth;
 pub(crate) mod breaker;
 pub mod client;
 pub(crate) mod refused;
-pub(crate) mod said;
 pub(crate) mod upstream;
+
+pub(crate) use asp_outbound::said;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use asp_edge::Reason;
+use asp_json::held;
 
 use super::ProtocolRequest;
-use crate::call::held;
 use crate::call::outcome::Refusal;
 
 /// Largest estimate that is not counted, in bytes: the limit of running calls suffices for these.

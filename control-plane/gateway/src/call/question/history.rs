@@ -5,10 +5,9 @@
 
 use std::collections::VecDeque;
 
-use asp_json::Json;
+use asp_json::{Json, held};
 
 use super::{Answer, Ask, Question};
-use crate::call::held;
 
 /// Maximum number of turns that are kept, and their maximum size in bytes.
 const MAX_TURNS: usize = 32;

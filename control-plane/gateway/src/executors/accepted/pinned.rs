@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
+use asp_json::held;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyMcp, ServiceAuth, service_auth};
 use asp_registry::pin;
@@ -18,7 +19,6 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::lists::Lists;
-use crate::call::held;
 use crate::executors::outbound::auth;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 

@@ -1,6 +1,6 @@
 //! Resources and prompts of a service that hosts calls: one request each, repeated while the service fails.
 
-use asp_json::{Json, unmarked};
+use asp_json::{Json, held, unmarked};
 use asp_proto::snapshot::Kind;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,6 @@ use tokio::time::sleep;
 use super::outcome;
 use super::service::{Service, ServiceFault, ServiceResponse};
 use crate::call::content::own_meta;
-use crate::call::held;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::hosted::polling::Pace;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use asp_json::held;
 use http::HeaderValue;
 use reqwest::StatusCode;
 use tokio::time::{Instant, sleep};
@@ -13,10 +14,10 @@ use tokio::time::{Instant, sleep};
 use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Service, ServiceFault, ServiceResponse};
 use super::{HostedBackend, asking, outcome};
+use crate::call::Call;
 use crate::call::event::{Amount, Event};
 use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::call::started::StartGuard;
-use crate::call::{Call, held};
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
 use crate::executors::hosted::cancel::Farewell;

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use asp_outbound::LONGEST_WAIT;
+pub(crate) use asp_outbound::retry_after;
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, RETRY_AFTER};
 
 use super::upstream::lost;
 use crate::call::Call;
@@ -16,8 +17,6 @@ use crate::call::outcome::Refusal;
 const LIMIT: &str = "service";
 /// Wait that a caller is told if the service states none.
 const DEFAULT_WAIT: Duration = Duration::from_secs(1);
-/// Maximum wait: longer than any call.
-const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// Meaning of a status other than 2xx for a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,12 +78,6 @@ pub(crate) fn may_pass(status: StatusCode) -> bool {
 /// access to it. It is then not a result, which a retry under the same key would get again.
 pub(crate) fn is_no_result(status: StatusCode) -> bool {
     may_pass(status) || status == StatusCode::UNAUTHORIZED
-}
-
-/// Returns the seconds of `Retry-After` (RFC 9110 section 10.2.3); a date is ignored, since clocks differ.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
 #[cfg(test)]

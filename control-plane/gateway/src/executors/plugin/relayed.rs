@@ -7,11 +7,11 @@
 use std::future::ready;
 use std::sync::Arc;
 
+use asp_json::held;
 use asp_proto::plugin::{DeliverMcpAnswer, Json, McpRequested};
 use serde_json::json;
 
 use super::job::Job;
-use crate::call::held;
 use crate::executors::conversation::downstream::{Clients, RpcError};
 use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
 use crate::executors::plugin::reference::STDIO;

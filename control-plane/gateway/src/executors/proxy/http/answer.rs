@@ -4,13 +4,12 @@
 //! content, text stays text, images and audio become MCP content, and other bytes are passed on unchanged. Messages
 //! of a prompt are MCP messages, or an error that says what is wrong with them.
 
-use asp_json::{Json, Members};
+use asp_json::{Json, Members, held};
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::call::held;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::execution::Execution;
 use crate::executors::conversation::results;

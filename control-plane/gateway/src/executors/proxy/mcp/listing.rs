@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use asp_json::held;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
@@ -12,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::session::Session;
 use super::client::{Client, ClientFault, ClientParams, Exchange};
-use crate::call::held;
 use crate::executors::accepted::lists::{Lists, note_losses};
 use crate::executors::conversation::downstream::NoDownstream;
 

@@ -6,13 +6,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use asp_json::{Json, unmarked};
+use asp_json::{Json, held, unmarked};
 use asp_platform::event_stream::Frames;
 use reqwest::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::ClientFault;
-use crate::call::held;
 use crate::executors::outbound::refused::retry_after;
 use crate::executors::proxy::mcp::message::Message;
 use crate::media_type::MediaType;

@@ -4,7 +4,7 @@
 //! anything that looks like a credential or a header's value becomes `***`. It is a filter for accidents, such as a
 //! debug page that prints the request, not a proof: a service that wants to reveal a secret can.
 
-use crate::call::content::first_line;
+use asp_json::first_line;
 
 /// Maximum length of the text in bytes.
 const MAX_SHOWN: usize = 512;
@@ -35,7 +35,7 @@ const LEAST_KNOWN: usize = 12;
 const LEAST_OPAQUE: usize = 24;
 
 /// Returns the first line with text, safe to display; empty if there is none.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     let line = first_line(text);
     let plain: String = line.chars().filter(|c| !is_invisible(*c)).take(MAX_LINE).collect();
     let mut kept = redacted(&plain);

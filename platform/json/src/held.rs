@@ -3,12 +3,13 @@
 //! Keeps true: a value is counted as it lies in memory, because a text like `[[0],[0],…]` takes a hundred times its
 //! length there; counting writes nothing, and estimating builds nothing.
 
-use asp_json::Json;
 use serde_json::{Map, Value};
+
+use crate::Json;
 
 /// Overhead of an object's member besides the text of its name and its value: the name, its hash and its slot in the
 /// table.
-pub(super) const NODE: usize = 64;
+pub const NODE: usize = 64;
 /// Minimum capacity of an array or object that is not empty.
 const ROOM: usize = 4;
 /// Size of the value that a bracket or brace begins: capacity for four elements or members.
@@ -23,7 +24,7 @@ const VALUE: usize = size_of::<Value>();
 const MOST_OF_AN_ANSWER: usize = 96 << 20;
 
 /// Returns an upper bound of the size of a JSON text once it is read, in bytes.
-pub(crate) fn once_read(text: &[u8]) -> usize {
+pub fn once_read(text: &[u8]) -> usize {
     let mut is_string = false;
     let mut is_escaped = false;
     let values = text.iter().map(|byte| {
@@ -48,12 +49,12 @@ pub(crate) fn once_read(text: &[u8]) -> usize {
 }
 
 /// Whether the answer of a worker or a service is too large to be read.
-pub(crate) fn is_too_much(answer: &[u8]) -> bool {
+pub fn is_too_much(answer: &[u8]) -> bool {
     once_read(answer) > MOST_OF_AN_ANSWER
 }
 
 /// Returns the size of a value. The depth of the recursion is bounded by the parser that read it.
-pub(crate) fn of_value(value: &Value) -> usize {
+pub fn of_value(value: &Value) -> usize {
     let held = match value {
         Value::String(text) => text.len(),
         Value::Array(items) => spare(items.len()) * VALUE + of_all(items),
@@ -64,22 +65,22 @@ pub(crate) fn of_value(value: &Value) -> usize {
 }
 
 /// Returns the size of a text, and of its view if that was read.
-pub(crate) fn of_json(json: &Json) -> usize {
+pub fn of_json(json: &Json) -> usize {
     NODE + json.text().len() + json.read_view().map_or(0, of_value)
 }
 
 /// Returns the size of several texts.
-pub(crate) fn of_all_json(all: &[Json]) -> usize {
+pub fn of_all_json(all: &[Json]) -> usize {
     all.iter().map(of_json).sum()
 }
 
 /// Returns the size of several values.
-pub(crate) fn of_all(values: &[Value]) -> usize {
+pub fn of_all(values: &[Value]) -> usize {
     values.iter().map(of_value).sum()
 }
 
 /// Returns the size of an object's members.
-pub(super) fn of_members(members: &Map<String, Value>) -> usize {
+fn of_members(members: &Map<String, Value>) -> usize {
     let spare = spare(members.len()) * (VALUE + NODE);
     spare + members.iter().map(|(name, value)| NODE + name.len() + of_value(value)).sum::<usize>()
 }
