@@ -6,6 +6,7 @@
 //! withdraws is closed.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +15,14 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::call::event::Event;
+use crate::call::event::{Amount, Event, LogLevel};
 use crate::call::outcome::Refusal;
 use crate::call::question::{self, Answer, Ask, Question};
 use crate::call::{Call, ClientAbilities, form, page};
 use crate::executors::conversation::asking::{MAX_FORM, QuestionFault, put};
 use crate::executors::conversation::sampling::read_messages;
+use crate::executors::proxy::mcp::client::ServerEvent;
+use crate::executors::proxy::mcp::client::downstream::{Downstream, RpcError};
 
 /// Maximum size of a sampling request in bytes, as JSON text: it may contain an image.
 const MAX_SAMPLING: usize = 1 << 20;
@@ -27,40 +30,10 @@ const MAX_SAMPLING: usize = 1 << 20;
 const MAX_VISITS: usize = 16;
 const MAX_NAME: usize = 512;
 /// Codes of JSON-RPC 2.0 errors.
-const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 const INTERNAL: i64 = -32603;
 /// Code in MCP's own examples for a refusal by the user (2025-11-25, sampling, error handling).
 const REJECTED: i64 = -1;
-
-/// A JSON-RPC error.
-#[derive(Debug, PartialEq)]
-pub struct RpcError {
-    pub code: i64,
-    pub message: Cow<'static, str>,
-}
-
-/// Receiver of an upstream's events besides its results, which also answers its requests.
-#[async_trait]
-pub trait Downstream: Send + Sync {
-    fn heard(&self, event: Event);
-    /// Reports that a user has finished on the page with this id of the upstream.
-    fn visited(&self, _visit: &str) {}
-    /// Answers a request. Dropping the future withdraws it.
-    async fn asked(&self, method: &str, params: &Json) -> Result<Json, RpcError>;
-}
-
-/// Downstream without a client: every request of a server is an unknown method.
-pub struct NoDownstream;
-
-#[async_trait]
-impl Downstream for NoDownstream {
-    fn heard(&self, _: Event) {}
-
-    async fn asked(&self, _: &str, _: &Json) -> Result<Json, RpcError> {
-        Err(unknown())
-    }
-}
 
 /// Clients of one call.
 pub(in crate::executors) struct Clients {
@@ -80,8 +53,10 @@ impl Clients {
 
 #[async_trait]
 impl Downstream for Clients {
-    fn heard(&self, event: Event) {
-        self.call.emit(event);
+    fn heard(&self, event: ServerEvent) {
+        if let Some(event) = converted(event) {
+            self.call.emit(event);
+        }
     }
 
     async fn asked(&self, method: &str, params: &Json) -> Result<Json, RpcError> {
@@ -112,6 +87,20 @@ impl Downstream for Clients {
             self.call.emit(Event::Visited { id });
         }
     }
+}
+
+/// Converts an event of an upstream; `None` for progress without a number.
+fn converted(event: ServerEvent) -> Option<Event> {
+    Some(match event {
+        ServerEvent::Progress { progress, total, message } => {
+            let (progress, total) = (Amount::of(&progress)?, total.as_ref().and_then(Amount::of));
+            Event::Progress { progress, total, message, gauges: BTreeMap::new() }
+        }
+        ServerEvent::Log { level, logger, data } => {
+            let level = level.as_deref().and_then(LogLevel::parse);
+            Event::Log { level: level.unwrap_or(LogLevel::Info), logger, data }
+        }
+    })
 }
 
 fn text(params: &Value, name: &str) -> Option<String> {
@@ -162,13 +151,9 @@ pub(in crate::executors) fn capabilities(abilities: ClientAbilities, pages: &[St
     Value::Object(declared.collect())
 }
 
-const fn unknown() -> RpcError {
-    RpcError { code: METHOD_NOT_FOUND, message: Cow::Borrowed("the client does not support this") }
-}
-
 const fn refused(fault: QuestionFault) -> RpcError {
     match fault {
-        QuestionFault::Unsupported => unknown(),
+        QuestionFault::Unsupported => RpcError::unknown_method(),
         QuestionFault::Full => {
             RpcError { code: INTERNAL, message: Cow::Borrowed("too many requests are open") }
         }
@@ -185,7 +170,7 @@ fn ask(method: &str, params: &Json, pages: &[String]) -> Result<Ask, RpcError> {
         "elicitation/create" => user_form(params),
         "sampling/createMessage" => sampling(params).map(Ask::Sampling),
         "roots/list" => Ok(Ask::Roots),
-        _ => Err(unknown()),
+        _ => Err(RpcError::unknown_method()),
     }
 }
 
@@ -254,6 +239,8 @@ fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Json, RpcError> 
 mod tests {
     use super::*;
     use crate::executors::conversation::sampling::MAX_MESSAGES;
+
+    const METHOD_NOT_FOUND: i64 = -32601;
 
     fn asked(method: &str, params: Value) -> Result<Ask, i64> {
         ask(method, &Json::from(params), &["https://pay.example.com/cards".into()])
@@ -369,6 +356,31 @@ mod tests {
         let both = ClientAbilities { elicitation: true, ..model };
         assert_eq!(capabilities(both, &pages)["elicitation"], json!({"form": {}, "url": {}}));
         assert_eq!(capabilities(abilities, &pages)["elicitation"], json!({}));
+    }
+
+    #[test]
+    fn an_event_keeps_its_numbers_and_has_a_level_that_clients_know() {
+        let json = |text: &str| Json::parse(text.as_bytes()).unwrap();
+        let progress = |progress: &str| {
+            let (progress, total) = (json(progress), Some(json("1e30")));
+            converted(ServerEvent::Progress { progress, total, message: None })
+        };
+        let Some(Event::Progress { progress: amount, total, .. }) = progress("9007199254740993") else {
+            panic!("no progress")
+        };
+        let total = total.unwrap().written();
+        assert_eq!((amount.written().text(), total.text()), ("9007199254740993", "1e30"));
+        assert_eq!(progress(r#""1""#), None);
+        for (level, expected) in
+            [(Some("warning"), LogLevel::Warning), (Some("loud"), LogLevel::Info), (None, LogLevel::Info)]
+        {
+            let event = |level: Option<&str>| {
+                let level = level.map(str::to_owned);
+                converted(ServerEvent::Log { level, logger: None, data: json!([1]).into() })
+            };
+            let data = json!([1]).into();
+            assert_eq!(event(level), Some(Event::Log { level: expected, logger: None, data }));
+        }
     }
 
     #[test]

@@ -12,9 +12,10 @@ use asp_proto::plugin::{DeliverMcpAnswer, Json, McpRequested};
 use serde_json::json;
 
 use super::job::Job;
-use crate::executors::conversation::downstream::{Clients, RpcError};
-use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
+use crate::executors::conversation::downstream::Clients;
 use crate::executors::plugin::reference::STDIO;
+use crate::executors::proxy::mcp::client::downstream::RpcError;
+use crate::executors::proxy::mcp::client::open_requests::{OpenRequests, UpstreamRequest};
 
 /// Open requests of one worker.
 pub(super) struct RelayedRequests {
@@ -31,7 +32,7 @@ impl RelayedRequests {
     pub(super) fn of(job: &Job<'_>) -> RelayedRequests {
         RelayedRequests {
             clients: (job.language == STDIO).then(|| job.clients.clone()),
-            open: OpenRequests::new(),
+            open: OpenRequests::default(),
         }
     }
 

@@ -14,6 +14,7 @@ use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
+use crate::call::content::bounded;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::call::started::StartGuard;
@@ -36,12 +37,12 @@ pub mod listing;
 mod looking;
 mod message;
 mod sessions;
+mod standing;
 
 use client::modern::{Eras, mirrored};
-use client::proof::Proof;
 use client::session::Session;
 use client::tasks::ClientTasks;
-use client::{Client, ClientFault, ClientParams, Exchange};
+use client::{Client, ClientFault, ClientParams, Exchange, RequiredPage};
 use following::Followings;
 use looking::OverHttp;
 use sessions::{Sessions, Slot};
@@ -275,7 +276,7 @@ impl McpUpstreams {
             url: destination.url,
             tasks: self.tasks.clone(),
             eras: self.eras.clone(),
-            proof: Proof::of(&self.authorizer, primitive.service_auth.as_ref()),
+            proof: standing::proof(&self.authorizer, primitive.service_auth.as_ref()),
         })
     }
 
@@ -366,7 +367,9 @@ struct McpCall<'a> {
 fn refusal(call: &Call, pages: &[String], fault: ClientFault) -> Refusal {
     match fault {
         ClientFault::Error { visits, .. } if !visits.is_empty() => pages_first(call, pages, visits),
-        ClientFault::Error { code, message, data, .. } => Refusal::Relayed { code, message, data },
+        ClientFault::Error { code, message, data, .. } => {
+            Refusal::Relayed { code, message, data: bounded(data) }
+        }
         ClientFault::NotDelivered | ClientFault::SessionEnded | ClientFault::Busy => {
             Refusal::Upstream(fault.to_string())
         }
@@ -379,18 +382,19 @@ fn refusal(call: &Call, pages: &[String], fault: ClientFault) -> Refusal {
 
 /// Returns the refusal of a call whose user has to visit these pages first. An upstream cannot send the user to pages
 /// that the spec does not name.
-fn pages_first(call: &Call, declared: &[String], mut visits: Vec<Visit>) -> Refusal {
-    for visit in &mut visits {
-        let Some(url) = declared.iter().find_map(|page| page::address(page, &visit.url)) else {
-            let why = "the service needs its user on a page first that the spec of this tool does not name";
-            return Refusal::Declined(why.into());
-        };
-        visit.url = url;
-    }
+fn pages_first(call: &Call, declared: &[String], required: Vec<RequiredPage>) -> Refusal {
+    let visit = |RequiredPage { id, message, url }: RequiredPage| {
+        let url = declared.iter().find_map(|page| page::address(page, &url))?;
+        Some(Visit { id, message, url })
+    };
+    let Some(pages) = required.into_iter().map(visit).collect::<Option<Vec<Visit>>>() else {
+        let why = "the service needs its user on a page first that the spec of this tool does not name";
+        return Refusal::Declined(why.into());
+    };
     if call.abilities().pages {
-        return Refusal::PagesFirst { pages: visits };
+        return Refusal::PagesFirst { pages };
     }
-    let described = page::described(&visits);
+    let described = page::described(&pages);
     Refusal::Declined(format!(
         "the service needs its user on a page first, and this client sends nobody to pages: {described}"
     ))

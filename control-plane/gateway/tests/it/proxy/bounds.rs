@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_gateway::executors::accepted::lists::Lists;
-use asp_gateway::executors::conversation::downstream::NoDownstream;
+use asp_gateway::executors::proxy::mcp::client::downstream::NoDownstream;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::session::Session;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_json::{Json, Members};
+use asp_outbound::retry_after;
 use asp_proto::mcp_revision::Revision;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
@@ -17,19 +18,21 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::message::{Failure, UpstreamObject};
-use crate::call::page::Visit;
-use crate::executors::conversation::downstream::{Downstream, NoDownstream};
-use crate::executors::outbound::refused::retry_after;
+pub use super::message::{RequiredPage, ServerEvent};
 
 mod changes;
+pub mod downstream;
 mod exchange;
+mod listening;
 pub mod modern;
+pub mod open_requests;
 pub mod proof;
 mod reading;
 pub mod session;
 pub mod tasks;
 pub mod updates;
 
+use downstream::{Downstream, NoDownstream};
 use proof::Proof;
 use reading::Messages;
 use session::{Offers, SESSION_ID, Session, SessionHeaders};
@@ -39,7 +42,7 @@ use tasks::ClientTasks;
 const INTERNAL: i64 = -32603;
 /// Longest silence of an upstream that waits for nothing from here; one that asks our user may wait for as long as
 /// the answer takes.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(60);
 /// Timeout of a farewell: a cancel, the end of a session, or the rest of an abandoned handshake.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -87,7 +90,7 @@ pub enum ClientFault {
     SessionEnded,
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
-    Error { code: i64, message: String, visits: Vec<Visit>, data: Option<Json> },
+    Error { code: i64, message: String, visits: Vec<RequiredPage>, data: Option<Json> },
     /// The answer is an HTTP status. `said`: the text of a JSON-RPC error without a request id, or empty.
     #[error("{}", answered(*status, said))]
     Refused { status: StatusCode, wait: Option<Duration>, names_session: bool, said: String },
@@ -140,7 +143,7 @@ impl ClientFault {
     }
 
     /// Returns the fault of the request, once the session is excluded as the cause.
-    pub(super) fn of_request(self) -> ClientFault {
+    pub fn of_request(self) -> ClientFault {
         match self {
             ClientFault::SessionRefused { fault, .. } => *fault,
             fault => fault,
@@ -149,7 +152,7 @@ impl ClientFault {
 }
 
 /// Describes a status, with the server's text.
-pub(super) fn answered(status: StatusCode, said: &str) -> String {
+pub fn answered(status: StatusCode, said: &str) -> String {
     let status = status.as_u16();
     if said.is_empty() {
         format!("the service answered {status}")
@@ -159,14 +162,14 @@ pub(super) fn answered(status: StatusCode, said: &str) -> String {
 }
 
 /// Whether a server mentions its session, or one that was never begun.
-pub(super) fn names_session(said: &str) -> bool {
+fn names_session(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     said.contains("session") || said.contains("not initialized")
 }
 
 impl Client {
     /// Returns a client whose proof is changed independently.
-    pub(in crate::executors::proxy::mcp) fn apart(&self) -> Client {
+    pub fn apart(&self) -> Client {
         Client { proof: self.proof.apart(), ..self.clone() }
     }
 

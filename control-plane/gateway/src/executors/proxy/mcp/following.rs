@@ -19,11 +19,11 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::client::downstream::NoDownstream;
 use super::client::session::Session;
 use super::client::updates::ResourceChanges;
 use super::client::{Client, ClientFault, ClientParams, Exchange};
 use crate::execution::{ResourceListener, ResourceSubscription};
-use crate::executors::conversation::downstream::NoDownstream;
 use crate::executors::counts::less;
 
 /// Maximum number of upstreams, of resources of one, and of those that one user was the first to subscribe to.

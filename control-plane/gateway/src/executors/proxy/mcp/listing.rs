@@ -11,10 +11,10 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use super::client::downstream::NoDownstream;
 use super::client::session::Session;
 use super::client::{Client, ClientFault, ClientParams, Exchange};
 use crate::executors::accepted::lists::{Lists, note_losses};
-use crate::executors::conversation::downstream::NoDownstream;
 
 /// Maximum number of pages of one list.
 const MAX_PAGES: u64 = 100;

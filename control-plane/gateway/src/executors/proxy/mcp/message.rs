@@ -1,15 +1,10 @@
 //! One JSON-RPC message of an upstream: an answer, a request, a notification, or nothing that MCP knows.
 
-use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use asp_json::{Json, integers};
+use asp_outbound::said::shown;
 use serde_json::{Map, Value};
-
-use crate::call::content::bounded;
-use crate::call::event::{Amount, Event, LogLevel};
-use crate::call::page::Visit;
-use crate::executors::outbound::said::shown;
 
 /// A message by its kind.
 #[derive(Debug, PartialEq)]
@@ -67,9 +62,36 @@ pub(super) struct Failure {
     pub code: i64,
     pub message: String,
     /// Pages that the user has to visit first, wherever they are.
-    pub visits: Vec<Visit>,
-    /// Further data, as the upstream wrote it, without white space between its tokens.
+    pub visits: Vec<RequiredPage>,
+    /// Further data, as the upstream wrote it.
     pub data: Option<Json>,
+}
+
+/// A page that a server requires its user to visit first.
+#[derive(Debug, PartialEq)]
+pub struct RequiredPage {
+    /// Id that the server gives the visit.
+    pub id: String,
+    /// One line, safe to show.
+    pub message: String,
+    /// Address as the server wrote it, which nobody has checked.
+    pub url: String,
+}
+
+/// A notification about a request, with the parts that the server wrote.
+#[derive(Debug, PartialEq)]
+pub enum ServerEvent {
+    /// `progress` and `total` are numbers.
+    Progress {
+        progress: Json,
+        total: Option<Json>,
+        message: Option<String>,
+    },
+    Log {
+        level: Option<String>,
+        logger: Option<String>,
+        data: Json,
+    },
 }
 
 /// JSON-RPC 2.0 code of an internal error.
@@ -155,25 +177,25 @@ fn failure(error: &Value, data: Option<Json>) -> Failure {
         code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
         visits: if code == URL_ELICITATION_REQUIRED { visits(error) } else { Vec::new() },
-        data: bounded(data),
+        data,
     }
 }
 
 /// Parses the pages of an error. If one is invalid, none is returned: visiting only some of the pages does not help
 /// the user.
-fn visits(error: &Value) -> Vec<Visit> {
+fn visits(error: &Value) -> Vec<RequiredPage> {
     let all = error.pointer("/data/elicitations").and_then(Value::as_array);
     let all = all.map(Vec::as_slice).filter(|all| all.len() <= MAX_VISITS).unwrap_or_default();
     let visit = |one: &Value| {
         let text = |name: &str| one.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         text("mode").filter(|mode| *mode == "url")?;
-        Some(Visit {
+        Some(RequiredPage {
             id: text("elicitationId").filter(|id| id.len() <= MAX_NAME)?.to_owned(),
             message: shown(text("message")?),
             url: text("url")?.to_owned(),
         })
     };
-    all.iter().map(visit).collect::<Option<Vec<Visit>>>().unwrap_or_default()
+    all.iter().map(visit).collect::<Option<Vec<RequiredPage>>>().unwrap_or_default()
 }
 
 /// Returns the upstream's id of the page on which the user has finished (2025-11-25,
@@ -185,24 +207,18 @@ pub(super) fn visited<'a>(method: &str, params: &'a Map<String, Value>) -> Optio
 
 /// Converts a notification about a request: its progress, with the request id that we gave as its token, or a log
 /// message.
-pub(super) fn event(method: &str, params: &UpstreamObject) -> Option<(Option<u64>, Event)> {
+pub(super) fn event(method: &str, params: &UpstreamObject) -> Option<(Option<u64>, ServerEvent)> {
     let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
     match method {
         "notifications/progress" => {
-            let amount = |name: &str| Amount::of(&params.sent.member(name)?);
-            let event = Event::Progress {
-                progress: amount("progress")?,
-                total: amount("total"),
-                message: text("message"),
-                gauges: BTreeMap::new(),
-            };
+            let number = |name: &str| params.sent.member(name).filter(|number| number.is_number());
+            let (progress, total) = (number("progress")?, number("total"));
+            let event = ServerEvent::Progress { progress, total, message: text("message") };
             Some((Some(params.get("progressToken").and_then(request_number)?), event))
         }
         "notifications/message" => {
-            let level = params.get("level").and_then(Value::as_str).and_then(LogLevel::parse);
             let data = params.sent.member("data").unwrap_or_else(|| Value::Null.into());
-            let event = Event::Log { level: level.unwrap_or(LogLevel::Info), logger: text("logger"), data };
-            Some((None, event))
+            Some((None, ServerEvent::Log { level: text("level"), logger: text("logger"), data }))
         }
         _ => None,
     }
@@ -332,7 +348,7 @@ mod tests {
     }
 
     /// Returns the event of a notification with these parameters.
-    fn told(method: &str, params: &str) -> Option<(Option<u64>, Event)> {
+    fn told(method: &str, params: &str) -> Option<(Option<u64>, ServerEvent)> {
         let sent = Json::parse(params.as_bytes()).unwrap();
         event(method, &UpstreamObject { members: sent.as_object().unwrap().clone(), sent })
     }
@@ -346,13 +362,15 @@ mod tests {
         for bad in [
             json!({"progressToken": "four", "progress": 1}),
             json!({"progressToken": 4}),
+            json!({"progressToken": 4, "progress": "1"}),
             json!({"progress": 1}),
         ] {
             assert_eq!(told("notifications/progress", bad.clone()), None, "{bad}");
         }
         let (token, log) = told("notifications/message", json!({"level": "loud", "data": {"a": 1}})).unwrap();
         assert_eq!(token, None);
-        assert_eq!(log, Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}).into() });
+        let level = Some("loud".to_owned());
+        assert_eq!(log, ServerEvent::Log { level, logger: None, data: json!({"a": 1}).into() });
         assert_eq!(told("notifications/tools/list_changed", json!({})), None);
     }
 
@@ -361,14 +379,11 @@ mod tests {
         let data = r#"{"n":340282366920938463463374607431768211455,"d":1.50,"s":"\ud83d"}"#;
         let (_, log) =
             told("notifications/message", &format!(r#"{{"level":"info","data":{data}}}"#)).unwrap();
-        let Event::Log { data: kept, .. } = log else { panic!("{log:?}") };
+        let ServerEvent::Log { data: kept, .. } = log else { panic!("{log:?}") };
         assert_eq!(kept.text(), data);
         let progress = r#"{"progressToken":4,"progress":9007199254740993,"total":1e30}"#;
         let (_, event) = told("notifications/progress", progress).unwrap();
-        let Event::Progress { progress, total, .. } = event else { panic!("{event:?}") };
-        assert_eq!(
-            (progress.written().text(), total.unwrap().written().text()),
-            ("9007199254740993", "1e30")
-        );
+        let ServerEvent::Progress { progress, total, .. } = event else { panic!("{event:?}") };
+        assert_eq!((progress.text(), total.unwrap().text()), ("9007199254740993", "1e30"));
     }
 }

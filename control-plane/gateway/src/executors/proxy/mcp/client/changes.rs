@@ -15,11 +15,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::downstream::NoDownstream;
 use super::modern::{REVISION, headers, params};
 use super::reading::Messages;
 use super::session::{LONGEST_PAUSE, PAUSE, RunningRequests, SessionHeaders};
 use super::{Client, ClientFault, ClientParams, Exchange, SILENCE, answer_of};
-use crate::executors::conversation::downstream::NoDownstream;
 use crate::executors::proxy::mcp::message::Message;
 
 const METHOD: &str = "subscriptions/listen";

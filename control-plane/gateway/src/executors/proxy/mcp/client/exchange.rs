@@ -13,11 +13,11 @@ use reqwest::Response;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::downstream::{Downstream, RpcError};
+use super::open_requests::{OpenRequests, UpstreamRequest};
 use super::reading::{Messages, lost};
 use super::session::SessionHeaders;
 use super::{Client, ClientFault, Exchange, SILENCE};
-use crate::executors::conversation::downstream::{Downstream, RpcError};
-use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 /// Maximum number of an upstream's open requests in one stream, including those that are answered at once, pings and
@@ -145,7 +145,7 @@ pub(super) struct StreamRequests {
 
 impl StreamRequests {
     pub(super) fn of(client: Client, at: SessionHeaders) -> StreamRequests {
-        StreamRequests { client, at, open: OpenRequests::new() }
+        StreamRequests { client, at, open: OpenRequests::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -19,10 +19,10 @@ use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
+use super::downstream::{Downstream, NoDownstream};
 use super::reading::{Messages, lost};
 use super::session::{Offers, Session, SessionHeaders};
 use super::{Client, ClientFault, ClientParams, Exchange, INTERNAL, SILENCE, sent};
-use crate::executors::conversation::downstream::{Downstream, NoDownstream};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 pub(super) const REVISION: &str = Revision::V2026_07_28.as_str();

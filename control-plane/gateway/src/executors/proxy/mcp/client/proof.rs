@@ -7,24 +7,24 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use asp_proto::snapshot::ServiceAuth;
-use asp_proto::snapshot::service_auth::Kind;
+use async_trait::async_trait;
 use reqwest::Url;
-use reqwest::header::HeaderMap;
-
-use crate::executors::outbound::auth::Authorizer;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// Authentication headers of a client's requests. Clones share them; [`Proof::apart`] returns an independent copy.
 #[derive(Clone, Default)]
 pub struct Proof {
     headers: Arc<ArcSwap<HeaderMap>>,
-    standing: Option<Arc<StandingCredential>>,
+    standing: Option<Arc<dyn StandingCredential>>,
 }
 
 /// Operator's credential, which is valid without a call.
-struct StandingCredential {
-    authorizer: Arc<Authorizer>,
-    credential: String,
+#[async_trait]
+pub trait StandingCredential: Send + Sync {
+    /// Returns the header of a request to `url`; `None` if the credential gives none now.
+    async fn header(&self, url: &Url) -> Option<(HeaderName, HeaderValue)>;
+    /// Reports that the server refused the credential.
+    async fn refused(&self);
 }
 
 impl Proof {
@@ -33,53 +33,43 @@ impl Proof {
         Proof { headers: Arc::new(ArcSwap::from_pointee(headers)), standing: None }
     }
 
-    /// Creates a proof for a spec with this `auth`; it has no headers yet.
-    pub(in crate::executors::proxy::mcp) fn of(
-        authorizer: &Arc<Authorizer>,
-        auth: Option<&ServiceAuth>,
-    ) -> Proof {
-        let standing = match auth.and_then(|auth| auth.kind.as_ref()) {
-            Some(Kind::Credential(credential)) => Some(Arc::new(StandingCredential {
-                authorizer: authorizer.clone(),
-                credential: credential.clone(),
-            })),
-            Some(Kind::Token(_) | Kind::Exchange(_)) | None => None,
-        };
+    /// Creates a proof that has no headers yet; `standing` authenticates requests without a call.
+    pub fn standing(standing: Option<Arc<dyn StandingCredential>>) -> Proof {
         Proof { standing, ..Proof::default() }
     }
 
     /// Returns a copy that is changed independently.
-    pub(in crate::executors::proxy::mcp) fn apart(&self) -> Proof {
+    pub fn apart(&self) -> Proof {
         let headers = Arc::new(ArcSwap::new(self.headers.load_full()));
         Proof { headers, standing: self.standing.clone() }
     }
 
-    pub(in crate::executors::proxy::mcp) fn headers(&self) -> HeaderMap {
+    pub fn headers(&self) -> HeaderMap {
         HeaderMap::clone(&self.headers.load())
     }
 
-    pub(in crate::executors::proxy::mcp) fn replace(&self, headers: HeaderMap) {
+    pub fn replace(&self, headers: HeaderMap) {
         self.headers.store(Arc::new(headers));
     }
 
     /// Takes over the headers of a later call of the session's principal.
-    pub(in crate::executors::proxy::mcp) fn follow(&self, newer: &Proof) {
+    pub fn follow(&self, newer: &Proof) {
         self.headers.store(newer.headers.load_full());
     }
 
     /// Replaces the headers before a request without a call: by the operator's current credential, or by none.
-    pub(in crate::executors::proxy::mcp) async fn renew(&self, url: &Url) {
+    pub async fn renew(&self, url: &Url) {
         let header = match &self.standing {
-            Some(standing) => standing.authorizer.standing(&standing.credential, url).await,
+            Some(standing) => standing.header(url).await,
             None => None,
         };
         self.replace(HeaderMap::from_iter(header));
     }
 
     /// Reports that a request without a call was refused.
-    pub(in crate::executors::proxy::mcp) async fn refused(&self) {
+    pub async fn refused(&self) {
         if let Some(standing) = &self.standing {
-            standing.authorizer.refused_standing(&standing.credential).await;
+            standing.refused().await;
         }
     }
 }

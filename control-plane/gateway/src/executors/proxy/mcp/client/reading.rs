@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use asp_json::{Json, held, unmarked};
+use asp_outbound::retry_after;
 use asp_platform::event_stream::Frames;
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Response, StatusCode};
 use tokio::time::Instant;
 
 use super::ClientFault;
-use crate::executors::outbound::refused::retry_after;
 use crate::executors::proxy::mcp::message::Message;
-use crate::media_type::MediaType;
 
 /// Maximum size of a JSON body, and of a stream that answers a request, in bytes.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -57,10 +57,9 @@ impl Messages {
     }
 
     fn of(response: Response, left: usize, frames: Frames) -> Messages {
-        let is_stream = MediaType::of(response.headers()).is("text/event-stream");
         Messages {
+            frames: is_event_stream(&response).then_some(frames),
             response,
-            frames: is_stream.then_some(frames),
             body: Vec::new(),
             ready: VecDeque::new(),
             left,
@@ -173,6 +172,14 @@ impl Messages {
             status => Err(lost(&format!("the service answered {} without a result", status.as_u16()))),
         }
     }
+}
+
+/// Whether a response is a stream of server-sent events.
+fn is_event_stream(response: &Response) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
+        let kind = String::from_utf8_lossy(kind.as_bytes());
+        kind.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
+    })
 }
 
 /// Parses one message, or those of a batch (MCP 2025-03-26).

@@ -20,8 +20,8 @@ const LISTENERS: usize = 256;
 
 /// The tasks of all clients of one process.
 pub struct ClientTasks {
-    pub(in crate::executors::proxy::mcp) farewells: TaskTracker,
-    pub(in crate::executors::proxy::mcp) listeners: Arc<Semaphore>,
+    pub farewells: TaskTracker,
+    pub listeners: Arc<Semaphore>,
     handshakes: Arc<Mutex<HashMap<String, usize>>>,
     leaving: Arc<Mutex<HashMap<String, usize>>>,
 }
@@ -38,18 +38,18 @@ impl Default for ClientTasks {
 }
 
 /// One permit of a service's quota, until this is dropped.
-pub(in crate::executors::proxy::mcp) struct ServicePermit {
+pub struct ServicePermit {
     among: Arc<Mutex<HashMap<String, usize>>>,
     origin: String,
 }
 
 impl ClientTasks {
     /// Takes a permit for a handshake; `None` if the service has none left.
-    pub(in crate::executors::proxy::mcp) fn handshake(&self, url: &Url) -> Option<ServicePermit> {
+    pub fn handshake(&self, url: &Url) -> Option<ServicePermit> {
         ServicePermit::of(&self.handshakes, url)
     }
 
-    pub(in crate::executors::proxy::mcp) fn farewell(&self, url: &Url) -> Option<ServicePermit> {
+    pub fn farewell(&self, url: &Url) -> Option<ServicePermit> {
         ServicePermit::of(&self.leaving, url)
     }
 

@@ -14,7 +14,7 @@ const MAX_URI: usize = 48 << 10;
 
 /// Changes reported since they were last taken.
 #[derive(Default)]
-pub(in crate::executors::proxy::mcp) struct Updates {
+pub struct Updates {
     waiting: Mutex<PendingUpdates>,
     said: Notify,
 }
@@ -27,7 +27,7 @@ struct PendingUpdates {
 
 /// Changed resources.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::executors::proxy::mcp) enum ResourceChanges {
+pub enum ResourceChanges {
     These(HashSet<String>),
     /// Any resource may have changed.
     Any,
@@ -55,7 +55,7 @@ impl Updates {
     }
 
     /// Waits for the next changes; for a single reader.
-    pub(in crate::executors::proxy::mcp) async fn next(&self) -> ResourceChanges {
+    pub async fn next(&self) -> ResourceChanges {
         loop {
             let PendingUpdates { uris, is_any } = std::mem::take(&mut *self.waiting.lock());
             if is_any {

@@ -11,50 +11,52 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio_util::sync::CancellationToken;
 
-use crate::executors::conversation::downstream::{Downstream, RpcError};
+use super::downstream::{Downstream, RpcError};
 
 /// Maximum number of open requests (plugin.proto).
 const MAX_OPEN: usize = 16;
 
 /// A request of an upstream, and the client that answers it.
-pub(in crate::executors) struct UpstreamRequest {
+pub struct UpstreamRequest {
     pub downstream: Arc<dyn Downstream>,
     pub method: String,
     pub params: Json,
 }
 
 /// Open requests of one upstream, by their ids. `T` is the outcome of a delivery.
-pub(in crate::executors) struct OpenRequests<Id, T> {
+pub struct OpenRequests<Id, T> {
     waiting: FuturesUnordered<BoxFuture<'static, (Id, T)>>,
     by_id: Vec<(Id, CancellationToken)>,
 }
 
-impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id, T> {
-    pub(in crate::executors) fn new() -> OpenRequests<Id, T> {
+impl<Id, T> Default for OpenRequests<Id, T> {
+    fn default() -> OpenRequests<Id, T> {
         OpenRequests { waiting: FuturesUnordered::new(), by_id: Vec::new() }
     }
+}
 
+impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id, T> {
     /// Returns the number of pending deliveries.
-    pub(in crate::executors) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    pub(in crate::executors) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Whether no further request may be put to the caller.
-    pub(in crate::executors) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.by_id.len() >= MAX_OPEN
     }
 
     /// Whether a request with this id is open.
-    pub(in crate::executors) fn contains(&self, id: &Id) -> bool {
+    pub fn contains(&self, id: &Id) -> bool {
         self.by_id.iter().any(|(open, _)| open == id)
     }
 
     /// Puts a request to the caller. `deliver` gets the answer, or `None` if the request was withdrawn before.
-    pub(in crate::executors) fn begin<F: Future<Output = T> + Send + 'static>(
+    pub fn begin<F: Future<Output = T> + Send + 'static>(
         &mut self,
         id: Id,
         request: UpstreamRequest,
@@ -73,23 +75,19 @@ impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id,
     }
 
     /// Waits for the delivery of an answer that is already known.
-    pub(in crate::executors) fn wait_for(
-        &mut self,
-        id: Id,
-        delivery: impl Future<Output = T> + Send + 'static,
-    ) {
+    pub fn wait_for(&mut self, id: Id, delivery: impl Future<Output = T> + Send + 'static) {
         self.waiting.push(Box::pin(async move { (id, delivery.await) }));
     }
 
     /// Ends an open request, because its upstream has withdrawn it.
-    pub(in crate::executors) fn take_back(&self, id: &Id) {
+    pub fn take_back(&self, id: &Id) {
         if let Some((_, taken_back)) = self.by_id.iter().find(|(open, _)| open == id) {
             taken_back.cancel();
         }
     }
 
     /// Waits for the next delivery; `None` if none is pending.
-    pub(in crate::executors) async fn next(&mut self) -> Option<T> {
+    pub async fn next(&mut self) -> Option<T> {
         let (id, delivered) = self.waiting.next().await?;
         self.by_id.retain(|(open, _)| *open != id);
         Some(delivered)
@@ -102,14 +100,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::event::Event;
+    use crate::executors::proxy::mcp::client::ServerEvent;
 
     /// Answers only `ping`.
     struct Silent;
 
     #[async_trait]
     impl Downstream for Silent {
-        fn heard(&self, _: Event) {}
+        fn heard(&self, _: ServerEvent) {}
 
         async fn asked(&self, method: &str, _: &Json) -> Result<Json, RpcError> {
             if method != "ping" {
@@ -121,7 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_that_is_answered_or_taken_back_leaves_its_place() {
-        let mut open = OpenRequests::new();
+        let mut open = OpenRequests::default();
         let begin = |open: &mut OpenRequests<usize, bool>, id: usize, method: &str| {
             let request = UpstreamRequest {
                 downstream: Arc::new(Silent),
