@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_gateway::media_type::MediaType;
+use asp_gateway::executors::proxy::mcp::client::is_event_stream;
 use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
 use backon::{ExponentialBuilder, Retryable};
@@ -167,10 +167,6 @@ impl Connection {
     }
 }
 
-pub(super) fn is_stream(response: &Response) -> bool {
-    MediaType::of(response.headers()).is("text/event-stream")
-}
-
 impl Bridge {
     /// Forwards the messages of a response as they arrive, up to the answer to `request`. `seen` gets the answer before
     /// the client does.
@@ -181,7 +177,7 @@ impl Bridge {
         seen: impl Fn(&Value),
     ) -> Result<(), RequestFault> {
         let status = response.status();
-        if !is_stream(&response) {
+        if !is_event_stream(&response) {
             let body = self.connection.body(response).await?;
             return self.relay_body(status, &body, request, seen).await;
         }
@@ -223,7 +219,7 @@ impl Bridge {
         request: &Value,
         seen: impl Fn(&Value),
     ) -> Result<(), RequestFault> {
-        if !is_stream(&response) {
+        if !is_event_stream(&response) {
             return self.relay(response, request, seen).await;
         }
         let mut position = StreamPosition::default();
@@ -244,7 +240,7 @@ impl Bridge {
             tokio::time::sleep(position.pause()).await;
             let response = self.connection.send(Method::GET, &position.after(headers), None).await?;
             match response.status() {
-                StatusCode::OK if is_stream(&response) => stream = Some(response),
+                StatusCode::OK if is_event_stream(&response) => stream = Some(response),
                 // Nothing more will arrive: the client has cancelled the request.
                 StatusCode::NO_CONTENT => return Ok(()),
                 status if status.is_server_error() => {}

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_gateway::executors::proxy::mcp::client::is_event_stream;
+use asp_gateway::executors::proxy::mcp::client::session::{SESSION_ID, SessionHeaders};
 use asp_json::Json;
 use asp_platform::pauses::doubling;
 use parking_lot::Mutex;
@@ -17,10 +19,8 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::Bridge;
-use super::connection::{Connection, RequestFault, StreamPosition, is_stream};
+use super::connection::{Connection, RequestFault, StreamPosition};
 
-const SESSION_ID: &str = "mcp-session-id";
-const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 /// Maximum number of subscriptions restored in a new session.
 const MAX_SUBSCRIBED: usize = 1000;
 /// Backoff between attempts to listen: doubles from the first to the last.
@@ -39,8 +39,7 @@ pub(super) struct LegacyEra {
 /// Identity of the current session, empty before the handshake.
 #[derive(Clone, Default)]
 struct SessionIdentity {
-    id: Option<HeaderValue>,
-    revision: Option<HeaderValue>,
+    at: SessionHeaders,
     /// Number of times a session was opened.
     generation: u64,
 }
@@ -63,9 +62,9 @@ impl LegacyEra {
     /// Ends the session at the server.
     pub(super) async fn end(&self, connection: &Connection) {
         let identity = self.identity.lock().clone();
-        if identity.id.is_some() {
+        if identity.at.id.is_some() {
             // Err: the server expires the session by itself.
-            let _ = connection.send(Method::DELETE, &identity.headers(), None).await;
+            let _ = connection.send(Method::DELETE, &identity.at.headers(), None).await;
         }
     }
 
@@ -79,7 +78,7 @@ impl LegacyEra {
         }
         let response = self.post(bridge, message).await?;
         let is_taken = response.status().is_success();
-        let headers = self.identity.lock().headers();
+        let headers = self.identity.lock().at.headers();
         bridge
             .relay_all(response, &headers, &id, |answer| {
                 if is_taken && answer.get("result").is_some() {
@@ -109,12 +108,12 @@ impl LegacyEra {
     /// a new one.
     async fn post(&self, bridge: &Bridge, message: &Json) -> Result<Response, RequestFault> {
         let identity = self.identity.lock().clone();
-        let response = bridge.connection.post(&identity.headers(), message).await?;
-        if response.status() != StatusCode::NOT_FOUND || identity.id.is_none() {
+        let response = bridge.connection.post(&identity.at.headers(), message).await?;
+        if response.status() != StatusCode::NOT_FOUND || identity.at.id.is_none() {
             return Ok(response);
         }
         self.reopen(bridge, identity.generation).await?;
-        let headers = self.identity.lock().headers();
+        let headers = self.identity.lock().at.headers();
         bridge.connection.post(&headers, message).await
     }
 
@@ -131,7 +130,7 @@ impl LegacyEra {
         let session = response.headers().get(SESSION_ID).cloned();
         let answer = answer(connection, response).await?;
         self.opened(session, &answer);
-        let headers = self.identity.lock().headers();
+        let headers = self.identity.lock().at.headers();
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         connection.post(&headers, &initialized.into()).await?;
         let repeated = self.setup.lock().repeated();
@@ -146,20 +145,8 @@ impl LegacyEra {
         let revision = answer.pointer("/result/protocolVersion").and_then(Value::as_str);
         let Some(revision) = revision.and_then(|text| HeaderValue::from_str(text).ok()) else { return };
         let mut identity = self.identity.lock();
-        *identity =
-            SessionIdentity { id: session, revision: Some(revision), generation: identity.generation + 1 };
-    }
-}
-
-impl SessionIdentity {
-    fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [(SESSION_ID, &self.id), (PROTOCOL_VERSION, &self.revision)] {
-            if let Some(value) = value {
-                headers.insert(name, value.clone());
-            }
-        }
-        headers
+        let at = SessionHeaders { id: session, revision: Some(revision) };
+        *identity = SessionIdentity { at, generation: identity.generation + 1 };
     }
 }
 
@@ -198,9 +185,9 @@ async fn listen(bridge: Arc<Bridge>) {
             position = StreamPosition::default();
             generation = identity.generation;
         }
-        let got = connection.send(Method::GET, &position.after(&identity.headers()), None).await;
+        let got = connection.send(Method::GET, &position.after(&identity.at.headers()), None).await;
         match got {
-            Ok(response) if is_stream(&response) => {
+            Ok(response) if is_event_stream(&response) => {
                 pauses = doubling(FIRST_PAUSE.max(position.pause()), LAST_PAUSE);
                 // Err: an event was too large. The stream answers no request, so no error is sent.
                 let _ = bridge.pass_on(response, &Value::Null, &|_| {}, &mut position).await;
@@ -211,7 +198,7 @@ async fn listen(bridge: Arc<Bridge>) {
             }
             // The server offers no such stream.
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
-            Ok(response) if response.status() == StatusCode::NOT_FOUND && identity.id.is_some() => {
+            Ok(response) if response.status() == StatusCode::NOT_FOUND && identity.at.id.is_some() => {
                 // Err: retried in the next round.
                 let _ = legacy.reopen(&bridge, identity.generation).await;
             }
@@ -224,7 +211,7 @@ async fn listen(bridge: Arc<Bridge>) {
 /// Returns the answer to a request of the bridge itself; other messages in the response are dropped.
 async fn answer(connection: &Connection, response: Response) -> Result<Value, RequestFault> {
     let status = response.status();
-    let streamed = is_stream(&response);
+    let streamed = is_event_stream(&response);
     let body = connection.body(response).await?;
     if !streamed {
         return Json::parse(&body)

@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 
+use asp_gateway::executors::proxy::mcp::client::is_event_stream;
+use asp_gateway::executors::proxy::mcp::client::modern::{method_headers, mirrored};
+use asp_gateway::executors::proxy::mcp::client::session::SessionHeaders;
 use asp_json::Json;
-use asp_snapshot::param_headers::{ParamHeaders, encode};
+use asp_snapshot::param_headers::ParamHeaders;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 
 use super::Bridge;
-use super::connection::{RequestFault, is_stream};
+use super::connection::RequestFault;
 
 const REVISION: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 /// Error code: a header differs from the body.
@@ -78,7 +81,7 @@ impl ModernEra {
             let id = format!("asp-mcp-tools-{page}");
             let list = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": params});
             let response = bridge.connection.post(&self.headers(revision, &list)?, &list.into()).await?;
-            if is_stream(&response) || !response.status().is_success() {
+            if is_event_stream(&response) || !response.status().is_success() {
                 return Ok(());
             }
             let answer = bridge.connection.body(response).await?;
@@ -106,38 +109,15 @@ impl ModernEra {
     }
 
     fn headers(&self, revision: &str, message: &Value) -> Result<HeaderMap, RequestFault> {
-        let mut headers = HeaderMap::new();
-        let mut add = |name: &str, value: &str| {
-            let name = HeaderName::from_bytes(name.as_bytes());
-            let value = HeaderValue::from_str(value);
-            match (name, value) {
-                (Ok(name), Ok(value)) => {
-                    headers.insert(name, value);
-                    Ok(())
-                }
-                _ => Err(RequestFault::Unsendable(
-                    "its method or revision has letters no header can hold".into(),
-                )),
-            }
-        };
-        let method = text(message, "/method");
-        add("mcp-protocol-version", revision)?;
-        add("mcp-method", method)?;
-        let name = match method {
-            "tools/call" | "prompts/get" => text(message, "/params/name"),
-            "resources/read" => text(message, "/params/uri"),
-            "tasks/get" | "tasks/update" | "tasks/cancel" => text(message, "/params/taskId"),
-            _ => "",
-        };
-        if !name.is_empty() {
-            add("mcp-name", &encode(name))?;
-        }
+        let (method, params) = (text(message, "/method"), message.get("params").unwrap_or(&Value::Null));
+        let unsendable =
+            |_| RequestFault::Unsendable("its method or revision has letters no header can hold".into());
+        let revision = Some(HeaderValue::from_str(revision).map_err(unsendable)?);
+        let mut headers = SessionHeaders { id: None, revision }.headers();
+        headers.extend(method_headers(method, params).map_err(unsendable)?);
         if method == "tools/call" {
-            let marks = self.tools.lock().get(name).cloned().unwrap_or_default();
-            let arguments = message.pointer("/params/arguments").unwrap_or(&Value::Null);
-            for (header, value) in marks.mirror(arguments) {
-                add(header, &value)?;
-            }
+            let marks = self.tools.lock().get(text(params, "/name")).cloned().unwrap_or_default();
+            headers.extend(mirrored(marks.mirror(params.get("arguments").unwrap_or(&Value::Null))));
         }
         Ok(headers)
     }

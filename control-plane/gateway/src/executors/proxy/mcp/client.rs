@@ -35,6 +35,7 @@ pub mod updates;
 use downstream::{Downstream, NoDownstream};
 use proof::Proof;
 use reading::Messages;
+pub use reading::is_event_stream;
 use session::{Offers, SESSION_ID, Session, SessionHeaders};
 use tasks::ClientTasks;
 
@@ -197,7 +198,7 @@ impl Client {
     async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, ClientFault> {
         let params = json!({"protocolVersion": Revision::LATEST_LEGACY.as_str(), "capabilities": &capabilities,
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
-        let new = SessionHeaders { id: None, revision: None };
+        let new = SessionHeaders::default();
         let exchange = Exchange {
             id,
             method: "initialize",

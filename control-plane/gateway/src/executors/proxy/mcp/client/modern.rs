@@ -14,7 +14,7 @@ use asp_proto::mcp_revision::Revision;
 use asp_snapshot::param_headers::encode;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
@@ -190,21 +190,29 @@ pub(super) fn params(params: &Value, capabilities: Value) -> Map<String, Value> 
     params
 }
 
-/// Builds the headers that mirror the body (SEP-2243).
+/// Builds the headers of a request, which mirror its body (SEP-2243).
 pub(super) fn headers(at: &SessionHeaders, exchange: &Exchange<'_>) -> Result<HeaderMap, ClientFault> {
     let mut headers = at.headers();
     headers.extend(exchange.headers.clone());
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    let unsendable = |_| ClientFault::NotDelivered;
-    headers.insert("mcp-method", HeaderValue::from_str(exchange.method).map_err(unsendable)?);
-    let name = match exchange.method {
-        "tools/call" | "prompts/get" => exchange.params.get("name"),
-        "resources/read" => exchange.params.get("uri"),
+    let mirrored = method_headers(exchange.method, &exchange.params);
+    headers.extend(mirrored.map_err(|_| ClientFault::NotDelivered)?);
+    Ok(headers)
+}
+
+/// Returns the headers that mirror a request's method, and the name of what it asks for.
+pub fn method_headers(method: &str, params: &Value) -> Result<HeaderMap, InvalidHeaderValue> {
+    let name = match method {
+        "tools/call" | "prompts/get" => params.get("name"),
+        "resources/read" => params.get("uri"),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.get("taskId"),
         _ => None,
     };
-    if let Some(name) = name.and_then(Value::as_str) {
-        headers.insert("mcp-name", HeaderValue::from_str(&encode(name)).map_err(unsendable)?);
+    let mut headers = HeaderMap::new();
+    headers.insert("mcp-method", HeaderValue::from_str(method)?);
+    if let Some(name) = name.and_then(Value::as_str).filter(|name| !name.is_empty()) {
+        headers.insert("mcp-name", HeaderValue::from_str(&encode(name))?);
     }
     Ok(headers)
 }
@@ -314,6 +322,28 @@ mod tests {
         let known = (0..=MAX_REMEMBERED).filter(|number| eras.modern(&url(*number)).is_some()).count();
         assert_eq!(known, MAX_REMEMBERED);
         assert!(eras.modern(&url(MAX_REMEMBERED)).is_some());
+    }
+
+    #[test]
+    fn a_request_has_headers_with_its_method_and_the_name_of_what_it_asks_for() {
+        let all = json!({"name": "café", "uri": "a:1", "taskId": "t"});
+        for (method, name) in [
+            ("tools/call", Some("=?base64?Y2Fmw6k=?=")),
+            ("prompts/get", Some("=?base64?Y2Fmw6k=?=")),
+            ("resources/read", Some("a:1")),
+            ("tasks/get", Some("t")),
+            ("tasks/update", Some("t")),
+            ("tasks/cancel", Some("t")),
+            ("tools/list", None),
+        ] {
+            let headers = method_headers(method, &all).unwrap();
+            assert_eq!(headers["mcp-method"], method);
+            assert_eq!(headers.get("mcp-name").map(|name| name.to_str().unwrap()), name, "{method}");
+        }
+        for nameless in [json!({}), json!({"name": ""}), json!({"name": 7}), json!(null)] {
+            assert!(!method_headers("tools/call", &nameless).unwrap().contains_key("mcp-name"), "{nameless}");
+        }
+        assert!(method_headers("tools\ncall", &all).is_err());
     }
 
     #[tokio::test]

@@ -175,7 +175,7 @@ impl Messages {
 }
 
 /// Whether a response is a stream of server-sent events.
-fn is_event_stream(response: &Response) -> bool {
+pub fn is_event_stream(response: &Response) -> bool {
     response.headers().get(CONTENT_TYPE).is_some_and(|kind| {
         let kind = String::from_utf8_lossy(kind.as_bytes());
         kind.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))

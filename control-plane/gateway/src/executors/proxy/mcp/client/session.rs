@@ -92,7 +92,7 @@ impl Offers {
 }
 
 /// Session headers of a request; `id` is absent if the server keeps no sessions.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct SessionHeaders {
     pub id: Option<HeaderValue>,
     /// Agreed revision; `initialize` itself has none (2025-06-18 transports, protocol version header).
