@@ -1,7 +1,6 @@
 //! Lists of an upstream MCP server, for a client with every capability: some servers list less to others.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use asp_gateway::executors::accepted::lists::Lists;
@@ -13,7 +12,6 @@ use asp_gateway::executors::proxy::mcp::listing;
 use asp_gateway::issuers::credentials::{Credentials, User};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
-use serde_json::json;
 
 use crate::failure::Failure;
 use crate::http_client;
@@ -32,13 +30,10 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
         Some(name) => proof(name, &parsed).await?,
     };
     let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
-    let everything =
-        json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
-    let greeted = client.initialize(1, everything).await;
+    let greeted = client.initialize(listing::every_capability()).await;
     let session =
         greeted.map_err(|fault| anyhow::anyhow!("greet {url}: {fault}{}", remedy(&fault, credential)))?;
-    let number = AtomicU64::new(2);
-    let lists = listing::list(&client, &session, || number.fetch_add(1, Ordering::Relaxed)).await;
+    let lists = listing::list(&client, &session).await;
     // The session is ended at its server before this process exits.
     drop(session);
     client.tasks.drained().await;

@@ -5,7 +5,6 @@
 //! relayed; no client's token or session id is forwarded (I-8); messages of the upstream are bounded.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
@@ -58,7 +57,6 @@ pub struct McpUpstreams {
     followings: Followings,
     /// Rate limit of the warning that too many resources are followed.
     crowded: LogLimit,
-    next_id: Arc<AtomicU64>,
     tasks: Arc<ClientTasks>,
     eras: Eras,
     authorizer: Arc<Authorizer>,
@@ -69,14 +67,12 @@ impl McpUpstreams {
         metrics: Arc<UpstreamMetrics>,
         authorizer: Arc<Authorizer>,
     ) -> Result<McpUpstreams, OutboundError> {
-        let next_id = Arc::new(AtomicU64::new(1));
         Ok(McpUpstreams {
             outbound: Outbound::with_silence(SILENCE)?,
             sessions: Arc::default(),
             watches: Watches::of(Arc::new(PinnedItems::counted_by(metrics)), looking::PATIENCE),
-            followings: Followings::of(next_id.clone()),
+            followings: Followings::default(),
             crowded: LogLimit::default(),
-            next_id,
             tasks: Arc::default(),
             eras: Eras::default(),
             authorizer,
@@ -157,7 +153,7 @@ impl McpUpstreams {
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
         let name = pinned::upstream(&target.url, auth);
         let upstream = Upstream { name: &name, place: client.url.as_str(), again: opens };
-        self.watches.enter(upstream, || OverHttp::of(client.apart(), self.next_id.clone())).await;
+        self.watches.enter(upstream, || OverHttp::of(client.apart())).await;
         if !self.offers(&call.server.message.name, &call.entry.primitive) {
             // An item that the upstream no longer lists is as unknown as one that was never here (I-10).
             started.undelivered();
@@ -242,7 +238,7 @@ impl McpUpstreams {
         if method == completion::METHOD && !session.offers.completions {
             return Ok(completion::none());
         }
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.tasks.next_id();
         let traceparent = self.authorizer.tells_trace().then(|| call.trace.traceparent());
         let mut meta = Map::from_iter([("progressToken".to_owned(), id.into())]);
         meta.extend(traceparent.map(|trace| ("traceparent".to_owned(), trace.into())));
@@ -254,7 +250,7 @@ impl McpUpstreams {
             sent: sent(execution),
             headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
             downstream: asking.downstream.clone(),
-            cancelled: &call.cancellation(),
+            cancelled: call.cancellation(),
         };
         let result = client.request(session, exchange).await?;
         Ok(match method {
@@ -345,8 +341,7 @@ impl McpUpstreams {
 
     /// Opens a session, and listens to its server's own messages.
     async fn begin(&self, client: &Client, declared: &Value) -> Result<Arc<Session>, ClientFault> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut session = client.initialize(id, declared.clone()).await?;
+        let mut session = client.initialize(declared.clone()).await?;
         session.listen().await;
         Ok(Arc::new(session))
     }

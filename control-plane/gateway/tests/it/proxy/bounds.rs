@@ -4,17 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_gateway::executors::accepted::lists::Lists;
-use asp_gateway::executors::proxy::mcp::client::downstream::NoDownstream;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::session::Session;
-use asp_gateway::executors::proxy::mcp::client::{Client, ClientFault, Exchange};
+use asp_gateway::executors::proxy::mcp::client::{Client, ClientFault};
 use asp_gateway::executors::proxy::mcp::listing::list;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::response::{IntoResponse, Response};
-use http::HeaderMap;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 
@@ -62,7 +59,7 @@ async fn session(address: SocketAddr) -> (Client, Session) {
         eras: Eras::default(),
         proof: Proof::default(),
     };
-    let session = client.initialize(1, json!({})).await.unwrap();
+    let session = client.initialize(json!({})).await.unwrap();
     (client, session)
 }
 
@@ -70,12 +67,7 @@ async fn listed(
     script: impl Fn(&str, usize) -> Option<Value> + Send + Sync + 'static,
 ) -> Result<Lists, ClientFault> {
     let (client, session) = session(upstream(script).await).await;
-    let mut next_id = 1;
-    let next = || {
-        next_id += 1;
-        next_id
-    };
-    tokio::time::timeout(PATIENCE, list(&client, &session, next)).await.unwrap()
+    tokio::time::timeout(PATIENCE, list(&client, &session)).await.unwrap()
 }
 
 fn is_lost(result: &Result<Lists, ClientFault>, why: &str) -> bool {
@@ -145,12 +137,7 @@ async fn a_list_that_a_server_does_not_say_it_has_is_refused_in_any_words() {
                 axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).into_response()
             });
             let (client, session) = session(serve(router).await).await;
-            let mut next_id = 1;
-            let next = || {
-                next_id += 1;
-                next_id
-            };
-            let lists = list(&client, &session, next).await;
+            let lists = list(&client, &session).await;
             assert_eq!(lists.is_ok_and(|lists| lists.tools.len() == 1), is_listed, "{status} {can}");
         }
     }
@@ -203,16 +190,7 @@ async fn an_answer_has_sixteen_mebibytes_and_no_more() {
     for (size, is_whole) in [(16 * MIB - KIB, true), (16 * MIB, false)] {
         let said = move |method: &str, _| (method == "tools/call").then(|| json!({"text": "x".repeat(size)}));
         let (client, session) = session(upstream(said).await).await;
-        let exchange = Exchange {
-            id: 2,
-            method: "tools/call",
-            params: json!({}),
-            sent: Default::default(),
-            headers: HeaderMap::new(),
-            downstream: Arc::new(NoDownstream),
-            cancelled: &CancellationToken::new(),
-        };
-        match client.request(&session, exchange).await {
+        match client.request(&session, client.alone("tools/call", json!({}))).await {
             Ok(result) => assert!(is_whole && result["text"].as_str().unwrap().len() == size),
             Err(ClientFault::Lost(why)) => assert!(!is_whole && why.contains("too large"), "{why}"),
             Err(fault) => panic!("{fault}"),

@@ -52,7 +52,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 pub struct Client {
     pub http: reqwest::Client,
     pub url: Url,
-    /// Tasks off the calls' path.
+    /// State shared with the other clients of the process.
     pub tasks: Arc<ClientTasks>,
     /// Upstreams known to speak only 2026-07-28.
     pub eras: modern::Eras,
@@ -72,7 +72,7 @@ pub struct Exchange<'a> {
     /// Receiver of this request's progress and logs, which also answers the upstream's requests within it.
     pub downstream: Arc<dyn Downstream>,
     /// Cancels the request at the upstream.
-    pub cancelled: &'a CancellationToken,
+    pub cancelled: CancellationToken,
 }
 
 /// Parameters of a call as its client sent them.
@@ -174,9 +174,22 @@ impl Client {
         Client { proof: self.proof.apart(), ..self.clone() }
     }
 
+    /// Creates a request that belongs to no call.
+    pub fn alone<'a>(&self, method: &'a str, params: Value) -> Exchange<'a> {
+        Exchange {
+            id: self.tasks.next_id(),
+            method,
+            params,
+            sent: ClientParams::default(),
+            headers: HeaderMap::new(),
+            downstream: Arc::new(NoDownstream),
+            cancelled: CancellationToken::new(),
+        }
+    }
+
     /// Performs the handshake, as a client with these MCP capabilities. When abandoned, it continues for a moment,
     /// because the session that the server may have opened by then must be ended there.
-    pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, ClientFault> {
+    pub async fn initialize(&self, capabilities: Value) -> Result<Session, ClientFault> {
         if let Some(offers) = self.eras.modern(&self.url) {
             return Ok(modern::session(self, capabilities, offers));
         }
@@ -186,7 +199,7 @@ impl Client {
         self.tasks.farewells.spawn(async move {
             let _place = place;
             let opened = tokio::select! {
-                opened = client.handshake(id, capabilities) => opened,
+                opened = client.handshake(capabilities) => opened,
                 () = given_up(&mut sender) => return,
             };
             // If nobody waits any more, the dropped session is ended.
@@ -195,19 +208,11 @@ impl Client {
         opened.await.unwrap_or_else(|_| Err(ClientFault::Lost("the handshake broke off".into())))
     }
 
-    async fn handshake(&self, id: u64, capabilities: Value) -> Result<Session, ClientFault> {
+    async fn handshake(&self, capabilities: Value) -> Result<Session, ClientFault> {
         let params = json!({"protocolVersion": Revision::LATEST_LEGACY.as_str(), "capabilities": &capabilities,
                             "clientInfo": {"name": "asp", "version": env!("CARGO_PKG_VERSION")}});
         let new = SessionHeaders::default();
-        let exchange = Exchange {
-            id,
-            method: "initialize",
-            params,
-            sent: ClientParams::default(),
-            headers: HeaderMap::new(),
-            downstream: Arc::new(NoDownstream),
-            cancelled: &CancellationToken::new(),
-        };
+        let exchange = self.alone("initialize", params);
         let response = self.post_text(&new, exchange.message()).await?;
         let status = response.status();
         // From here on the session is ended again, whatever happens.
@@ -216,7 +221,7 @@ impl Client {
         let messages = Messages::answering(response, exchange.method);
         let result = match exchange::answered(self, &session.at, messages, &exchange).await {
             Err(fault) if modern::may_be(status, &fault) => {
-                return modern::discover(self, id, capabilities).await.ok_or(fault);
+                return modern::discover(self, capabilities).await.ok_or(fault);
             }
             answered => answered?,
         };
@@ -230,7 +235,7 @@ impl Client {
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
         if result.get("capabilities").is_some_and(|can| can.get("logging").is_some_and(Value::is_object)) {
-            self.wants_logs(session.at.clone(), id);
+            self.wants_logs(session.at.clone(), exchange.id);
         }
         Ok(session)
     }

@@ -6,23 +6,19 @@
 //! and URIs of each, by user, by org and in total.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use asp_platform::pauses::doubling;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::client::downstream::NoDownstream;
 use super::client::session::Session;
 use super::client::updates::ResourceChanges;
-use super::client::{Client, ClientFault, ClientParams, Exchange};
+use super::client::{Client, ClientFault};
 use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::executors::counts::less;
 
@@ -49,9 +45,9 @@ type Key = (String, String);
 type Table = Mutex<HashMap<Key, (Arc<FollowedUpstream>, AbortOnDropHandle<()>)>>;
 
 /// Subscriptions at all upstreams.
+#[derive(Default)]
 pub(super) struct Followings {
     table: Arc<Table>,
-    next_id: Arc<AtomicU64>,
 }
 
 /// Subscriptions at one upstream.
@@ -87,10 +83,6 @@ pub(super) struct UpstreamSubscription {
 }
 
 impl Followings {
-    pub(super) fn of(next_id: Arc<AtomicU64>) -> Followings {
-        Followings { table: Arc::default(), next_id }
-    }
-
     /// Follows a resource for a client of `server`; `None` if a bound is reached.
     pub(super) fn follow(
         &self,
@@ -109,13 +101,8 @@ impl Followings {
                 let listener = subscribed.listener.clone();
                 let made =
                     Arc::new(FollowedUpstream { wanted: Mutex::default(), changed: Notify::new(), listener });
-                let task = Task {
-                    of: made.clone(),
-                    client,
-                    key: key.clone(),
-                    table: Arc::downgrade(&self.table),
-                    next_id: self.next_id.clone(),
-                };
+                let table_of = Arc::downgrade(&self.table);
+                let task = Task { of: made.clone(), client, key: key.clone(), table: table_of };
                 table.insert(key, (made.clone(), AbortOnDropHandle::new(tokio::spawn(task.run()))));
                 made
             }
@@ -207,7 +194,6 @@ struct Task {
     client: Client,
     key: Key,
     table: Weak<Table>,
-    next_id: Arc<AtomicU64>,
 }
 
 impl Task {
@@ -247,9 +233,8 @@ impl Task {
 
     /// Follows in one session until it is not needed any more.
     async fn follow_on(&self, was_open: &mut bool) -> Result<(), ClientFault> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.client.proof.renew(&self.client.url).await;
-        let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id, json!({})));
+        let greeting = tokio::time::timeout(LONGEST, self.client.initialize(json!({})));
         let too_slow = |_| ClientFault::Lost("the service takes too long".into());
         let mut session = greeting.await.map_err(too_slow)??;
         if !session.is_modern() && !session.offers.subscriptions {
@@ -332,15 +317,7 @@ impl Task {
     }
 
     async fn ask(&self, session: &Session, method: &str, params: Value) -> Result<(), ClientFault> {
-        let exchange = Exchange {
-            id: self.next_id.fetch_add(1, Ordering::Relaxed),
-            method,
-            params,
-            sent: ClientParams::default(),
-            headers: HeaderMap::new(),
-            downstream: Arc::new(NoDownstream),
-            cancelled: &CancellationToken::new(),
-        };
+        let exchange = self.client.alone(method, params);
         self.client.request(session, exchange).await.map(drop)
     }
 }

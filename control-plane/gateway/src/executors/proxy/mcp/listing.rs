@@ -3,17 +3,12 @@
 //! Keeps true: pages and items are bounded; a server without a method has an empty list, however it refuses a list
 //! that it does not declare.
 
-use std::sync::Arc;
-
 use asp_json::held;
 use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
-use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use serde_json::{Value, json};
 
-use super::client::downstream::NoDownstream;
 use super::client::session::Session;
-use super::client::{Client, ClientFault, ClientParams, Exchange};
+use super::client::{Client, ClientFault};
 use crate::executors::accepted::lists::{Lists, note_losses};
 
 /// Maximum number of pages of one list.
@@ -24,17 +19,17 @@ const MAX_BYTES: usize = 64 << 20;
 /// JSON-RPC 2.0 code: the server does not have the method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// Lists everything; `next_id` numbers the requests of the session.
-pub async fn list(
-    client: &Client,
-    session: &Session,
-    mut next_id: impl FnMut() -> u64,
-) -> Result<Lists, ClientFault> {
+/// Returns the capabilities of a client that can do everything: some servers list less to others.
+pub fn every_capability() -> Value {
+    json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}})
+}
+
+/// Lists everything.
+pub async fn list(client: &Client, session: &Session) -> Result<Lists, ClientFault> {
     let mut left = MAX_BYTES;
     let mut losses = Vec::new();
-    let mut pages = async |method, member| {
-        pages(client, session, (method, member), (&mut next_id, &mut left, &mut losses)).await
-    };
+    let mut pages =
+        async |method, member| pages(client, session, (method, member), (&mut left, &mut losses)).await;
     Ok(Lists {
         tools: pages("tools/list", "tools").await?,
         prompts: pages("prompts/list", "prompts").await?,
@@ -50,21 +45,13 @@ async fn pages(
     client: &Client,
     session: &Session,
     (method, member): (&str, &str),
-    (next_id, left, losses): (&mut impl FnMut() -> u64, &mut usize, &mut Vec<String>),
+    (left, losses): (&mut usize, &mut Vec<String>),
 ) -> Result<Vec<Value>, ClientFault> {
     let mut found = Vec::new();
     let mut cursor: Option<Value> = None;
     for page in 0..MAX_PAGES {
         let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect();
-        let exchange = Exchange {
-            id: next_id(),
-            method,
-            params: Value::Object(params),
-            sent: ClientParams::default(),
-            headers: HeaderMap::new(),
-            downstream: Arc::new(NoDownstream),
-            cancelled: &CancellationToken::new(),
-        };
+        let exchange = client.alone(method, Value::Object(params));
         let mut result = match client.request(session, exchange).await {
             Err(ClientFault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
             Err(fault) if page == 0 && session.offers.lacks(member) && is_refusal(&fault) => {

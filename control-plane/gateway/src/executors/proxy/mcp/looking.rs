@@ -3,17 +3,14 @@
 //! Keeps true: it lists as a client with all capabilities, like `asp import`, so that an item that a server lists to
 //! some clients only does not count as removed; requests of the server are refused.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use reqwest::StatusCode;
-use serde_json::json;
 
 use super::client::session::Session;
 use super::client::{Client, ClientFault};
-use super::listing::list;
+use super::listing::{every_capability, list};
 use crate::executors::accepted::watching::{LookResult, Looks};
 
 /// Maximum time that a call waits for a look.
@@ -22,25 +19,21 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Session for looks at one upstream.
 pub(super) struct OverHttp {
     client: Client,
-    next_id: Arc<AtomicU64>,
     session: Option<Session>,
 }
 
 impl OverHttp {
-    pub(super) fn of(client: Client, next_id: Arc<AtomicU64>) -> OverHttp {
-        OverHttp { client, next_id, session: None }
+    pub(super) fn of(client: Client) -> OverHttp {
+        OverHttp { client, session: None }
     }
 
     async fn listed(&self, session: Session) -> Result<(LookResult, Session), ClientFault> {
-        let lists = list(&self.client, &session, || self.next_id.fetch_add(1, Ordering::Relaxed)).await?;
+        let lists = list(&self.client, &session).await?;
         Ok((LookResult { lists, tells_of_changes: session.tells_of_lists() }, session))
     }
 
     async fn open(&self) -> Result<Session, ClientFault> {
-        let everything =
-            json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut session = self.client.initialize(id, everything).await?;
+        let mut session = self.client.initialize(every_capability()).await?;
         session.listen_to_changes(true).await;
         Ok(session)
     }

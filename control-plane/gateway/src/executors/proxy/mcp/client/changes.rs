@@ -8,18 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use asp_platform::pauses::doubling;
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::HeaderValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::downstream::NoDownstream;
 use super::modern::{REVISION, headers, params};
 use super::reading::Messages;
 use super::session::{LONGEST_PAUSE, PAUSE, RunningRequests, SessionHeaders};
-use super::{Client, ClientFault, ClientParams, Exchange, SILENCE, answer_of};
+use super::{Client, ClientFault, SILENCE, answer_of};
 use crate::executors::proxy::mcp::message::Message;
 
 const METHOD: &str = "subscriptions/listen";
@@ -120,15 +118,7 @@ impl Changes {
 
     async fn open(&self, number: u64, filter: Map<String, Value>) -> Result<Messages, ClientFault> {
         let at = SessionHeaders { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
-        let exchange = Exchange {
-            id: number,
-            method: METHOD,
-            params: json!({"notifications": filter}),
-            sent: ClientParams::default(),
-            headers: HeaderMap::new(),
-            downstream: Arc::new(NoDownstream),
-            cancelled: &CancellationToken::new(),
-        };
+        let exchange = self.client.alone(METHOD, json!({"notifications": filter}));
         let params = params(&exchange.params, self.capabilities.clone());
         // No other request has a text as its id.
         let id = format!("changes.{number}");

@@ -17,12 +17,11 @@ use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
 use reqwest::{Response, StatusCode, Url};
 use serde_json::{Map, Value, json};
-use tokio_util::sync::CancellationToken;
 
-use super::downstream::{Downstream, NoDownstream};
+use super::downstream::Downstream;
 use super::reading::{Messages, lost};
 use super::session::{Offers, Session, SessionHeaders};
-use super::{Client, ClientFault, ClientParams, Exchange, INTERNAL, SILENCE, sent};
+use super::{Client, ClientFault, Exchange, INTERNAL, SILENCE, sent};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 pub(super) const REVISION: &str = Revision::V2026_07_28.as_str();
@@ -97,17 +96,9 @@ pub(super) fn may_be(status: StatusCode, fault: &ClientFault) -> bool {
 }
 
 /// Asks the server which revisions it speaks; `None` if this one is not among them.
-pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> Option<Session> {
+pub(super) async fn discover(client: &Client, capabilities: Value) -> Option<Session> {
     let mut session = session(client, capabilities, Offers::default());
-    let exchange = Exchange {
-        id,
-        method: "server/discover",
-        params: json!({}),
-        sent: ClientParams::default(),
-        headers: HeaderMap::new(),
-        downstream: Arc::new(NoDownstream),
-        cancelled: &CancellationToken::new(),
-    };
+    let exchange = client.alone("server/discover", json!({}));
     let said = request(client, &session, &exchange).await.ok()?;
     let versions = said.get("supportedVersions").and_then(Value::as_array)?;
     if !versions.iter().any(|version| version == REVISION) {
@@ -310,6 +301,10 @@ async fn answer(
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::ClientParams;
+    use super::super::downstream::NoDownstream;
     use super::*;
 
     #[test]
@@ -359,7 +354,7 @@ mod tests {
             sent: ClientParams::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(NoDownstream),
-            cancelled: &CancellationToken::new(),
+            cancelled: CancellationToken::new(),
         };
         let said = answers(&exchange, result).await.unwrap();
         let request = exchange.sent.request(2, exchange.method, &exchange.params, &said);

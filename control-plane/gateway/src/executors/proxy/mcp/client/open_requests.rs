@@ -99,8 +99,8 @@ mod tests {
     use async_trait::async_trait;
     use serde_json::json;
 
+    use super::super::ServerEvent;
     use super::*;
-    use crate::executors::proxy::mcp::client::ServerEvent;
 
     /// Answers only `ping`.
     struct Silent;

@@ -1,10 +1,12 @@
-//! Work of one process's clients in addition to their requests: handshakes, farewells, listening.
+//! Shared state of one process's clients: the ids of their requests, and their other work, which is handshakes,
+//! farewells and listening.
 //!
 //! Keeps true: each service has a quota of its own, so that one which hangs delays no call to another; all work ends
 //! before the process does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use reqwest::Url;
@@ -24,6 +26,7 @@ pub struct ClientTasks {
     pub listeners: Arc<Semaphore>,
     handshakes: Arc<Mutex<HashMap<String, usize>>>,
     leaving: Arc<Mutex<HashMap<String, usize>>>,
+    next_id: AtomicU64,
 }
 
 impl Default for ClientTasks {
@@ -33,6 +36,7 @@ impl Default for ClientTasks {
             listeners: Arc::new(Semaphore::new(LISTENERS)),
             handshakes: Arc::default(),
             leaving: Arc::default(),
+            next_id: AtomicU64::new(1),
         }
     }
 }
@@ -44,6 +48,11 @@ pub struct ServicePermit {
 }
 
 impl ClientTasks {
+    /// Returns an id that no other request of this process has.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Takes a permit for a handshake; `None` if the service has none left.
     pub fn handshake(&self, url: &Url) -> Option<ServicePermit> {
         ServicePermit::of(&self.handshakes, url)
