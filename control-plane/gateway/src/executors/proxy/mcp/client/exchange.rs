@@ -44,16 +44,12 @@ pub(super) async fn answered(
     let mut tries = 0;
     let mut all_tries = 0;
     loop {
-        let broken = match until_answered(&mut messages, &mut asks, exchange).await {
-            Ok(Some(result)) => return result,
-            Ok(None) => lost("the service ended its stream without a result"),
-            Err(fault) => fault,
+        let broken = match until_answered(&mut messages, &mut asks, exchange.id, exchange).await {
+            Err(fault @ ClientFault::Lost(_)) => fault,
+            answered => return answered,
         };
         // The missing messages can still be fetched, if the server keeps them (2025-11-25, resumability).
-        let Some((id, pause)) = messages.resumable().filter(|_| matches!(broken, ClientFault::Lost(_)))
-        else {
-            return Err(broken);
-        };
+        let Some((id, pause)) = messages.resumable() else { return Err(broken) };
         tries = if place.as_ref() == Some(&id) { tries + 1 } else { 1 };
         all_tries += 1;
         if tries > TRIES || all_tries > ALL_TRIES {
@@ -85,11 +81,13 @@ async fn further(
     Err(lost("the service broke off its answer"))
 }
 
-async fn until_answered(
+/// Reads messages up to the answer to the request of this id, which sends `exchange`.
+pub(super) async fn until_answered(
     messages: &mut Messages,
     asks: &mut StreamRequests,
+    id: u64,
     exchange: &Exchange<'_>,
-) -> Result<Option<Result<UpstreamObject, ClientFault>>, ClientFault> {
+) -> Result<UpstreamObject, ClientFault> {
     let mut waits_since = Instant::now();
     loop {
         let silent_at = messages.heard().max(waits_since) + SILENCE;
@@ -108,11 +106,11 @@ async fn until_answered(
             }
         };
         match message {
-            None => return Ok(None),
-            Some(Message::Answer { id, outcome }) if id == exchange.id => {
-                return Ok(Some(outcome.map_err(ClientFault::from)));
+            None => return Err(lost("the service ended its stream without a result")),
+            Some(Message::Answer { id: of, outcome }) if of == id => {
+                return outcome.map_err(ClientFault::from);
             }
-            Some(Message::Unaddressed(failure)) => return Ok(Some(Err(failure.into()))),
+            Some(Message::Unaddressed(failure)) => return Err(failure.into()),
             Some(Message::Answer { .. }) => {}
             Some(Message::Request { id, method, params }) => {
                 asks.begin(Some(exchange.downstream.clone()), id, method, params);
@@ -137,15 +135,16 @@ async fn until_answered(
 pub(super) const CANCELLED: &str = "notifications/cancelled";
 
 /// Open requests of an upstream in one stream.
+#[derive(Default)]
 pub(super) struct StreamRequests {
-    client: Client,
-    at: SessionHeaders,
+    /// Sender of the answers. If absent, requests are ignored, because their era has no way to answer one.
+    to: Option<(Client, SessionHeaders)>,
     open: OpenRequests<Json, ()>,
 }
 
 impl StreamRequests {
     pub(super) fn of(client: Client, at: SessionHeaders) -> StreamRequests {
-        StreamRequests { client, at, open: OpenRequests::default() }
+        StreamRequests { to: Some((client, at)), open: OpenRequests::default() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -160,12 +159,8 @@ impl StreamRequests {
         method: String,
         params: UpstreamObject,
     ) {
-        if self.open.len() >= MOST_REPLIES {
-            // The upstream does not accept answers, so another one is useless.
-            return;
-        }
-        let client = self.client.clone();
-        let at = self.at.clone();
+        // Above the limit the upstream does not accept answers, so another one is useless.
+        let Some((client, at)) = self.to.clone().filter(|_| self.open.len() < MOST_REPLIES) else { return };
         let to = id.clone();
         let at_once = match downstream {
             _ if method == "ping" => Ok(json!({}).into()),

@@ -15,14 +15,15 @@ use asp_snapshot::param_headers::encode;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
-use reqwest::{Response, StatusCode, Url};
+use reqwest::{StatusCode, Url};
 use serde_json::{Map, Value, json};
 
 use super::downstream::Downstream;
+use super::exchange::{StreamRequests, until_answered};
 use super::reading::{Messages, lost};
 use super::session::{Offers, Session, SessionHeaders};
-use super::{Client, ClientFault, Exchange, INTERNAL, SILENCE, sent};
-use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
+use super::{Client, ClientFault, Exchange, INTERNAL, sent};
+use crate::executors::proxy::mcp::message::UpstreamObject;
 
 pub(super) const REVISION: &str = Revision::V2026_07_28.as_str();
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -148,7 +149,8 @@ async fn send(
     let request = client.http.post(client.url.clone()).headers(client.proof.headers()).headers(headers);
     let response = sent(request.body(message), &session.at).await?;
     let status = response.status();
-    let answered = answered(response, id, exchange).await;
+    let mut messages = Messages::answering(response, exchange.method);
+    let answered = until_answered(&mut messages, &mut StreamRequests::default(), id, exchange).await;
     let speaks_no_more = match &answered {
         Err(ClientFault::Error { code, .. }) => {
             *code == UNSUPPORTED_VERSION || (status == StatusCode::NOT_FOUND && *code != METHOD_NOT_FOUND)
@@ -218,41 +220,6 @@ pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
     pairs.into_iter().filter_map(header).collect()
 }
 
-/// Reads one response up to its answer.
-async fn answered(
-    response: Response,
-    id: u64,
-    exchange: &Exchange<'_>,
-) -> Result<UpstreamObject, ClientFault> {
-    let mut messages = Messages::answering(response, exchange.method);
-    loop {
-        let silent_at = messages.heard() + SILENCE;
-        let Ok(message) = tokio::time::timeout_at(silent_at, messages.next()).await else {
-            // A comment also counts as activity.
-            if messages.heard() + SILENCE > silent_at {
-                continue;
-            }
-            return Err(lost("the service did not answer"));
-        };
-        match message? {
-            None => return Err(lost("the service ended its stream without a result")),
-            Some(Message::Answer { id: of, outcome }) if of == id => {
-                return outcome.map_err(ClientFault::from);
-            }
-            Some(Message::Unaddressed(failure)) => return Err(failure.into()),
-            Some(Message::Notification { method, params }) => {
-                if let Some((token, event)) = message::event(&method, &params)
-                    && token.is_none_or(|token| token == exchange.id)
-                {
-                    exchange.downstream.heard(event);
-                }
-            }
-            // This era has no way to answer a request.
-            Some(Message::Answer { .. } | Message::Request { .. }) => {}
-        }
-    }
-}
-
 /// Puts the server's requests to the call's client; returns what is added to the repeated request. The state is the
 /// server's own and is returned as it was written.
 async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Members, ClientFault> {
@@ -306,6 +273,7 @@ mod tests {
     use super::super::ClientParams;
     use super::super::downstream::NoDownstream;
     use super::*;
+    use crate::executors::proxy::mcp::message::Message;
 
     #[test]
     fn one_upstream_too_many_has_one_other_forgotten() {
