@@ -169,21 +169,43 @@ impl Connection {
 
 impl Bridge {
     /// Forwards the messages of a response as they arrive, up to the answer to `request`. `seen` gets the answer before
-    /// the client does.
+    /// the client does. With the headers of a session, a broken stream is resumed after the last event received.
     pub(super) async fn relay(
         &self,
         response: Response,
+        session: Option<&HeaderMap>,
         request: &Value,
         seen: impl Fn(&Value),
     ) -> Result<(), RequestFault> {
-        let status = response.status();
         if !is_event_stream(&response) {
+            let status = response.status();
             let body = self.connection.body(response).await?;
             return self.relay_body(status, &body, request, seen).await;
         }
-        match self.pass_on(response, request, &seen, &mut StreamPosition::default()).await? {
-            StreamEnd::Answer => Ok(()),
-            StreamEnd::Early => Err(self.connection.lost()),
+        let mut position = StreamPosition::default();
+        let mut stream = Some(response);
+        let mut tries = 0;
+        loop {
+            if let Some(response) = stream.take() {
+                position.said = false;
+                if self.pass_on(response, request, &seen, &mut position).await? {
+                    return Ok(());
+                }
+                tries = if position.said { 0 } else { tries };
+            }
+            tries += 1;
+            let Some(headers) = session.filter(|_| !position.id.is_empty() && tries <= RESUMPTIONS) else {
+                return Err(self.connection.lost());
+            };
+            tokio::time::sleep(position.pause()).await;
+            let response = self.connection.send(Method::GET, &position.after(headers), None).await?;
+            match response.status() {
+                StatusCode::OK if is_event_stream(&response) => stream = Some(response),
+                // Nothing more will arrive: the client has cancelled the request.
+                StatusCode::NO_CONTENT => return Ok(()),
+                status if status.is_server_error() => {}
+                _ => return Err(self.connection.lost()),
+            }
         }
     }
 
@@ -210,53 +232,15 @@ impl Bridge {
         Ok(())
     }
 
-    /// Works like [`Bridge::relay`], in a session with these `headers`: a broken stream is resumed after the last event
-    /// received.
-    pub(super) async fn relay_all(
-        &self,
-        response: Response,
-        headers: &HeaderMap,
-        request: &Value,
-        seen: impl Fn(&Value),
-    ) -> Result<(), RequestFault> {
-        if !is_event_stream(&response) {
-            return self.relay(response, request, seen).await;
-        }
-        let mut position = StreamPosition::default();
-        let mut stream = Some(response);
-        let mut tries = 0;
-        loop {
-            if let Some(response) = stream.take() {
-                position.said = false;
-                if let StreamEnd::Answer = self.pass_on(response, request, &seen, &mut position).await? {
-                    return Ok(());
-                }
-                tries = if position.said { 0 } else { tries };
-            }
-            tries += 1;
-            if position.id.is_empty() || tries > RESUMPTIONS {
-                return Err(self.connection.lost());
-            }
-            tokio::time::sleep(position.pause()).await;
-            let response = self.connection.send(Method::GET, &position.after(headers), None).await?;
-            match response.status() {
-                StatusCode::OK if is_event_stream(&response) => stream = Some(response),
-                // Nothing more will arrive: the client has cancelled the request.
-                StatusCode::NO_CONTENT => return Ok(()),
-                status if status.is_server_error() => {}
-                _ => return Err(self.connection.lost()),
-            }
-        }
-    }
-
-    /// Forwards the messages of a stream up to the answer to `request` or the end of the stream.
+    /// Forwards the messages of a stream up to the answer to `request` or the end of the stream. Returns whether the
+    /// answer was forwarded.
     pub(super) async fn pass_on(
         &self,
         mut response: Response,
         request: &Value,
         seen: &impl Fn(&Value),
         position: &mut StreamPosition,
-    ) -> Result<StreamEnd, RequestFault> {
+    ) -> Result<bool, RequestFault> {
         let status = response.status();
         // Same limit as for an answer that arrives as one body.
         let mut frames = Frames::bounded(MAX_ANSWER);
@@ -273,21 +257,13 @@ impl Bridge {
                 self.send(event).await;
                 position.said = true;
                 if is_answer {
-                    return Ok(StreamEnd::Answer);
+                    return Ok(true);
                 }
             }
             position.read(&frames);
         }
-        Ok(StreamEnd::Early)
+        Ok(false)
     }
-}
-
-/// The end of forwarding a stream.
-pub(super) enum StreamEnd {
-    /// The answer was forwarded.
-    Answer,
-    /// The stream ended before the answer.
-    Early,
 }
 
 /// The client's position in a stream.

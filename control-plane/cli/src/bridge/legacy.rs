@@ -74,13 +74,13 @@ impl LegacyEra {
             self.setup.lock().initialize = Some(message.view().clone());
             let response = bridge.connection.post(&HeaderMap::new(), message).await?;
             let session = response.headers().get(SESSION_ID).cloned();
-            return bridge.relay(response, &id, |answer| self.opened(session.clone(), answer)).await;
+            return bridge.relay(response, None, &id, |answer| self.opened(session.clone(), answer)).await;
         }
         let response = self.post(bridge, message).await?;
         let is_taken = response.status().is_success();
         let headers = self.identity.lock().at.headers();
         bridge
-            .relay_all(response, &headers, &id, |answer| {
+            .relay(response, Some(&headers), &id, |answer| {
                 if is_taken && answer.get("result").is_some() {
                     self.setup.lock().remember(message);
                 }
@@ -128,15 +128,14 @@ impl LegacyEra {
         let connection = &bridge.connection;
         let response = connection.post(&HeaderMap::new(), &initialize.into()).await?;
         let session = response.headers().get(SESSION_ID).cloned();
-        let answer = answer(connection, response).await?;
-        self.opened(session, &answer);
+        self.opened(session, &answer(connection, response).await?);
         let headers = self.identity.lock().at.headers();
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         connection.post(&headers, &initialized.into()).await?;
         let repeated = self.setup.lock().repeated();
         for mut message in repeated {
             set_id(&mut message, "asp-mcp-again");
-            answer_of(connection, &headers, &message).await?;
+            answer(connection, connection.post(&headers, &message.into()).await?).await?;
         }
         Ok(())
     }
@@ -221,14 +220,6 @@ async fn answer(connection: &Connection, response: Response) -> Result<Value, Re
     let events = asp_platform::event_stream::Frames::default().push(&body).unwrap_or_default();
     let last = events.iter().rev().find_map(|event| asp_json::decode(event).ok());
     last.ok_or_else(|| connection.no_message(status))
-}
-
-async fn answer_of(
-    connection: &Connection,
-    headers: &HeaderMap,
-    message: &Value,
-) -> Result<Value, RequestFault> {
-    answer(connection, connection.post(headers, &message.clone().into()).await?).await
 }
 
 fn set_id(message: &mut Value, id: &str) {

@@ -59,7 +59,7 @@ impl ModernEra {
             self.learn(bridge, revision, message).await?;
             response = bridge.connection.post(&self.headers(revision, message)?, message).await?;
         }
-        bridge.relay(response, &id, |answer| self.read_tools(answer)).await
+        bridge.relay(response, None, &id, |answer| self.read_tools(answer)).await
     }
 
     fn knows(&self, tool: &str) -> bool {
