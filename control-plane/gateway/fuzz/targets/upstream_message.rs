@@ -2,8 +2,8 @@
 //! kind, means the same when it is written again, and tells of an error in one bounded line without control characters.
 #![no_main]
 
-// The type of addresses, by the name of the crate that gives it to the gateway.
-extern crate url as reqwest;
+// `said` by the name of its crate, whose HTTP client is not built for this.
+extern crate self as asp_outbound;
 
 use asp_json::Json;
 use libfuzzer_sys::fuzz_target;
@@ -16,65 +16,13 @@ mod amount;
 #[path = "../../../../platform/src/event_stream.rs"]
 mod event_stream;
 #[allow(dead_code)]
-#[path = "../../src/call/held.rs"]
-mod held;
-#[allow(dead_code)]
 #[path = "../../src/executors/proxy/mcp/message.rs"]
 mod message;
-#[allow(dead_code)]
-#[path = "../../src/call/page.rs"]
-mod page;
-#[path = "../../src/executors/outbound/said.rs"]
+#[path = "../../../../platform/outbound/src/said.rs"]
 mod said;
 
-mod executors {
-    pub mod outbound {
-        pub(crate) use crate::said;
-    }
-}
-
-/// The events of calls, as far as an upstream tells of them.
-mod call {
-    pub(crate) use crate::{held, page};
-
-    pub mod event {
-        use std::collections::BTreeMap;
-
-        use asp_json::Json;
-
-        pub use crate::amount::Amount;
-
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        pub enum LogLevel {
-            Info,
-            Other,
-        }
-
-        impl LogLevel {
-            pub fn parse(text: &str) -> Option<LogLevel> {
-                Some(if text == "info" { LogLevel::Info } else { LogLevel::Other })
-            }
-        }
-
-        #[derive(Debug, PartialEq)]
-        pub enum Event {
-            Progress {
-                progress: Amount,
-                total: Option<Amount>,
-                message: Option<String>,
-                gauges: BTreeMap<String, f64>,
-            },
-            Log {
-                level: LogLevel,
-                logger: Option<String>,
-                data: Json,
-            },
-        }
-    }
-}
-
-use call::event::Event;
-use message::Message;
+use amount::Amount;
+use message::{Message, ServerEvent};
 
 /// Longest text of an error in bytes.
 const MAX_SAID: usize = 512;
@@ -113,10 +61,20 @@ fn one(said: &Json) {
             ));
             return;
         }
+        Message::Unaddressed(failure) => {
+            let said = &failure.message;
+            assert!((1..=MAX_SAID).contains(&said.len()) && !said.contains(char::is_control), "{said:?}");
+            return;
+        }
         Message::Request { id, method, params } => json!({"id": **id, "method": method, "params": **params}),
         Message::Notification { method, params } => {
             if let Some((token, event)) = message::event(method, params) {
-                assert_eq!(token.is_some(), matches!(event, Event::Progress { .. }));
+                assert_eq!(token.is_some(), matches!(event, ServerEvent::Progress { .. }));
+                if let ServerEvent::Progress { progress, total, .. } = event {
+                    assert!(
+                        [Some(progress), total].iter().flatten().all(|number| Amount::of(number).is_some())
+                    );
+                }
             }
             json!({"method": method, "params": **params})
         }
