@@ -114,6 +114,15 @@ impl AdminState {
         Change { actor: admin.actor(), at: clock::now_ms(), precondition, evaluated_at: None }
     }
 
+    /// Applies stored issuers to the next request of this process, published or not.
+    async fn apply_issuers(&self) -> Result<(), Problem> {
+        let loaded = self.store.issuers_of_now().await?;
+        let trust = self.compiler.trust().clone();
+        off_thread(move || trust.take(&loaded, trust.clock().now_ms())).await?;
+        self.keeper.changed();
+        Ok(())
+    }
+
     /// Notifies the publisher of a write.
     fn published(&self, written: asp_store::control::Written) -> asp_store::control::Written {
         if written.changed {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use asp_edge::names;
 use asp_proto::snapshot::EdgeSnapshot;
-use asp_store::control::{MAX_REVOCATIONS, Side};
+use asp_store::control::{MAX_REVOCATIONS, Precondition, Side};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, header};
@@ -19,7 +19,6 @@ use serde_json::{Map, Value};
 
 use super::AdminState;
 use super::emergency::{self, Emergency};
-use super::issuers;
 use super::problem::{Code, Problem};
 use crate::admin_role::{AdminRole, valid_org};
 use crate::clock;
@@ -274,7 +273,7 @@ impl Admin {
             let revision = state.keeper.refresh_of(Side::Admins, &issuer).await;
             // A token may name any key without proof: the store is read only for keys that no snapshot has yet.
             if state.publisher.standing().borrow().covers < revision {
-                issuers::take_effect(state).await?;
+                state.apply_issuers().await?;
             }
         }
         let published = state.publisher.xds_state().borrow().snapshot.clone();
@@ -291,7 +290,9 @@ impl Admin {
                 state.verifier.verify(token, &[(&stored).into()], now)?
             }
         };
-        emergency::audit(state, &admin).await?;
+        if let Some(emergency) = &admin.emergency {
+            emergency::audit(state, emergency, &state.change(&admin, Precondition::None)).await?;
+        }
         Ok(admin)
     }
 }

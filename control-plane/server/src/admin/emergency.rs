@@ -5,11 +5,10 @@
 
 use std::collections::VecDeque;
 
-use asp_store::control::{Note, Precondition};
+use asp_store::control::{Change, Note};
 use parking_lot::Mutex;
 
 use super::AdminState;
-use super::auth::Admin;
 use super::problem::Problem;
 
 /// Maximum number of tokens that are remembered; each lives a quarter of an hour, and few are ever live.
@@ -48,17 +47,16 @@ pub struct Emergency {
     pub reason: String,
 }
 
-/// Audits the first use of the admin's token, if it is one.
-pub(super) async fn audit(state: &AdminState, admin: &Admin) -> Result<(), Problem> {
-    let Some(emergency) = &admin.emergency else { return Ok(()) };
+/// Audits the first use of an emergency token; `change` names its admin.
+pub(super) async fn audit(state: &AdminState, emergency: &Emergency, change: &Change) -> Result<(), Problem> {
     if state.emergencies.has(&emergency.token) {
         return Ok(());
     }
     let resource = format!("token/{}", emergency.token);
     let note = Note { action: "break_glass", resource: &resource, org: "", detail: &emergency.reason };
-    state.store.note(&state.change(admin, Precondition::None), note).await?;
+    state.store.note(change, note).await?;
     tracing::warn!(
-        actor = %admin.actor(), reason = %emergency.reason, token = %emergency.token,
+        actor = %change.actor, reason = %emergency.reason, token = %emergency.token,
         "an emergency token is used for the admin API; make sure that the platform's operator knows the reason"
     );
     state.emergencies.keep(&emergency.token);

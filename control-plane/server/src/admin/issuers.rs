@@ -81,7 +81,7 @@ pub async fn put(
     let change = state.change(&admin, precondition(&headers)?);
     let text = serde_json::to_string(&document).map_err(|error| Problem::params(error.to_string()))?;
     let written = state.published(state.store.put_issuer(&change, side, &name, &text).await?);
-    take_effect(&state).await?;
+    state.apply_issuers().await?;
     Ok(Json(json!({
         "side": side.as_str(), "name": name, "revision": written.revision, "changed": written.changed,
     })))
@@ -107,7 +107,7 @@ pub async fn delete(
     }
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.published(state.store.delete_issuer(&change, side, &name).await?);
-    take_effect(&state).await?;
+    state.apply_issuers().await?;
     Ok(Json(json!({
         "side": side.as_str(), "name": name, "revision": written.revision, "changed": written.changed,
     })))
@@ -193,15 +193,6 @@ async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
     let servers = off_thread(move || compiler.compile_all(&stored)).await?;
     let uses = servers.iter().filter(|server| server.edge.issuers.iter().any(|issuer| issuer == name));
     Ok(uses.map(|server| server.server.name.clone()).collect())
-}
-
-/// Applies stored issuers to the next request of this process, published or not.
-pub(super) async fn take_effect(state: &AdminState) -> Result<(), Problem> {
-    let loaded = state.store.issuers_of_now().await?;
-    let trust = state.compiler.trust().clone();
-    off_thread(move || trust.take(&loaded, trust.clock().now_ms())).await?;
-    state.keeper.changed();
-    Ok(())
 }
 
 fn shown(state: &AdminState, record: &IssuerRecord) -> Result<Value, Problem> {
