@@ -5,11 +5,12 @@ use std::sync::Arc;
 use asp_edge::names;
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE};
 use asp_proto::snapshot;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::document::{Document, Exchange, ExchangeAudience, Grant, Introspection, Login};
 use super::keys::{ALGS, Key};
 use super::metadata::IssuerMetadata;
-use super::trust::AdminLogin;
 use crate::admin_role::AdminRole;
 use crate::patterns;
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, RoleGrant, TrustedIssuer};
@@ -20,6 +21,18 @@ const MAX_URL: usize = 2_048;
 const MAX_LIST: usize = 256;
 /// Maximum number of claims in a grant.
 const MAX_GRANT_CLAIMS: usize = 16;
+
+/// Login of admins at an issuer from a machine without a browser (RFC 8628).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdminLogin {
+    pub name: String,
+    pub iss: String,
+    pub client_id: String,
+    pub scopes: Vec<String>,
+    pub device_authorization_endpoint: String,
+    pub token_endpoint: String,
+}
 
 /// Compiles a client issuer with these keys; without keys, the gateway introspects its tokens.
 pub(super) fn client(document: &Document, keys: &[Key]) -> Result<snapshot::Issuer, String> {

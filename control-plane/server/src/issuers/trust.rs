@@ -12,14 +12,13 @@ use asp_proto::snapshot;
 use asp_store::control::{ControlState, IssuerKeysRecord, Side};
 use parking_lot::RwLock;
 use prost::Message as _;
-use serde::Serialize;
-use utoipa::ToSchema;
 
+use super::File;
+use super::compile::{self, AdminLogin};
 use super::document::{Document, KeySource};
 use super::faults::ISSUERS_BYTES;
 use super::keys::{self, Key};
 use super::metadata::IssuerMetadata;
-use super::{File, compile};
 use crate::clock::Clock;
 use crate::trusted_issuer::TrustedIssuer;
 
@@ -57,18 +56,6 @@ pub struct NotInForce {
     pub side: Side,
     pub name: String,
     pub fault: String,
-}
-
-/// Login of admins at an issuer from a machine without a browser (RFC 8628).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AdminLogin {
-    pub name: String,
-    pub iss: String,
-    pub client_id: String,
-    pub scopes: Vec<String>,
-    pub device_authorization_endpoint: String,
-    pub token_endpoint: String,
 }
 
 /// Issuers in force, in the forms for edges, gateways and the admin API.
