@@ -8,7 +8,6 @@
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
-use super::server::version;
 use crate::server_file::ServerFile;
 use crate::spec::{Scheme, Spec};
 
@@ -37,7 +36,7 @@ pub(super) fn card(
         let provider = json!({"organization": provider.organization, "url": provider.url});
         object.insert("provider".into(), provider);
     }
-    object.insert("version".into(), json!(version(file)));
+    object.insert("version".into(), json!(server.version));
     for (key, value) in [("documentationUrl", &card.documentation_url), ("iconUrl", &card.icon_url)] {
         if let Some(value) = value {
             object.insert(key.into(), json!(value));

@@ -41,7 +41,7 @@ pub(crate) fn compile_server(
         name: file.name.clone(),
         title: file.title.clone().unwrap_or_else(|| file.name.clone()),
         description: file.description.clone().unwrap_or_default(),
-        version: version(file).into(),
+        version: file.version.clone().unwrap_or_else(|| "0.0.0".to_owned()),
         instructions: file.instructions.clone().unwrap_or_default(),
         listings,
         a2a_card: String::new(),
@@ -80,10 +80,6 @@ fn hide_unserved(listing: &mut snapshot::Listing) {
             name.clear();
         }
     }
-}
-
-pub(super) fn version(file: &ServerFile) -> &str {
-    file.version.as_deref().unwrap_or("0.0.0")
 }
 
 /// Returns the exposed names of a member, "" where it is not exposed.
