@@ -20,7 +20,8 @@ use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::remote::{CallCursor, CallPage, RemoteCall};
 use crate::call::{Call, Invocation, State, principal};
 use crate::durable::active::ActiveFault;
-use crate::durable::active::call_status::{CallStatus, EndedCall, StoredOutcome};
+use crate::durable::active::call_status::{CallStatus, EndedCall};
+use crate::durable::active::stored_outcome::StoredOutcome;
 
 /// Time for which a retry waits until its call is taken over: the lease of the lost gateway, and the interval of the
 /// scans.

@@ -1,8 +1,7 @@
 //! States and outcomes of calls in the store, for clients that return at any gateway.
 //!
 //! Keeps true: a call that no client knows of leaves nothing in the store but the answer in the ledger under its key;
-//! an outcome is stored once: if the ledger has it under the call's key, it is only there; a record that only reports a
-//! call is sealed for that purpose, and no gateway continues the call from it.
+//! a record that only reports a call is sealed for that purpose, and no gateway continues the call from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,34 +9,21 @@ use std::time::Duration;
 use asp_edge::Caller;
 use asp_store::records::{CallRecord, MAX_KEEP, NOBODY, OwnerId, Saved, State};
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::ending::EndResult;
+use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, context, in_time, key};
 use crate::call::Call;
 use crate::call::bounds::KEEP;
-use crate::call::claim::LedgerClaim;
-use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::principal::principal;
 use crate::call::remote::RemoteCall;
 use crate::clock::unix_ms;
 use crate::durable::record::Record;
 use crate::seal::Purpose;
-
-/// The stored outcome of a call. Variants are only added: gateways of two versions share records.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum StoredOutcome {
-    Done(Output),
-    Refused(Refusal),
-    /// The answer is in the ledger, under the call's key.
-    InLedger(LedgerClaim),
-    /// The call was completed, and its answer was too large.
-    TooLarge,
-}
 
 /// Status of a call according to the store.
 pub enum CallStatus {
@@ -291,28 +277,11 @@ fn left(row: &CallRecord) -> Option<Duration> {
     u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms()).map(Duration::from_millis)
 }
 
-impl StoredOutcome {
-    /// Returns the outcome to store; what the ledger has, or may still get, is stored only there.
-    pub(super) fn of(call: &Call, outcome: &Outcome) -> StoredOutcome {
-        match (outcome, call.ownership.claim()) {
-            (Outcome::Done { .. } | Outcome::Refused(Refusal::OutcomeUnknown), Some(claim))
-                if claim.mutating =>
-            {
-                StoredOutcome::InLedger(claim.clone())
-            }
-            (Outcome::Done { output, .. }, _) => StoredOutcome::Done(output.clone()),
-            (Outcome::Refused(refusal), _) => StoredOutcome::Refused(refusal.clone()),
-        }
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use asp_store::records::{CallRecords, End, MemoryRecords, Orphan, RecordKey};
 
     use super::*;
-    use crate::call::outcome::{Disapproval, Withdrawal};
-    use crate::call::page::Visit;
     use crate::call::registry::CallRegistry;
     use crate::call::testkit::caller;
     use crate::seal::Sealer;
@@ -404,32 +373,5 @@ pub(super) mod tests {
             let bob = Caller { user: "bob".into(), ..caller("alice") };
             assert!(told(&bob).await.is_none());
         }
-    }
-
-    #[test]
-    fn a_refusal_is_told_as_it_was_and_only_a_limit_loses_its_name() {
-        let refusals = [
-            Refusal::Withdrawn(Withdrawal::TokenExpired),
-            Refusal::NotApproved(Disapproval::Declined),
-            Refusal::InvalidArguments { pointer: "/a".into(), message: "m".into() },
-            Refusal::Relayed {
-                code: -7,
-                message: "m".into(),
-                data: Some(serde_json::json!({"n": 1}).into()),
-            },
-            Refusal::PagesFirst {
-                pages: vec![Visit { id: "v".into(), message: "m".into(), url: "https://a.example".into() }],
-            },
-            Refusal::Cancelled,
-        ];
-        let again = |refusal: Refusal| {
-            let text = serde_json::to_vec(&StoredOutcome::Refused(refusal)).unwrap();
-            serde_json::from_slice::<StoredOutcome>(&text).unwrap()
-        };
-        for refusal in refusals {
-            assert_eq!(again(refusal.clone()), StoredOutcome::Refused(refusal));
-        }
-        let limited = again(Refusal::Limited { limit: "minute", retry_after_ms: 3 });
-        assert_eq!(limited, StoredOutcome::Refused(Refusal::Limited { limit: "calls", retry_after_ms: 3 }));
     }
 }

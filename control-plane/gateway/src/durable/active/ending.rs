@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::call_status::StoredOutcome;
+use super::stored_outcome::StoredOutcome;
 use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, in_time, key, lost};
 use crate::call::Call;
 use crate::call::bounds::{KEEP, kept_for};
