@@ -29,9 +29,9 @@ use super::ended::{Account, EndedTunnel};
 /// A client of the Runtime Supervisor API.
 pub(super) type Client = RuntimeSupervisorClient<Channel>;
 
-pub(super) use stream_table::MAX_MESSAGE;
 use stream_table::{ABANDONED, FrameOutcome, StreamTable};
-pub(super) use tunnel_stream::{FrameSender, StreamEvent, TunnelStream};
+pub(super) use stream_table::{MAX_MESSAGE, StreamEvent};
+pub(super) use tunnel_stream::{FrameSender, TunnelStream};
 
 /// Frames of all tunnels that wait for the connection. Each may be large, so the queue is short.
 const OUTGOING: usize = 64;

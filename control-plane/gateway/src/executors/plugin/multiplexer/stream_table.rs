@@ -20,7 +20,6 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::{Code, Status};
 
 use super::api_name;
-use super::tunnel_stream::StreamEvent;
 use crate::executors::plugin::admission;
 use crate::executors::plugin::ended::{Account, EndedTunnel};
 
@@ -37,6 +36,18 @@ const MAX_LANES: usize = 10_000;
 const FORGET: Duration = Duration::from_secs(5);
 /// Reason for closing a tunnel whose call ended before there was an answer.
 pub(super) const ABANDONED: &str = "abandoned";
+
+/// Event of a tunnel.
+#[derive(Debug)]
+pub(in super::super) enum StreamEvent {
+    /// The answer to the request for a place.
+    Allocated(AllocateWorkerResponse),
+    Payload(Payload),
+    /// The last frame; the tunnel's cost has been recorded.
+    Last(Payload),
+    /// The stream ended, well or with a fault.
+    End(Option<Status>),
+}
 
 #[derive(Default)]
 pub(super) struct StreamTable(Mutex<State>);

@@ -5,26 +5,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use asp_proto::supervisor::{AllocateWorkerResponse, PppClientFrame, ppp_server_frame};
+use asp_proto::supervisor::{AllocateWorkerResponse, PppClientFrame};
 use prost::Name;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-use super::stream_table::{ABANDONED, MAX_MESSAGE, WINDOW, cost};
+use super::stream_table::{ABANDONED, MAX_MESSAGE, StreamEvent, WINDOW, cost};
 use super::{Multiplexer, close_frame, send_or_keep};
-
-/// Event of a tunnel.
-#[derive(Debug)]
-pub(in super::super) enum StreamEvent {
-    /// The answer to the request for a place.
-    Allocated(AllocateWorkerResponse),
-    Payload(ppp_server_frame::Payload),
-    /// The last frame; the tunnel's cost has been recorded.
-    Last(ppp_server_frame::Payload),
-    /// The stream ended, well or with a fault.
-    End(Option<Status>),
-}
 
 pub(in super::super) struct TunnelStream {
     multiplexer: Multiplexer,
