@@ -13,18 +13,7 @@ use std::sync::atomic::Ordering;
 use arc_swap::ArcSwap;
 use tokio::time::Instant;
 
-use super::Runtime;
-
-/// Condition of the connection to a runtime, best first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Link {
-    Answers,
-    /// The runtime has not answered yet: it may have just been added.
-    New,
-    Drains,
-    /// The runtime does not answer.
-    Failing,
-}
+use super::runtime::{Link, Runtime};
 
 /// Suitability of a runtime for a plugin, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,8 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tonic::transport::Uri;
 
-use super::choice::Link;
-use super::runtime::{ResolvedAddress, Runtime};
+use super::runtime::{Link, ResolvedAddress, Runtime};
 use super::{MAX_RUNTIMES, RuntimeTarget, Shared};
 
 /// Interval between two look-ups: the address of a replaced runtime is known this soon. Resolvers cache their answers

@@ -20,7 +20,6 @@ use tokio::time::Instant;
 use tonic::transport::{Endpoint, Uri};
 use tonic::{Code, Status};
 
-use super::choice::Link;
 use super::{RuntimeTarget, RuntimesError, figures};
 use crate::executors::plugin::multiplexer::{Client, Multiplexer};
 
@@ -40,6 +39,17 @@ const JUST_LOST: Duration = Duration::from_secs(10);
 /// Time for which other runtimes are preferred after one has refused a call because it drains. Its successor may have
 /// its address.
 const LEFT_ALONE: Duration = Duration::from_secs(1);
+
+/// Condition of the connection to a runtime, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Link {
+    Answers,
+    /// The runtime has not answered yet: it may have just been added.
+    New,
+    Drains,
+    /// The runtime does not answer.
+    Failing,
+}
 
 /// One runtime.
 pub(in super::super) struct Runtime {
