@@ -23,7 +23,7 @@ use super::lists::McpList;
 use super::progress::progress_token;
 use super::questions;
 use super::requests;
-use super::results::{CallResult, RequestKind, server_info, set_meta};
+use super::results::{CallResult, RequestKind, SERVER_INFO, server_info, set_meta};
 use super::stream::{self, Era, StreamView};
 use super::subscriptions;
 use super::tasks;
@@ -39,7 +39,6 @@ use crate::request_state::RequestState;
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
-pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 /// Time that a client may cache a list, in milliseconds. Short, because a revoked tool must disappear (I-10).
 const LIST_TTL_MS: u64 = 1000;
 /// Time limit for a call that another gateway took over to repeat the question that a retry answers.

@@ -20,6 +20,9 @@ const RESOURCE_NOT_FOUND: i32 = -32002;
 /// Error code of MCP 2025-11-25 alone.
 const URL_ELICITATION_REQUIRED: i32 = -32042;
 
+/// Member of `_meta` with the server's `Implementation` (2026-07-28).
+pub(super) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+
 /// The kind of request that the outcome answers: only the result of a tool call can carry an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestKind {

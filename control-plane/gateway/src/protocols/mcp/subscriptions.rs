@@ -25,8 +25,7 @@ use super::codec::{Message, RpcFailure, RpcResponse, notification, server_reques
 use super::events;
 use super::lacking::{TASKS, incapable, step_up};
 use super::lists;
-use super::modern::SERVER_INFO;
-use super::results;
+use super::results::{self, SERVER_INFO};
 use super::resume::ResumableChanges;
 use super::tasks;
 use crate::call::ClientAbilities;
