@@ -10,6 +10,7 @@ use http::Method;
 
 use crate::protocols::ProtocolRequest;
 
+mod client_messages;
 pub mod codec;
 mod completion;
 mod context;

@@ -16,8 +16,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use super::client_messages::deliver;
 use super::codec::{Message, RpcFailure};
-use super::legacy;
 use crate::call::remote::InputFault;
 use crate::gateway::Gateway;
 use crate::sessions::{BusEvent, DeliveryError, LegacySession, ReplicaMessage};
@@ -100,7 +100,7 @@ fn heard(gateway: &Arc<Gateway>, told: ReplicaMessage) {
 async fn take(gateway: &Gateway, session: &LegacySession, message: &Message) {
     let until = Instant::now() + TRIED_FOR;
     // A message that concerns nothing here either is dropped.
-    while let Err(fault) = legacy::told(gateway, session, message).await {
+    while let Err(fault) = deliver(gateway, session, message).await {
         if fault == InputFault::TooLarge || Instant::now() >= until {
             tracing::warn!(%fault, "client's answer or cancel for a call at another gateway was lost; the call continues without it, and an unanswered question expires");
             return;

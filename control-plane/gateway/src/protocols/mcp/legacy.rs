@@ -14,10 +14,11 @@ use futures::future::join_all;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value, json};
 
+use super::client_messages::deliver;
 use super::codec::{self, Message, RpcFailure, RpcResponse, accepted};
 use super::context::{Context, RequestAnswer, trace_of};
 use super::elsewhere;
-use super::legacy_era::LegacyEra;
+use super::legacy_era::{LegacyEra, abilities, accepts_stream};
 use super::progress::progress_token;
 use super::questions;
 use super::reconnection;
@@ -28,10 +29,8 @@ use super::subscriptions;
 use super::{json as json_response, listed, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
-use crate::call::remote::InputFault;
 use crate::call::{Call, ClientAbilities};
 use crate::gateway::Gateway;
-use crate::media_type;
 use crate::protocols::ProtocolRequest;
 use crate::sessions::{LegacySession, Profile, TooManyMessages};
 
@@ -344,12 +343,6 @@ async fn simple(
     }
 }
 
-/// Returns the client's abilities; questions need a stream to be sent on and a session for the answers.
-pub(super) fn abilities(request: &ProtocolRequest, session: &LegacySession) -> ClientAbilities {
-    let can_be_asked = session.is_kept() && accepts_stream(request);
-    if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
-}
-
 /// Handles a request that both eras share; refuses an id that is still running in the session.
 fn dispatch(
     request: &ProtocolRequest,
@@ -376,10 +369,6 @@ fn dispatch(
     };
     session.free(id);
     handled
-}
-
-fn accepts_stream(request: &ProtocolRequest) -> bool {
-    media_type::accepts(&request.headers, "text/event-stream")
 }
 
 /// Charges the messages that are not requests and cause work.
@@ -415,46 +404,8 @@ fn is_counted(message: &Message) -> bool {
 
 /// Handles a notification or an answer at the gateway that has the call or the session it concerns.
 async fn said(gateway: &Gateway, session: &LegacySession, message: &Message) -> Result<(), RpcFailure> {
-    match told(gateway, session, message).await.map_err(RpcFailure::of_input_fault)? {
+    match deliver(gateway, session, message).await.map_err(RpcFailure::of_input_fault)? {
         true => Ok(()),
         false => elsewhere::pass_on(gateway, session, message).await,
     }
-}
-
-/// Returns false if the message concerns a call that this gateway does not have.
-pub(super) async fn told(
-    gateway: &Gateway,
-    session: &LegacySession,
-    message: &Message,
-) -> Result<bool, InputFault> {
-    Ok(match message.method.as_deref() {
-        Some("notifications/cancelled") => {
-            let call = message.param("requestId").and_then(|id| session.tracked(&id.to_string()));
-            let Some(call) = call else { return Ok(false) };
-            gateway.pipeline.cancel(&call).await?;
-            true
-        }
-        Some("notifications/roots/list_changed") if session.profile.abilities.roots_change => {
-            gateway.pipeline.roots_changed(&session.key());
-            true
-        }
-        Some(_) => true,
-        None => answered(gateway, session, message).await?,
-    })
-}
-
-/// Handles a client's answer to a request of the server; false if this gateway did not send that request.
-async fn answered(gateway: &Gateway, session: &LegacySession, message: &Message) -> Result<bool, InputFault> {
-    let Some(id) = message.id.as_deref().and_then(Value::as_str) else { return Ok(true) };
-    let Some((call, question)) = session.question(id) else { return Ok(false) };
-    if let Some(question) = call.questions.find(&question) {
-        let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
-        let answer = answer.filter(|answer| call.questions.takes(&question.id, answer));
-        // No other answer will come: this request has had its response.
-        let answer = answer.unwrap_or_else(|| questions::no_answer(&question, message.error.as_deref()));
-        gateway.pipeline.answer(&call, &question.id, answer).await?;
-    }
-    // Only after success: if the answer fails or its connection is lost, the client sends it again.
-    session.forget_question(id);
-    Ok(true)
 }

@@ -13,9 +13,10 @@ use super::questions;
 use super::results::CallResult;
 use super::resume::Resumable;
 use super::stream::Era;
-use crate::call::Call;
 use crate::call::question::Question;
+use crate::call::{Call, ClientAbilities};
 use crate::gateway::Gateway;
+use crate::media_type;
 use crate::protocols::ProtocolRequest;
 use crate::sessions::LegacySession;
 
@@ -68,6 +69,16 @@ impl Era for LegacyEra {
 
     /// A lost connection does not cancel (2025-11-25 transports, disconnection).
     fn abandoned(&self, _call: &Arc<Call>) {}
+}
+
+/// Returns the abilities of a request's client; questions need a stream to be sent on and a session for the answers.
+pub(super) fn abilities(request: &ProtocolRequest, session: &LegacySession) -> ClientAbilities {
+    let can_be_asked = session.is_kept() && accepts_stream(request);
+    if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
+}
+
+pub(super) fn accepts_stream(request: &ProtocolRequest) -> bool {
+    media_type::accepts(&request.headers, "text/event-stream")
 }
 
 /// Returns the id of a question, unique among all calls; also the `elicitationId` of a page.

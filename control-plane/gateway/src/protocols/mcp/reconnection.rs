@@ -15,8 +15,7 @@ use uuid::Uuid;
 
 use super::codec::{self, RpcFailure};
 use super::lacking::has_scopes;
-use super::legacy::abilities;
-use super::legacy_era::LegacyEra;
+use super::legacy_era::{LegacyEra, abilities};
 use super::results::RequestKind;
 use super::stream::{self, StreamView};
 use super::subscriptions;
