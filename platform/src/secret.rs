@@ -1,26 +1,40 @@
-//! Secret text: it prints as `***` wherever it is formatted.
+//! Secret text: it prints as `***` wherever it is formatted, and its memory is cleared when it is dropped.
 
 use std::fmt;
+
+use zeroize::Zeroizing;
 
 /// Number of random bytes of a generated secret: 256 bits.
 const RANDOM_BYTES: usize = 32;
 
 /// Secret text. Only [`Secret::expose`] returns it, so that a search for that finds every use.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     pub fn new(text: String) -> Secret {
-        Secret(text)
+        Secret(Zeroizing::new(text))
     }
 
     /// Generates 256 random bits as 64 hex digits.
     pub fn random() -> Secret {
-        Secret(random_hex::<RANDOM_BYTES>())
+        Secret::new(random_hex::<RANDOM_BYTES>())
     }
 
     pub fn expose(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Secret {
+        Secret::new(text)
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Secret {
+        Secret::new(text.to_owned())
     }
 }
 

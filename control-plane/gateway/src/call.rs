@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use asp_edge::{Caller, Trace};
 use asp_json::{Json, Members};
+use asp_platform::secret::Secret;
 use asp_proto::snapshot::{Mutation, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 pub use asp_store::records::State;
 use parking_lot::Mutex;
-use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -66,7 +66,7 @@ use started::DeliveryMark;
 pub struct Invocation {
     pub caller: Arc<Caller>,
     /// Token of the caller; set if something of the server is called with a token that the issuer exchanges for it.
-    pub subject: Option<Arc<SecretString>>,
+    pub subject: Option<Arc<Secret>>,
     pub server: Arc<VirtualServer>,
     pub protocol: Protocol,
     pub entry: Arc<ListedPrimitive>,
@@ -129,7 +129,7 @@ pub struct Call {
     /// Caller that started it.
     pub caller: Arc<Caller>,
     /// Token that it was started with, if that may be exchanged for another; dropped at the end.
-    subject: Mutex<Option<Arc<SecretString>>>,
+    subject: Mutex<Option<Arc<Secret>>>,
     /// Clients attached now, and the token that counts.
     pub authority: Authority,
     pub server: Arc<VirtualServer>,
@@ -243,7 +243,7 @@ impl Call {
     }
 
     /// Returns the token that the call was started with; `None` once it has ended.
-    pub(crate) fn subject(&self) -> Option<Arc<SecretString>> {
+    pub(crate) fn subject(&self) -> Option<Arc<Secret>> {
         self.subject.lock().clone()
     }
 

@@ -18,7 +18,6 @@ use asp_store::counter::{Counters, MemoryCounters};
 use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::records::{CallRecords, MemoryRecords};
 use parking_lot::Mutex;
-use secrecy::{ExposeSecret, SecretSlice};
 use tokio::sync::watch;
 
 use crate::call::registry::CallRegistry;
@@ -35,7 +34,7 @@ use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
 use crate::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
 use crate::pipeline::limits::Limiter;
 use crate::pipeline::{Pipeline, PipelineDeps};
-use crate::seal::{SealError, Sealer};
+use crate::seal::Sealer;
 use crate::sessions::Sessions;
 use crate::subscriptions::{self, Subscriptions};
 use crate::telemetry::audit::Audit;
@@ -67,22 +66,10 @@ const LAST_ENDS: Duration = Duration::from_secs(8);
 /// Limits of open REST responses that wait for a change of a call, as event streams or long polls.
 const WAITING: AdmissionBounds = AdmissionBounds { whole: 10_000, per_org: 4_000 };
 
-/// Keys that seal data that travels through clients; each at least 32 bytes.
-pub struct SealKeys {
-    pub current: SecretSlice<u8>,
-    pub previous: Option<SecretSlice<u8>>,
-}
-
-impl SealKeys {
-    fn sealer(&self) -> Result<Sealer, SealError> {
-        let previous = self.previous.as_ref().map(|key| key.expose_secret());
-        Sealer::new(self.current.expose_secret(), previous)
-    }
-}
-
 /// Configuration and dependencies of a gateway.
 pub struct Config {
-    pub seal_keys: SealKeys,
+    /// Seals data that travels through clients or rests in a store.
+    pub sealer: Arc<Sealer>,
     /// Origin that clients use, without a trailing slash.
     pub public_url: String,
     pub dev: bool,
@@ -189,7 +176,7 @@ impl Gateway {
     /// Creates a gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
         let settings = config.settings();
-        let sealer = Arc::new(config.seal_keys.sealer()?);
+        let sealer = config.sealer;
         let metrics = Arc::new(Metrics::default());
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_outbound::RequestedBy;
+use asp_platform::secret::Secret;
 use asp_proto::snapshot::Primitive;
 use parking_lot::Mutex;
-use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -130,7 +130,7 @@ impl Minter {
 
     /// Returns the plugin's token for its service; `None` if the operator opens no audience or several to it, or the
     /// caller is not authenticated.
-    pub(crate) fn access(&self, execution: PluginExecution<'_>) -> Option<SecretString> {
+    pub(crate) fn access(&self, execution: PluginExecution<'_>) -> Option<Secret> {
         let mut claims = self.claims(execution)?;
         claims.scope = scopes(execution.call);
         self.sign(ACCESS, &claims)
@@ -143,7 +143,7 @@ impl Minter {
         call: &Call,
         audience: &str,
         least: Duration,
-    ) -> Result<SecretString, NoToken> {
+    ) -> Result<Secret, NoToken> {
         let Primitive { id, version, .. } = &call.entry.primitive;
         if !self.audiences.allows(audience, audiences::requested_by(call)) {
             return Err(not_served(call, audience));
@@ -164,7 +164,7 @@ impl Minter {
         execution: PluginExecution<'_>,
         attempt: u32,
         replaces: u32,
-    ) -> Option<SecretString> {
+    ) -> Option<Secret> {
         let mut claims = self.claims(execution)?;
         claims.succession = Some(Succession { attempt, replaces });
         self.sign(RESUME, &claims)
@@ -238,7 +238,7 @@ impl Minter {
     }
 
     /// Returns a compact JWS (RFC 7515 section 7.1).
-    fn sign(&self, typ: &'static str, claims: &MintedClaims<'_>) -> Option<SecretString> {
+    fn sign(&self, typ: &'static str, claims: &MintedClaims<'_>) -> Option<Secret> {
         let Some(key) = self.keys.signer() else {
             tracing::error!(
                 "call continues without its token because no signing key is published: check the store"

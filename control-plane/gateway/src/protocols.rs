@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use asp_edge::{Admitted, Caller};
+use asp_platform::secret::Secret;
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Bytes;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Uri};
-use secrecy::SecretString;
 
 use crate::call::HeldMemory;
 use crate::gateway::Gateway;
@@ -38,7 +38,7 @@ pub struct ProtocolRequest {
 
 impl ProtocolRequest {
     /// Returns the caller's token if a backend of the server is called with a token exchanged for it.
-    fn subject(&self) -> Option<Arc<SecretString>> {
+    fn subject(&self) -> Option<Arc<Secret>> {
         if !self.server.exchanges {
             return None;
         }

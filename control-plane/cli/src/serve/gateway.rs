@@ -10,10 +10,9 @@ use asp_gateway::gateway::{Gateway, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::fresh_keys::AskControl;
+use asp_gateway::seal::Sealer;
 use asp_peer::Role;
-use asp_platform::secret::Secret;
 use async_trait::async_trait;
-use secrecy::{SecretSlice, SecretString};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -68,7 +67,7 @@ pub(super) async fn start(
     let settings = &process.settings;
     let (counters, shared) = shared::open(settings.gateway.redis.as_ref())?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
-        seal_keys: seal_keys(settings)?,
+        sealer: Arc::new(sealer(settings)?),
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
         token_audiences: settings.gateway.token_audiences.clone(),
         public_url: process.public_url.clone(),
@@ -233,18 +232,17 @@ impl AskControl for ControlClient {
 /// Returns the models that answer delegations.
 fn delegates(settings: &Settings) -> Endpoints {
     let section = &settings.gateway.delegates;
-    let secret = |secret: &Secret| SecretString::from(secret.expose());
     let default = section.default.as_ref().map(|endpoint| DefaultEndpoint {
         url: endpoint.url.clone(),
         model: endpoint.model.clone(),
-        key: endpoint.key.as_ref().map(secret),
+        key: endpoint.key.clone(),
         json_schema: endpoint.json_schema,
         primitives: endpoint.primitives.clone(),
     });
     let keys = section.keys.iter().map(|key| {
         let endpoint_key = EndpointKey {
             origin: key.origin.clone(),
-            key: secret(&key.key),
+            key: key.key.clone(),
             primitives: key.primitives.clone(),
         };
         (key.name.clone(), endpoint_key)
@@ -252,19 +250,18 @@ fn delegates(settings: &Settings) -> Endpoints {
     Endpoints { default, keys: keys.collect() }
 }
 
-/// Returns the configured keys; in development, where none are required, a key that this machine keeps, so that state sealed
-/// before a restart can still be opened.
-fn seal_keys(settings: &Settings) -> anyhow::Result<asp_gateway::gateway::SealKeys> {
-    let bytes = |secret: &Secret| SecretSlice::from(secret.expose().as_bytes().to_vec());
+/// Creates the sealer with the configured keys; in development, where none are required, with a key that this machine keeps, so
+/// that state sealed before a restart can still be opened.
+fn sealer(settings: &Settings) -> anyhow::Result<Sealer> {
     if let Some(keys) = &settings.gateway.seal {
-        let previous = keys.previous.as_ref().map(bytes);
-        return Ok(asp_gateway::gateway::SealKeys { current: bytes(&keys.current), previous });
+        let previous = keys.previous.as_ref().map(|key| key.expose().as_bytes());
+        return Ok(Sealer::new(keys.current.expose().as_bytes(), previous)?);
     }
     let path = settings.state_dir.join(SEAL_KEY_FILE);
     state_dir::create_once(&path, &rand::random::<[u8; SEAL_KEY]>())
         .with_context(|| format!("create {}", path.display()))?;
     let key = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-    Ok(asp_gateway::gateway::SealKeys { current: SecretSlice::from(key), previous: None })
+    Ok(Sealer::new(&key, None)?)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use asp_gateway::issuers::credentials::{Credential, Kind, NamedCredentials, OauthClient};
-use secrecy::SecretString;
+use asp_platform::secret::Secret;
 use serde::Deserialize;
 
 use super::source::{Environment, Reader, SettingFault, is_origin};
@@ -170,7 +170,7 @@ fn oauth(client: OauthClientEntry) -> Result<OauthClient, String> {
 }
 
 /// Reads the only line of the file. No fault repeats it.
-fn secret(path: &Path) -> Result<SecretString, String> {
+fn secret(path: &Path) -> Result<Secret, String> {
     let at = |fault: &dyn std::fmt::Display| format!("{}: {fault}", path.display());
     let size = std::fs::metadata(path).map_err(|error| at(&error))?.len();
     if size > MAX_SECRET {
@@ -181,7 +181,7 @@ fn secret(path: &Path) -> Result<SecretString, String> {
     if text.is_empty() || !text.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
         return Err(at(&"a secret is one line of visible ASCII"));
     }
-    Ok(SecretString::from(text))
+    Ok(Secret::from(text))
 }
 
 #[cfg(test)]

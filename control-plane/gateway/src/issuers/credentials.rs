@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use asp_outbound::Outbound;
 use asp_platform::operator_list;
+use asp_platform::secret::Secret;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
-use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::token_endpoint::{self, KeptToken, NoToken, TokenGrant};
@@ -30,11 +30,11 @@ pub struct Credential {
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// Bearer token (RFC 6750).
-    Bearer(SecretString),
+    Bearer(Secret),
     /// Basic authentication (RFC 7617).
-    Basic { user: String, password: SecretString },
+    Basic { user: String, password: Secret },
     /// A custom header of the service.
-    Header { name: String, value: SecretString },
+    Header { name: String, value: Secret },
     /// A token that an issuer gives to the platform itself.
     Client(OauthClient),
 }
@@ -44,7 +44,7 @@ pub enum Kind {
 pub struct OauthClient {
     pub token_url: String,
     pub id: String,
-    pub secret: SecretString,
+    pub secret: Secret,
     /// Requested scopes; if empty, the issuer decides.
     pub scopes: Vec<String>,
     /// Requested audience, if the issuer requires one.
@@ -148,12 +148,12 @@ impl Credentials {
         let HeldCredential { credential, token } = self.held(name, user, url)?;
         let (header, value) = match &credential.kind {
             Kind::Bearer(token) => (AUTHORIZATION, bearer(token)),
-            Kind::Basic { user, password } => (AUTHORIZATION, basic(user, password.expose_secret())),
+            Kind::Basic { user, password } => (AUTHORIZATION, basic(user, password.expose())),
             Kind::Header { name: header, value } => {
                 let form = |_| CredentialError::Form(name.to_owned(), "its name is none");
                 (
                     HeaderName::try_from(header.as_str()).map_err(form)?,
-                    HeaderValue::from_str(value.expose_secret()).ok(),
+                    HeaderValue::from_str(value.expose()).ok(),
                 )
             }
             Kind::Client(client) => {
@@ -215,7 +215,7 @@ impl Credentials {
         else {
             return Ok(plain);
         };
-        let mut value = basic(&encoded(user), &encoded(password.expose_secret()))
+        let mut value = basic(&encoded(user), &encoded(password.expose()))
             .ok_or_else(|| CredentialError::Form(name.to_owned(), "its text cannot be sent"))?;
         value.set_sensitive(true);
         Ok((AUTHORIZATION, value))
@@ -227,7 +227,7 @@ impl Credentials {
         let destination = self.outbound.trusted(token_url);
         let destination = destination.map_err(|error| NoToken::Unavailable(error.to_string()))?;
         let request = destination.client.post(destination.url);
-        let request = request.basic_auth(encoded(id), Some(encoded(secret.expose_secret())));
+        let request = request.basic_auth(encoded(id), Some(encoded(secret.expose())));
         let scope = scopes.join(" ");
         let mut form = vec![("grant_type", "client_credentials")];
         if !scope.is_empty() {
@@ -241,8 +241,8 @@ impl Credentials {
 }
 
 /// Returns the header with a bearer token; `None` if the token is not a valid header text.
-pub(crate) fn bearer(token: &SecretString) -> Option<HeaderValue> {
-    HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok()
+pub(crate) fn bearer(token: &Secret) -> Option<HeaderValue> {
+    HeaderValue::from_str(&format!("Bearer {}", token.expose())).ok()
 }
 
 fn encoded(text: &str) -> String {

@@ -12,11 +12,11 @@ use std::time::Duration;
 use asp_edge::Caller;
 use asp_outbound::{Outbound, RequestedBy};
 use asp_platform::operator_list;
+use asp_platform::secret::Secret;
 use asp_proto::snapshot::{ExchangedToken, TokenExchange};
 use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
 use reqwest::Url;
-use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
@@ -70,7 +70,7 @@ pub(crate) enum NoExchange {
 pub(crate) struct Subject<'a> {
     pub caller: &'a Caller,
     /// The caller's token; without it, only a cached token can be used.
-    pub token: Option<&'a SecretString>,
+    pub token: Option<&'a Secret>,
 }
 
 struct ExchangeCache {
@@ -116,7 +116,7 @@ impl Exchanges {
         snapshot: &Snapshot,
         subject: Subject<'_>,
         (wanted, to, by): (&ExchangedToken, &[String], RequestedBy<'_>),
-    ) -> Result<SecretString, NoExchange> {
+    ) -> Result<Secret, NoExchange> {
         let caller = subject.caller;
         let issuer = &caller.issuer;
         let at = exchange_of(snapshot, caller)?;
@@ -178,7 +178,7 @@ impl Exchanges {
     async fn ask(
         &self,
         at: &TokenExchange,
-        token: &SecretString,
+        token: &Secret,
         wanted: &ExchangedToken,
     ) -> Result<TokenGrant, NoToken> {
         let unavailable = |fault: String| NoToken::Unavailable(fault);
@@ -190,7 +190,7 @@ impl Exchanges {
         let scope = wanted.scopes.join(" ");
         let mut form = vec![
             ("grant_type", GRANT),
-            ("subject_token", token.expose_secret()),
+            ("subject_token", token.expose()),
             ("subject_token_type", ACCESS_TOKEN),
             ("requested_token_type", ACCESS_TOKEN),
         ];

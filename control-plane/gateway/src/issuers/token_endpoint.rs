@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use asp_outbound::body;
+use asp_platform::secret::Secret;
 use reqwest::RequestBuilder;
-use secrecy::SecretString;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ pub enum NoToken {
 
 /// A token, and the time for which it may be used.
 pub(super) struct TokenGrant {
-    pub token: SecretString,
+    pub token: Secret,
     pub serves: Duration,
 }
 
@@ -119,7 +119,7 @@ fn code(body: &[u8]) -> Option<String> {
 pub(super) struct KeptToken(tokio::sync::Mutex<Option<CachedResult>>);
 
 struct CachedResult {
-    said: Result<SecretString, NoToken>,
+    said: Result<Secret, NoToken>,
     since: Instant,
     until: Instant,
 }
@@ -131,7 +131,7 @@ impl KeptToken {
         &self,
         end: Option<Instant>,
         ask: impl Future<Output = Result<TokenGrant, NoToken>>,
-    ) -> Result<SecretString, NoToken> {
+    ) -> Result<Secret, NoToken> {
         let mut kept = self.0.lock().await;
         if let Some(kept) = kept.as_ref().filter(|kept| kept.until > Instant::now()) {
             return kept.said.clone();
@@ -172,7 +172,6 @@ impl KeptToken {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret;
 
     use super::*;
 
@@ -212,7 +211,7 @@ mod tests {
             let body = format!(r#"{{"access_token":"a","token_type":"bearer"{said}}}"#);
             let granted = granted(body.as_bytes()).unwrap();
             assert_eq!(granted.serves.as_secs_f64(), serves, "{said}");
-            assert_eq!(granted.token.expose_secret(), "a");
+            assert_eq!(granted.token.expose(), "a");
         }
     }
 

@@ -8,11 +8,12 @@ use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 
-use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
+use asp_gateway::gateway::{Config, Gateway, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::minting::{TokenAudiences, TokenKeys};
 use asp_gateway::pipeline::admission::{AdmissionBounds, MEMORY};
+use asp_gateway::seal::Sealer;
 use asp_gateway::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, assemble, check};
@@ -172,7 +173,7 @@ impl Parts {
             token_keys: Arc::new(self.token_keys),
             token_audiences: self.token_audiences,
             told: self.told,
-            seal_keys: SealKeys { current: vec![self.key; 32].into(), previous: None },
+            sealer: Arc::new(Sealer::new(&[self.key; 32], None).unwrap()),
             public_url: PUBLIC_URL.into(),
             dev: true,
             registry: self.registry,

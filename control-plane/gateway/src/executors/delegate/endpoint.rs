@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use asp_outbound::RequestedBy;
 use asp_platform::operator_list;
+use asp_platform::secret::Secret;
 use asp_proto::snapshot::ProxyOpenai;
-use secrecy::SecretString;
 
 use crate::executors::outbound::upstream::origin;
 
@@ -29,7 +29,7 @@ pub struct DefaultEndpoint {
     /// Base URL, http(s), without a query; it may be private, because the operator configures it.
     pub url: String,
     pub model: String,
-    pub key: Option<SecretString>,
+    pub key: Option<Secret>,
     /// Whether it accepts the output schema as `response_format`.
     pub json_schema: bool,
     /// Delegates that it answers, in the form of `for` in an operator list.
@@ -41,7 +41,7 @@ pub struct DefaultEndpoint {
 pub struct EndpointKey {
     /// Scheme and authority as specs write them, e.g. `https://llm.internal`.
     pub origin: String,
-    pub key: SecretString,
+    pub key: Secret,
     /// Delegates that may use it, in the form of `for` in an operator list.
     pub primitives: Vec<String>,
 }
@@ -51,7 +51,7 @@ pub struct EndpointKey {
 pub(super) struct Endpoint<'a> {
     pub url: &'a str,
     pub model: &'a str,
-    pub key: Option<&'a SecretString>,
+    pub key: Option<&'a Secret>,
     /// Name of the key in the spec; empty if there is none.
     pub key_name: &'a str,
     /// The operator has no such key, or not for this origin or delegate.

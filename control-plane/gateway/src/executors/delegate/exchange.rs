@@ -11,7 +11,6 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use reqwest::Response;
-use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -135,7 +134,7 @@ async fn send(destination: &Destination<'_>, asked: &ChatRequest<'_>) -> Result<
         request = request.header(name, value);
     }
     if let Some(key) = key {
-        let bearer = format!("Bearer {}", key.expose_secret());
+        let bearer = format!("Bearer {}", key.expose());
         let mut value = HeaderValue::try_from(bearer).map_err(|_| DelegationFault::Unavailable)?;
         value.set_sensitive(true);
         request = request.header(AUTHORIZATION, value);

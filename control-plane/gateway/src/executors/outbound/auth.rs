@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::secret::Secret;
 use asp_proto::snapshot::service_auth::Kind;
 use asp_proto::snapshot::{ExchangedToken, ServiceAuth};
 use asp_registry::uri_template;
 use asp_snapshot::Snapshot;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use secrecy::SecretString;
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
@@ -157,7 +157,7 @@ impl Authorizer {
         &self,
         call: &Call,
         snapshot: &Snapshot,
-    ) -> Result<Option<SecretString>, AuthFault> {
+    ) -> Result<Option<Secret>, AuthFault> {
         let Some(Kind::Exchange(wanted)) = kind(call) else { return Ok(None) };
         let domains = call.entry.primitive.allowed_domains.iter();
         let to: Vec<String> = domains.map(|domain| format!("https://{domain}")).collect();
@@ -194,7 +194,7 @@ impl Authorizer {
         (call, snapshot): (&Call, &Snapshot),
         wanted: &ExchangedToken,
         to: &[String],
-    ) -> Result<SecretString, AuthFault> {
+    ) -> Result<Secret, AuthFault> {
         let subject = call.subject();
         let subject = Subject { caller: &call.caller, token: subject.as_deref() };
         let token = self.exchanges.token(snapshot, subject, (wanted, to, requested_by(call))).await;

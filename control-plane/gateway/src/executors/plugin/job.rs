@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use asp_platform::secret::Secret;
 use asp_proto::envelope::{MCP_LISTS, packed};
 use asp_proto::plugin::{self as ppp, client_message};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
 use prost_types::Any;
-use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
@@ -42,7 +42,7 @@ pub(super) struct Job<'a> {
     pub fleet: Arc<Fleet>,
     pub minter: Arc<Minter>,
     /// Token that the plugin presents to services instead of the platform's, if its spec asks for an exchange.
-    pub exchanged: Option<SecretString>,
+    pub exchanged: Option<Secret>,
     /// Credential with which the worker's proxy authenticates requests.
     pub lent: Option<LeasedCredential>,
     pub delegates: Arc<Delegates>,
@@ -200,7 +200,7 @@ impl Job<'_> {
         let plugin = self.plugin_name();
         let minted = || self.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin });
         let token = self.exchanged.clone().or_else(minted);
-        token.map_or_else(String::new, |token| token.expose_secret().to_owned())
+        token.map_or_else(String::new, |token| token.expose().to_owned())
     }
 
     /// Returns the proof that the resuming execution replaces the previous one; empty if the plugin may call nobody.
@@ -208,7 +208,7 @@ impl Job<'_> {
         let plugin = self.plugin_name();
         let execution = minting::PluginExecution { call: self.call(), plugin: &plugin };
         let token = self.minter.succession(execution, attempt, attempt.saturating_sub(1));
-        token.map_or_else(String::new, |token| token.expose_secret().to_owned())
+        token.map_or_else(String::new, |token| token.expose().to_owned())
     }
 
     /// `id@version`.
