@@ -125,21 +125,3 @@ fn item(execution: &Execution) -> Output {
         json!({"uri": text("uri"), "mimeType": "application/json", "text": body.to_string()}).into(),
     ])
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instants_are_written_as_rfc_3339() {
-        let rows = [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_785_196_799_999, "2026-07-27T23:59:59.999Z"),
-            (4_102_444_800_000, "2100-01-01T00:00:00.000Z"),
-        ];
-        for (epoch_ms, text) in rows {
-            assert_eq!(rfc3339(epoch_ms), text);
-        }
-    }
-}

@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use asp_platform::time::from_rfc3339;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Body;
@@ -14,8 +15,6 @@ use axum::response::Response;
 use http::{HeaderValue, Method, StatusCode, Uri, header};
 use reqwest::Url;
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::mcp::codec;
 use crate::clock::rfc3339;
@@ -83,9 +82,8 @@ impl Query {
                 "search" => query.search = Some(value.to_lowercase()),
                 "version" => query.version = Some(value.into_owned()),
                 "updated_since" => {
-                    let moment = OffsetDateTime::parse(&value, &Rfc3339);
-                    let moment = moment.map_err(|_| invalid("updated_since: a time of RFC 3339".into()))?;
-                    query.updated_since = Some(moment.unix_timestamp_nanos().div_euclid(1_000_000));
+                    let error = || invalid("updated_since: a time of RFC 3339".into());
+                    query.updated_since = Some(from_rfc3339(&value).ok_or_else(error)?);
                 }
                 _ => {}
             }
