@@ -1,6 +1,6 @@
 //! Code that all processes of the platform share: logging, secrets, which addresses are public, the circuit breaker,
-//! operator lists, event streams, shell quoting, time stamps, pauses between attempts, and the terms for a runtime's
-//! health.
+//! operator lists, quotas, event streams, shell quoting, time stamps, pauses between attempts, and the terms for a
+//! runtime's health.
 //!
 //! Owns rules that the gateway, the control role and the runtime must apply in the same way. Refuses code that only one
 //! of them needs. Keeps true: no I/O but the log, no executor, no protocol.
@@ -10,6 +10,7 @@ pub mod breaker;
 pub mod event_stream;
 pub mod operator_list;
 pub mod pauses;
+pub mod quota;
 pub mod runtime_health;
 pub mod secret;
 pub mod shell;

@@ -22,7 +22,6 @@ pub mod artifacts;
 mod backend;
 pub mod builtin;
 pub mod conversation;
-mod counts;
 pub mod delegate;
 pub mod hosted;
 pub mod outbound;

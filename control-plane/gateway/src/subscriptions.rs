@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use asp_edge::Caller;
+use asp_platform::quota::Counts;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use parking_lot::Mutex;
@@ -82,7 +83,7 @@ struct PendingChanges {
     resources: Resources,
     count: usize,
     /// Number of resources by server.
-    by_server: HashMap<String, usize>,
+    by_server: Counts<String>,
     /// Whether a task is delivering them.
     is_told: bool,
     /// Whether some were dropped, which is logged once.
@@ -361,14 +362,14 @@ fn end_revoked_streams(subscriber: &Subscriber, snapshot: &Snapshot) {
 impl PendingChanges {
     /// Adds a changed resource; false if a limit is reached.
     fn add(&mut self, server: &str, org: Option<&str>, uri: &str) -> bool {
-        let own = self.by_server.get(server).copied().unwrap_or_default();
+        let own = self.by_server.get(server);
         if self.count >= MAX_CHANGED || own >= MAX_CHANGED_OF_SERVER || uri.len() > MAX_TEXT {
             return false;
         }
         let key = (server.to_owned(), org.map(str::to_owned));
         if self.resources.entry(key).or_default().insert(uri.to_owned()) {
             self.count += 1;
-            *self.by_server.entry(server.to_owned()).or_default() += 1;
+            self.by_server.add(server.to_owned(), 1);
         }
         true
     }
@@ -376,7 +377,7 @@ impl PendingChanges {
     /// Takes the pending resources; `None` if there are none, and delivery stops.
     fn take(&mut self) -> Option<Resources> {
         self.count = 0;
-        self.by_server.clear();
+        self.by_server = Counts::default();
         self.is_over = false;
         self.is_told = !self.resources.is_empty();
         self.is_told.then(|| std::mem::take(&mut self.resources))

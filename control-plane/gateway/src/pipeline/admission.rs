@@ -3,9 +3,9 @@
 //! Keeps true: a call holds one permit from its start to its end, even while it waits for an answer; no org takes the
 //! permits of all. Refuses: queueing; a rejected caller learns when to retry.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use asp_platform::quota::Counts;
 use parking_lot::Mutex;
 
 use crate::call::outcome::Refusal;
@@ -74,8 +74,7 @@ impl RequestMemory {
 #[derive(Default)]
 struct PermitCounts {
     whole: usize,
-    /// Only orgs that hold a permit.
-    orgs: HashMap<String, usize>,
+    orgs: Counts<String>,
 }
 
 /// A permit, or an amount, given back on drop.
@@ -108,18 +107,16 @@ impl Admission {
     /// Takes `amount` for `org`.
     pub fn take(self: &Arc<Self>, org: &str, amount: usize) -> Result<AdmissionPermit, Refusal> {
         let mut taken = self.taken.lock();
-        let own = taken.orgs.get(org).copied().unwrap_or_default();
+        let limited = |limit| Err(Refusal::Limited { limit, retry_after_ms: RETRY_AFTER_MS });
         let [of_all, of_org] = self.limits;
-        let limit = match () {
-            () if taken.whole.saturating_add(amount) > self.bounds.whole => of_all,
-            () if own.saturating_add(amount) > self.bounds.per_org => of_org,
-            () => {
-                taken.whole += amount;
-                taken.orgs.insert(org.to_owned(), own + amount);
-                return Ok(AdmissionPermit { admission: self.clone(), org: org.to_owned(), amount });
-            }
-        };
-        Err(Refusal::Limited { limit, retry_after_ms: RETRY_AFTER_MS })
+        if taken.whole.saturating_add(amount) > self.bounds.whole {
+            return limited(of_all);
+        }
+        if !taken.orgs.add_within(self.bounds.per_org, org.to_owned(), amount) {
+            return limited(of_org);
+        }
+        taken.whole += amount;
+        Ok(AdmissionPermit { admission: self.clone(), org: org.to_owned(), amount })
     }
 }
 
@@ -127,10 +124,7 @@ impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         let mut taken = self.admission.taken.lock();
         taken.whole = taken.whole.saturating_sub(self.amount);
-        match taken.orgs.get_mut(&self.org) {
-            Some(own) if *own > self.amount => *own -= self.amount,
-            _ => drop(taken.orgs.remove(&self.org)),
-        }
+        taken.orgs.remove(&self.org, self.amount);
     }
 }
 

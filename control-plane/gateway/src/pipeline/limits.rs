@@ -3,10 +3,10 @@
 //! Owns: the choice of buckets and the table of running calls per (org, primitive). Keeps true: no level admits too
 //! much; a concurrency permit is given back when its guard is dropped, however the call ends.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::Caller;
+use asp_platform::quota::{Counts, QuotaPermit};
 use asp_proto::snapshot::{Limit, Primitive};
 use asp_snapshot::limits::{self, LimitedCall};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
@@ -38,31 +38,14 @@ impl Level {
 /// Enforces the limits of one gateway.
 pub struct Limiter {
     counters: Arc<dyn Counters>,
-    running: Arc<Mutex<HashMap<String, u32>>>,
+    running: Arc<Mutex<Counts<String>>>,
 }
 
 /// Guard of a granted call, held until it ends.
 pub struct Grant {
     /// Tokens left in the tightest bucket; `None` if no limit applies. Passed to the plugin as its budget.
     pub remaining: Option<u64>,
-    _slot: Option<ConcurrencyPermit>,
-}
-
-struct ConcurrencyPermit {
-    key: String,
-    running: Arc<Mutex<HashMap<String, u32>>>,
-}
-
-impl Drop for ConcurrencyPermit {
-    fn drop(&mut self) {
-        let mut running = self.running.lock();
-        if let Some(count) = running.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                running.remove(&self.key);
-            }
-        }
-    }
+    _slot: Option<QuotaPermit<String>>,
 }
 
 impl Limiter {
@@ -87,7 +70,7 @@ impl Limiter {
         &self,
         caller: &Caller,
         (levels, buckets): (Vec<Level>, Vec<Bucket>),
-        slot: Option<ConcurrencyPermit>,
+        slot: Option<QuotaPermit<String>>,
     ) -> Result<Grant, Refusal> {
         if buckets.is_empty() {
             return Ok(Grant { remaining: None, _slot: slot });
@@ -117,19 +100,14 @@ impl Limiter {
         self.take(caller, buckets(own, server, caller, &delegate.primitive), slot).await
     }
 
-    fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<ConcurrencyPermit>, Refusal> {
+    fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<QuotaPermit<String>>, Refusal> {
         let most = primitive.limit.map_or(0, |limit| limit.concurrent_invocations);
         if most == 0 {
             return Ok(None);
         }
         let key = format!("{}\u{0}{}", caller.org, primitive.id);
-        let mut running = self.running.lock();
-        let count = running.entry(key.clone()).or_default();
-        if *count >= most {
-            return Err(Refusal::Limited { limit: "concurrency", retry_after_ms: 1000 });
-        }
-        *count += 1;
-        Ok(Some(ConcurrencyPermit { key, running: self.running.clone() }))
+        let permit = QuotaPermit::take(&self.running, key, most as usize);
+        permit.map(Some).ok_or(Refusal::Limited { limit: "concurrency", retry_after_ms: 1000 })
     }
 }
 

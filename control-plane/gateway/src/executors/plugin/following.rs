@@ -10,6 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
+use asp_platform::quota::Counts;
 use asp_proto::snapshot::Primitive;
 use asp_proto::supervisor::PluginRef;
 use parking_lot::Mutex;
@@ -18,7 +19,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::reference::run_by;
 use crate::execution::{ResourceListener, ResourceSubscription};
-use crate::executors::counts::less;
 
 mod task;
 
@@ -49,8 +49,8 @@ struct SharedTable {
 struct Table {
     streams: HashMap<Arc<Key>, (Arc<FollowedResource>, AbortOnDropHandle<()>)>,
     /// Number of streams of each org, and of subscriptions of each user.
-    by_org: HashMap<String, usize>,
-    by_user: HashMap<[u8; 16], usize>,
+    by_org: Counts<String>,
+    by_user: Counts<[u8; 16]>,
 }
 
 /// Identity of a stream.
@@ -68,7 +68,7 @@ struct FollowedResource {
     primitive: String,
     server: String,
     /// Servers whose clients are subscribed, and the number of subscriptions of each.
-    servers: Mutex<HashMap<String, usize>>,
+    servers: Mutex<Counts<String>>,
     listener: Weak<dyn ResourceListener>,
 }
 
@@ -101,14 +101,14 @@ impl Followings {
         }
         let key = Arc::new(Key { plugin, org: org.to_owned(), uri: uri.to_owned() });
         let mut table = self.0.table.lock();
-        if table.by_user.get(&user).is_some_and(|theirs| *theirs >= MAX_OF_USER) {
+        if table.by_user.get(&user) >= MAX_OF_USER {
             return None;
         }
         let followed = match table.streams.get(&key) {
             Some((followed, _)) => followed.clone(),
             None => {
-                let of_org = table.by_org.get(org).copied().unwrap_or_default();
-                if table.streams.len() >= MAX_STREAMS || of_org >= MAX_OF_ORG {
+                let is_full = table.streams.len() >= MAX_STREAMS;
+                if is_full || !table.by_org.add_within(MAX_OF_ORG, org.to_owned(), 1) {
                     return None;
                 }
                 let followed = Arc::new(FollowedResource {
@@ -121,12 +121,11 @@ impl Followings {
                 let task = Task::of(followed.clone(), place, self.0.in_force.subscribe());
                 let task = AbortOnDropHandle::new(tokio::spawn(task.run()));
                 table.streams.insert(key.clone(), (followed.clone(), task));
-                *table.by_org.entry(org.to_owned()).or_default() += 1;
                 followed
             }
         };
-        *followed.servers.lock().entry(server.to_owned()).or_default() += 1;
-        *table.by_user.entry(user).or_default() += 1;
+        followed.servers.lock().add(server.to_owned(), 1);
+        table.by_user.add(user, 1);
         Some(PluginSubscription { all: Arc::downgrade(&self.0), key, server: server.to_owned(), user })
     }
 
@@ -140,16 +139,16 @@ impl Followings {
 impl Table {
     /// Removes a subscription; returns the stream if nobody needs it any more.
     fn leave(&mut self, key: &Key, server: &str, user: &[u8; 16]) -> Option<AbortOnDropHandle<()>> {
-        less(&mut self.by_user, user);
+        self.by_user.remove(user, 1);
         let (followed, _) = self.streams.get(key)?;
         let mut servers = followed.servers.lock();
-        less(&mut servers, server);
+        servers.remove(server, 1);
         let is_over = servers.is_empty();
         drop(servers);
         if !is_over {
             return None;
         }
-        less(&mut self.by_org, &key.org);
+        self.by_org.remove(&key.org, 1);
         self.streams.remove(key).map(|(_, task)| task)
     }
 }

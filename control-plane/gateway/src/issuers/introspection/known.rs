@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::quota::Counts;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -101,8 +102,8 @@ pub(super) struct AnswerCache {
     good: QuotaTable<CachedAnswer>,
     bad: QuotaTable<CachedAnswer>,
     open: HashMap<Id, watch::Receiver<Option<IntrospectionAnswer>>>,
-    /// Numbers of open questions about unknown tokens, by issuer; entries are never 0.
-    unknown: HashMap<String, usize>,
+    /// Numbers of open questions about unknown tokens, by issuer.
+    unknown: Counts<String>,
     permits: Permits,
     unknown_permits: Permits,
     /// Permits by peer and issuer.
@@ -115,7 +116,7 @@ impl Default for AnswerCache {
             good: QuotaTable::new(GOOD),
             bad: QuotaTable::new(BAD),
             open: HashMap::new(),
-            unknown: HashMap::new(),
+            unknown: Counts::default(),
             permits: Permits::new(AT_ONCE),
             unknown_permits: Permits::new(UNKNOWN_AT_ONCE),
             peer_permits: Permits::new(UNKNOWN_OF_PEER),
@@ -144,7 +145,7 @@ impl AnswerCache {
         }
         if is_unknown {
             charge()?;
-            if self.unknown.get(issuer).is_some_and(|open| *open >= MAX_UNKNOWN) {
+            if self.unknown.get(issuer) >= MAX_UNKNOWN {
                 return Err(NoCaller::Unavailable);
             }
         }
@@ -156,7 +157,7 @@ impl AnswerCache {
         let (sender, answer) = watch::channel(None);
         self.open.insert(id, answer.clone());
         if is_unknown {
-            *self.unknown.entry(issuer.to_owned()).or_default() += 1;
+            self.unknown.add(issuer.to_owned(), 1);
         }
         let answering = QuestionSender { id, issuer: issuer.to_owned(), is_unknown, sender };
         Ok(Next::Ask { answering, answer, turns })
@@ -164,14 +165,8 @@ impl AnswerCache {
 
     fn close(&mut self, answering: &QuestionSender) {
         self.open.remove(&answering.id);
-        if !answering.is_unknown {
-            return;
-        }
-        if let Some(open) = self.unknown.get_mut(&answering.issuer) {
-            *open -= 1;
-            if *open == 0 {
-                self.unknown.remove(&answering.issuer);
-            }
+        if answering.is_unknown {
+            self.unknown.remove(&answering.issuer, 1);
         }
     }
 

@@ -42,7 +42,8 @@ fn followed(listener: &Arc<Told>, key: Arc<Key>) -> Arc<FollowedResource> {
 fn what_leads_back_is_told_where_it_does_and_the_rest_to_nobody() {
     let listener = Arc::new(Told::default());
     let followed = followed(&listener, key("acme", "page://7"));
-    followed.servers.lock().extend([("one".to_owned(), 1), ("two".to_owned(), 2)]);
+    followed.servers.lock().add("one".to_owned(), 1);
+    followed.servers.lock().add("two".to_owned(), 2);
     assert_eq!(followed.tell(["page://8".to_owned()]), 0);
     assert_eq!(followed.tell(["other://1".to_owned(), String::new()]), 2);
     assert_eq!(followed.tell(["page://7".to_owned()]), 0);
@@ -58,9 +59,9 @@ async fn the_last_who_leaves_ends_a_stream_and_nothing_of_it_is_left() {
     let mut table = Table::default();
     let key = key("acme", "page://7");
     let stream = followed(&listener, key.clone());
-    stream.servers.lock().insert("one".into(), 2);
-    table.by_org.insert("acme".into(), 1);
-    table.by_user.insert(USER, 2);
+    stream.servers.lock().add("one".into(), 2);
+    table.by_org.add("acme".into(), 1);
+    table.by_user.add(USER, 2);
     let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
     table.streams.insert(key.clone(), (stream, task));
     assert!(table.leave(&key, "one", &USER).is_none(), "somebody else is subscribed");

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use asp_platform::pauses::doubling;
+use asp_platform::quota::Counts;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -20,7 +21,6 @@ use super::client::session::Session;
 use super::client::updates::ResourceChanges;
 use super::client::{Client, ClientFault};
 use crate::execution::{ResourceListener, ResourceSubscription};
-use crate::executors::counts::less;
 
 /// Maximum number of upstreams, of resources of one, and of those that one user was the first to subscribe to.
 const MAX_UPSTREAMS: usize = 128;
@@ -60,10 +60,10 @@ struct FollowedUpstream {
 #[derive(Default)]
 struct WantedUris {
     /// Servers here whose clients are subscribed, and the number of subscriptions of each, by URI.
-    uris: HashMap<String, HashMap<String, usize>>,
+    uris: HashMap<String, Counts<String>>,
     /// Numbers of URIs by the user that was the first to subscribe to them, and by the user's org.
-    by_user: HashMap<[u8; 16], usize>,
-    by_org: HashMap<String, usize>,
+    by_user: Counts<[u8; 16]>,
+    by_org: Counts<String>,
 }
 
 /// A user of an org.
@@ -123,7 +123,7 @@ impl Followings {
 
 /// Returns the number of upstreams that the users of an org follow.
 fn upstreams_of(table: &HashMap<Key, (Arc<FollowedUpstream>, AbortOnDropHandle<()>)>, org: &str) -> usize {
-    table.values().filter(|(followed, _)| followed.wanted.lock().by_org.contains_key(org)).count()
+    table.values().filter(|(followed, _)| followed.wanted.lock().by_org.get(org) > 0).count()
 }
 
 impl WantedUris {
@@ -132,15 +132,13 @@ impl WantedUris {
         let is_new = !self.uris.contains_key(uri);
         if is_new {
             let FollowingUser { user, org } = &follower;
-            let of_user = self.by_user.get(user).copied().unwrap_or_default();
-            let of_org = self.by_org.get(org).copied().unwrap_or_default();
-            if self.uris.len() >= MAX_URIS || of_user >= MAX_OF_USER || of_org >= MAX_OF_ORG {
+            let is_full = self.uris.len() >= MAX_URIS || self.by_user.get(user) >= MAX_OF_USER;
+            if is_full || !self.by_org.add_within(MAX_OF_ORG, org.clone(), 1) {
                 return None;
             }
-            self.by_user.insert(*user, of_user + 1);
-            self.by_org.insert(org.clone(), of_org + 1);
+            self.by_user.add(*user, 1);
         }
-        *self.uris.entry(uri.to_owned()).or_default().entry(server.to_owned()).or_default() += 1;
+        self.uris.entry(uri.to_owned()).or_default().add(server.to_owned(), 1);
         Some(is_new.then_some(follower))
     }
 }
@@ -149,14 +147,14 @@ impl Drop for UpstreamSubscription {
     fn drop(&mut self) {
         let mut wanted = self.of.wanted.lock();
         if let Some(servers) = wanted.uris.get_mut(&self.uri) {
-            less(servers, &self.server);
+            servers.remove(&self.server, 1);
             if servers.is_empty() {
                 wanted.uris.remove(&self.uri);
             }
         }
         if let Some(FollowingUser { user, org }) = &self.came_with {
-            less(&mut wanted.by_user, user);
-            less(&mut wanted.by_org, org);
+            wanted.by_user.remove(user, 1);
+            wanted.by_org.remove(org, 1);
         }
         drop(wanted);
         self.of.changed.notify_one();
@@ -337,7 +335,7 @@ mod tests {
         assert_eq!(add(1, "more"), None);
         assert_eq!(add(1, "0"), Some(None), "what somebody follows already takes no place");
         assert_eq!(add(2, "more"), Some(Some(follower(2))));
-        less(&mut wanted.by_user, &[2; 16]);
+        wanted.by_user.remove(&[2; 16], 1);
         assert_eq!(wanted.by_user.len(), 1, "who came with nothing is not remembered");
     }
 
