@@ -22,22 +22,22 @@ pub(crate) struct Owner {
 }
 
 /// Quota of one owner, or of the whole table.
-#[derive(Clone, Copy)]
-pub(crate) struct Quota {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
     pub entries: usize,
     pub bytes: usize,
 }
 
 impl Quota {
     /// Returns a quota for entries of equal size.
-    pub(crate) const fn of(entries: usize) -> Quota {
+    pub const fn of(entries: usize) -> Quota {
         Quota { entries, bytes: usize::MAX }
     }
 }
 
 /// Quotas of the whole table, of one org and of one user.
-#[derive(Clone, Copy)]
-pub(crate) struct Quotas {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
     pub whole: Quota,
     pub of_org: Quota,
     pub of_user: Quota,

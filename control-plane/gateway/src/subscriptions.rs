@@ -30,6 +30,7 @@ use crate::execution::{ResourceListener, ResourceSubscription};
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::ServerView;
 use crate::pipeline::passes::Passes;
+pub use crate::quota_table::{Quota, Quotas};
 
 pub mod stream;
 pub mod subscriber;
@@ -38,7 +39,7 @@ mod views;
 
 pub use stream::ChangeStream;
 use subscriber::{MAX_TEXT, Profile, Stamp, Subscriber, TooManyResources};
-pub use table::{CapacityError, OwnerLimits, SubscriptionBounds};
+pub use table::{CapacityError, SubscriptionBounds};
 use table::{SubscriberTable, owner};
 use views::Views;
 

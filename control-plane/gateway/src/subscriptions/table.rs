@@ -12,30 +12,24 @@ use super::subscriber::{Subscriber, TooManyResources};
 use crate::digest;
 use crate::quota_table::{Owner, Quota, QuotaTable, Quotas};
 
-/// Limits: in all, of one org and of one user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnerLimits {
-    pub whole: usize,
-    pub of_org: usize,
-    pub of_user: usize,
-}
-
-/// The limits of subscriptions on one replica.
+/// The quotas of subscriptions on one replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionBounds {
-    pub subscribers: OwnerLimits,
-    /// Memory of the watched resources.
-    pub bytes: OwnerLimits,
-    pub streams: OwnerLimits,
+    /// Subscribers, and the bytes of the resources that they watch.
+    pub subscribers: Quotas,
+    pub streams: Quotas,
 }
 
 impl Default for SubscriptionBounds {
     fn default() -> SubscriptionBounds {
         SubscriptionBounds {
-            subscribers: OwnerLimits { whole: 50_000, of_org: 20_000, of_user: 8_000 },
-            bytes: OwnerLimits { whole: 128 << 20, of_org: 32 << 20, of_user: 8 << 20 },
+            subscribers: Quotas {
+                whole: Quota { entries: 50_000, bytes: 128 << 20 },
+                of_org: Quota { entries: 20_000, bytes: 32 << 20 },
+                of_user: Quota { entries: 8_000, bytes: 8 << 20 },
+            },
             // Envoy admits 50,000 requests to all replicas at a time, and calls need their part of these.
-            streams: OwnerLimits { whole: 10_000, of_org: 5_000, of_user: 2_000 },
+            streams: Quotas { whole: Quota::of(10_000), of_org: Quota::of(5_000), of_user: Quota::of(2_000) },
         }
     }
 }
@@ -51,10 +45,9 @@ pub(super) struct SubscriberTable {
 
 impl SubscriberTable {
     pub(super) fn new(bounds: SubscriptionBounds) -> SubscriberTable {
-        let streams = OwnerLimits { whole: usize::MAX, of_org: usize::MAX, of_user: usize::MAX };
         SubscriberTable {
-            subscribers: QuotaTable::new(of(bounds.subscribers, bounds.bytes)),
-            streams: QuotaTable::new(of(bounds.streams, streams)),
+            subscribers: QuotaTable::new(bounds.subscribers),
+            streams: QuotaTable::new(bounds.streams),
         }
     }
 
@@ -142,13 +135,5 @@ pub(super) fn owner(caller: &Caller) -> Owner {
     Owner {
         user: digest::shortened(&[&caller.issuer, &caller.org, &caller.user]),
         org: digest::shortened(&[&caller.org]),
-    }
-}
-
-fn of(entries: OwnerLimits, bytes: OwnerLimits) -> Quotas {
-    Quotas {
-        whole: Quota { entries: entries.whole, bytes: bytes.whole },
-        of_org: Quota { entries: entries.of_org, bytes: bytes.of_org },
-        of_user: Quota { entries: entries.of_user, bytes: bytes.of_user },
     }
 }

@@ -1,13 +1,13 @@
 //! How much those who wait to be told of changes may take of a gateway (I-4).
 
-use asp_gateway::subscriptions::{OwnerLimits, SubscriptionBounds};
+use asp_gateway::subscriptions::{Quota, Quotas, SubscriptionBounds};
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{PROMPTS, Stream, TOOLS, UPDATED, at, deny, get, rewrite, subscribe};
 use crate::support::{Fixture, Legacy, Modern, token};
 
-const FEW: OwnerLimits = OwnerLimits { whole: 4, of_org: 3, of_user: 2 };
+const FEW: Quotas = Quotas { whole: Quota::of(4), of_org: Quota::of(3), of_user: Quota::of(2) };
 
 fn listen(server: &str, user: &str) -> Modern {
     let filter = json!({"notifications": {"toolsListChanged": true}});
@@ -62,8 +62,10 @@ async fn a_session_without_a_stream_makes_room_and_one_with_a_stream_does_not() 
 #[tokio::test]
 async fn what_all_sessions_of_a_user_watch_takes_a_bounded_number_of_bytes() {
     // Two resources with short URIs.
-    let bytes = OwnerLimits { whole: 10_000, of_org: 10_000, of_user: 600 };
-    let fixture = Fixture::listened_to_by(SubscriptionBounds { bytes, ..SubscriptionBounds::default() });
+    let quota = |bytes| Quota { entries: 100, bytes };
+    let subscribers = Quotas { whole: quota(10_000), of_org: quota(10_000), of_user: quota(600) };
+    let fixture =
+        Fixture::listened_to_by(SubscriptionBounds { subscribers, ..SubscriptionBounds::default() });
     let mut streams = Vec::new();
     let mut sessions = Vec::new();
     for _ in 0..3 {
