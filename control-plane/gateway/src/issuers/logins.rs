@@ -4,10 +4,10 @@
 //! a peer does not exhaust the budget of the peer's others; a slow issuer delays only its own logins, and a peer
 //! waiting for it leaves permits to others.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::Budget;
+use asp_platform::quota::{Counts, QuotaPermit};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -35,27 +35,12 @@ pub(crate) struct Logins {
     /// requests with it from elsewhere are charged there.
     clients: Budget,
     turns: Mutex<Permits>,
-    /// Numbers of running exchanges; an entry is removed with its last one.
-    begun: Arc<Mutex<HashMap<PeerAtIssuer, usize>>>,
+    /// Numbers of running exchanges.
+    begun: Arc<Mutex<Counts<PeerAtIssuer>>>,
 }
 
 /// One exchange of a peer at an issuer, until this is dropped.
-pub(crate) struct LoginExchange {
-    begun: Arc<Mutex<HashMap<PeerAtIssuer, usize>>>,
-    of: PeerAtIssuer,
-}
-
-impl Drop for LoginExchange {
-    fn drop(&mut self) {
-        let mut begun = self.begun.lock();
-        if let Some(count) = begun.get_mut(&self.of) {
-            *count -= 1;
-            if *count == 0 {
-                begun.remove(&self.of);
-            }
-        }
-    }
-}
+pub(crate) type LoginExchange = QuotaPermit<PeerAtIssuer>;
 
 impl Default for Logins {
     fn default() -> Logins {
@@ -90,14 +75,8 @@ impl Logins {
 
     /// Begins an exchange of a peer at the issuer of this name; `None` if the peer is at its limit.
     pub(crate) fn begin(&self, peer: &PeerKey, issuer: &str) -> Option<LoginExchange> {
-        let of = digest::shortened(&[issuer.as_bytes(), peer]);
-        let mut begun = self.begun.lock();
-        let count = begun.entry(of).or_default();
-        if *count >= OF_PEER {
-            return None;
-        }
-        *count += 1;
-        Some(LoginExchange { begun: Arc::clone(&self.begun), of })
+        let peer_at_issuer = digest::shortened(&[issuer.as_bytes(), peer]);
+        QuotaPermit::take(&self.begun, peer_at_issuer, OF_PEER)
     }
 
     /// Returns the permits of the issuer of this name.

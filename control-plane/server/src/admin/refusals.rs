@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use asp_platform::quota::Counts;
 use asp_store::control::{Note, Precondition};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -23,9 +24,9 @@ use crate::admin_role::Scope;
 /// Window over which rows are counted.
 const WINDOW: Duration = Duration::from_secs(60);
 /// Maximum number of rows of one admin in a window.
-const OF_ONE: u32 = 10;
+const OF_ONE: usize = 10;
 /// Maximum number of rows of all admins of one scope in a window.
-const OF_SCOPE: u32 = 60;
+const OF_SCOPE: usize = 60;
 /// Maximum number of scopes with rows in one window; refusals of further ones are not audited, except the platform's.
 const MAX_SCOPES: usize = 1_000;
 /// Maximum length of a path in a row, in bytes.
@@ -42,15 +43,15 @@ pub struct Refusals {
 
 struct Window {
     since: Instant,
-    all: u32,
+    all: usize,
     /// Rows by admin; at most [`OF_SCOPE`].
-    by_actor: HashMap<String, u32>,
+    by_actor: Counts<String>,
     left_out: u64,
 }
 
 impl Window {
     fn new(now: Instant, left_out: u64) -> Window {
-        Window { since: now, all: 0, by_actor: HashMap::new(), left_out }
+        Window { since: now, all: 0, by_actor: Counts::default(), left_out }
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -74,12 +75,10 @@ impl Refusals {
         if window.is_over(now) {
             *window = Window::new(now, window.left_out);
         }
-        let own = window.by_actor.get(actor).copied().unwrap_or_default();
-        if window.all >= OF_SCOPE || own >= OF_ONE {
+        if window.all >= OF_SCOPE || !window.by_actor.add_within(OF_ONE, actor.to_owned(), 1) {
             window.left_out += 1;
             return None;
         }
-        window.by_actor.insert(actor.to_owned(), own + 1);
         window.all += 1;
         Some(std::mem::take(&mut window.left_out))
     }
@@ -163,10 +162,10 @@ mod tests {
         let own = scope("org:acme");
         let acme = |actor: &str, now| refusals.admit(&own, actor, now);
         let written = (0..1_000).filter(|_| acme("ops@acme", start).is_some()).count();
-        assert_eq!(written, OF_ONE as usize);
+        assert_eq!(written, OF_ONE);
         assert_eq!(acme("dev@acme", start), Some(990), "another admin's are written");
         let of_all = (0..10_000).filter(|n| acme(&format!("a{n}@acme"), start).is_some()).count();
-        assert_eq!(of_all, (OF_SCOPE - OF_ONE - 1) as usize);
+        assert_eq!(of_all, OF_SCOPE - OF_ONE - 1);
         let next = start + WINDOW;
         assert!(acme("ops@acme", next).is_some_and(|left_out| left_out > 9_000));
         assert_eq!(acme("ops@acme", next), Some(0));

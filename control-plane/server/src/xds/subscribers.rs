@@ -3,10 +3,11 @@
 //! Refuses streams beyond a limit, and streams of one certificate's identity beyond a part of it, so that one fleet of
 //! subscribers leaves capacity for the others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::quota::Counts;
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -80,8 +81,8 @@ type Key = (u64, Kind);
 struct SubscriberTable {
     next_stream: u64,
     streams: usize,
-    /// Streams of each identity that has any.
-    by_identity: HashMap<String, usize>,
+    /// Streams of each identity.
+    by_identity: Counts<String>,
     subscribers: BTreeMap<Key, Subscriber>,
 }
 
@@ -99,12 +100,13 @@ impl Subscribers {
     /// Admits a stream with the identity in the subscriber's certificate, if it has one; `None` if there are too many.
     pub fn admit(self: &Arc<Self>, identity: Option<String>) -> Option<Stream> {
         let mut table = self.table.lock();
-        let own = identity.as_ref().and_then(|identity| table.by_identity.get(identity)).copied();
-        if table.streams >= MAX_STREAMS || own.is_some_and(|own| own >= MAX_OF_IDENTITY) {
+        if table.streams >= MAX_STREAMS {
             return None;
         }
-        if let Some(identity) = &identity {
-            *table.by_identity.entry(identity.clone()).or_default() += 1;
+        if let Some(identity) = &identity
+            && !table.by_identity.add_within(MAX_OF_IDENTITY, identity.clone(), 1)
+        {
+            return None;
         }
         table.streams += 1;
         table.next_stream += 1;
@@ -193,13 +195,8 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let mut table = self.subscribers.table.lock();
         table.streams = table.streams.saturating_sub(1);
-        if let Some(identity) = &self.identity
-            && let Some(own) = table.by_identity.get_mut(identity)
-        {
-            *own -= 1;
-            if *own == 0 {
-                table.by_identity.remove(identity);
-            }
+        if let Some(identity) = &self.identity {
+            table.by_identity.remove(identity, 1);
         }
         for kind in Kind::ALL {
             table.subscribers.remove(&(self.id, kind));
