@@ -10,7 +10,6 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
-use asp_proto::snapshot::GatewaySnapshot;
 use asp_snapshot::{PartChanges, PartFaults, Snapshot};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
@@ -42,6 +41,8 @@ use crate::telemetry::metrics::Metrics;
 
 mod shared;
 pub mod standing;
+#[cfg(feature = "testkit")]
+mod whole;
 mod wiring;
 
 pub use shared::{EVENT_BYTES, Shared};
@@ -225,16 +226,6 @@ impl Gateway {
             applying: Mutex::default(),
             refused_by_store: AtomicBool::new(false),
         }))
-    }
-
-    /// Applies a whole snapshot. On `Err`, the reason for the NACK, the previous snapshot stays in force.
-    pub fn apply(&self, snapshot: GatewaySnapshot) -> Result<(), String> {
-        let _one_at_a_time = self.applying.lock();
-        self.is_no_older(snapshot.revision)?;
-        let snapshot = Snapshot::build(snapshot)?;
-        let covers = snapshot.revision;
-        self.put_in_force(snapshot, covers);
-        Ok(())
     }
 
     /// Applies as many of the changes up to a revision as possible, and returns the parts that are not in force as

@@ -30,9 +30,11 @@ pub mod uri_template;
 pub mod version;
 
 pub use assemble::{
-    DEFAULT_COARSE_MULTIPLE, EdgeInputs, Inputs, assemble, at_revision, closed_routes, edge, latest, routes,
-    routes_bytes, sorted_set,
+    DEFAULT_COARSE_MULTIPLE, EdgeInputs, at_revision, closed_routes, edge, latest, routes, routes_bytes,
+    sorted_set,
 };
+#[cfg(any(test, feature = "testkit"))]
+pub use assemble::{Inputs, assemble};
 pub use check::{Catalog, Report, check, check_before_build};
 pub use compile::compile_mcp;
 pub use compiled::CompiledServer;

@@ -191,8 +191,8 @@ impl Admission {
         if !unreadable.is_empty() {
             return Err(AdmissionError::Unpublishable(unreadable.join("; ")));
         }
-        let compiler = self.compiler.clone();
-        let evaluated = tokio::task::spawn_blocking(move || compiler.evaluate(&compiled)).await;
+        let (compiler, org) = (self.compiler.clone(), org.to_owned());
+        let evaluated = tokio::task::spawn_blocking(move || compiler.evaluate(&org, &compiled)).await;
         evaluated
             .map_err(|error| StoreError::Backend(error.to_string()))?
             .map_err(AdmissionError::Unpublishable)

@@ -23,9 +23,12 @@ pub mod usage;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use asp_proto::snapshot::{AuthScheme, Upstream};
-use asp_registry::{CompiledServer, Inputs};
-use asp_snapshot::Snapshot;
+use asp_proto::snapshot::{
+    AuthScheme, BasePart, RecentRevocations, RevokedPart, ServerPart, SnapshotPart, Upstream,
+    snapshot_part::Part as Says,
+};
+use asp_registry::CompiledServer;
+use asp_snapshot::{Snapshot, parts as names};
 use asp_store::control::{ServerRecord, SourceFile};
 use parking_lot::Mutex;
 
@@ -34,6 +37,7 @@ use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
 use declarations::Declarations;
 use fault::{Fault, LAST_FORM, NOT_SERVED};
+use orgs::OrgPolicy;
 use outcome::{CompileOutcome, StaleServer};
 use servers::server_fault;
 
@@ -50,23 +54,35 @@ pub struct StaticConfig {
 }
 
 impl StaticConfig {
-    fn inputs(&self) -> Inputs {
+    /// Returns the part that concerns every server and org, without regions.
+    fn base(&self) -> BasePart {
         let in_force = self.trust.in_force();
-        Inputs {
+        let mut base = BasePart {
+            public_url: self.public_url.clone(),
+            dev: self.dev,
             issuers: in_force.clients.clone(),
             issuer_access: in_force.access.clone(),
             upstreams: self.upstreams.clone(),
-            public_url: self.public_url.clone(),
-            dev: self.dev,
-            workers: self.workers,
-            ..Inputs::default()
-        }
+            ..BasePart::default()
+        };
+        base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
+        base.issuer_access.sort_by(|a, b| a.issuer.cmp(&b.issuer));
+        base.upstreams.sort_by(|a, b| (&a.name, &a.url).cmp(&(&b.name, &b.url)));
+        base
     }
 }
 
 /// Whether a server requires no authentication.
 fn is_open(server: &CompiledServer) -> bool {
     server.edge.schemes().any(|scheme| scheme == AuthScheme::None)
+}
+
+fn server_part(server: &CompiledServer) -> Says {
+    Says::Server(ServerPart {
+        edge: Some(server.edge.clone()),
+        server: Some(server.server.clone()),
+        primitives: server.primitives.clone(),
+    })
 }
 
 /// Compiles stored servers and caches the result by revision. Holds only servers that the store holds.
@@ -123,8 +139,26 @@ impl Compiler {
         if let Some(fault) = self.opaque_fault(server).or_else(|| self.audience_fault(server)) {
             return Err(fault);
         }
-        let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.config.inputs() };
-        Snapshot::build(asp_registry::assemble(alone)).map(|_| ())
+        self.evaluate_alone(names::of_server(&server.server.name), server_part(server))
+    }
+
+    /// Checks that edges and gateways accept a snapshot with this policy of an org; the error says what is wrong with it.
+    pub fn evaluate(&self, org: &str, policy: &OrgPolicy) -> Result<(), String> {
+        self.evaluate_alone(names::of_org(org), Says::Org(policy.clone().into_part(org)))
+    }
+
+    /// Checks that a snapshot of the configuration and this part alone compiles.
+    fn evaluate_alone(&self, name: String, part: Says) -> Result<(), String> {
+        let recent = RecentRevocations { revision: 1, ..RecentRevocations::default() };
+        let parts = [
+            (names::BASE.to_owned(), Says::Base(self.config.base())),
+            (names::REVOKED.to_owned(), Says::Revoked(RevokedPart::default())),
+            (names::RECENT.to_owned(), Says::Recent(recent)),
+            (name, part),
+        ];
+        let whole = |part| SnapshotPart { part: Some(part), ..SnapshotPart::default() };
+        let changes = parts.map(|(name, part)| (name, Some(whole(part))));
+        Snapshot::empty().changed(1, changes.into()).map(drop)
     }
 
     /// Rejects opaque tokens with several introspecting issuers: an opaque token names no issuer, so each of them would

@@ -8,18 +8,17 @@ mod fault;
 mod part_change;
 mod partly;
 mod unread;
+#[cfg(any(test, feature = "testkit"))]
+mod whole;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::{Caller, MACHINE_ISSUER};
-use asp_proto::snapshot::{
-    BasePart, GatewaySnapshot, Issuer, IssuerAccess, Limit, Primitive, SnapshotPart, Upstream,
-};
+use asp_proto::snapshot::{BasePart, Issuer, IssuerAccess, Limit, Primitive, SnapshotPart, Upstream};
 
 use crate::machine_parts::MachineParts;
 use crate::machines::Machines;
-use crate::parts;
 use crate::policy::Policy;
 use crate::server::{Dependency, VirtualServer};
 use draft::SnapshotDraft;
@@ -49,17 +48,10 @@ pub struct Snapshot {
     faults: Arc<PartFaults>,
 }
 
-/// Parts of a snapshot by name ([`parts`]); `None` for a removed part.
+/// Parts of a snapshot by name ([`crate::parts`]); `None` for a removed part.
 pub type PartChanges = Vec<(String, Option<SnapshotPart>)>;
 
 impl Snapshot {
-    /// Indexes `snapshot`. The error names what does not compile (the NACK reason).
-    pub fn build(snapshot: GatewaySnapshot) -> Result<Snapshot, String> {
-        let revision = snapshot.revision;
-        let parts = parts::split(snapshot).into_iter().map(|(name, part)| (name, Some(part)));
-        Snapshot::empty().changed(revision, parts.collect())
-    }
-
     /// Returns the snapshot in force before the first part arrives, which denies everything.
     pub fn empty() -> Snapshot {
         Snapshot {

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use asp_proto::snapshot::{
-    BasePart, EdgeSnapshot, Limit, RecentRevocations, Region, RevokedBefore, RevokedPart, Route, ServerPart,
+    BasePart, EdgeSnapshot, Limit, RecentRevocations, Region, RevokedBefore, RevokedPart, Route,
     snapshot_part::Part as Says,
 };
-use asp_registry::{CompiledServer, EdgeInputs, Inputs};
-use asp_snapshot::{Snapshot, parts as names};
+use asp_registry::{CompiledServer, EdgeInputs};
+use asp_snapshot::parts as names;
 use asp_store::control::{ControlState, Position, Since};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
@@ -25,7 +25,7 @@ use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
 use super::stored_state::{ORG_WAY_OUT, OrgForm, StoredState};
 use super::usage::Totals;
-use super::{Compiler, Settlement};
+use super::{Compiler, Settlement, server_part};
 use crate::clock;
 use crate::issuers::trust::NotInForce;
 use crate::placement;
@@ -226,19 +226,8 @@ impl Builder {
 
     /// Updates the part that concerns every server and org; returns whether it changed.
     fn take_base(&mut self, faults: &mut Vec<Fault>) -> bool {
-        let inputs = self.compiler.config.inputs();
-        let mut base = BasePart {
-            public_url: inputs.public_url,
-            dev: inputs.dev,
-            issuers: inputs.issuers,
-            issuer_access: inputs.issuer_access,
-            upstreams: inputs.upstreams,
-            regions: placement::regions(&self.held.placement),
-            ..BasePart::default()
-        };
-        base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
-        base.issuer_access.sort_by(|a, b| a.issuer.cmp(&b.issuer));
-        base.upstreams.sort_by(|a, b| (&a.name, &a.url).cmp(&(&b.name, &b.url)));
+        let regions = placement::regions(&self.held.placement);
+        let mut base = BasePart { regions, ..self.compiler.config.base() };
         faults.extend(self.fit_homes(&mut base.regions));
         if base == self.base {
             return false;
@@ -307,7 +296,7 @@ impl Builder {
             let name = server.server.name.as_str();
             if !before.get(name).is_some_and(|before| Arc::ptr_eq(before, server)) {
                 let name = names::of_server(name);
-                self.gateway.put(&name, Some(part_of(server)));
+                self.gateway.put(&name, Some(EncodedPart::of(server_part(server))));
                 self.pending.insert(name);
             }
         }
@@ -429,7 +418,7 @@ impl Builder {
     /// Returns the orgs whose policy is refused even alone, each with the reason.
     fn refused(&self) -> BTreeMap<String, String> {
         let refused = self.held.orgs.iter().filter_map(|(org, form)| {
-            let fault = self.compiler.evaluate(&form.policy()).err()?;
+            let fault = self.compiler.evaluate(org, &form.policy()).err()?;
             Some((org.clone(), fault))
         });
         refused.collect()
@@ -465,24 +454,6 @@ impl Builder {
             Some(Says::Revoked(part)) => (part.revoked, part.revoked_before, part.through),
             _ => (Vec::new(), Vec::new(), 0),
         }
-    }
-}
-
-fn part_of(server: &CompiledServer) -> EncodedPart {
-    EncodedPart::of(Says::Server(ServerPart {
-        edge: Some(server.edge.clone()),
-        server: Some(server.server.clone()),
-        primitives: server.primitives.clone(),
-    }))
-}
-
-impl Compiler {
-    /// Checks that edges and gateways accept a snapshot with this policy; the error says what is wrong with it.
-    pub fn evaluate(&self, policy: &OrgPolicy) -> Result<(), String> {
-        let OrgPolicy { exposure, bindings, observed: observed_bindings, limits } = policy.clone();
-        let alone =
-            Inputs { revision: 1, exposure, bindings, observed_bindings, limits, ..self.config.inputs() };
-        Snapshot::build(asp_registry::assemble(alone)).map(drop)
     }
 }
 

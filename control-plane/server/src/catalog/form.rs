@@ -3,7 +3,7 @@
 //! Keeps true: a form counts only if this version knows everything that it needs. A form has no machine keys or
 //! certificates, so that a deleted one cannot grant access again.
 
-use asp_proto::snapshot::{OrgPart, ServerPart, SnapshotPart, StoredForm, snapshot_part::Part as Says};
+use asp_proto::snapshot::{ServerPart, SnapshotPart, StoredForm, snapshot_part::Part as Says};
 use asp_registry::CompiledServer;
 use asp_snapshot::parts as names;
 use asp_store::control::PublishedForm;
@@ -23,10 +23,8 @@ pub(super) fn of_server(server: &CompiledServer, revision: u64) -> PublishedForm
 
 /// Encodes an org's policy; `revision` is the store's revision when the policy was read.
 pub(super) fn of_org(org: &str, policy: OrgPolicy, revision: u64) -> PublishedForm {
-    let OrgPolicy { exposure, bindings, observed: observed_bindings, limits } = policy;
-    let says =
-        OrgPart { org: org.to_owned(), exposure, bindings, observed_bindings, limits, ..OrgPart::default() };
-    let form = StoredForm { part: Some(whole(Says::Org(says))), ..StoredForm::default() };
+    let says = Says::Org(policy.into_part(org));
+    let form = StoredForm { part: Some(whole(says)), ..StoredForm::default() };
     PublishedForm { part: names::of_org(org), revision, form: form.encode_to_vec() }
 }
 

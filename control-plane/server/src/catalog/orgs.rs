@@ -131,6 +131,12 @@ impl OrgPolicy {
         OrgPolicy { exposure, bindings, observed: observed_bindings, limits }
     }
 
+    /// Returns the part that publishes the policy, without machines.
+    pub fn into_part(self, org: &str) -> OrgPart {
+        let OrgPolicy { exposure, bindings, observed: observed_bindings, limits } = self;
+        OrgPart { org: org.to_owned(), exposure, bindings, observed_bindings, limits, ..OrgPart::default() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.exposure.is_empty()
             && self.bindings.is_empty()

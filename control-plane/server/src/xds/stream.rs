@@ -15,9 +15,6 @@ use super::subscription::Subscription;
 
 use super::{BACKOFF_MS, CONNECT_TIMEOUT, Kind, XdsStateReceiver};
 
-/// Type URL that gateways of earlier versions ask for.
-const WHOLE_SNAPSHOT: &str = "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot";
-
 /// Maximum number of queued pushes: at most one of each kind is unanswered.
 const OUTBOUND: usize = Kind::ALL.len();
 
@@ -121,16 +118,6 @@ impl StreamState {
             // ADS clients may ask for types that this server does not have; the protocol's answer is silence.
             _ => return Ok(()),
         };
-        if url == WHOLE_SNAPSHOT {
-            tracing::error!(
-                node = %self.other.node.id,
-                "a gateway of an earlier version gets no changes from this control plane, including revocations; \
-                 update it"
-            );
-            return Err(Status::failed_precondition(
-                "gateways receive parts of snapshots; update this gateway",
-            ));
-        }
         let kind = match Kind::of(url, &request.resource_names) {
             None | Some(Kind::Gateway) => return Ok(()),
             Some(kind) => kind,

@@ -157,7 +157,7 @@ impl Builder {
     pub(super) fn instead(&self, org: &str, form: &OrgForm, room: &mut Room) -> (Arc<OrgForm>, &'static str) {
         let (at, last) = self.last_form(org);
         let (at, policy, in_force) =
-            match !last.is_empty() && self.compiler.evaluate(&last).is_ok() && room.take(last.size()) {
+            match !last.is_empty() && self.compiler.evaluate(org, &last).is_ok() && room.take(last.size()) {
                 true => (at, last, LAST_FORM),
                 false => (0, OrgPolicy::denied(org), ORG_DENIED),
             };

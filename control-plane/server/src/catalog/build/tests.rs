@@ -2,6 +2,7 @@
 
 use asp_edge::names;
 use asp_proto::snapshot::{GatewaySnapshot, snapshot_part};
+use asp_snapshot::Snapshot;
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
     BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, MachineKeyRecord,
