@@ -35,31 +35,15 @@ impl Exceptions {
         for server in &message.servers {
             numbers.of(&server.name);
         }
-        let mut orgs: HashMap<Arc<str>, Vec<ExceptionCode>> = HashMap::with_capacity(message.exposure.len());
+        let mut orgs: HashMap<Arc<str>, Arc<[ExceptionCode]>> =
+            HashMap::with_capacity(message.exposure.len());
         for (position, entry) in message.exposure.iter().enumerate() {
             let path = format!("exposure[{position}]");
             check(entry, message.servers.len(), &path)?;
-            if orgs.insert(entry.org.as_str().into(), entry.exceptions.clone()).is_some() {
+            if orgs.insert(entry.org.as_str().into(), entry.exceptions.as_slice().into()).is_some() {
                 return Err(SnapshotError::invalid(path, "repeats the org of another entry"));
             }
         }
-        for (position, entry) in message.exposure_exceptions.iter().enumerate() {
-            let path = || format!("exposure_exceptions[{position}]");
-            if entry.org.is_empty() {
-                return Err(SnapshotError::invalid(path(), "needs an org and a server"));
-            }
-            let codes = match orgs.get_mut(entry.org.as_str()) {
-                Some(codes) => codes,
-                None => orgs.entry(entry.org.as_str().into()).or_default(),
-            };
-            numbers.add(entry, codes).map_err(|fault| SnapshotError::invalid(path(), fault))?;
-        }
-        for entry in &message.exposure_exceptions {
-            if let Some(codes) = orgs.get_mut(entry.org.as_str()) {
-                numbers.deny_unknown(entry, codes);
-            }
-        }
-        let orgs = orgs.into_iter().map(|(org, codes)| (org, codes.into())).collect();
         Ok(Exceptions { numbers, orgs: Arc::new(orgs) })
     }
 

@@ -44,7 +44,7 @@ fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
         workers,
         servers,
         issuers,
-        exposure_exceptions,
+        exposure_exceptions: _,
         routes,
         revoked,
         revoked_before,
@@ -55,7 +55,7 @@ fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
         revocations_apart,
         regions,
     } = edge;
-    let entries = (servers, issuers, exposure_exceptions, routes, regions);
+    let entries = (servers, issuers, routes, regions);
     let revocations = (revoked, revoked_before, revoked_through, revocations_apart);
     (entries, revocations, (workers, public_url, dev, default_agent))
 }

@@ -79,15 +79,11 @@ fn every_fault_is_refused_and_named() {
 
 #[test]
 fn exposure_is_the_default_unless_the_org_has_an_exception() {
-    use asp_proto::snapshot::ExposureException;
+    use asp_proto::snapshot::OrgExposure;
     let mut message = good();
     message.servers[0].default_allow = true;
-    message.exposure_exceptions.push(ExposureException {
-        org: "acme".into(),
-        server: "demo".into(),
-        protocol: Protocol::Mcp as i32,
-        enabled: false,
-    });
+    let hidden_over_mcp = (Protocol::Mcp as u32) << 1;
+    message.exposure.push(OrgExposure { org: "acme".into(), exceptions: vec![hidden_over_mcp] });
     let snapshot = Snapshot::from_message(message).unwrap();
     assert!(!snapshot.exposed("demo", "acme", Protocol::Mcp));
     assert!(snapshot.exposed("demo", "acme", Protocol::A2a));

@@ -1,6 +1,7 @@
 //! The shared vectors: requests with reviewed expectations, replayed natively and through a running stack.
 //! Their format is described in `tests/vectors/edge/README.md`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
@@ -214,21 +215,18 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
     let file: SnapshotFile = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut marks: Vec<[u8; 16]> = file.revoked.iter().map(|parts| mark(parts)).collect();
     marks.sort_unstable();
+    let servers: Vec<proto::EdgeServer> = file.servers.into_iter().map(server).collect();
+    let exceptions = file.exposure_exceptions.into_iter().map(|(org, server, name, enabled)| {
+        proto::ExposureException { org, server, protocol: protocol(&name), enabled }
+    });
+    let exposure_exceptions: Vec<proto::ExposureException> = exceptions.collect();
     proto::EdgeSnapshot {
         revision: file.revision,
         workers: file.workers,
-        servers: file.servers.into_iter().map(server).collect(),
+        exposure: short(&servers, &exposure_exceptions),
+        servers,
         issuers: file.issuers.into_iter().map(|issuer| self::issuer(issuer, setting.keys)).collect(),
-        exposure_exceptions: file
-            .exposure_exceptions
-            .into_iter()
-            .map(|(org, server, name, enabled)| proto::ExposureException {
-                org,
-                server,
-                protocol: protocol(&name),
-                enabled,
-            })
-            .collect(),
+        exposure_exceptions,
         routes: file
             .routes
             .into_iter()
@@ -253,6 +251,22 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
         dev: file.dev,
         ..proto::EdgeSnapshot::default()
     }
+}
+
+/// Returns the short form of exceptions, by org. Written out here instead of using the code under test.
+fn short(servers: &[proto::EdgeServer], exceptions: &[proto::ExposureException]) -> Vec<proto::OrgExposure> {
+    let mut orgs: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    for proto::ExposureException { org, server, protocol, enabled } in exceptions {
+        let position = servers.iter().position(|known| known.name == *server);
+        let position = position.unwrap_or_else(|| panic!("no server {server}")) as u32;
+        let code = position << 3 | (*protocol as u32) << 1 | u32::from(*enabled);
+        orgs.entry(org.clone()).or_default().push(code);
+    }
+    let sorted = |(org, mut exceptions): (String, Vec<u32>)| {
+        exceptions.sort_unstable();
+        proto::OrgExposure { org, exceptions }
+    };
+    orgs.into_iter().map(sorted).collect()
 }
 
 /// Hashes an entry. Written out here instead of using the code under test: the definition is part of the contract.

@@ -453,6 +453,7 @@ fn a_running_stream_learns_that_its_issuer_is_trusted_no_more() {
     assert!(Snapshot::from_message(bench.message.clone()).unwrap().revoked(&caller));
     bench.message.issuers.clear();
     bench.message.servers.clear();
+    bench.message.exposure.clear();
     assert!(Snapshot::from_message(bench.message.clone()).unwrap().revoked(&caller));
 }
 
