@@ -27,7 +27,6 @@ use crate::executors::outbound::auth::CallHeaders;
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, SavedCalls};
-use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
 use crate::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
@@ -97,8 +96,6 @@ pub struct Config {
     pub memory: AdmissionBounds,
     /// Limits of subscribers to changes.
     pub subscriptions: subscriptions::SubscriptionBounds,
-    /// Inspectors of arguments and outputs.
-    pub inspections: Inspections,
     /// Additional listener to the logs of plugin calls.
     pub listener: Option<LogListener>,
 }
@@ -201,7 +198,6 @@ impl Gateway {
             ledgers: wiring::ledgers(config.stores.ledger, answers, &active, &sealer),
             executor: Arc::new(wiring::executors(deps, &runtimes, &metrics)?),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
-            inspections: config.inspections,
             metrics,
             bounds: config.bounds,
             registry,

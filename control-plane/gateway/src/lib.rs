@@ -13,7 +13,6 @@ pub mod execution;
 pub mod executors;
 pub mod gateway;
 pub mod http;
-pub mod inspection;
 pub mod issuers;
 pub mod media_type;
 pub mod minting;

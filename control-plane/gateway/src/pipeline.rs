@@ -16,7 +16,6 @@ pub mod execute;
 pub mod identity;
 pub mod input;
 mod input_delivery;
-pub mod inspect;
 pub mod internals;
 pub mod ledger;
 pub mod limits;
@@ -50,7 +49,6 @@ use crate::durable::record::Record;
 use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
-use crate::inspection::Inspections;
 use crate::pipeline::admission::{AdmissionBounds, AdmissionPermit};
 use crate::pipeline::calls::CallTasks;
 use crate::pipeline::entitlement::Entitlement;
@@ -68,8 +66,6 @@ pub struct Pipeline {
     limiter: Limiter,
     ledgers: Ledgers,
     executor: Arc<dyn Executor>,
-    /// Inspectors of arguments and outputs.
-    inspections: Inspections,
     metrics: Arc<Metrics>,
     audit: Audit,
     calls: CallTasks,
@@ -96,7 +92,6 @@ pub struct PipelineDeps {
     pub limiter: Limiter,
     pub ledgers: Ledgers,
     pub executor: Arc<dyn Executor>,
-    pub inspections: Inspections,
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     /// Maximum number of calls at a time.
@@ -116,23 +111,12 @@ pub struct StartedCall {
 impl Pipeline {
     /// Creates a pipeline without calls.
     pub fn new(deps: PipelineDeps) -> Pipeline {
-        let PipelineDeps {
-            limiter,
-            ledgers,
-            executor,
-            inspections,
-            metrics,
-            audit,
-            bounds,
-            registry,
-            active,
-            replicas,
-        } = deps;
+        let PipelineDeps { limiter, ledgers, executor, metrics, audit, bounds, registry, active, replicas } =
+            deps;
         Pipeline {
             limiter,
             ledgers,
             executor,
-            inspections,
             metrics,
             audit,
             calls: CallTasks::new(bounds),
@@ -407,17 +391,12 @@ impl CallTask {
     async fn perform(
         &self,
         snapshot: &Arc<Snapshot>,
-        mut entitled: Entitlement,
+        entitled: Entitlement,
         arguments: Json,
         grant: &Grant,
         held: Option<&HeldKey>,
     ) -> Result<Output, Refusal> {
         let metrics = &self.pipeline.metrics;
-        let inspection = self.pipeline.inspections.input.as_ref();
-        let arguments = inspect::input(inspection, &self.call, arguments).await?;
-        if inspection.is_some() {
-            entitled.needs_approval |= rules::check(snapshot, metrics, &self.call, &arguments)?;
-        }
         if entitled.needs_approval {
             // It runs when a human has agreed, and nobody is asked for a completion or a list.
             match self.call.kind {
@@ -462,14 +441,14 @@ impl CallTask {
             (Refusal::Unknown, Some(Value::String(uri))) => Refusal::UnknownResource { uri },
             (refusal, _) => refusal,
         });
-        self.checked(executed?).await
+        self.checked(executed?)
     }
 
-    /// Returns the output, once it fits the schema and passes the inspection.
-    async fn checked(&self, output: Output) -> Result<Output, Refusal> {
+    /// Returns the output, once it fits the schema.
+    fn checked(&self, output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
         let settled = output::settle(&self.call, output);
         self.pipeline.metrics.stage(Stage::Output, started);
-        inspect::output(self.pipeline.inspections.output.as_ref(), &self.call, settled?).await
+        settled
     }
 }

@@ -30,8 +30,6 @@ mod follower;
 mod hosted;
 #[path = "it/idempotency.rs"]
 mod idempotency;
-#[path = "it/inspection.rs"]
-mod inspection;
 #[path = "it/issuers.rs"]
 mod issuers;
 #[path = "it/last_event_id.rs"]

@@ -40,7 +40,7 @@ pub enum Reason {
     Deadline,
     OutcomeUnknown,
     Internal,
-    /// Refusal by an inspection of the arguments or of the result; only the gateway has inspections.
+    /// Refusal by a rule about the arguments; only the gateway evaluates such rules.
     ContentRefused,
     /// The caller's org is at home in another region.
     WrongRegion,
@@ -264,7 +264,7 @@ impl Reason {
             Reason::Deadline => "the deadline has passed",
             Reason::OutcomeUnknown => "the call may or may not have taken effect",
             Reason::Internal => "internal error",
-            Reason::ContentRefused => "an inspection does not allow this content",
+            Reason::ContentRefused => "a rule does not allow this content",
             Reason::WrongRegion => "the organisation is at home in another region",
             Reason::UnknownRegion => {
                 "the organisation is at home in a region that cannot be reached from here"

@@ -7,7 +7,6 @@ use asp_control::xds::client::{self, SubscriptionTarget};
 use asp_control::xds::keys;
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::gateway::{Gateway, Stores};
-use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::fresh_keys::AskControl;
 use asp_gateway::seal::Sealer;
@@ -89,7 +88,6 @@ pub(super) async fn start(
         bounds: settings.calls.bounds,
         memory: settings.calls.memory,
         subscriptions: asp_gateway::subscriptions::SubscriptionBounds::default(),
-        inspections: Inspections::default(),
         listener: process.plugin_logs.clone(),
     })
     .context("start the gateway")?;

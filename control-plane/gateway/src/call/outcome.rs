@@ -232,12 +232,9 @@ pub enum Refusal {
         page::described(pages)
     )]
     PagesFirst { pages: Vec<Visit> },
-    /// An inspection blocked the arguments: nothing was done.
+    /// A rule denies the arguments: nothing was done.
     #[error("this is not allowed here: {0}")]
     Barred(String),
-    /// An inspection blocked the output: the call was done.
-    #[error("the call was done, and its result is withheld: {0}")]
-    Withheld(String),
     #[error("the call may or may not have taken effect")]
     OutcomeUnknown,
     #[error("the result does not fit the output schema at {pointer}: {message}")]
@@ -334,7 +331,7 @@ impl Refusal {
             | Refusal::Declined(_)
             | Refusal::PagesFirst { .. } => Reason::UpstreamUnavailable,
             Refusal::Relayed { code, .. } => relayed(*code),
-            Refusal::Barred(_) | Refusal::Withheld(_) => Reason::ContentRefused,
+            Refusal::Barred(_) => Reason::ContentRefused,
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
         }
@@ -382,7 +379,6 @@ impl Refusal {
             | Refusal::Declined(_)
             | Refusal::Relayed { .. }
             | Refusal::PagesFirst { .. }
-            | Refusal::Withheld(_)
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. }
             | Refusal::Internal(_) => State::Failed,

@@ -1,5 +1,5 @@
 //! Decisions of the bindings of the caller's org on a call's arguments (`when`), and the effects that observed bindings
-//! would have had. Evaluated once the arguments fit their schema, and again after an inspection.
+//! would have had. Evaluated once the arguments fit their schema.
 //!
 //! Keeps true: nothing here hides anything (I-10): a refused primitive is listed, and its refusal names the arguments;
 //! an observed binding changes nothing, and is counted once per call at each gateway that runs it. Completions and

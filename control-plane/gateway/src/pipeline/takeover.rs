@@ -298,7 +298,7 @@ impl CallTask {
         let execution =
             self.execution(snapshot, record.arguments, record.budget, Some(ResumeState { seq, state }));
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
-        self.checked(executed.map_err(|refusal| after_hand_over(call, refusal))?).await
+        self.checked(executed.map_err(|refusal| after_hand_over(call, refusal))?)
     }
 
     /// Whether the call is still allowed by the policy in force, and if so whether a person must approve it; `None` if

@@ -15,11 +15,14 @@ use asp_store::records::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
+use http::StatusCode;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::plugin::{asks_name, last_result, modern, until, until_async, user_input, with_token};
 use crate::registry::caller;
+use crate::rest::Rest;
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::ledger::Faulty;
 use crate::support::records::{Faults, FaultyRecords};
@@ -479,4 +482,24 @@ async fn a_call_that_is_gone_and_whose_key_another_one_has_may_be_called_again()
     });
     let told = retry.send(&second).await.json()["result"].clone();
     assert_eq!(told["_meta"]["asp/reason"], "upstream_unavailable", "{told}");
+}
+
+#[tokio::test]
+async fn a_call_whose_task_panics_is_stored_as_unknown() {
+    let may = Arc::new(Notify::new());
+    let base = Fixture::new();
+    let ledger = Faulty { inner: base.ledger.clone(), panics: Some(may.clone()), ..Faulty::default() };
+    let fixture = base.with_stores(snapshot(), |stores| {
+        stores.active = base.active.clone();
+        stores.ledger = Arc::new(ledger);
+    });
+    fixture.gateway.pipeline.internals().active.renew().await.unwrap();
+    let call = Rest::of(&fixture, "policy.once", "1");
+    let put = call.put(&json!({})).await;
+    assert_eq!((put.status, &put.json()["status"]), (StatusCode::CREATED, &json!("running")), "{}", put.text);
+    may.notify_one();
+    let other = fixture.beside(Runtimes::none());
+    let elsewhere = call.on(&other);
+    until_async("its end is stored", async || elsewhere.get().await.json()["status"] == "failed").await;
+    assert_eq!(elsewhere.get().await.json()["error"]["code"], "outcome_unknown");
 }

@@ -1,10 +1,8 @@
 //! Bindings that ask about the arguments of a call (`when`), and bindings that are observed: a denial and a question in
 //! each protocol, lists that do not change, and what is counted and recorded.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::inspection::{Finding, Inspection, Inspections, OnFailure};
 use asp_proto::snapshot::condition::Test;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
@@ -14,7 +12,6 @@ use asp_registry::{Inputs, assemble};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::inspection::{Does, Scripted};
 use crate::rest::{Rest, reason};
 use crate::support::{Answer, Fixture, Legacy, Modern, inputs, token};
 
@@ -139,20 +136,6 @@ async fn a_rule_that_comes_into_force_refuses_the_stored_answer_too() {
         .apply(GatewaySnapshot { revision: 2, ..with(vec![rule("loud", false)], vec![]) })
         .unwrap();
     assert_refused(&request.send(&fixture).await);
-}
-
-#[tokio::test]
-async fn a_rule_is_asked_about_what_an_inspector_made_of_the_arguments() {
-    let does = Does::Says(Finding::Replace(json!({"message": "loud"})));
-    let inspector = Arc::new(Scripted { does, seen: Arc::default() });
-    let within = Duration::from_millis(500);
-    let input = Some(Inspection { inspector, within, max_bytes: 200, on_failure: OnFailure::Closed });
-    let fixture = Fixture::inspected(Inspections { input, output: None });
-    fixture
-        .gateway
-        .apply(GatewaySnapshot { revision: 2, ..with(vec![rule("loud", false)], vec![]) })
-        .unwrap();
-    assert_refused(&call("policy.open", json!({"message": "quiet"})).send(&fixture).await);
 }
 
 #[tokio::test]

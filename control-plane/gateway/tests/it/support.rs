@@ -9,7 +9,6 @@ use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 
 use asp_gateway::gateway::{Config, Gateway, Stores};
-use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::minting::{TokenAudiences, TokenKeys};
 use asp_gateway::pipeline::admission::{AdmissionBounds, MEMORY};
@@ -126,7 +125,6 @@ struct Parts {
     bounds: AdmissionBounds,
     memory: AdmissionBounds,
     subscriptions: subscriptions::SubscriptionBounds,
-    inspections: Inspections,
     issuers: IssuerDeps,
     told: CallHeaders,
     token_keys: TokenKeys,
@@ -157,7 +155,6 @@ impl Parts {
             bounds: AdmissionBounds::default(),
             memory: MEMORY,
             subscriptions: subscriptions::SubscriptionBounds::default(),
-            inspections: Inspections::default(),
             issuers: IssuerDeps::default(),
             told: CallHeaders::default(),
             token_keys: TokenKeys::alone().unwrap(),
@@ -185,7 +182,6 @@ impl Parts {
             memory: self.memory,
             subscriptions: self.subscriptions,
             issuers: self.issuers,
-            inspections: self.inspections,
             listener: None,
         })
         .unwrap();
@@ -268,15 +264,6 @@ impl Fixture {
         let mut parts = Parts { runtimes, ..Parts::new(snapshot()) };
         change(&mut parts.stores);
         parts.start()
-    }
-
-    /// A gateway with somebody who looks into calls.
-    pub(crate) fn inspected(inspections: Inspections) -> Fixture {
-        Fixture::inspected_with(Runtimes::none(), inspections)
-    }
-
-    pub(crate) fn inspected_with(runtimes: Runtimes, inspections: Inspections) -> Fixture {
-        Parts { runtimes, inspections, ..Parts::new(snapshot()) }.start()
     }
 
     /// A gateway that mints its tokens for these audiences.

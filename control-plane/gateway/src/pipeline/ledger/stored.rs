@@ -38,10 +38,6 @@ pub(super) enum StoredEnd {
     NotKept,
     /// The call only read, and its answer was too large.
     Unread,
-    /// The call was completed, and an inspection withheld its answer.
-    Withheld {
-        why: String,
-    },
 }
 
 impl StoredEnd {
@@ -55,7 +51,6 @@ impl StoredEnd {
                 Some(StoredEnd::InvalidOutput { pointer, message })
             }
             Refusal::Relayed { code, message, data } => Some(StoredEnd::Relayed { code, message, data }),
-            Refusal::Withheld(why) => Some(StoredEnd::Withheld { why }),
             _ => None,
         }
     }
@@ -106,7 +101,6 @@ fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
         }
         StoredEnd::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
         StoredEnd::Relayed { code, message, data } => Err(Refusal::Relayed { code, message, data }),
-        StoredEnd::Withheld { why } => Err(Refusal::Withheld(why)),
         StoredEnd::NotKept => Ok(Some(Output::not_kept())),
         StoredEnd::Unread => Ok(None),
     }

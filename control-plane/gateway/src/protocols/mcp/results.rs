@@ -266,7 +266,6 @@ fn of_refusal(
             | Refusal::Upstream(_)
             | Refusal::Declined(_)
             | Refusal::Barred(_)
-            | Refusal::Withheld(_)
             | Refusal::OutcomeUnknown
             | Refusal::InvalidOutput { .. } => return Ok(tool_error(&message, refusal)),
             _ => {}

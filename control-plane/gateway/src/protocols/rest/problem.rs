@@ -184,10 +184,9 @@ const fn status(refusal: &Refusal) -> StatusCode {
         Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::PagesFirst { .. } => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        Refusal::Withheld(_)
-        | Refusal::OutcomeUnknown
-        | Refusal::InvalidOutput { .. }
-        | Refusal::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        Refusal::OutcomeUnknown | Refusal::InvalidOutput { .. } | Refusal::Internal(_) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     }
 }
 

@@ -1,8 +1,5 @@
 //! I-14: JSON that the platform does not judge passes as it was written, in both eras and over HTTP.
 
-use std::time::Duration;
-
-use asp_gateway::inspection::{Finding, Inspection, Inspections, OnFailure};
 use asp_proto::snapshot::condition::Test;
 use asp_proto::snapshot::{Binding, Condition, Protocol, TargetKind};
 use axum::body::to_bytes;
@@ -10,7 +7,6 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, Method};
 
 use super::*;
-use crate::inspection::{Does, Scripted};
 
 #[path = "faithful/doors.rs"]
 mod doors;
@@ -420,23 +416,4 @@ async fn equal_keys_pass_where_no_rule_is_enforced() {
             assert!(sent.contains(&format!(r#""arguments":{arguments}"#)), "{sent}");
         }
     }
-}
-
-#[tokio::test]
-async fn equal_keys_are_refused_before_an_inspector_sees_one_of_the_values() {
-    let (address, seen) = upstream(DONE.into()).await;
-    let inspector = Arc::new(Scripted { does: Does::<Value>::Says(Finding::Pass), seen: Arc::default() });
-    let shown = inspector.seen.clone();
-    let within = Duration::from_millis(500);
-    let input = Some(Inspection { inspector, within, max_bytes: 200, on_failure: OnFailure::Closed });
-    let fixture = Fixture::inspected(Inspections { input, output: None });
-    let mut snapshot = via_mcp(&["echo"], address);
-    open_echo(&mut snapshot, &json!({"type": "object"}));
-    fixture.gateway.apply(GatewaySnapshot { revision: 2, ..snapshot }).unwrap();
-    let (arguments, _) = AMBIGUOUS[0];
-    let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
-    assert!(answer.contains("/path is there twice"), "{answer}");
-    assert!(shown.lock().is_empty() && seen.lock().is_empty());
-    let answer = call(&fixture, true, r#"{"path":"/srv/ok"}"#, r#""a/b":1"#).await;
-    assert!(answer.contains("done"), "{answer}");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// A ledger whose answers and releases fail for a while, or come to nothing as those of a gateway that dies do.
@@ -23,6 +24,8 @@ pub(crate) struct Faulty {
     pub loses_keys: bool,
     /// Number of claims that pass to another gateway without an answer.
     pub unheard_seizures: AtomicUsize,
+    /// Storing an answer panics, once it may.
+    pub panics: Option<Arc<Notify>>,
 }
 
 impl Faulty {
@@ -101,6 +104,10 @@ impl Ledger for Faulty {
         answer: Answer,
         keep: Duration,
     ) -> Result<bool, LedgerError> {
+        if let Some(may) = &self.panics {
+            may.notified().await;
+            std::panic::resume_unwind(Box::new("a fault of ours"));
+        }
         let fails = self.fails();
         if fails.is_err() && self.loses_keys {
             self.inner.release(key, holder).await?;
