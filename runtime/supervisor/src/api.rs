@@ -61,13 +61,9 @@ impl RuntimeSupervisor for Api {
         let plugin = named(request.plugin)?;
         let ensured = self.0.ensure(&plugin, request.prewarm).await;
         ensured.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
-        let mut warnings = Vec::new();
-        if !request.env.is_empty() {
-            warnings.push("env is ignored: a worker's environment is fixed".to_owned());
-        }
         Ok(Response::new(EnsurePluginResponse {
             state: State::Ready.into(),
-            warnings,
+            warnings: Vec::new(),
             isolation_level: self.0.machine.level.number(),
             bounds: self.0.machine.bounds().name().to_owned(),
         }))
