@@ -1,8 +1,8 @@
 //! The command line of `asp`.
 
+pub mod config;
 pub mod db;
 pub mod dev;
-pub mod environment;
 pub mod machines;
 pub mod mcp;
 pub mod plugin;
@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use config::ConfigArgs;
 use dev::DevArgs;
-use environment::ENVIRONMENT_HELP;
 use machines::MachinesCommand;
 use mcp::McpArgs;
 use plugin::PluginCommand;
@@ -46,6 +46,8 @@ pub enum Command {
     Dev(DevArgs),
     /// Runs the control plane, the gateway, or both
     Serve(ServeArgs),
+    /// Prints every setting with its value, source, default and meaning, and every fault that `asp serve` would report
+    Config(ConfigArgs),
     /// Mints a token from the development issuer and prints only the token
     Token(TokenArgs),
     /// Logs an admin in at the company's issuer (ASP_ADMIN_URL)
@@ -350,7 +352,10 @@ pub struct AuditArgs {
 }
 
 #[derive(Clone, Debug, Default, Args)]
-#[command(after_help = ENVIRONMENT_HELP)]
+#[command(after_help = "\
+Settings come from environment variables, e.g. ASP_PUBLIC_URL and ASP_DATABASE_URL. `asp config` prints each of them with its
+value, source, default and meaning; docs/settings.md lists them too. A port of 0 picks a free one, recorded in ports.json in the
+state directory.")]
 pub struct ServeArgs {
     /// Roles of this process: control, gateway [default: control,gateway]
     #[arg(long, value_name = "LIST")]

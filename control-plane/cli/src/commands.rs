@@ -5,6 +5,7 @@ pub mod audit;
 mod binding;
 pub mod client;
 pub mod compile;
+pub mod config;
 pub mod db;
 pub mod dev;
 pub mod explain;
@@ -41,6 +42,7 @@ pub fn run(command: Command) -> ExitCode {
     let outcome = match command {
         Command::Dev(args) => dev::run(&args),
         Command::Serve(args) => crate::serve::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Token(args) => token::run(&args),
         Command::Login(args) => login::run(&args),
         Command::Lint(args) => lint::run(&args),

@@ -274,7 +274,10 @@ async fn open_stores(
         None => Arc::new(MemoryKeys::default()),
     };
     let keys = match &settings.gateway.token_key {
-        Some(files) => TokenKeys::given(token_keys::read(files)?, store, minting::wall_clock()),
+        Some(current) => {
+            let previous = settings.gateway.token_key_previous.as_deref();
+            TokenKeys::given(token_keys::read(current, previous)?, store, minting::wall_clock())
+        }
         None if calls.is_some() => TokenKeys::start(store, minting::wall_clock()).await?,
         None => return Ok((stores, calls, None)),
     };

@@ -1,15 +1,17 @@
-//! Every setting of `asp serve`, read once at start into typed sections.
+//! Every setting of `asp serve`, declared for clap: its name, parser, default and help.
 //!
-//! A flag takes precedence over the environment, and the environment over the default. Keeps true: all faults are found and
-//! reported together, and a secret prints as `***`.
+//! Values come from the environment; a flag takes precedence over it. Keeps true: all faults are found and reported
+//! together, and a secret prints as `***`.
 
 pub mod calls;
+pub mod commands;
 pub mod credentials;
 mod cross_checks;
 pub mod database;
 pub mod delegates;
 pub mod dev;
 pub mod gateway;
+pub mod given;
 pub mod listen;
 pub mod runtimes;
 pub mod s3;
@@ -17,115 +19,134 @@ pub mod source;
 pub mod stack;
 pub mod suggestions;
 pub mod tls;
+mod values;
 
 use std::path::PathBuf;
 
-use asp_control::admin::queues::WriteRate;
+use asp_peer::PeerFiles;
+use asp_platform::operator_list::ListEntry;
+use asp_proto::snapshot::Upstream;
+use clap::{ArgAction, Args, Command};
 
 use crate::args::ServeArgs;
 use calls::CallSection;
-use database::Database;
+use commands::CommandArgs;
+use database::{Database, DatabaseArgs};
 use gateway::GatewaySection;
 use listen::Listen;
 use s3::S3Section;
-use source::{Environment, ListNote, Reader, SettingFault, absolute};
+use source::{Checks, Environment, ListNote, SettingFault};
 use stack::StackSection;
-use tls::{PeerSection, Tls};
+use tls::{Tls, TlsArgs};
+use values::{List, absolute, choice, is_origin, list_entries, number, origin, origins};
 
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
 pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
-pub const ENV_FILTER_WASM: &str = "ASP_FILTER_WASM";
 pub const ENV_UPSTREAMS: &str = "ASP_UPSTREAMS";
 pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
-pub const ENV_BREAK_GLASS: &str = "ASP_BREAK_GLASS";
-pub const ENV_ISSUER_ORIGINS: &str = "ASP_ISSUER_ORIGINS";
-pub const ENV_EDGE_WORKERS: &str = "ASP_EDGE_WORKERS";
 pub const DEFAULT_STATE_DIR: &str = ".asp";
-pub const DEFAULT_FILTER_WASM: &str = "target/wasm32-wasip1/wasm/asp_filter.wasm";
 
 /// Roles of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Roles {
     pub control: bool,
     pub gateway: bool,
 }
 
-/// All settings of `asp serve`.
-#[derive(Clone, Debug)]
+/// All settings of `asp serve`
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Platform")]
 pub struct Settings {
+    #[arg(skip)]
     pub roles: Roles,
+    #[arg(skip)]
     pub dev: bool,
-    pub listen: Listen,
-    /// Origin that clients use; decided at start if the edge's port is 0.
-    pub public_url: Option<String>,
-    pub state_dir: PathBuf,
-    pub database: Database,
-    pub calls: CallSection,
-    pub admin_writes: WriteRate,
-    /// Object store for artifacts and packages; `None`: files on this machine.
-    pub s3: Option<S3Section>,
-    pub filter_wasm: PathBuf,
-    /// Envoy's concurrency; coarse limits are divided by it.
-    pub edge_workers: u32,
+    #[arg(skip)]
     pub primitives: Option<PathBuf>,
-    /// Hosts, private or plain http, that requests of some primitives may reach.
-    pub upstreams: Vec<UpstreamEntry>,
-    /// Entries of operator lists that apply to every primitive or to none.
-    pub list_notes: Vec<ListNote>,
-    /// Issuers other than the development one, see [`asp_control::issuers`].
+    /// Origin that clients use, e.g. `https://mcp.example.com` (required without `--dev`) [default: with `--dev` this machine's]
+    #[arg(long, env = ENV_PUBLIC_URL, value_parser = origin)]
+    pub public_url: Option<String>,
+    /// Directory for the state of this machine
+    #[arg(long, env = ENV_STATE_DIR, default_value = DEFAULT_STATE_DIR)]
+    pub state_dir: PathBuf,
+    /// JSON file of issuers of clients and admins (docs/identity.md) [default: those that the admin API stores]
+    #[arg(long, env = ENV_ISSUERS)]
     pub issuers: Option<PathBuf>,
-    /// Whether the admin API accepts emergency tokens.
+    /// Origins of issuers that may use plain http or a private address: `http(s)://host[:port],…` [default: none]
+    #[arg(long, env = "ASP_ISSUER_ORIGINS", default_value = "", value_parser = origins)]
+    pub issuer_origins: List<String>,
+    /// Whether the admin API accepts emergency tokens (`asp token --break-glass`): `on` or `off`
+    #[arg(long, env = "ASP_BREAK_GLASS", action = ArgAction::Set, default_value = "on",
+        value_parser = choice(&[("on", true), ("off", false)]))]
     pub break_glass: bool,
-    /// Origins of issuers that may use plain http or a private address.
-    pub issuer_origins: Vec<String>,
+    /// Private hosts, and the primitives whose specs may name them: `name=http(s)://host[:port][/path];for=server/*,…`
+    /// (docs/operator-lists.md) [default: none]
+    #[arg(long, env = ENV_UPSTREAMS, default_value = "", value_parser = list_entries)]
+    upstream_entries: List<ListEntry>,
+    /// Edge filter, as a path that Envoy can read
+    #[arg(long, env = "ASP_FILTER_WASM", default_value = "target/wasm32-wasip1/wasm/asp_filter.wasm", value_parser = absolute)]
+    pub filter_wasm: PathBuf,
+    /// Concurrency of Envoy; coarse limits are divided by it
+    #[arg(long, env = "ASP_EDGE_WORKERS", default_value_t = 2, value_parser = number(1..=1_024_u32))]
+    pub edge_workers: u32,
+    #[command(flatten)]
+    pub listen: Listen,
+    #[command(flatten)]
+    database_args: DatabaseArgs,
+    #[command(flatten)]
     pub gateway: GatewaySection,
+    #[command(flatten)]
+    pub certificates: TlsArgs,
+    #[command(flatten)]
+    pub calls: CallSection,
+    #[command(flatten)]
+    pub s3: S3Section,
+    #[arg(skip = Database::Memory)]
+    pub database: Database,
+    /// Hosts, private or plain http, that requests of some primitives may reach
+    #[arg(skip)]
+    pub upstreams: Vec<Upstream>,
+    /// Entries of operator lists that apply to every primitive or to none
+    #[arg(skip)]
+    pub list_notes: Vec<ListNote>,
+    #[arg(skip)]
     pub stack: Option<StackSection>,
+    #[arg(skip)]
     pub tls: Option<Tls>,
-    /// TLS of the admin API.
+    /// TLS of the admin API
+    #[arg(skip)]
     pub admin_tls: Option<Tls>,
-    pub peer: Option<PeerSection>,
-    /// User ids on this machine that may subscribe to xDS without a certificate, besides this process's own and root.
-    pub xds_accounts: Vec<u32>,
-    /// Whether a mesh protects the traffic between the platform's processes.
-    pub mesh: bool,
+    #[arg(skip)]
+    pub peer: Option<PeerFiles>,
 }
 
 impl Settings {
     /// Reads all settings, or returns every fault.
     pub fn read(args: &ServeArgs, environment: &dyn Environment) -> Result<Settings, Vec<SettingFault>> {
-        let dev = args.dev;
-        let mut reader = Reader::of_development(environment, dev);
-        let roles = roles(&mut reader, args.roles.as_deref());
-        let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
-        let mut settings = Settings {
-            roles,
-            dev,
-            listen: listen::read(&mut reader, args.bind.as_deref()),
-            public_url: reader.origin(ENV_PUBLIC_URL),
-            database: database::read(&mut reader, &state_dir),
-            calls: calls::read(&mut reader),
-            admin_writes: calls::writes(&mut reader),
-            s3: s3::read(&mut reader),
-            state_dir,
-            filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),
-            edge_workers: reader.number(ENV_EDGE_WORKERS, 2_u32, 1..=1_024),
-            primitives: args.primitives.clone(),
-            issuers: reader.optional(ENV_ISSUERS).map(PathBuf::from),
-            break_glass: break_glass(&mut reader),
-            issuer_origins: issuer_origins(&mut reader),
-            upstreams: upstreams(&mut reader),
-            gateway: gateway::read(&mut reader),
-            stack: if args.stack { stack::read(&mut reader, args.allow_private) } else { None },
-            tls: tls::edge(&mut reader),
-            admin_tls: tls::admin(&mut reader),
-            peer: tls::peer(&mut reader),
-            xds_accounts: listen::accounts(&mut reader),
-            mesh: tls::mesh(&mut reader),
-            list_notes: Vec::new(),
-        };
-        settings.list_notes = reader.take_notes();
-        settings.cross_check(&mut reader, args);
-        reader.finish(settings)
+        let mut checks = Checks::new(environment, args.dev);
+        let settings = checks.read::<Settings>().map(|settings| settings.resolved(args, &mut checks));
+        checks.finish(settings)
+    }
+
+    /// Adds what follows from several settings, from flags and from files, and checks all of it.
+    fn resolved(mut self, args: &ServeArgs, checks: &mut Checks<'_>) -> Settings {
+        self.roles = roles(checks, args.roles.as_deref());
+        self.dev = args.dev;
+        self.primitives.clone_from(&args.primitives);
+        self.listen.apply_flag(checks, args.bind.as_deref());
+        self.database = self.database_args.database(checks, &self.state_dir);
+        self.s3.check_parts(checks);
+        self.upstreams = upstreams(checks, &self.upstream_entries);
+        self.gateway.resolve(checks);
+        if args.stack {
+            self.stack = stack::read(checks, args.allow_private);
+        }
+        self.tls = self.certificates.edge(checks);
+        self.admin_tls = self.certificates.admin(checks);
+        self.peer = self.certificates.peer(checks);
+        self.list_notes = checks.take_notes();
+        self.cross_check(checks, args);
+        self
     }
 
     /// Whether clients reach the gateway directly, without Envoy.
@@ -133,92 +154,74 @@ impl Settings {
         self.stack.as_ref().is_some_and(|stack| stack.envoy.is_none())
     }
 
+    /// Whether a mesh protects the traffic between the platform's processes.
+    pub fn in_mesh(&self) -> bool {
+        self.certificates.mesh
+    }
+
     /// Whether the gateway takes requests by mutual TLS only: it listens beyond this machine and no mesh encrypts.
     pub fn proved_alone(&self) -> bool {
-        self.roles.gateway && !self.listen.gateway.is_loopback() && !self.mesh
+        self.roles.gateway && !self.listen.gateway().is_loopback() && !self.in_mesh()
     }
 }
 
-/// Location of the state, for commands that need no other settings.
-#[derive(Clone, Debug)]
+/// Returns a command that declares every setting of `asp`, for the reference.
+pub fn command() -> Command {
+    let serve = Settings::augment_args(Command::new("asp"));
+    CommandArgs::augment_args(StackSection::augment_args(serve))
+}
+
+/// Location of the state, for commands that need no other settings
+#[derive(Clone, Debug, Args)]
 pub struct StateSettings {
+    #[arg(long, env = ENV_STATE_DIR, default_value = DEFAULT_STATE_DIR)]
     pub state_dir: PathBuf,
+    #[command(flatten)]
+    database_args: DatabaseArgs,
+    #[arg(skip = Database::Memory)]
     pub database: Database,
 }
 
 impl StateSettings {
     pub fn read(environment: &dyn Environment) -> Result<StateSettings, Vec<SettingFault>> {
-        let mut reader = Reader::new(environment);
-        let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
-        let stored = StateSettings { database: database::read(&mut reader, &state_dir), state_dir };
-        reader.finish(stored)
+        let mut checks = Checks::new(environment, false);
+        let mut settings = checks.read::<StateSettings>();
+        if let Some(settings) = &mut settings {
+            settings.database = settings.database_args.database(&mut checks, &settings.state_dir);
+        }
+        checks.finish(settings)
     }
 }
 
-fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
-    let mut roles = Roles { control: false, gateway: false };
+fn roles(checks: &mut Checks<'_>, text: Option<&str>) -> Roles {
+    let mut roles = Roles::default();
     for role in text.unwrap_or("control,gateway").split(',').map(str::trim) {
         match role {
             "control" => roles.control = true,
             "gateway" => roles.gateway = true,
             other => {
-                reader.fault("--roles", format!("`{other}` is not a role; use control, gateway or both"))
+                checks.fault("--roles", format!("`{other}` is not a role; use control, gateway or both"))
             }
         }
     }
     roles
 }
 
-fn break_glass(reader: &mut Reader<'_>) -> bool {
-    match reader.optional(ENV_BREAK_GLASS).as_deref() {
-        None | Some("on") => true,
-        Some("off") => false,
-        Some(text) => {
-            reader.fault(ENV_BREAK_GLASS, format!("must be `on` or `off`, not `{text}`"));
-            true
-        }
-    }
-}
-
-/// Parses origins separated by commas.
-fn issuer_origins(reader: &mut Reader<'_>) -> Vec<String> {
-    let text = reader.optional(ENV_ISSUER_ORIGINS).unwrap_or_default();
-    let mut origins = Vec::new();
-    for origin in text.split(',').filter(|origin| !origin.is_empty()) {
-        if source::is_origin(origin) {
-            origins.push(origin.to_owned());
-        } else {
-            reader.fault(ENV_ISSUER_ORIGINS, format!("must be http(s)://host[:port],…, not `{origin}`"));
-        }
-    }
-    origins
-}
-
-/// One entry of `ASP_UPSTREAMS`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamEntry {
-    /// Host as specs write it.
-    pub name: String,
-    /// Origin that requests go to, and the path they stay below.
-    pub url: String,
-    /// Primitives that may use it.
-    pub primitives: Vec<String>,
-}
-
-/// Parses `name=http://host:port[/path];for=…` entries, separated by commas. A name has one origin and may have several paths.
-fn upstreams(reader: &mut Reader<'_>) -> Vec<UpstreamEntry> {
-    let mut upstreams: Vec<UpstreamEntry> = Vec::new();
-    for (entry, primitives) in reader.operator_list(ENV_UPSTREAMS, |entry| upstream(entry).is_some()) {
+/// Reads `name=http://host:port[/path];for=…` entries. A name has one origin and may have several paths.
+fn upstreams(checks: &mut Checks<'_>, entries: &[ListEntry]) -> Vec<Upstream> {
+    let mut upstreams: Vec<Upstream> = Vec::new();
+    let is_entry = |entry: &str| upstream(entry).is_some();
+    for (entry, primitives) in checks.operator_list(ENV_UPSTREAMS, entries, is_entry) {
         let Some((name, url)) = upstream(&entry) else {
             let message = format!("must be name=http(s)://host[:port][/path];for=…, not `{entry}`");
-            reader.fault(ENV_UPSTREAMS, message);
+            checks.fault(ENV_UPSTREAMS, message);
             continue;
         };
         let known = upstreams.iter().find(|known| known.name == name);
         if known.is_some_and(|known| origin_of(&known.url) != origin_of(url)) {
-            reader.fault(ENV_UPSTREAMS, format!("gives {name} two origins"));
+            checks.fault(ENV_UPSTREAMS, format!("gives {name} two origins"));
         }
-        upstreams.push(UpstreamEntry { name: name.to_owned(), url: url.to_owned(), primitives });
+        upstreams.push(Upstream { name: name.to_owned(), url: url.to_owned(), primitives });
     }
     upstreams
 }
@@ -239,7 +242,7 @@ fn is_origin_with_path(url: &str) -> bool {
     let path = url.get(origin.len()..).unwrap_or_default();
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
     let dots = |segment: &str| matches!(segment, "." | "..");
-    source::is_origin(origin) && path.bytes().all(plain) && !path.split('/').any(dots)
+    is_origin(origin) && path.bytes().all(plain) && !path.split('/').any(dots)
 }
 
 #[cfg(test)]

@@ -8,8 +8,6 @@ use asp_gateway::minting::{KeyError, PublicKey, SigningKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::settings::gateway::TokenKeyFiles;
-
 /// First line of a PEM file with a PKCS #8 private key (RFC 7468 section 10).
 const PEM_BEGIN: &str = "-----BEGIN PRIVATE KEY-----";
 const PEM_END: &str = "-----END PRIVATE KEY-----";
@@ -26,10 +24,11 @@ pub enum TokenKeyError {
 }
 
 /// Reads the operator's keys: the signing key, and the previous one.
-pub fn read(files: &TokenKeyFiles) -> Result<(SigningKey, Option<PublicKey>), TokenKeyError> {
-    let current = signing(&files.current, &text(&files.current)?)?;
-    let previous = files.previous.as_ref().map(|path| published(path)).transpose()?;
-    Ok((current, previous))
+pub fn read(
+    current: &Path,
+    previous: Option<&Path>,
+) -> Result<(SigningKey, Option<PublicKey>), TokenKeyError> {
+    Ok((signing(current, &text(current)?)?, previous.map(published).transpose()?))
 }
 
 fn text(path: &Path) -> Result<String, TokenKeyError> {
@@ -86,15 +85,14 @@ mod tests {
         let former = SigningKey::generate().unwrap().public().jwk();
         let current = file("current.pem", &pem);
         let previous = file("previous.json", &former.to_string());
-        let of = |previous| TokenKeyFiles { current: current.clone(), previous };
-        let (signs, signed) = read(&of(Some(previous))).unwrap();
+        let (signs, signed) = read(&current, Some(&previous)).unwrap();
         assert_eq!(signs.public(), key.public());
         assert_eq!(signed.unwrap().jwk(), former);
-        let (_, both) = read(&of(Some(current.clone()))).unwrap();
+        let (_, both) = read(&current, Some(&current)).unwrap();
         assert_eq!(both.unwrap(), *key.public());
         for bad in ["", "{}", "-----BEGIN PRIVATE KEY-----\nAAAA", &json!({"kty": "RSA"}).to_string()] {
             let current = file("bad", bad);
-            let error = read(&TokenKeyFiles { current, previous: None }).err().unwrap();
+            let error = read(&current, None).err().unwrap();
             assert!(error.to_string().contains("bad"), "{error}");
         }
     }

@@ -38,11 +38,39 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     assert_eq!(output.status.code(), Some(0));
     let help = text(&output.stdout);
     for command in [
-        "serve", "token", "lint", "compile", "apply", "diff", "import", "status", "explain", "policy",
-        "limits", "revoke", "audit", "servers", "db",
+        "serve", "config", "token", "lint", "compile", "apply", "diff", "import", "status", "explain",
+        "policy", "limits", "revoke", "audit", "servers", "db",
     ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");
+    }
+}
+
+#[test]
+fn config_prints_every_setting_and_what_serve_would_refuse() {
+    let state = tempfile::tempdir().unwrap();
+    let url = "postgres://asp:hunter2@db/asp";
+    let mut command = asp(state.path());
+    let good = run(command.args(["config", "--dev", "--format", "json"]).env("ASP_DATABASE_URL", url));
+    assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
+    assert!(!text(&good.stdout).contains("hunter2"));
+    let settings: Vec<Value> = serde_json::from_slice(&good.stdout).unwrap();
+    let of = |name: &str| settings.iter().find(|setting| setting["name"] == name).unwrap().clone();
+    let shown =
+        |name: &str| (of(name)["value"].clone(), of(name)["source"].clone(), of(name)["default"].clone());
+    assert_eq!(shown("ASP_PORT"), ("0".into(), "environment".into(), "8080".into()));
+    assert_eq!(shown("ASP_DATABASE_URL").0, "***");
+    assert_eq!(shown("ASP_BREAK_GLASS"), ("on".into(), "default".into(), "on".into()));
+
+    let bad = run(asp(state.path()).arg("config").env("ASP_EDGE_WORKERS", "many"));
+    assert_eq!(bad.status.code(), Some(64));
+    assert!(
+        text(&bad.stdout).contains("ASP_EDGE_WORKERS = ***  (environment; default 2)"),
+        "{}",
+        text(&bad.stdout)
+    );
+    for name in ["ASP_EDGE_WORKERS", "ASP_PUBLIC_URL", "ASP_SEAL_KEY"] {
+        assert!(text(&bad.stderr).contains(name), "{}", text(&bad.stderr));
     }
 }
 

@@ -396,6 +396,7 @@ fn three_quarters_of_memory() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use asp_platform::reference;
     use clap::{CommandFactory, FromArgMatches};
 
     use super::*;
@@ -405,6 +406,23 @@ mod tests {
         let command = Arguments::command().mut_args(|argument| argument.env(None));
         let matches = command.try_get_matches_from([&["asp-runtime"], extra].concat()).unwrap();
         Settings::read(Arguments::from_arg_matches(&matches).unwrap())
+    }
+
+    /// The other part of the page is that of `asp`.
+    #[test]
+    fn the_page_is_the_generated_one() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
+        let written = std::fs::read_to_string(&page).unwrap();
+        let declared = reference::declared(&Arguments::command());
+        let generated = reference::with_tables(&written, "asp-runtime", &declared).unwrap();
+        if std::env::var_os("ASP_UPDATE_GOLDEN").is_some() {
+            std::fs::write(&page, &generated).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(&page).unwrap() == generated,
+            "docs/settings.md has drifted from the declared settings; regenerate it with\n\
+             ASP_UPDATE_GOLDEN=1 cargo test -p asp-runtime --lib the_page_is_the_generated_one"
+        );
     }
 
     #[test]

@@ -16,23 +16,12 @@ A change to a spec or to a plugin's code takes effect with the next call. If the
 file is rewritten. Faults are reported with file and line; until they are fixed, the previous specs and code stay in
 service. Output and logs of plugins are shown under their names. Ctrl-C stops everything.
 
-Environment:
-  ASP_GATEWAY_PORT    port for clients, on this machine only [8082, or a free port if that is in use]
+Settings from the environment (`asp config` and docs/settings.md explain them):
   ASP_STATE_DIR       directory whose dev/ keeps the state and the file `env`, so that tokens survive a restart;
                       the state of `asp serve` in it is not touched [a temporary directory]
-  ASP_RUNTIME_BIN     language runtime binary [asp-runtime next to asp]
-  ASP_PLUGIN_PYTHON, ASP_PLUGIN_NODE, ASP_PLUGIN_NODE_SHIM, ASP_PLUGIN_JAVA, ASP_PLUGIN_JAVA_SHIM
-                      interpreters for plugins [for Node and Java: the first on the PATH]
-  ASP_UPSTREAMS, ASP_CREDENTIALS, ASP_DELEGATE_*
-                      see `asp serve --help`
-  ASP_SECRETS         JSON file of named secrets for stdio servers (docs/upstreams.md) [none]
-  ASP_ALLOW_PRIVATE   true: as --allow-private [false]
-  ASP_TRUST_BUILDS    true: Maven builds Java plugins in any directory [asks once per directory, at a terminal]
-  SSL_CERT_FILE, SSL_CERT_DIR
-                      authorities to trust when calling services [those of the system]
-  HTTP_PROXY, HTTPS_PROXY
-                      ignored: a proxy would resolve names itself, so addresses could not be checked
-  ASP_LOG             levels of the platform's own log on standard error [warn]")]
+  ASP_GATEWAY_PORT, ASP_UPSTREAMS, ASP_CREDENTIALS, ASP_DELEGATE_*, ASP_SECRETS, ASP_ALLOW_PRIVATE, ASP_RUNTIME_BIN,
+  ASP_PLUGIN_*, ASP_TRUST_BUILDS, ASP_LOG, SSL_CERT_FILE, SSL_CERT_DIR
+  HTTP_PROXY, HTTPS_PROXY are ignored: a proxy would resolve names itself, so addresses could not be checked")]
 pub struct DevArgs {
     /// Directory of primitives, with one folder for each server
     #[arg(value_name = "DIR", default_value = ".")]

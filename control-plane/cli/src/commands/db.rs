@@ -50,7 +50,7 @@ struct OperatorDatabase {
 
 impl OperatorDatabase {
     async fn of(stored: StateSettings) -> Result<OperatorDatabase, Failure> {
-        let StateSettings { state_dir, database } = stored;
+        let StateSettings { state_dir, database, .. } = stored;
         match database {
             Database::Postgres(server) => {
                 let server = Server { connections: CONNECTIONS, ..server };

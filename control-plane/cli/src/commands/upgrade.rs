@@ -3,7 +3,6 @@
 //! Owns the order: read, evaluate, print, store the offers. Keeps true: nothing is written without `--write`, and with it
 //! only offers.
 
-mod given;
 mod installation;
 mod issuers;
 mod notes;
@@ -26,8 +25,8 @@ use crate::args::upgrade::{CheckArgs, UpgradeCommand};
 use crate::failure::Failure;
 use crate::print;
 use crate::settings::ENV_ISSUERS;
+use crate::settings::given::GivenSettings;
 use crate::settings::source::{Environment, ProcessEnvironment};
-use given::GivenSettings;
 use installation::Installation;
 use offers::MissingOffer;
 use report::{Section, UpgradeReport};
@@ -43,7 +42,7 @@ pub fn run(command: &UpgradeCommand) -> Result<(), Failure> {
 }
 
 fn check(args: &CheckArgs) -> Result<(), Failure> {
-    let given = GivenSettings::read(&args.settings)?;
+    let given = GivenSettings::read(&args.settings).map_err(Failure::Configuration)?;
     let file = issuers_file(&given)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {

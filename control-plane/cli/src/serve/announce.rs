@@ -50,10 +50,10 @@ pub(super) fn announce(
 pub(super) fn urls(process: &Process) -> ready::Urls {
     let listen = &process.settings.listen;
     let scheme = if process.certificates.admin.is_some() { "https" } else { "http" };
-    let admin = format!("{scheme}://{}", SocketAddr::new(listen.admin, process.ports.admin));
+    let admin = format!("{scheme}://{}", SocketAddr::new(listen.admin(), process.ports.admin));
     if process.settings.stack.is_none() {
         // With an Envoy that this process did not start, the edge is at the public URL; otherwise there is no Envoy.
-        let gateway = format!("http://{}", ports::local(listen.gateway, process.ports.gateway));
+        let gateway = format!("http://{}", ports::local(listen.gateway(), process.ports.gateway));
         let probe = format!("{gateway}/readyz");
         let edge = process.settings.public_url.clone().unwrap_or(gateway);
         return ready::Urls { edge, admin, probe, statistics: None };

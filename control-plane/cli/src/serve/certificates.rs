@@ -1,6 +1,6 @@
 //! The certificates of this process: towards the platform's other processes, and of the admin API.
 
-use asp_peer::{Peer, PeerFiles, Role, ServerCertificate};
+use asp_peer::{Peer, Role, ServerCertificate};
 
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -23,16 +23,10 @@ impl Certificates {
 
 /// Reads this process's certificate, which must name its role; a control plane may be a gateway as well.
 fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
-    let Some(section) = settings.peer.clone() else {
+    let Some(files) = settings.peer.clone() else {
         return Ok(None);
     };
     let role = if settings.roles.control { Role::Control } else { Role::Gateway };
-    let files = PeerFiles {
-        certificate: section.certificate,
-        key: section.key,
-        authority: section.authority,
-        revoked: section.revoked,
-    };
     Peer::open(files, role).map(Some).map_err(|error| {
         Failure::bad(ENV_PEER_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
     })

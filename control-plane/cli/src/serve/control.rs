@@ -44,7 +44,6 @@ use tokio_util::task::TaskTracker;
 use super::ports::ControlListeners;
 use super::{Process, objects, runtimes, stores};
 use crate::break_glass::BreakGlass;
-use crate::settings::UpstreamEntry;
 use crate::stack::everything;
 use crate::stack::plugins::MissingPlugin;
 use crate::stack::runtime::LocalRuntime;
@@ -70,10 +69,10 @@ pub(super) struct ControlRole {
 
 /// Returns how gateways and Envoys authenticate to the control plane.
 fn proof(process: &Process) -> PeerProof {
-    match (&process.certificates.peer, process.settings.mesh) {
+    match (&process.certificates.peer, process.settings.in_mesh()) {
         (Some(peer), _) => PeerProof::Certificate(peer.clone()),
         (None, true) => PeerProof::Mesh,
-        (None, false) => PeerProof::Account(Accounts::new(&process.settings.xds_accounts)),
+        (None, false) => PeerProof::Account(Accounts::new(&process.settings.listen.xds_accounts)),
     }
 }
 
@@ -133,7 +132,7 @@ pub(super) async fn start(
         keeper,
         refusals: Refusals::default(),
         in_flight: Arc::default(),
-        queues: OrgQueues::limited(settings.admin_writes),
+        queues: OrgQueues::limited(settings.calls.writes()),
         jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,
     };
@@ -343,9 +342,7 @@ fn given(process: &Process) -> anyhow::Result<StaticIssuers> {
 
 /// Returns the operator's entries, and the sample MCP server of `--stack`.
 fn upstreams(process: &Process) -> Vec<Upstream> {
-    let configured = process.settings.upstreams.iter().cloned();
-    let message = |UpstreamEntry { name, url, primitives }| Upstream { name, url, primitives };
-    let mut upstreams: Vec<Upstream> = configured.map(message).collect();
+    let mut upstreams = process.settings.upstreams.clone();
     if process.ports.everything != 0 {
         let url = format!("http://127.0.0.1:{}", process.ports.everything);
         let primitives = vec![EVERY_PRIMITIVE.to_owned()];

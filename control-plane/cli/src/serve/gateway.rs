@@ -5,7 +5,6 @@ use std::sync::Arc;
 use anyhow::Context;
 use asp_control::xds::client::{self, SubscriptionTarget};
 use asp_control::xds::keys;
-use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_gateway::gateway::{Gateway, Stores};
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::fresh_keys::AskControl;
@@ -64,7 +63,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<Arc<Gateway>> {
     let calls = calls.context("a gateway has a store of calls")?;
     let settings = &process.settings;
-    let (counters, shared) = shared::open(settings.gateway.redis.as_ref())?;
+    let (counters, shared) = shared::open(&settings.gateway)?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         sealer: Arc::new(sealer(settings)?),
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
@@ -72,7 +71,7 @@ pub(super) async fn start(
         public_url: process.public_url.clone(),
         dev: settings.dev,
         registry: settings.dev || settings.gateway.registry,
-        in_mesh: settings.mesh,
+        in_mesh: settings.in_mesh(),
         stores: Stores {
             ledger: calls.ledger(),
             audit: calls.audit(),
@@ -82,11 +81,11 @@ pub(super) async fn start(
             shared,
         },
         runtimes: runtimes::open(process)?,
-        delegates: delegates(settings),
+        delegates: settings.gateway.delegates.clone(),
         issuers: issuers(process)?,
         told: settings.gateway.told,
-        bounds: settings.calls.bounds,
-        memory: settings.calls.memory,
+        bounds: settings.calls.bounds(),
+        memory: settings.calls.memory(),
         subscriptions: asp_gateway::subscriptions::SubscriptionBounds::default(),
         listener: process.plugin_logs.clone(),
     })
@@ -179,10 +178,10 @@ fn target(process: &Process) -> anyhow::Result<SubscriptionTarget> {
         0 => process.ports.gateway,
         mtls => mtls,
     };
-    let local = ports::local(settings.listen.gateway, port);
+    let local = ports::local(settings.listen.gateway(), port);
     let own = || {
         let scheme = if process.certificates.peer.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
+        format!("{scheme}://{}", ports::local(settings.listen.xds(), process.ports.xds))
     };
     let urls = settings.gateway.xds_urls.clone().unwrap_or_else(|| vec![own()]);
     let uris = urls.iter().map(|url| url.parse().with_context(|| format!("read the xDS url {url}")));
@@ -193,7 +192,7 @@ fn target(process: &Process) -> anyhow::Result<SubscriptionTarget> {
         advertise,
         pool: settings.gateway.pool.clone(),
         peer: process.certificates.peer.clone(),
-        name: settings.peer.as_ref().and_then(|peer| peer.name.clone()),
+        name: settings.peer.as_ref().and(settings.certificates.peer_name.clone()),
     })
 }
 
@@ -227,33 +226,12 @@ impl AskControl for ControlClient {
     }
 }
 
-/// Returns the models that answer delegations.
-fn delegates(settings: &Settings) -> Endpoints {
-    let section = &settings.gateway.delegates;
-    let default = section.default.as_ref().map(|endpoint| DefaultEndpoint {
-        url: endpoint.url.clone(),
-        model: endpoint.model.clone(),
-        key: endpoint.key.clone(),
-        json_schema: endpoint.json_schema,
-        primitives: endpoint.primitives.clone(),
-    });
-    let keys = section.keys.iter().map(|key| {
-        let endpoint_key = EndpointKey {
-            origin: key.origin.clone(),
-            key: key.key.clone(),
-            primitives: key.primitives.clone(),
-        };
-        (key.name.clone(), endpoint_key)
-    });
-    Endpoints { default, keys: keys.collect() }
-}
-
 /// Creates the sealer with the configured keys; in development, where none are required, with a key that this machine keeps, so
 /// that state sealed before a restart can still be opened.
 fn sealer(settings: &Settings) -> anyhow::Result<Sealer> {
-    if let Some(keys) = &settings.gateway.seal {
-        let previous = keys.previous.as_ref().map(|key| key.expose().as_bytes());
-        return Ok(Sealer::new(keys.current.expose().as_bytes(), previous)?);
+    if let Some(current) = &settings.gateway.seal_key {
+        let previous = settings.gateway.seal_key_previous.as_ref().map(|key| key.expose().as_bytes());
+        return Ok(Sealer::new(current.expose().as_bytes(), previous)?);
     }
     let path = settings.state_dir.join(SEAL_KEY_FILE);
     state_dir::create_once(&path, &rand::random::<[u8; SEAL_KEY]>())

@@ -10,7 +10,6 @@ use asp_store::packages::{DiskPackages, Packages, Quota};
 
 use super::stores::Stores;
 use crate::settings::Settings;
-use crate::settings::s3::S3Section;
 
 /// Directory for artifacts of plugin calls, below the state directory.
 const ARTIFACTS: &str = "artifacts";
@@ -19,8 +18,8 @@ const PACKAGES: &str = "packages";
 
 /// Opens a gateway's artifacts.
 pub(super) async fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
-    if let Some(section) = &settings.s3 {
-        return shared::artifacts(section, settings, stores);
+    if settings.s3.url.is_some() {
+        return shared::artifacts(settings, stores);
     }
     let directory = settings.state_dir.join(ARTIFACTS);
     let artifacts = DiskBlobs::open(&directory).await;
@@ -29,8 +28,8 @@ pub(super) async fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::R
 
 /// Opens a control plane's packages.
 pub(super) async fn packages(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
-    if let Some(section) = &settings.s3 {
-        return shared::packages(section, settings, stores);
+    if settings.s3.url.is_some() {
+        return shared::packages(settings, stores);
     }
     let directory = settings.state_dir.join(PACKAGES);
     let packages = DiskPackages::open(&directory, Quota::default()).await;
@@ -45,27 +44,21 @@ fn opening(directory: &Path) -> String {
 mod shared {
     use std::path::PathBuf;
 
-    use super::{Arc, Blobs, Context, Packages, Quota, S3Section, Settings, Stores, opening};
+    use super::{Arc, Blobs, Context, Packages, Quota, Settings, Stores, opening};
+    use crate::settings::s3::S3Section;
+    use asp_platform::secret::Secret;
     use asp_store::postgres::Postgres;
     use asp_store::s3::{Credentials, Links, S3, S3Blobs, S3Packages, check};
 
-    pub(super) fn artifacts(
-        section: &S3Section,
-        settings: &Settings,
-        stores: &Stores,
-    ) -> anyhow::Result<Arc<dyn Blobs>> {
+    pub(super) fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
         let directory = uploads(settings);
-        let blobs = S3Blobs::open(database(stores)?, open(section)?, &directory);
+        let blobs = S3Blobs::open(database(stores)?, open(&settings.s3)?, &directory);
         Ok(Arc::new(blobs.with_context(|| opening(&directory))?))
     }
 
-    pub(super) fn packages(
-        section: &S3Section,
-        settings: &Settings,
-        stores: &Stores,
-    ) -> anyhow::Result<Arc<dyn Packages>> {
+    pub(super) fn packages(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
         let directory = uploads(settings);
-        let packages = S3Packages::open(database(stores)?, open(section)?, &directory, Quota::default());
+        let packages = S3Packages::open(database(stores)?, open(&settings.s3)?, &directory, Quota::default());
         Ok(Arc::new(packages.with_context(|| opening(&directory))?))
     }
 
@@ -79,16 +72,16 @@ mod shared {
     }
 
     fn open(section: &S3Section) -> anyhow::Result<S3> {
-        let links = section.signed_urls.as_ref();
+        let key = |key: &Option<Secret>| key.clone().context("ASP_S3_URL needs the keys of the store");
         let settings = asp_store::s3::Settings {
-            place: check(&section.url).context("read ASP_S3_URL")?,
-            region: section.region.clone(),
+            place: check(section.url.as_deref().unwrap_or_default()).context("read ASP_S3_URL")?,
+            region: section.region().to_owned(),
             credentials: Credentials {
-                access_key: section.access_key.clone(),
-                secret_key: section.secret_key.clone(),
+                access_key: key(&section.access_key)?.expose().to_owned(),
+                secret_key: key(&section.secret_key)?,
                 session_token: section.session_token.clone(),
             },
-            links: links.map(|links| Links { origin: links.origin.clone(), life: links.life }),
+            links: section.signed_urls().map(|life| Links { origin: section.public_origin.clone(), life }),
         };
         let s3 = S3::open(&settings).context("open the object store that ASP_S3_URL names")?;
         tokio::spawn(tell_fault(s3.clone()));
@@ -110,15 +103,15 @@ mod shared {
 
 #[cfg(not(feature = "cluster"))]
 mod shared {
-    use super::{Arc, Blobs, Packages, S3Section, Settings, Stores};
+    use super::{Arc, Blobs, Packages, Settings, Stores};
 
     const OTHER_BUILD: &str = "ASP_S3_URL is for programs that were built with the feature `cluster`";
 
-    pub(super) fn artifacts(_: &S3Section, _: &Settings, _: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
+    pub(super) fn artifacts(_: &Settings, _: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
         anyhow::bail!(OTHER_BUILD)
     }
 
-    pub(super) fn packages(_: &S3Section, _: &Settings, _: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
+    pub(super) fn packages(_: &Settings, _: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
         anyhow::bail!(OTHER_BUILD)
     }
 }

@@ -59,8 +59,9 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         ports.envoy_admin = chosen(listen.envoy_admin_port, listen.bind, "Envoy admin", held)?;
     }
     if settings.roles.control {
-        let (admin, admin_address) = asp_inbound::bind(listen.admin, listen.admin_port, "admin API").await?;
-        let (xds, xds_address) = asp_inbound::bind(listen.xds, listen.xds_port, "xDS server").await?;
+        let (admin, admin_address) =
+            asp_inbound::bind(listen.admin(), listen.admin_port, "admin API").await?;
+        let (xds, xds_address) = asp_inbound::bind(listen.xds(), listen.xds_port, "xDS server").await?;
         (ports.admin, ports.xds) = (admin_address.port(), xds_address.port());
         listeners.control = Some(ControlListeners { admin, xds });
     }
@@ -69,7 +70,8 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         ports.gateway = address.port();
         let mut mtls = None;
         if let Some(port) = listen.gateway_mtls_port {
-            let (listener, address) = asp_inbound::bind(listen.gateway, port, "gateway's mutual TLS").await?;
+            let (listener, address) =
+                asp_inbound::bind(listen.gateway(), port, "gateway's mutual TLS").await?;
             ports.gateway_mtls = address.port();
             mtls = Some(listener);
         }
@@ -83,9 +85,9 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
 
 async fn gateway(settings: &Settings) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listen = &settings.listen;
-    match asp_inbound::bind(listen.gateway, listen.gateway_port, "gateway").await {
+    match asp_inbound::bind(listen.gateway(), listen.gateway_port, "gateway").await {
         Err(error) if listen.gateway_port_yields && is_in_use(&error) => {
-            let (listener, address) = asp_inbound::bind(listen.gateway, 0, "gateway").await?;
+            let (listener, address) = asp_inbound::bind(listen.gateway(), 0, "gateway").await?;
             print::note(&format!(
                 "port {} is in use by another process; serving on port {} instead (--port chooses one)",
                 listen.gateway_port,

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use asp_gateway::gateway::Shared;
+use asp_platform::secret::Secret;
 use asp_store::counter::{Counters, MemoryCounters};
 
-use crate::settings::gateway::SharedRedis;
+use crate::settings::gateway::GatewaySection;
 
 /// Opens the counters of limits and, with Redis, the channel through which gateways tell each other about sessions.
-pub(super) fn open(redis: Option<&SharedRedis>) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
-    match redis {
+pub(super) fn open(settings: &GatewaySection) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+    match &settings.redis_url {
         None => Ok((Arc::new(MemoryCounters::default()), None)),
-        Some(redis) => in_redis(redis),
+        Some(url) => in_redis(url, settings.redis_event_bytes),
     }
 }
 
 #[cfg(feature = "cluster")]
-fn in_redis(redis: &SharedRedis) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+fn in_redis(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     use anyhow::Context;
     use asp_store::counter::WithFallback;
     use asp_store::redis::{
@@ -24,7 +25,7 @@ fn in_redis(redis: &SharedRedis) -> anyhow::Result<(Arc<dyn Counters>, Option<Sh
     };
 
     let Lanes { limits, directory, events } =
-        Lanes::open(redis.url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
+        Lanes::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
     let counters = WithFallback::new(Arc::new(RedisCounters::new(limits)));
     let shared = Shared {
         directory: Arc::new(RedisDirectory::new(directory.clone())),
@@ -32,13 +33,13 @@ fn in_redis(redis: &SharedRedis) -> anyhow::Result<(Arc<dyn Counters>, Option<Sh
         inbox: Arc::new(RedisInbox::new(directory.clone())),
         followers: Arc::new(RedisFollowers::new(directory)),
         outbox: Arc::new(RedisOutbox::new(events.clone())),
-        event_bytes: redis.event_bytes,
+        event_bytes,
         answers: Arc::new(RedisAnswers::new(events)),
     };
     Ok((Arc::new(counters), Some(shared)))
 }
 
 #[cfg(not(feature = "cluster"))]
-fn in_redis(_redis: &SharedRedis) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+fn in_redis(_url: &Secret, _event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     anyhow::bail!("ASP_REDIS_URL is for programs that were built with the feature `cluster`")
 }

@@ -19,7 +19,8 @@ use asp_gateway::issuers::credentials::{Credential, Kind, NamedCredentials, Oaut
 use asp_platform::secret::Secret;
 use serde::Deserialize;
 
-use super::source::{Environment, Reader, SettingFault, is_origin};
+use super::source::{Checks, Environment, SettingFault};
+use super::values::is_origin;
 
 pub const ENV_CREDENTIALS: &str = "ASP_CREDENTIALS";
 
@@ -81,24 +82,26 @@ struct OauthClientEntry {
 
 /// Reads the credentials that the environment names, for commands.
 pub fn named(environment: &dyn Environment) -> Result<NamedCredentials, Vec<SettingFault>> {
-    let mut reader = Reader::new(environment);
-    let named = read(&mut reader);
-    reader.finish(named)
+    let mut checks = Checks::new(environment, false);
+    let path = environment.get(ENV_CREDENTIALS).map(PathBuf::from);
+    let named = read(&mut checks, path.as_deref());
+    checks.finish(Some(named))
 }
 
-pub(super) fn read(reader: &mut Reader<'_>) -> NamedCredentials {
-    let Some(path) = reader.optional(ENV_CREDENTIALS) else { return NamedCredentials::default() };
-    let entries = std::fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| {
+pub(super) fn read(checks: &mut Checks<'_>, path: Option<&Path>) -> NamedCredentials {
+    let Some(path) = path else { return NamedCredentials::default() };
+    let file = path.display();
+    let entries = std::fs::read_to_string(path).map_err(|error| error.to_string()).and_then(|text| {
         serde_json::from_str::<BTreeMap<String, CredentialEntry>>(&text).map_err(|error| error.to_string())
     });
     let entries = match entries {
         Ok(entries) if entries.len() <= MAX_CREDENTIALS => entries,
         Ok(_) => {
-            reader.fault(ENV_CREDENTIALS, format!("{path}: more than {MAX_CREDENTIALS} credentials"));
+            checks.fault(ENV_CREDENTIALS, format!("{file}: more than {MAX_CREDENTIALS} credentials"));
             return NamedCredentials::default();
         }
         Err(fault) => {
-            reader.fault(ENV_CREDENTIALS, format!("{path}: {fault}"));
+            checks.fault(ENV_CREDENTIALS, format!("{file}: {fault}"));
             return NamedCredentials::default();
         }
     };
@@ -107,10 +110,10 @@ pub(super) fn read(reader: &mut Reader<'_>) -> NamedCredentials {
         let patterns = entry.patterns.clone();
         match credential(entry) {
             Ok(mut credential) => {
-                credential.primitives = reader.served(ENV_CREDENTIALS, &name, patterns);
+                credential.primitives = checks.served(ENV_CREDENTIALS, &name, patterns);
                 named.insert(name, credential);
             }
-            Err(fault) => reader.fault(ENV_CREDENTIALS, format!("{path}: {name}: {fault}")),
+            Err(fault) => checks.fault(ENV_CREDENTIALS, format!("{file}: {name}: {fault}")),
         }
     }
     named

@@ -5,22 +5,17 @@ use std::time::Duration;
 
 use asp_platform::secret::Secret;
 use asp_store::postgres::Waits;
+use clap::Args;
 
-use super::source::Reader;
+use super::source::Checks;
+use super::values::number;
 
 pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
-pub const ENV_DATABASE_CONNECTIONS: &str = "ASP_DATABASE_CONNECTIONS";
-pub const ENV_DATABASE_STATEMENT: &str = "ASP_DATABASE_STATEMENT_TIMEOUT_MS";
-pub const ENV_DATABASE_LOCK: &str = "ASP_DATABASE_LOCK_TIMEOUT_MS";
-pub const ENV_DATABASE_POOL: &str = "ASP_DATABASE_POOL_TIMEOUT_MS";
-pub const ENV_AUDIT_SPOOL: &str = "ASP_AUDIT_SPOOL_BYTES";
 
-/// Default number of connections for calls: a call uses one a few times, for milliseconds.
-const CONNECTIONS: u32 = 16;
 /// Bounds of a timeout in milliseconds.
 const LEAST_WAIT: u64 = 50;
 const MOST_WAIT: u64 = 600_000;
-/// Default and bounds of the audit spool in bytes, used while the database is unreachable: some 200,000 events.
+/// Default and bounds of the audit spool in bytes: some 200,000 events.
 const SPOOL: u64 = 64 << 20;
 const LEAST_SPOOL: u64 = 1 << 20;
 const MOST_SPOOL: u64 = 1 << 36;
@@ -47,45 +42,80 @@ pub struct Server {
     pub spool_bytes: u64,
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, state_dir: &Path) -> Database {
-    let connections = reader.number(ENV_DATABASE_CONNECTIONS, CONNECTIONS, 1..=1_000);
-    let waits = waits(reader);
-    let spool_bytes = reader.number(ENV_AUDIT_SPOOL, SPOOL, LEAST_SPOOL..=MOST_SPOOL);
-    let Some(url) = reader.shared(ENV_DATABASE_URL) else {
-        return Database::Sqlite(state_dir.join("asp.db"));
-    };
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Database::Postgres(Server { url: Secret::new(url), connections, waits, spool_bytes });
-    }
-    match url.strip_prefix("sqlite:").map(|rest| rest.trim_start_matches("//")) {
-        Some(":memory:") => Database::Memory,
-        Some(path) if !path.is_empty() => Database::Sqlite(PathBuf::from(path)),
-        _ => {
-            // The URL may contain a password, so it is not repeated.
-            let must = "must be sqlite:<path>, sqlite::memory: or postgres://user@host/database";
-            reader.fault(ENV_DATABASE_URL, must);
-            Database::Memory
+/// Location that a URL names.
+#[derive(Clone, Debug)]
+enum Location {
+    File(PathBuf),
+    Memory,
+    Server(Secret),
+}
+
+/// Settings of the database
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Database")]
+pub struct DatabaseArgs {
+    /// Database: `sqlite:<path>`, `sqlite::memory:`, or for several machines
+    /// `postgres://<user>[:<password>]@<host>/<database>`, which also stores calls and their audit
+    /// [default: `asp.db` in the state directory]
+    #[arg(long, env = ENV_DATABASE_URL, hide_env_values = true, value_parser = location)]
+    database_url: Option<Location>,
+    /// Maximum connections to PostgreSQL for calls, per process
+    #[arg(long, env = "ASP_DATABASE_CONNECTIONS", default_value_t = 16, value_parser = number(1..=1_000_u32))]
+    database_connections: u32,
+    /// Timeout of one statement of a call, in milliseconds
+    #[arg(long, env = "ASP_DATABASE_STATEMENT_TIMEOUT_MS", default_value = "5000", value_parser = wait)]
+    statement_timeout: Duration,
+    /// Timeout for a lock, in milliseconds; below that of a statement
+    #[arg(long, env = "ASP_DATABASE_LOCK_TIMEOUT_MS", default_value = "1500", value_parser = wait)]
+    lock_timeout: Duration,
+    /// Timeout for a connection from the pool, in milliseconds
+    #[arg(long, env = "ASP_DATABASE_POOL_TIMEOUT_MS", default_value = "5000", value_parser = wait)]
+    pool_timeout: Duration,
+    /// Space in bytes for audit events in the state directory while PostgreSQL is unreachable; once it is half full, one org may
+    /// use a tenth of it; calls that do not fit are refused
+    #[arg(long, env = "ASP_AUDIT_SPOOL_BYTES", default_value_t = SPOOL, value_parser = number(LEAST_SPOOL..=MOST_SPOOL))]
+    spool_bytes: u64,
+}
+
+impl DatabaseArgs {
+    /// Checks the timeouts and returns the database, by default one in the state directory.
+    pub(super) fn database(&self, checks: &mut Checks<'_>, state_dir: &Path) -> Database {
+        let (lock, statement) = (self.lock_timeout, self.statement_timeout);
+        if lock >= statement {
+            let message = format!(
+                "must be below ASP_DATABASE_STATEMENT_TIMEOUT_MS: {} is not below {}",
+                lock.as_millis(),
+                statement.as_millis()
+            );
+            checks.fault("ASP_DATABASE_LOCK_TIMEOUT_MS", message);
+        }
+        match &self.database_url {
+            None => Database::Sqlite(state_dir.join("asp.db")),
+            Some(Location::File(path)) => Database::Sqlite(path.clone()),
+            Some(Location::Memory) => Database::Memory,
+            Some(Location::Server(url)) => Database::Postgres(Server {
+                url: url.clone(),
+                connections: self.database_connections,
+                waits: Waits { statement, lock, acquire: self.pool_timeout, ..Waits::default() },
+                spool_bytes: self.spool_bytes,
+            }),
         }
     }
 }
 
-fn waits(reader: &mut Reader<'_>) -> Waits {
-    let default = Waits::default();
-    let mut wait = |name: &str, default: Duration| {
-        let milliseconds = u64::try_from(default.as_millis()).unwrap_or(MOST_WAIT);
-        Duration::from_millis(reader.number(name, milliseconds, LEAST_WAIT..=MOST_WAIT))
-    };
-    let waits = Waits {
-        statement: wait(ENV_DATABASE_STATEMENT, default.statement),
-        lock: wait(ENV_DATABASE_LOCK, default.lock),
-        acquire: wait(ENV_DATABASE_POOL, default.acquire),
-        ..default
-    };
-    if waits.lock >= waits.statement {
-        let lock = waits.lock.as_millis();
-        let statement = waits.statement.as_millis();
-        let must = format!("must be below {ENV_DATABASE_STATEMENT}: {lock} is not below {statement}");
-        reader.fault(ENV_DATABASE_LOCK, must);
+/// Parses the database's URL, which may contain a password, so that no error repeats it.
+fn location(text: &str) -> Result<Location, &'static str> {
+    if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+        return Ok(Location::Server(Secret::new(text.to_owned())));
     }
-    waits
+    match text.strip_prefix("sqlite:").map(|rest| rest.trim_start_matches("//")) {
+        Some(":memory:") => Ok(Location::Memory),
+        Some(path) if !path.is_empty() => Ok(Location::File(PathBuf::from(path))),
+        _ => Err("must be sqlite:<path>, sqlite::memory: or postgres://user@host/database"),
+    }
+}
+
+/// Parses milliseconds.
+fn wait(text: &str) -> Result<Duration, String> {
+    number(LEAST_WAIT..=MOST_WAIT)(text).map(Duration::from_millis)
 }

@@ -2,17 +2,17 @@
 //!
 //! Keeps true: a key is read once, belongs to one origin and prints as `***`; no fault repeats it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
-use asp_platform::secret::Secret;
+use clap::Args;
+use secrecy::SecretString;
 
-use super::source::{Reader, is_origin};
+use super::source::Checks;
+use super::values::{List, choice, is_origin, list_entries};
 
-pub const ENV_DELEGATE_URL: &str = "ASP_DELEGATE_URL";
-pub const ENV_DELEGATE_MODEL: &str = "ASP_DELEGATE_MODEL";
-pub const ENV_DELEGATE_API_KEY: &str = "ASP_DELEGATE_API_KEY";
-pub const ENV_DELEGATE_JSON_SCHEMA: &str = "ASP_DELEGATE_JSON_SCHEMA";
 pub const ENV_DELEGATE_KEYS: &str = "ASP_DELEGATE_KEYS";
 
 /// Form of the endpoint's setting. The value may contain a password, so faults do not repeat it.
@@ -22,115 +22,92 @@ const BASE_FORM: &str = "must be http(s)://host[:port][/path] without credential
 /// Maximum size in bytes of a key file: a key is one line.
 const MAX_KEY_FILE: u64 = 16 << 10;
 
-/// Models that the platform asks for delegations.
-#[derive(Clone, Debug, Default)]
-pub struct DelegateSection {
-    /// Endpoint for delegates that name none.
-    pub default: Option<DelegateEndpoint>,
-    pub keys: Vec<DelegateKey>,
+/// Settings of the models for delegations
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Delegations")]
+pub struct DelegateArgs {
+    /// Base of an OpenAI-compatible endpoint, e.g. `https://llm.internal/v1[;for=server/*]`: it answers plugins' delegations if
+    /// the client has no model; without `for` those of every delegate
+    #[arg(long, env = "ASP_DELEGATE_URL", value_parser = base)]
+    delegate_url: Option<ListEntry>,
+    /// Name of the model there (required with `ASP_DELEGATE_URL`)
+    #[arg(long, env = "ASP_DELEGATE_MODEL")]
+    delegate_model: Option<String>,
+    /// API key for it
+    #[arg(long, env = "ASP_DELEGATE_API_KEY", hide_env_values = true, value_parser = key)]
+    delegate_api_key: Option<SecretString>,
+    /// Whether it accepts JSON Schemas as `response_format`: `true` or `false` [default: false]
+    #[arg(long, env = "ASP_DELEGATE_JSON_SCHEMA", value_parser = choice(&[("true", true), ("false", false)]))]
+    delegate_json_schema: Option<bool>,
+    /// Keys that delegates may name, each for one origin: `name=origin=file;for=server/*,…` (docs/operator-lists.md)
+    #[arg(long, env = ENV_DELEGATE_KEYS, default_value = "", value_parser = list_entries)]
+    delegate_keys: List<ListEntry>,
 }
 
-/// The operator's own endpoint.
-#[derive(Clone, Debug)]
-pub struct DelegateEndpoint {
-    /// Base URL, e.g. `https://llm.internal/v1`.
-    pub url: String,
-    pub model: String,
-    pub key: Option<Secret>,
-    /// Whether it accepts a JSON Schema as `response_format`.
-    pub json_schema: bool,
-    /// Delegates that it answers.
-    pub primitives: Vec<String>,
-}
-
-/// A key that specs name, and the only origin that it is sent to.
-#[derive(Clone, Debug)]
-pub struct DelegateKey {
-    pub name: String,
-    /// Scheme, host and port, as specs write them.
-    pub origin: String,
-    pub key: Secret,
-    /// Delegates that may use it.
-    pub primitives: Vec<String>,
-}
-
-pub(super) fn read(reader: &mut Reader<'_>) -> DelegateSection {
-    DelegateSection { default: endpoint(reader), keys: keys(reader) }
-}
-
-fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
-    let entry = reader.optional(ENV_DELEGATE_URL);
-    let model = reader.optional(ENV_DELEGATE_MODEL);
-    let key = reader.optional(ENV_DELEGATE_API_KEY);
-    let json_schema = reader.optional(ENV_DELEGATE_JSON_SCHEMA);
-    let Some(entry) = entry else {
-        let orphans = [
-            (ENV_DELEGATE_MODEL, model.is_some()),
-            (ENV_DELEGATE_API_KEY, key.is_some()),
-            (ENV_DELEGATE_JSON_SCHEMA, json_schema.is_some()),
-        ];
-        for (name, _) in orphans.into_iter().filter(|(_, given)| *given) {
-            reader.fault(name, format!("means nothing without {ENV_DELEGATE_URL}"));
-        }
-        return None;
-    };
-    let (url, primitives) = base(reader, &entry);
-    if model.is_none() {
-        reader.fault(ENV_DELEGATE_MODEL, format!("is required with {ENV_DELEGATE_URL}"));
+impl DelegateArgs {
+    pub(super) fn section(&self, checks: &mut Checks<'_>) -> Endpoints {
+        Endpoints { default: self.endpoint(checks), keys: self.keys(checks) }
     }
-    let json_schema = match json_schema.as_deref() {
-        None | Some("false") => false,
-        Some("true") => true,
-        Some(other) => {
-            reader.fault(ENV_DELEGATE_JSON_SCHEMA, format!("must be true or false, not `{other}`"));
-            false
-        }
-    };
-    let key = key.map(|key| checked(reader, ENV_DELEGATE_API_KEY, key));
-    Some(DelegateEndpoint { url, model: model?, key, json_schema, primitives })
-}
 
-/// Parses `URL[;for=…]` into the base and the delegates that it answers: every delegate without `for`, which older settings
-/// do not have.
-fn base(reader: &mut Reader<'_>, entry: &str) -> (String, Vec<String>) {
-    let parsed = operator_list::parse(entry).unwrap_or_default();
-    let (value, patterns) = match parsed.as_slice() {
-        [ListEntry { value, patterns }] if is_base(value) => (value, patterns),
-        _ => {
-            reader.fault(ENV_DELEGATE_URL, BASE_FORM);
-            return (String::new(), Vec::new());
-        }
-    };
-    let primitives = match patterns {
-        Some(patterns) => reader.served(ENV_DELEGATE_URL, value, Some(patterns.clone())),
-        None => vec![EVERY_PRIMITIVE.to_owned()],
-    };
-    (value.clone(), primitives)
-}
-
-/// Parses `name=origin=file;for=…` entries, separated by commas.
-fn keys(reader: &mut Reader<'_>) -> Vec<DelegateKey> {
-    let mut keys: Vec<DelegateKey> = Vec::new();
-    for (entry, primitives) in reader.operator_list(ENV_DELEGATE_KEYS, |entry| key_entry(entry).is_some()) {
-        let Some((name, origin, file)) = key_entry(&entry) else {
-            let message = "must be name=http(s)://host[:port]=file;for=… with a name of a-z 0-9 - _";
-            reader.fault(ENV_DELEGATE_KEYS, message);
-            continue;
+    fn endpoint(&self, checks: &mut Checks<'_>) -> Option<DefaultEndpoint> {
+        let Some(ListEntry { value, patterns }) = &self.delegate_url else {
+            let given = [
+                ("ASP_DELEGATE_MODEL", self.delegate_model.is_some()),
+                ("ASP_DELEGATE_API_KEY", self.delegate_api_key.is_some()),
+                ("ASP_DELEGATE_JSON_SCHEMA", self.delegate_json_schema.is_some()),
+            ];
+            checks.without("ASP_DELEGATE_URL", &given);
+            return None;
         };
-        if keys.iter().any(|other| other.name == name) {
-            reader.fault(ENV_DELEGATE_KEYS, format!("names {name} twice"));
-            continue;
+        // Older settings have no `for`.
+        let primitives = match patterns {
+            Some(patterns) => checks.served("ASP_DELEGATE_URL", value, Some(patterns.clone())),
+            None => vec![EVERY_PRIMITIVE.to_owned()],
+        };
+        if self.delegate_model.is_none() {
+            checks.fault("ASP_DELEGATE_MODEL", "is required with ASP_DELEGATE_URL");
         }
-        match key_of_file(Path::new(file)) {
-            Ok(key) => {
-                let key = checked(reader, ENV_DELEGATE_KEYS, key);
-                let (name, origin) = (name.to_owned(), origin.to_owned());
-                keys.push(DelegateKey { name, origin, key, primitives });
-            }
-            Err(why) => reader.fault(ENV_DELEGATE_KEYS, format!("the file of {name}: {why}")),
-        }
+        Some(DefaultEndpoint {
+            url: value.clone(),
+            model: self.delegate_model.clone()?,
+            key: self.delegate_api_key.clone(),
+            json_schema: self.delegate_json_schema.unwrap_or_default(),
+            primitives,
+        })
     }
-    keys
+
+    /// Reads the files of `name=origin=file;for=…` entries.
+    fn keys(&self, checks: &mut Checks<'_>) -> BTreeMap<String, EndpointKey> {
+        let mut keys: BTreeMap<String, EndpointKey> = BTreeMap::new();
+        let is_entry = |entry: &str| key_entry(entry).is_some();
+        for (entry, primitives) in checks.operator_list(ENV_DELEGATE_KEYS, &self.delegate_keys, is_entry) {
+            let Some((name, origin, file)) = key_entry(&entry) else {
+                let message = "must be name=http(s)://host[:port]=file;for=… with a name of a-z 0-9 - _";
+                checks.fault(ENV_DELEGATE_KEYS, message);
+                continue;
+            };
+            if keys.contains_key(name) {
+                checks.fault(ENV_DELEGATE_KEYS, format!("names {name} twice"));
+                continue;
+            }
+            match key_of_file(Path::new(file)) {
+                Ok(key) => {
+                    let key = EndpointKey { origin: origin.to_owned(), key, primitives };
+                    keys.insert(name.to_owned(), key);
+                }
+                Err(why) => checks.fault(ENV_DELEGATE_KEYS, format!("the file of {name}: {why}")),
+            }
+        }
+        keys
+    }
+}
+
+/// Parses `URL[;for=…]` into the base and the delegates that it answers.
+fn base(text: &str) -> Result<ListEntry, &'static str> {
+    match operator_list::parse(text).unwrap_or_default().as_slice() {
+        [entry] if is_base(&entry.value) => Ok(entry.clone()),
+        _ => Err(BASE_FORM),
+    }
 }
 
 /// Splits `name=origin=file`.
@@ -141,22 +118,22 @@ fn key_entry(entry: &str) -> Option<(&str, &str, &str)> {
     (!name.is_empty() && name.bytes().all(plain) && is_origin(origin)).then_some((name, origin, file))
 }
 
-fn key_of_file(file: &Path) -> Result<String, String> {
+fn key_of_file(file: &Path) -> Result<SecretString, String> {
     let size = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
     if size > MAX_KEY_FILE {
         return Err("is too large for a key".into());
     }
     // The text of an error about an invalid encoding names only its kind.
     let text = std::fs::read_to_string(file).map_err(|error| error.kind().to_string())?;
-    Ok(text.trim().to_owned())
+    key(text.trim()).map_err(str::to_owned)
 }
 
 /// Checks that a key can be sent in a header: visible ASCII only.
-fn checked(reader: &mut Reader<'_>, name: &str, key: String) -> Secret {
-    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        reader.fault(name, "a key is one word of printable ASCII");
+fn key(text: &str) -> Result<SecretString, &'static str> {
+    match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(SecretString::from(text)),
+        false => Err("must be a key: one word of printable ASCII"),
     }
-    Secret::new(key)
 }
 
 fn is_base(url: &str) -> bool {
@@ -169,16 +146,16 @@ fn is_base(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use secrecy::ExposeSecret as _;
 
     use super::*;
     use crate::settings::source::SettingFault;
 
-    fn settings(rows: &[(&'static str, &str)]) -> Result<DelegateSection, Vec<SettingFault>> {
+    fn settings(rows: &[(&'static str, &str)]) -> Result<Endpoints, Vec<SettingFault>> {
         let environment: BTreeMap<&str, &str> = rows.iter().copied().collect();
-        let mut reader = Reader::new(&environment);
-        let section = read(&mut reader);
-        reader.finish(section)
+        let mut checks = Checks::new(&environment, false);
+        let section = checks.read::<DelegateArgs>().map(|args| args.section(&mut checks));
+        checks.finish(section)
     }
 
     #[test]
@@ -188,10 +165,10 @@ mod tests {
         std::fs::write(&file, "sk-from-file\n").unwrap();
         let keys = format!("llm=https://llm.internal={};for=crm/* ops/ask", file.display());
         let section = settings(&[
-            (ENV_DELEGATE_URL, "http://127.0.0.1:11434/v1"),
-            (ENV_DELEGATE_MODEL, "small"),
-            (ENV_DELEGATE_API_KEY, "sk-from-env"),
-            (ENV_DELEGATE_JSON_SCHEMA, "true"),
+            ("ASP_DELEGATE_URL", "http://127.0.0.1:11434/v1"),
+            ("ASP_DELEGATE_MODEL", "small"),
+            ("ASP_DELEGATE_API_KEY", "sk-from-env"),
+            ("ASP_DELEGATE_JSON_SCHEMA", "true"),
             (ENV_DELEGATE_KEYS, &keys),
         ])
         .unwrap();
@@ -201,17 +178,17 @@ mod tests {
         assert_eq!((default.url.as_str(), default.model.as_str()), ("http://127.0.0.1:11434/v1", "small"));
         assert!(default.json_schema);
         assert_eq!(default.primitives, ["*"]);
-        assert_eq!(default.key.unwrap().expose(), "sk-from-env");
-        assert_eq!(section.keys[0].key.expose(), "sk-from-file");
-        assert_eq!(section.keys[0].origin, "https://llm.internal");
-        assert_eq!(section.keys[0].primitives, ["crm/*", "ops/ask"]);
+        assert_eq!(default.key.unwrap().expose_secret(), "sk-from-env");
+        assert_eq!(section.keys["llm"].key.expose_secret(), "sk-from-file");
+        assert_eq!(section.keys["llm"].origin, "https://llm.internal");
+        assert_eq!(section.keys["llm"].primitives, ["crm/*", "ops/ask"]);
         assert!(settings(&[]).unwrap().default.is_none());
     }
 
     #[test]
     fn the_operators_endpoint_may_name_the_delegates_that_it_answers() {
         let of = |url: &str| {
-            let section = settings(&[(ENV_DELEGATE_URL, url), (ENV_DELEGATE_MODEL, "m")]);
+            let section = settings(&[("ASP_DELEGATE_URL", url), ("ASP_DELEGATE_MODEL", "m")]);
             section.map(|section| section.default.map(|own| (own.url, own.primitives)))
         };
         let (url, primitives) = of("https://llm.internal/v1;for=crm/* ops/ask").unwrap().unwrap();
@@ -234,22 +211,28 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_without_the_secret() {
         let rows: [(&[(&'static str, &str)], &str); 14] = [
-            (&[(ENV_DELEGATE_URL, "https://h/v1;key=s3cret"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
-            (&[(ENV_DELEGATE_URL, "https://llm.internal/v1")], ENV_DELEGATE_MODEL),
-            (&[(ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_MODEL),
-            (&[(ENV_DELEGATE_API_KEY, "s3cret")], ENV_DELEGATE_API_KEY),
-            (&[(ENV_DELEGATE_JSON_SCHEMA, "true")], ENV_DELEGATE_JSON_SCHEMA),
-            (&[(ENV_DELEGATE_URL, "llm.internal"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
-            (&[(ENV_DELEGATE_URL, "ftp://llm.internal/"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
-            (&[(ENV_DELEGATE_URL, "https://u:s3cret@h/"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
-            (&[(ENV_DELEGATE_URL, "https://h/v1?key=s3cret"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
+            (
+                &[("ASP_DELEGATE_URL", "https://h/v1;key=s3cret"), ("ASP_DELEGATE_MODEL", "m")],
+                "ASP_DELEGATE_URL",
+            ),
+            (&[("ASP_DELEGATE_URL", "https://llm.internal/v1")], "ASP_DELEGATE_MODEL"),
+            (&[("ASP_DELEGATE_MODEL", "m")], "ASP_DELEGATE_MODEL"),
+            (&[("ASP_DELEGATE_API_KEY", "s3cret")], "ASP_DELEGATE_API_KEY"),
+            (&[("ASP_DELEGATE_JSON_SCHEMA", "true")], "ASP_DELEGATE_JSON_SCHEMA"),
+            (&[("ASP_DELEGATE_URL", "llm.internal"), ("ASP_DELEGATE_MODEL", "m")], "ASP_DELEGATE_URL"),
+            (&[("ASP_DELEGATE_URL", "ftp://llm.internal/"), ("ASP_DELEGATE_MODEL", "m")], "ASP_DELEGATE_URL"),
+            (&[("ASP_DELEGATE_URL", "https://u:s3cret@h/"), ("ASP_DELEGATE_MODEL", "m")], "ASP_DELEGATE_URL"),
+            (
+                &[("ASP_DELEGATE_URL", "https://h/v1?key=s3cret"), ("ASP_DELEGATE_MODEL", "m")],
+                "ASP_DELEGATE_URL",
+            ),
             (
                 &[
-                    (ENV_DELEGATE_URL, "https://h/v1"),
-                    (ENV_DELEGATE_MODEL, "m"),
-                    (ENV_DELEGATE_API_KEY, "s3cret\nx-evil: 1"),
+                    ("ASP_DELEGATE_URL", "https://h/v1"),
+                    ("ASP_DELEGATE_MODEL", "m"),
+                    ("ASP_DELEGATE_API_KEY", "s3cret\nx-evil: 1"),
                 ],
-                ENV_DELEGATE_API_KEY,
+                "ASP_DELEGATE_API_KEY",
             ),
             (&[(ENV_DELEGATE_KEYS, "s3cret")], ENV_DELEGATE_KEYS),
             (&[(ENV_DELEGATE_KEYS, "llm=https://h/path=/dev/null;for=*")], ENV_DELEGATE_KEYS),

@@ -5,16 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::credentials::ENV_CREDENTIALS;
-use super::gateway::ENV_SEAL_KEY;
-use super::listen::{
-    ENV_ADMIN_PORT, ENV_BIND, ENV_ENVOY_ADMIN_PORT, ENV_GATEWAY_PORT, ENV_PORT, ENV_XDS_PORT,
-};
-use super::source::{Environment, Reader, SettingFault};
-use super::stack::{self, ENV_ALLOW_PRIVATE, ENV_RUNTIME_BIN};
-use super::{ENV_STATE_DIR, ENV_UPSTREAMS, Settings};
+use super::source::{Checks, Environment, SettingFault};
+use super::{ENV_STATE_DIR, Settings, stack};
 use crate::args::ServeArgs;
 
+/// Port for clients.
+const ENV_GATEWAY_PORT: &str = "ASP_GATEWAY_PORT";
 /// Prefix of the settings for delegations, which are read: the model is the developer's choice.
 const DELEGATES: &str = "ASP_DELEGATE_";
 /// Subdirectory of `ASP_STATE_DIR` for the state of `asp dev`. The servers that `asp serve` keeps in the directory itself
@@ -44,9 +40,9 @@ pub fn read(
     let args = ServeArgs { dev: true, ..ServeArgs::default() };
     let mut settings = Settings::read(&args, &environment)?;
     settings.listen.gateway_port_yields = !port_is_chosen;
-    let mut reader = Reader::new(&environment);
-    settings.stack = Some(stack::without_envoy(&mut reader, flags.allow_private));
-    reader.finish(settings)
+    let mut checks = Checks::new(&environment, true);
+    settings.stack = stack::programs(&mut checks, flags.allow_private);
+    checks.finish(Some(settings))
 }
 
 struct OfDeveloper<'a> {
@@ -60,9 +56,9 @@ impl Environment for OfDeveloper<'_> {
         match name {
             ENV_STATE_DIR => Some(self.state_dir.to_string_lossy().into_owned()),
             ENV_GATEWAY_PORT => self.port.map(|port| port.to_string()).or_else(|| self.environment.get(name)),
-            ENV_PORT | ENV_ADMIN_PORT | ENV_XDS_PORT | ENV_ENVOY_ADMIN_PORT => Some("0".into()),
-            ENV_BIND | ENV_RUNTIME_BIN | ENV_UPSTREAMS | ENV_SEAL_KEY | ENV_CREDENTIALS
-            | ENV_ALLOW_PRIVATE => self.environment.get(name),
+            "ASP_PORT" | "ASP_ADMIN_PORT" | "ASP_XDS_PORT" | "ASP_ENVOY_ADMIN_PORT" => Some("0".into()),
+            "ASP_BIND" | "ASP_RUNTIME_BIN" | "ASP_UPSTREAMS" | "ASP_SEAL_KEY" | "ASP_CREDENTIALS"
+            | "ASP_ALLOW_PRIVATE" => self.environment.get(name),
             _ if name.starts_with(DELEGATES) => self.environment.get(name),
             _ => None,
         }
@@ -86,7 +82,7 @@ mod tests {
     #[test]
     fn only_the_gateways_port_is_fixed_and_the_command_line_wins() {
         let of_deployment =
-            [(ENV_GATEWAY_PORT, "9000"), ("ASP_PUBLIC_URL", "https://x.example"), (ENV_ADMIN_PORT, "9001")];
+            [(ENV_GATEWAY_PORT, "9000"), ("ASP_PUBLIC_URL", "https://x.example"), ("ASP_ADMIN_PORT", "9001")];
         let read = settings(None, &of_deployment).unwrap();
         assert_eq!((read.listen.gateway_port, read.listen.admin_port, read.listen.xds_port), (9000, 0, 0));
         assert_eq!((read.public_url.as_deref(), read.is_direct()), (None, true));
@@ -126,11 +122,11 @@ mod tests {
         let file = dir.path().join("credentials.json");
         let text = serde_json::json!({ "crm": { "origin": "https://crm.example", "bearerFile": secret } });
         std::fs::write(&file, text.to_string()).unwrap();
-        let named = BTreeMap::from([(ENV_CREDENTIALS, file.to_str().unwrap())]);
+        let named = BTreeMap::from([("ASP_CREDENTIALS", file.to_str().unwrap())]);
         let read = read(Flags::default(), Path::new("/tmp/state"), &named).unwrap();
         assert!(read.gateway.credentials.contains_key("crm"));
-        let faults = settings(None, &[(ENV_CREDENTIALS, "/nonexistent")]).unwrap_err();
-        assert!(faults.iter().any(|fault| fault.name == ENV_CREDENTIALS), "{faults:?}");
+        let faults = settings(None, &[("ASP_CREDENTIALS", "/nonexistent")]).unwrap_err();
+        assert!(faults.iter().any(|fault| fault.name == "ASP_CREDENTIALS"), "{faults:?}");
     }
 
     #[test]
@@ -143,16 +139,16 @@ mod tests {
         };
         assert!(!allows(false, &[]).unwrap());
         assert!(allows(true, &[]).unwrap());
-        assert!(allows(false, &[(ENV_ALLOW_PRIVATE, "true")]).unwrap());
+        assert!(allows(false, &[("ASP_ALLOW_PRIVATE", "true")]).unwrap());
         assert_eq!(
-            allows(false, &[(ENV_ALLOW_PRIVATE, "10.0.0.0/8")]).unwrap_err()[0].name,
-            ENV_ALLOW_PRIVATE
+            allows(false, &[("ASP_ALLOW_PRIVATE", "10.0.0.0/8")]).unwrap_err()[0].name,
+            "ASP_ALLOW_PRIVATE"
         );
     }
 
     #[test]
     fn it_never_listens_beyond_this_machine() {
-        let faults = settings(None, &[(ENV_BIND, "0.0.0.0")]).unwrap_err();
+        let faults = settings(None, &[("ASP_BIND", "0.0.0.0")]).unwrap_err();
         assert!(faults.iter().any(|fault| fault.name == "--bind"), "{faults:?}");
     }
 }

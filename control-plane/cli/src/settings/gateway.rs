@@ -4,29 +4,22 @@ use std::path::PathBuf;
 
 use asp_control::placement;
 use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
+use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::gateway::EVENT_BYTES;
 use asp_gateway::issuers::credentials::NamedCredentials;
 use asp_gateway::minting::{TokenAudience, TokenAudiences};
+use asp_platform::operator_list::ListEntry;
 use asp_platform::secret::Secret;
+use clap::{ArgAction, Args};
 
-use super::credentials;
-use super::delegates::{self, DelegateSection};
-use super::runtimes::{self, RuntimeAddress};
-use super::source::{Reader, is_origin};
+use super::credentials::{self, ENV_CREDENTIALS};
+use super::delegates::DelegateArgs;
+use super::runtimes::{RuntimeAddress, runtimes};
+use super::source::Checks;
+use super::values::{List, choice, is_origin, list, list_entries, number, socket_address};
 
-pub const ENV_SEAL_KEY: &str = "ASP_SEAL_KEY";
-pub const ENV_SEAL_KEY_PREVIOUS: &str = "ASP_SEAL_KEY_PREVIOUS";
 pub const ENV_TOKEN_AUDIENCES: &str = "ASP_TOKEN_AUDIENCES";
-pub const ENV_TOKEN_KEY: &str = "ASP_TOKEN_KEY";
-pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
-pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
-pub const ENV_POOL: &str = "ASP_POOL";
-pub const ENV_REDIS_URL: &str = "ASP_REDIS_URL";
-pub const ENV_REDIS_EVENT_BYTES: &str = "ASP_REDIS_EVENT_BYTES";
-pub const ENV_REGISTRY: &str = "ASP_REGISTRY";
-pub const ENV_TELL_SERVICES: &str = "ASP_TELL_SERVICES";
-pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
 
 /// Minimum length of a seal key in bytes; it is hashed to an AES-256 key.
 const MIN_SEAL_KEY: usize = 32;
@@ -34,142 +27,134 @@ const MIN_SEAL_KEY: usize = 32;
 const LEAST_EVENT_BYTES: u64 = 128 << 20;
 const MOST_EVENT_BYTES: u64 = 1 << 40;
 
-/// Keys that seal session ids and other state that clients carry.
-#[derive(Clone, Debug)]
-pub struct SealKeys {
-    pub current: Secret,
-    pub previous: Option<Secret>,
-}
-
-/// Files of the operator's keys that sign the platform's tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenKeyFiles {
-    pub current: PathBuf,
-    pub previous: Option<PathBuf>,
-}
-
-/// Settings of the gateway role.
-#[derive(Clone, Debug)]
+/// Settings of the gateway role
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Gateways")]
 pub struct GatewaySection {
-    /// `host:port` that Envoy connects to [default: the listener's own address].
-    pub advertise: Option<String>,
-    /// Pool that this replica belongs to.
-    pub pool: String,
-    /// xDS servers of the control planes [default: this process's own].
-    pub xds_urls: Option<Vec<String>>,
-    /// Whether anyone may list the servers that are exposed to every org.
-    pub registry: bool,
-    /// `None`: a key that this machine creates in its state directory; only with `--dev`.
-    pub seal: Option<SealKeys>,
-    /// File of the key that signs the platform's tokens; `None`: each gateway creates its own.
-    pub token_key: Option<TokenKeyFiles>,
-    /// Audiences of these tokens.
-    pub token_audiences: TokenAudiences,
-    pub runtimes: Vec<RuntimeAddress>,
-    /// Models of the platform, for delegations.
-    pub delegates: DelegateSection,
-    /// Credentials with which the gateway authenticates to services.
-    pub credentials: NamedCredentials,
-    /// Information about calls that services receive.
+    /// Key that seals session ids, at least 32 bytes, the same on every gateway (required without `--dev`)
+    #[arg(long, env = "ASP_SEAL_KEY", hide_env_values = true, value_parser = seal_key)]
+    pub seal_key: Option<Secret>,
+    /// Previous seal key, during a rotation
+    #[arg(long, env = "ASP_SEAL_KEY_PREVIOUS", hide_env_values = true, value_parser = seal_key)]
+    pub seal_key_previous: Option<Secret>,
+    /// File with the P-256 key (PEM PKCS #8 or JWK) that signs the platform's tokens, the same on every gateway
+    /// [default: each gateway creates its own and rotates it daily]
+    #[arg(long, env = "ASP_TOKEN_KEY")]
+    pub token_key: Option<PathBuf>,
+    /// File with the previous key, or its public JWK: published until its tokens have expired
+    #[arg(long, env = "ASP_TOKEN_KEY_PREVIOUS")]
+    pub token_key_previous: Option<PathBuf>,
+    /// Audiences of the platform's token, and the primitives that get it: `http(s)://host[:port];for=server/*,…`
+    /// (docs/operator-lists.md) [default: none; every origin with `--dev`]
+    #[arg(long, env = ENV_TOKEN_AUDIENCES, value_parser = list_entries)]
+    audience_entries: Option<List<ListEntry>>,
+    /// JSON file of the credentials with which gateways authenticate to services (docs/identity.md) [default: none]
+    #[arg(long, env = ENV_CREDENTIALS)]
+    credentials_file: Option<PathBuf>,
+    /// Headers about calls that services receive: any of `trace`, `org`, `user`, or `none`
+    #[arg(long, env = "ASP_TELL_SERVICES", default_value = "trace", value_parser = call_headers)]
     pub told: CallHeaders,
-    /// Redis that gateways share; without it each gateway enforces limits by itself.
-    pub redis: Option<SharedRedis>,
+    /// `public` if anyone may list the servers that are exposed to every org, at `/v0.1/servers`; always so with `--dev`
+    #[arg(long, env = "ASP_REGISTRY", action = ArgAction::Set, default_value = "off",
+        value_parser = choice(&[("public", true), ("off", false)]))]
+    pub registry: bool,
+    /// Redis that all gateways share, for limits: `redis[s]://[<user>:<password>@]<host>[:<port>]`,
+    /// `redis[s]+cluster://<host>[:<port>],…` or `unix:///<path>` (docs/databases.md)
+    /// [default: each gateway enforces a limit by itself]
+    #[arg(long, env = "ASP_REDIS_URL", hide_env_values = true, value_parser = redis_url)]
+    pub redis_url: Option<Secret>,
+    /// Bytes of call events that all orgs may write to Redis in three minutes (docs/databases.md)
+    #[arg(long, env = "ASP_REDIS_EVENT_BYTES", default_value_t = EVENT_BYTES,
+        value_parser = number(LEAST_EVENT_BYTES..=MOST_EVENT_BYTES))]
+    pub redis_event_bytes: u64,
+    /// Control planes of a process with only the gateway role, separated by commas [default: this process]
+    #[arg(long, env = "ASP_XDS_URL", value_parser = urls)]
+    pub xds_urls: Option<List<String>>,
+    /// Address `<ip>:<port>` at which Envoy reaches this gateway [default: its mutual TLS listener, else its plain one]
+    #[arg(long, env = "ASP_ADVERTISE", value_parser = socket_address)]
+    pub advertise: Option<String>,
+    /// Pool of this gateway, as routes name it (docs/pools.md)
+    #[arg(long, env = "ASP_POOL", default_value = DEFAULT_POOL, value_parser = pool)]
+    pub pool: String,
+    /// Runtimes for plugins: `language[+language]=url,…` with `python`, `node`, `java`, `mcp-stdio`; `unix:<path>`, or
+    /// `https://host:port` with `ASP_PEER_CERT`. Several entries for a language, or a host name with several addresses
+    /// (resolved every 5 s), are several runtimes, at most 64 for each language [default: none]
+    #[arg(long, env = "ASP_RUNTIMES", default_value = "", value_parser = runtimes)]
+    pub runtimes: List<RuntimeAddress>,
+    #[command(flatten)]
+    delegate_args: DelegateArgs,
+    /// Audiences of the platform's tokens
+    #[arg(skip = TokenAudiences::Every)]
+    pub token_audiences: TokenAudiences,
+    /// Models of the platform, for delegations
+    #[arg(skip)]
+    pub delegates: Endpoints,
+    /// Credentials with which the gateway authenticates to services
+    #[arg(skip)]
+    pub credentials: NamedCredentials,
 }
 
-/// The Redis that gateways share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedRedis {
-    /// May contain a password.
-    pub url: Secret,
-    /// Maximum bytes of events that the calls of all orgs together write within the retention of events.
-    pub event_bytes: u64,
-}
-
-pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
-    let seal_key = |reader: &mut Reader<'_>, name: &'static str| {
-        let key = reader.optional(name)?;
-        if key.len() < MIN_SEAL_KEY {
-            reader.fault(name, format!("must be at least {MIN_SEAL_KEY} bytes long"));
+impl GatewaySection {
+    /// Reads the files that the settings name, and completes their lists.
+    pub(super) fn resolve(&mut self, checks: &mut Checks<'_>) {
+        if self.token_key.is_none() && self.token_key_previous.is_some() {
+            checks.fault("ASP_TOKEN_KEY", "is required with ASP_TOKEN_KEY_PREVIOUS");
         }
-        Some(Secret::new(key))
-    };
-    let current = seal_key(reader, ENV_SEAL_KEY);
-    let previous = seal_key(reader, ENV_SEAL_KEY_PREVIOUS);
-    GatewaySection {
-        advertise: reader.socket_address(ENV_ADVERTISE),
-        pool: pool(reader),
-        xds_urls: reader
-            .optional(ENV_XDS_URL)
-            .map(|urls| urls.split(',').map(str::trim).map(str::to_owned).collect()),
-        registry: registry(reader),
-        seal: current.map(|current| SealKeys { current, previous }),
-        token_key: token_key(reader),
-        token_audiences: token_audiences(reader),
-        runtimes: runtimes::read(reader),
-        delegates: delegates::read(reader),
-        credentials: credentials::read(reader),
-        told: told(reader),
-        redis: redis(reader),
+        self.token_audiences = self.audiences(checks);
+        self.delegates = self.delegate_args.section(checks);
+        self.credentials = credentials::read(checks, self.credentials_file.as_deref());
     }
-}
 
-/// Parses `http(s)://host[:port];for=…` entries, separated by commas.
-fn token_audiences(reader: &mut Reader<'_>) -> TokenAudiences {
-    if reader.is_development() && reader.optional(ENV_TOKEN_AUDIENCES).is_none() {
-        return TokenAudiences::Every;
-    }
-    let mut listed = Vec::new();
-    for (origin, primitives) in reader.operator_list(ENV_TOKEN_AUDIENCES, is_origin) {
-        if !is_origin(&origin) {
-            let message = format!("must be http(s)://host[:port];for=…, not `{origin}`");
-            reader.fault(ENV_TOKEN_AUDIENCES, message);
+    fn audiences(&self, checks: &mut Checks<'_>) -> TokenAudiences {
+        let entries = match &self.audience_entries {
+            None if checks.is_development() => return TokenAudiences::Every,
+            entries => entries.as_deref().unwrap_or_default(),
+        };
+        let mut listed = Vec::new();
+        for (origin, primitives) in checks.operator_list(ENV_TOKEN_AUDIENCES, entries, is_origin) {
+            if !is_origin(&origin) {
+                let message = format!("must be http(s)://host[:port];for=…, not `{origin}`");
+                checks.fault(ENV_TOKEN_AUDIENCES, message);
+            }
+            listed.push(TokenAudience { origin, primitives });
         }
-        listed.push(TokenAudience { origin, primitives });
-    }
-    TokenAudiences::Listed(listed)
-}
-
-fn pool(reader: &mut Reader<'_>) -> String {
-    let pool = reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned());
-    if !placement::is_pool(&pool) {
-        reader.fault(ENV_POOL, "must be 1 to 63 of a-z 0-9 -: no route can lead to a pool of another name");
-    }
-    if pool == ALL_POOLS {
-        reader.fault(
-            ENV_POOL,
-            format!("must not be `{ALL_POOLS}`: Envoy's cluster of all pools has that name"),
-        );
-    }
-    pool
-}
-
-fn redis(reader: &mut Reader<'_>) -> Option<SharedRedis> {
-    let event_bytes = reader.number(ENV_REDIS_EVENT_BYTES, EVENT_BYTES, LEAST_EVENT_BYTES..=MOST_EVENT_BYTES);
-    let url = reader.shared(ENV_REDIS_URL)?;
-    #[cfg(feature = "cluster")]
-    let fault = asp_store::redis::check(&url).err().map(|error| error.to_string());
-    #[cfg(not(feature = "cluster"))]
-    let fault =
-        Some("is for programs that were built with the feature `cluster`, unlike this one".to_owned());
-    if let Some(fault) = fault {
-        reader.fault(ENV_REDIS_URL, fault);
-    }
-    Some(SharedRedis { url: Secret::new(url), event_bytes })
-}
-
-fn registry(reader: &mut Reader<'_>) -> bool {
-    match reader.optional(ENV_REGISTRY).as_deref() {
-        None | Some("off") => false,
-        Some("public") => true,
-        Some(text) => {
-            reader.fault(ENV_REGISTRY, format!("must be `public` or `off`, not `{text}`"));
-            false
-        }
+        TokenAudiences::Listed(listed)
     }
 }
 
-fn told(reader: &mut Reader<'_>) -> CallHeaders {
-    let Some(text) = reader.optional(ENV_TELL_SERVICES) else { return CallHeaders::default() };
+fn seal_key(text: &str) -> Result<Secret, String> {
+    match text.len() < MIN_SEAL_KEY {
+        true => Err(format!("must be at least {MIN_SEAL_KEY} bytes long")),
+        false => Ok(Secret::new(text.to_owned())),
+    }
+}
+
+fn urls(text: &str) -> Result<List<String>, String> {
+    list(text, |url| Ok(url.to_owned()))
+}
+
+fn pool(text: &str) -> Result<String, String> {
+    if !placement::is_pool(text) {
+        return Err("must be 1 to 63 of a-z 0-9 -: no route can lead to a pool of another name".to_owned());
+    }
+    if text == ALL_POOLS {
+        return Err(format!("must not be `{ALL_POOLS}`: Envoy's cluster of all pools has that name"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(feature = "cluster")]
+fn redis_url(text: &str) -> Result<Secret, String> {
+    asp_store::redis::check(text).map_err(|error| error.to_string())?;
+    Ok(Secret::new(text.to_owned()))
+}
+
+#[cfg(not(feature = "cluster"))]
+fn redis_url(_: &str) -> Result<Secret, &'static str> {
+    Err("is for programs that were built with the feature `cluster`, unlike this one")
+}
+
+fn call_headers(text: &str) -> Result<CallHeaders, String> {
     let mut told = CallHeaders { trace: false, org: false, user: false };
     for word in text.split(',').map(str::trim) {
         match word {
@@ -178,19 +163,9 @@ fn told(reader: &mut Reader<'_>) -> CallHeaders {
             "user" => told.user = true,
             "none" if text.trim() == "none" => {}
             other => {
-                let message = format!("must be `none`, or some of `trace`, `org` and `user`, not `{other}`");
-                reader.fault(ENV_TELL_SERVICES, message);
+                return Err(format!("must be `none`, or some of `trace`, `org` and `user`, not `{other}`"));
             }
         }
     }
-    told
-}
-
-fn token_key(reader: &mut Reader<'_>) -> Option<TokenKeyFiles> {
-    let [current, previous] =
-        [ENV_TOKEN_KEY, ENV_TOKEN_KEY_PREVIOUS].map(|name| reader.optional(name).map(PathBuf::from));
-    if current.is_none() && previous.is_some() {
-        reader.fault(ENV_TOKEN_KEY, format!("is required with {ENV_TOKEN_KEY_PREVIOUS}"));
-    }
-    Some(TokenKeyFiles { current: current?, previous })
+    Ok(told)
 }

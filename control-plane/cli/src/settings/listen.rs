@@ -1,93 +1,84 @@
 //! Addresses and ports that a process listens on.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use super::source::Reader;
+use clap::Args;
+
+use super::source::Checks;
+use super::values::{List, address, list, number};
 
 pub const ENV_PORT: &str = "ASP_PORT";
-pub const ENV_ADMIN_PORT: &str = "ASP_ADMIN_PORT";
-pub const ENV_GATEWAY_PORT: &str = "ASP_GATEWAY_PORT";
-pub const ENV_GATEWAY_MTLS_PORT: &str = "ASP_GATEWAY_MTLS_PORT";
-pub const ENV_XDS_PORT: &str = "ASP_XDS_PORT";
-pub const ENV_ENVOY_ADMIN_PORT: &str = "ASP_ENVOY_ADMIN_PORT";
-pub const ENV_BIND: &str = "ASP_BIND";
-pub const ENV_ADMIN_BIND: &str = "ASP_ADMIN_BIND";
-pub const ENV_GATEWAY_BIND: &str = "ASP_GATEWAY_BIND";
-pub const ENV_XDS_BIND: &str = "ASP_XDS_BIND";
-pub const ENV_XDS_ACCOUNTS: &str = "ASP_XDS_ACCOUNTS";
 pub const DEFAULT_PORT: u16 = 8080;
 pub const DEFAULT_ADMIN_PORT: u16 = 8081;
 pub const DEFAULT_GATEWAY_PORT: u16 = 8082;
-pub const DEFAULT_XDS_PORT: u16 = 18000;
-pub const DEFAULT_ENVOY_ADMIN_PORT: u16 = 9901;
 
-/// Addresses and ports; port 0 takes a free one from the operating system.
-#[derive(Clone, Copy, Debug)]
+/// Addresses and ports; port 0 takes a free one from the operating system
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Listeners")]
 pub struct Listen {
-    /// Address of the edge, and default of every other listener.
-    pub bind: IpAddr,
-    pub admin: IpAddr,
-    pub gateway: IpAddr,
-    pub xds: IpAddr,
+    /// Port of Envoy, for clients
+    #[arg(long, env = ENV_PORT, default_value_t = DEFAULT_PORT, value_parser = number(0..=u16::MAX))]
     pub edge_port: u16,
+    /// Port of the admin API
+    #[arg(long, env = "ASP_ADMIN_PORT", default_value_t = DEFAULT_ADMIN_PORT, value_parser = number(0..=u16::MAX))]
     pub admin_port: u16,
+    /// Port of the gateway
+    #[arg(long, env = "ASP_GATEWAY_PORT", default_value_t = DEFAULT_GATEWAY_PORT, value_parser = number(0..=u16::MAX))]
     pub gateway_port: u16,
-    /// Whether to take a free port if another process listens on `gateway_port`.
-    pub gateway_port_yields: bool,
-    /// Port on which Envoys reach the gateway over mutual TLS; `None`: there is no such listener.
+    /// Port of the gateway for Envoys over mutual TLS; requires `ASP_PEER_CERT` (docs/certificates.md) [default: none]
+    #[arg(long, env = "ASP_GATEWAY_MTLS_PORT", value_parser = number(0..=u16::MAX))]
     pub gateway_mtls_port: Option<u16>,
+    /// Port of the xDS server
+    #[arg(long, env = "ASP_XDS_PORT", default_value_t = 18000, value_parser = number(0..=u16::MAX))]
     pub xds_port: u16,
+    /// Port of Envoy's own admin API
+    #[arg(long, env = "ASP_ENVOY_ADMIN_PORT", default_value_t = 9901, value_parser = number(0..=u16::MAX))]
     pub envoy_admin_port: u16,
+    /// Address of every listener
+    #[arg(long, env = "ASP_BIND", default_value = "127.0.0.1", value_parser = address)]
+    pub bind: IpAddr,
+    /// Address of the admin API; beyond loopback it requires `ASP_ADMIN_TLS_CERT` [default: that of `ASP_BIND`]
+    #[arg(long, env = "ASP_ADMIN_BIND", value_parser = address)]
+    admin_bind: Option<IpAddr>,
+    /// Address of the gateway; beyond loopback it requires `ASP_GATEWAY_MTLS_PORT`, and the other port then serves health
+    /// checks only [default: that of `ASP_BIND`]
+    #[arg(long, env = "ASP_GATEWAY_BIND", value_parser = address)]
+    gateway_bind: Option<IpAddr>,
+    /// Address of the xDS server; beyond loopback it requires `ASP_PEER_CERT` [default: that of `ASP_BIND`]
+    #[arg(long, env = "ASP_XDS_BIND", value_parser = address)]
+    xds_bind: Option<IpAddr>,
+    /// User ids, besides its own and root, that may subscribe to xDS without a certificate on this machine: those of an Envoy
+    /// or gateway in another account (SECURITY.md) [default: none]
+    #[arg(long, env = "ASP_XDS_ACCOUNTS", default_value = "", value_parser = accounts)]
+    pub xds_accounts: List<u32>,
+    /// Whether to take a free port if another process listens on `gateway_port`
+    #[arg(skip)]
+    pub gateway_port_yields: bool,
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
-    let text = bind_flag.map(str::to_owned).or_else(|| reader.optional(ENV_BIND));
-    let bind = address(reader, "--bind", text).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let [admin, gateway, xds] = [ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_XDS_BIND].map(|name| {
-        let text = reader.optional(name);
-        address(reader, name, text)
-    });
-    let any = 0..=u16::MAX;
-    Listen {
-        bind,
-        admin: admin.unwrap_or(bind),
-        gateway: gateway.unwrap_or(bind),
-        xds: xds.unwrap_or(bind),
-        edge_port: reader.number(ENV_PORT, DEFAULT_PORT, any.clone()),
-        admin_port: reader.number(ENV_ADMIN_PORT, DEFAULT_ADMIN_PORT, any.clone()),
-        gateway_port: reader.number(ENV_GATEWAY_PORT, DEFAULT_GATEWAY_PORT, any.clone()),
-        gateway_port_yields: false,
-        gateway_mtls_port: mtls_port(reader),
-        xds_port: reader.number(ENV_XDS_PORT, DEFAULT_XDS_PORT, any.clone()),
-        envoy_admin_port: reader.number(ENV_ENVOY_ADMIN_PORT, DEFAULT_ENVOY_ADMIN_PORT, any),
+impl Listen {
+    /// Applies the flag `--bind`, which takes precedence over `ASP_BIND`.
+    pub(super) fn apply_flag(&mut self, checks: &mut Checks<'_>, bind: Option<&str>) {
+        match bind.map(address).transpose() {
+            Ok(bind) => self.bind = bind.unwrap_or(self.bind),
+            Err(fault) => checks.fault("--bind", fault),
+        }
+    }
+
+    pub fn admin(&self) -> IpAddr {
+        self.admin_bind.unwrap_or(self.bind)
+    }
+
+    pub fn gateway(&self) -> IpAddr {
+        self.gateway_bind.unwrap_or(self.bind)
+    }
+
+    pub fn xds(&self) -> IpAddr {
+        self.xds_bind.unwrap_or(self.bind)
     }
 }
 
 /// Parses user ids separated by commas.
-pub(super) fn accounts(reader: &mut Reader<'_>) -> Vec<u32> {
-    let text = reader.optional(ENV_XDS_ACCOUNTS).unwrap_or_default();
-    let mut accounts = Vec::new();
-    for id in text.split(',').map(str::trim).filter(|id| !id.is_empty()) {
-        match id.parse() {
-            Ok(id) => accounts.push(id),
-            Err(_) => {
-                reader.fault(ENV_XDS_ACCOUNTS, format!("`{id}` is not a user id, as `id -u NAME` prints it"))
-            }
-        }
-    }
-    accounts
-}
-
-fn mtls_port(reader: &mut Reader<'_>) -> Option<u16> {
-    reader.optional(ENV_GATEWAY_MTLS_PORT)?;
-    Some(reader.number(ENV_GATEWAY_MTLS_PORT, 0, 0..=u16::MAX))
-}
-
-fn address(reader: &mut Reader<'_>, name: &str, text: Option<String>) -> Option<IpAddr> {
-    let text = text?;
-    let parsed = text.parse().ok();
-    if parsed.is_none() {
-        reader.fault(name, format!("`{text}` is not an IP address"));
-    }
-    parsed
+fn accounts(text: &str) -> Result<List<u32>, String> {
+    list(text, |id| id.parse().map_err(|_| format!("`{id}` is not a user id, as `id -u NAME` prints it")))
 }

@@ -6,149 +6,142 @@ use std::time::Duration;
 
 use asp_platform::address;
 use asp_platform::secret::Secret;
+use clap::Args;
 
-use super::source::Reader;
+use super::Settings;
+use super::database::Database;
+use super::source::Checks;
+use super::values::origin;
 
-pub const ENV_S3_URL: &str = "ASP_S3_URL";
-pub const ENV_S3_REGION: &str = "ASP_S3_REGION";
-pub const ENV_S3_ACCESS_KEY_ID: &str = "ASP_S3_ACCESS_KEY_ID";
-pub const ENV_S3_SECRET_ACCESS_KEY: &str = "ASP_S3_SECRET_ACCESS_KEY";
-pub const ENV_S3_SESSION_TOKEN: &str = "ASP_S3_SESSION_TOKEN";
-pub const ENV_S3_SIGNED_URLS: &str = "ASP_S3_SIGNED_URLS";
-pub const ENV_S3_PUBLIC_ORIGIN: &str = "ASP_S3_PUBLIC_ORIGIN";
-
-/// Default region; most stores other than Amazon's accept it.
-const REGION: &str = "us-east-1";
 /// Bounds of a signed URL's lifetime in seconds: long enough to start the download, too short to be worth keeping.
 const SHORTEST: u64 = 10;
 const LONGEST: u64 = 3_600;
 /// Maximum length of a key in bytes.
 const MAX_KEY: usize = 4_096;
 
-/// An object store and its use.
-#[derive(Clone, Debug)]
+/// Settings of the object store
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Object store")]
 pub struct S3Section {
-    /// `http(s)://host[:port]/bucket[/prefix]`
-    pub url: String,
-    pub region: String,
-    pub access_key: String,
-    pub secret_key: Secret,
-    /// Token of temporary credentials.
+    /// Object store that all gateways and control planes share, for artifacts and packages:
+    /// `http(s)://<host>[:<port>]/<bucket>[/<prefix>]`, path style; requires PostgreSQL (docs/object-store.md)
+    /// [default: files in the state directory]
+    #[arg(long, env = "ASP_S3_URL", value_parser = store_url)]
+    pub url: Option<String>,
+    /// Id of the access key (required with `ASP_S3_URL`)
+    #[arg(long, env = "ASP_S3_ACCESS_KEY_ID", value_parser = key)]
+    pub access_key: Option<Secret>,
+    /// Secret of the access key (required with `ASP_S3_URL`)
+    #[arg(long, env = "ASP_S3_SECRET_ACCESS_KEY", hide_env_values = true, value_parser = key)]
+    pub secret_key: Option<Secret>,
+    /// Token of temporary credentials
+    #[arg(long, env = "ASP_S3_SESSION_TOKEN", hide_env_values = true, value_parser = key)]
     pub session_token: Option<Secret>,
-    pub signed_urls: Option<SignedUrls>,
+    /// Region of the store [default: us-east-1]
+    #[arg(long, env = "ASP_S3_REGION", value_parser = region)]
+    region: Option<String>,
+    /// Lifetime in seconds, 10 to 3600, of the signed URLs with which clients fetch large objects from the store
+    #[arg(long, env = "ASP_S3_SIGNED_URLS", default_value = "off", value_parser = life)]
+    signed_urls: Duration,
+    /// Origin `https://<host>[:<port>]` at which clients reach the store [default: that of `ASP_S3_URL`]
+    #[arg(long, env = "ASP_S3_PUBLIC_ORIGIN", value_parser = origin)]
+    pub public_origin: Option<String>,
 }
 
-/// Settings of the signed URLs that clients get for large objects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SignedUrls {
-    /// Origin at which clients reach the store; `None`: that of the store's URL.
-    pub origin: Option<String>,
-    pub life: Duration,
-}
+impl S3Section {
+    /// Region, by default one that most stores other than Amazon's accept.
+    pub fn region(&self) -> &str {
+        self.region.as_deref().unwrap_or("us-east-1")
+    }
 
-pub(super) fn read(reader: &mut Reader<'_>) -> Option<S3Section> {
-    let region = reader.optional(ENV_S3_REGION);
-    let access_key = reader.optional(ENV_S3_ACCESS_KEY_ID);
-    let secret_key = reader.optional(ENV_S3_SECRET_ACCESS_KEY).map(Secret::new);
-    let session_token = reader.optional(ENV_S3_SESSION_TOKEN).map(Secret::new);
-    let signed_urls = signed_urls(reader);
-    let Some(url) = reader.shared(ENV_S3_URL) else {
-        for (name, is_given) in [
-            (ENV_S3_REGION, region.is_some()),
-            (ENV_S3_ACCESS_KEY_ID, access_key.is_some()),
-            (ENV_S3_SECRET_ACCESS_KEY, secret_key.is_some()),
-            (ENV_S3_SESSION_TOKEN, session_token.is_some()),
-            (ENV_S3_SIGNED_URLS, signed_urls.is_some()),
-        ] {
-            if is_given {
-                reader.fault(name, format!("means nothing without {ENV_S3_URL}"));
-            }
+    /// Lifetime of the URLs that clients get for large objects; `None`: they get none.
+    pub fn signed_urls(&self) -> Option<Duration> {
+        Some(self.signed_urls).filter(|life| !life.is_zero())
+    }
+
+    /// Checks that settings of a store are complete, and that there are none without a store.
+    pub(super) fn check_parts(&self, checks: &mut Checks<'_>) {
+        let signed_urls = self.signed_urls().is_some();
+        if !signed_urls {
+            checks.without("ASP_S3_SIGNED_URLS", &[("ASP_S3_PUBLIC_ORIGIN", self.public_origin.is_some())]);
         }
-        return None;
-    };
-    if let Some(fault) = fault_of(&url) {
-        reader.fault(ENV_S3_URL, fault);
-    }
-    let region = region.unwrap_or_else(|| REGION.to_owned());
-    if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
-        reader.fault(ENV_S3_REGION, "must be a region's name: letters, digits and `-`");
-    }
-    for (name, key) in [
-        (ENV_S3_ACCESS_KEY_ID, access_key.as_deref()),
-        (ENV_S3_SECRET_ACCESS_KEY, secret_key.as_ref().map(Secret::expose)),
-    ] {
-        match key {
-            None => reader.fault(name, format!("is required with {ENV_S3_URL}")),
-            Some(key) => check_key(reader, name, key),
+        let keys = [
+            ("ASP_S3_ACCESS_KEY_ID", self.access_key.is_some()),
+            ("ASP_S3_SECRET_ACCESS_KEY", self.secret_key.is_some()),
+        ];
+        if self.url.is_none() {
+            checks.without("ASP_S3_URL", &[("ASP_S3_REGION", self.region.is_some())]);
+            checks.without("ASP_S3_URL", &keys);
+            checks.without("ASP_S3_URL", &[("ASP_S3_SESSION_TOKEN", self.session_token.is_some())]);
+            checks.without("ASP_S3_URL", &[("ASP_S3_SIGNED_URLS", signed_urls)]);
+            return;
+        }
+        for (name, _) in keys.iter().filter(|(_, is_given)| !is_given) {
+            checks.fault(name, "is required with ASP_S3_URL");
         }
     }
-    if let Some(token) = &session_token {
-        check_key(reader, ENV_S3_SESSION_TOKEN, token.expose());
+
+    /// Checks rules that depend on other settings: PostgreSQL, encryption, and reachability for clients.
+    pub(super) fn check(&self, checks: &mut Checks<'_>, settings: &Settings) {
+        let Some(url) = &self.url else { return };
+        if !matches!(settings.database, Database::Postgres(_)) {
+            let message =
+                "needs PostgreSQL in ASP_DATABASE_URL, which says what is there and holds the quotas";
+            checks.fault("ASP_S3_URL", message);
+        }
+        if settings.dev {
+            return;
+        }
+        if is_plain(url) && !address::is_this_machine(host(url)) && !settings.in_mesh() {
+            let message =
+                "must be https: what is stored would be in clear on the network (or ASP_PEER_PLAINTEXT=mesh)";
+            checks.fault("ASP_S3_URL", message);
+        }
+        let (name, origin) = match &self.public_origin {
+            Some(origin) => ("ASP_S3_PUBLIC_ORIGIN", origin),
+            None => ("ASP_S3_URL", url),
+        };
+        if self.signed_urls().is_some() && (is_plain(origin) || !may_be_public(origin)) {
+            let message = "is where clients go with ASP_S3_SIGNED_URLS: it must be https and no private address. Name the \
+                           origin that they reach in ASP_S3_PUBLIC_ORIGIN, or leave ASP_S3_SIGNED_URLS off";
+            checks.fault(name, message);
+        }
     }
-    // A missing key is reported already; this only lets other faults be found too.
-    let access_key = access_key.unwrap_or_default();
-    let secret_key = secret_key.unwrap_or_else(|| Secret::new(String::new()));
-    Some(S3Section { url, region, access_key, secret_key, session_token, signed_urls })
 }
 
-/// Rejects a key with other than printable characters, such as a line end from a file.
-fn check_key(reader: &mut Reader<'_>, name: &str, key: &str) {
-    if key.len() > MAX_KEY || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        reader.fault(name, "must be printable without spaces and line ends");
+/// Parses a key. Rejects other than printable characters, such as a line end from a file.
+fn key(text: &str) -> Result<Secret, &'static str> {
+    if text.len() > MAX_KEY || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("must be printable without spaces and line ends");
+    }
+    Ok(Secret::new(text.to_owned()))
+}
+
+fn region(text: &str) -> Result<String, &'static str> {
+    match text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+        true => Ok(text.to_owned()),
+        false => Err("must be a region's name: letters, digits and `-`"),
     }
 }
 
 #[cfg(feature = "cluster")]
-fn fault_of(url: &str) -> Option<String> {
-    asp_store::s3::check(url).err().map(|error| error.to_string())
+fn store_url(text: &str) -> Result<String, String> {
+    asp_store::s3::check(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 #[cfg(not(feature = "cluster"))]
-fn fault_of(_url: &str) -> Option<String> {
-    Some("is for programs that were built with the feature `cluster`, unlike this one".to_owned())
+fn store_url(_: &str) -> Result<String, &'static str> {
+    Err("is for programs that were built with the feature `cluster`, unlike this one")
 }
 
-fn signed_urls(reader: &mut Reader<'_>) -> Option<SignedUrls> {
-    let origin = reader.origin(ENV_S3_PUBLIC_ORIGIN);
-    let text = reader.optional(ENV_S3_SIGNED_URLS).filter(|text| text != "off");
-    let Some(text) = text else {
-        if origin.is_some() {
-            reader.fault(ENV_S3_PUBLIC_ORIGIN, format!("means nothing without {ENV_S3_SIGNED_URLS}"));
-        }
-        return None;
-    };
+/// Parses the lifetime of signed URLs; zero: there are none.
+fn life(text: &str) -> Result<Duration, String> {
+    if text == "off" {
+        return Ok(Duration::ZERO);
+    }
     let seconds = text.parse::<u64>().ok().filter(|seconds| (SHORTEST..=LONGEST).contains(seconds));
-    if seconds.is_none() {
-        let must = format!("must be `off`, or how long a URL can be used: {SHORTEST} to {LONGEST} seconds");
-        reader.fault(ENV_S3_SIGNED_URLS, must);
-    }
-    Some(SignedUrls { origin, life: Duration::from_secs(seconds.unwrap_or(SHORTEST)) })
-}
-
-impl S3Section {
-    /// Checks rules that depend on other settings: encryption, and reachability for clients.
-    pub(super) fn check(&self, reader: &mut Reader<'_>, (dev, mesh): (bool, bool)) {
-        if dev {
-            return;
-        }
-        if is_plain(&self.url) && !address::is_this_machine(host(&self.url)) && !mesh {
-            let message =
-                "must be https: what is stored would be in clear on the network (or ASP_PEER_PLAINTEXT=mesh)";
-            reader.fault(ENV_S3_URL, message);
-        }
-        let Some(signed_urls) = &self.signed_urls else { return };
-        let (name, origin) = match &signed_urls.origin {
-            Some(origin) => (ENV_S3_PUBLIC_ORIGIN, origin),
-            None => (ENV_S3_URL, &self.url),
-        };
-        if is_plain(origin) || !may_be_public(origin) {
-            let message = format!(
-                "is where clients go with {ENV_S3_SIGNED_URLS}: it must be https and no private address. Name the origin that \
-                 they reach in {ENV_S3_PUBLIC_ORIGIN}, or leave {ENV_S3_SIGNED_URLS} off"
-            );
-            reader.fault(name, message);
-        }
-    }
+    let must = || format!("must be `off`, or how long a URL can be used: {SHORTEST} to {LONGEST} seconds");
+    seconds.map(Duration::from_secs).ok_or_else(must)
 }
 
 fn is_plain(url: &str) -> bool {
@@ -178,20 +171,16 @@ fn may_be_public(url: &str) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::database::ENV_DATABASE_URL;
-    use super::super::gateway::ENV_SEAL_KEY;
-    use super::super::tls::ENV_PEER_PLAINTEXT;
-    use super::super::{ENV_PUBLIC_URL, Settings};
     use super::*;
     use crate::args::ServeArgs;
 
     const GOOD: [(&str, &str); 6] = [
-        (ENV_PUBLIC_URL, "https://mcp.example.com"),
-        (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
-        (ENV_DATABASE_URL, "postgres://asp@db/asp"),
-        (ENV_S3_URL, "https://s3.example.com/asp-files/prod"),
-        (ENV_S3_ACCESS_KEY_ID, "AKIAEXAMPLE"),
-        (ENV_S3_SECRET_ACCESS_KEY, "hunter2/hunter2"),
+        ("ASP_PUBLIC_URL", "https://mcp.example.com"),
+        ("ASP_SEAL_KEY", "0123456789abcdef0123456789abcdef"),
+        ("ASP_DATABASE_URL", "postgres://asp@db/asp"),
+        ("ASP_S3_URL", "https://s3.example.com/asp-files/prod"),
+        ("ASP_S3_ACCESS_KEY_ID", "AKIAEXAMPLE"),
+        ("ASP_S3_SECRET_ACCESS_KEY", "hunter2/hunter2"),
     ];
 
     fn faults(more: &[(&'static str, &'static str)], less: &[&str]) -> Vec<String> {
@@ -212,43 +201,45 @@ mod tests {
     #[test]
     fn a_store_needs_a_url_credentials_and_postgresql() {
         assert!(faults(&[], &[]).is_empty());
-        assert_eq!(faults(&[], &[ENV_S3_ACCESS_KEY_ID]), [ENV_S3_ACCESS_KEY_ID]);
+        assert_eq!(faults(&[], &["ASP_S3_ACCESS_KEY_ID"]), ["ASP_S3_ACCESS_KEY_ID"]);
         assert_eq!(
-            faults(&[], &[ENV_S3_ACCESS_KEY_ID, ENV_S3_SECRET_ACCESS_KEY]),
-            [ENV_S3_ACCESS_KEY_ID, ENV_S3_SECRET_ACCESS_KEY]
+            faults(&[], &["ASP_S3_ACCESS_KEY_ID", "ASP_S3_SECRET_ACCESS_KEY"]),
+            ["ASP_S3_ACCESS_KEY_ID", "ASP_S3_SECRET_ACCESS_KEY"]
         );
-        assert_eq!(faults(&[], &[ENV_S3_URL]), [ENV_S3_ACCESS_KEY_ID, ENV_S3_SECRET_ACCESS_KEY]);
+        assert_eq!(faults(&[], &["ASP_S3_URL"]), ["ASP_S3_ACCESS_KEY_ID", "ASP_S3_SECRET_ACCESS_KEY"]);
         assert_eq!(
-            faults(&[(ENV_S3_URL, "https://root:hunter2@s3.example.com/asp-files")], &[]),
-            [ENV_S3_URL]
+            faults(&[("ASP_S3_URL", "https://root:hunter2@s3.example.com/asp-files")], &[]),
+            ["ASP_S3_URL"]
         );
-        assert_eq!(faults(&[(ENV_S3_SECRET_ACCESS_KEY, "hunter2\n")], &[]), [ENV_S3_SECRET_ACCESS_KEY]);
-        assert_eq!(faults(&[], &[ENV_DATABASE_URL]), [ENV_S3_URL], "a quota is held by PostgreSQL");
+        assert_eq!(faults(&[("ASP_S3_SECRET_ACCESS_KEY", "hunter2\n")], &[]), ["ASP_S3_SECRET_ACCESS_KEY"]);
+        assert_eq!(faults(&[], &["ASP_DATABASE_URL"]), ["ASP_S3_URL"], "a quota is held by PostgreSQL");
         assert_eq!(
-            faults(&[], &[ENV_DATABASE_URL, ENV_S3_ACCESS_KEY_ID]),
-            [ENV_S3_ACCESS_KEY_ID, ENV_S3_URL],
+            faults(&[], &["ASP_DATABASE_URL", "ASP_S3_ACCESS_KEY_ID"]),
+            ["ASP_S3_ACCESS_KEY_ID", "ASP_S3_URL"],
             "all of it in one go"
         );
     }
 
     #[test]
     fn what_is_stored_is_not_in_clear_beyond_this_machine() {
-        let plain = (ENV_S3_URL, "http://s3.example.com/asp-files");
-        assert_eq!(faults(&[plain], &[]), [ENV_S3_URL]);
-        assert!(faults(&[plain, (ENV_PEER_PLAINTEXT, "mesh")], &[]).is_empty());
+        let plain = ("ASP_S3_URL", "http://s3.example.com/asp-files");
+        assert_eq!(faults(&[plain], &[]), ["ASP_S3_URL"]);
+        assert!(faults(&[plain, ("ASP_PEER_PLAINTEXT", "mesh")], &[]).is_empty());
         for here in ["http://127.0.0.1:9000/asp-files", "http://[::ffff:127.0.0.1]:9000/asp-files"] {
-            assert!(faults(&[(ENV_S3_URL, here)], &[]).is_empty(), "{here}");
+            assert!(faults(&[("ASP_S3_URL", here)], &[]).is_empty(), "{here}");
         }
     }
 
     #[test]
     fn signed_urls_lead_where_clients_can_go() {
-        let on = (ENV_S3_SIGNED_URLS, "300");
-        let private = (ENV_S3_URL, "https://10.0.0.7:9000/asp-files");
+        let on = ("ASP_S3_SIGNED_URLS", "300");
+        let private = ("ASP_S3_URL", "https://10.0.0.7:9000/asp-files");
         assert!(faults(&[on], &[]).is_empty());
         assert!(faults(&[private], &[]).is_empty());
-        assert_eq!(faults(&[on, private], &[]), [ENV_S3_URL]);
-        assert!(faults(&[on, private, (ENV_S3_PUBLIC_ORIGIN, "https://files.example.com")], &[]).is_empty());
+        assert_eq!(faults(&[on, private], &[]), ["ASP_S3_URL"]);
+        assert!(
+            faults(&[on, private, ("ASP_S3_PUBLIC_ORIGIN", "https://files.example.com")], &[]).is_empty()
+        );
         for origin in [
             "http://files.example.com",
             "https://[fd00::1]",
@@ -256,17 +247,17 @@ mod tests {
             "https://169.254.169.254",
         ] {
             assert_eq!(
-                faults(&[on, (ENV_S3_PUBLIC_ORIGIN, origin)], &[]),
-                [ENV_S3_PUBLIC_ORIGIN],
+                faults(&[on, ("ASP_S3_PUBLIC_ORIGIN", origin)], &[]),
+                ["ASP_S3_PUBLIC_ORIGIN"],
                 "{origin}"
             );
         }
         assert_eq!(
-            faults(&[(ENV_S3_PUBLIC_ORIGIN, "https://files.example.com")], &[]),
-            [ENV_S3_PUBLIC_ORIGIN]
+            faults(&[("ASP_S3_PUBLIC_ORIGIN", "https://files.example.com")], &[]),
+            ["ASP_S3_PUBLIC_ORIGIN"]
         );
         for life in ["on", "5", "86400"] {
-            assert_eq!(faults(&[(ENV_S3_SIGNED_URLS, life)], &[]), [ENV_S3_SIGNED_URLS], "{life}");
+            assert_eq!(faults(&[("ASP_S3_SIGNED_URLS", life)], &[]), ["ASP_S3_SIGNED_URLS"], "{life}");
         }
     }
 }

@@ -1,13 +1,18 @@
-//! Reads settings from an environment and collects every fault instead of stopping at the first.
+//! Sources of settings, and the faults that are found in them.
+//!
+//! clap parses the values, each by the parser of its declaration. Keeps true: every fault is found, not only the first, and the
+//! values of the process's environment reach clap by way of [`Environment`] alone.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt::Display;
-use std::net::SocketAddr;
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::str::FromStr;
 
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
+use clap::{Arg, Args, Command};
+
+/// Settings that a cluster shares. One that is set but empty, as from an empty Secret, is a fault: it does not mean that this
+/// process should use its own store.
+const SHARED: [&str; 3] = ["ASP_DATABASE_URL", "ASP_REDIS_URL", "ASP_S3_URL"];
 
 /// A source of settings; tests use a map and never touch the process's environment.
 pub trait Environment {
@@ -66,23 +71,55 @@ pub enum Coverage {
     None,
 }
 
-/// Reads settings and collects faults.
-pub struct Reader<'e> {
+/// Parses settings and collects the faults of their values and of their checks.
+pub struct Checks<'e> {
     environment: &'e dyn Environment,
-    faults: Vec<SettingFault>,
     /// Whether an entry of an operator list without `for` applies to every primitive.
     dev: bool,
+    faults: Vec<SettingFault>,
+    /// Settings whose values their parsers rejected.
+    rejected: Vec<String>,
     notes: Vec<ListNote>,
 }
 
-impl<'e> Reader<'e> {
-    pub fn new(environment: &'e dyn Environment) -> Reader<'e> {
-        Reader { environment, faults: Vec::new(), dev: false, notes: Vec::new() }
+impl<'e> Checks<'e> {
+    pub fn new(environment: &'e dyn Environment, dev: bool) -> Checks<'e> {
+        Checks { environment, dev, faults: Vec::new(), rejected: Vec::new(), notes: Vec::new() }
     }
 
-    /// Creates a reader for which, if `dev`, an entry of an operator list without `for` applies to every primitive.
-    pub fn of_development(environment: &'e dyn Environment, dev: bool) -> Reader<'e> {
-        Reader { dev, ..Reader::new(environment) }
+    /// Parses the settings that `T` declares. A value that its parser rejects is a fault and reads as the default.
+    pub fn read<T: Args>(&mut self) -> Option<T> {
+        let command = T::augment_args(Command::new("settings")).no_binary_name(true);
+        let mut arguments = Vec::new();
+        for argument in command.get_arguments() {
+            let Some((name, value)) = self.given(argument) else { continue };
+            let text = format!("--{}={value}", argument.get_long().unwrap_or_default());
+            match rejection(argument, &text) {
+                None => arguments.push(text),
+                Some(fault) => self.reject(name, &fault),
+            }
+        }
+        let command = command.mut_args(|argument| argument.env(None));
+        let parsed = command.try_get_matches_from(arguments);
+        match parsed.and_then(|mut matches| T::from_arg_matches_mut(&mut matches)) {
+            Ok(settings) => Some(settings),
+            // Every value passed its parser, so this is a fault of the declaration.
+            Err(error) => {
+                self.fault("settings", format!("cannot be parsed: {}", error.kind()));
+                None
+            }
+        }
+    }
+
+    /// Returns name and value of a setting that the environment gives.
+    fn given(&mut self, argument: &Arg) -> Option<(String, String)> {
+        let name = argument.get_env()?.to_str()?.to_owned();
+        let value = self.environment.raw(&name)?;
+        if SHARED.contains(&name.as_str()) && value.trim().is_empty() {
+            self.reject(name, "is set and empty: give it a value, or unset it to do without");
+            return None;
+        }
+        (!value.is_empty()).then_some((name, value))
     }
 
     /// Whether an entry of an operator list without `for` applies to every primitive.
@@ -101,30 +138,23 @@ impl<'e> Reader<'e> {
     pub fn operator_list(
         &mut self,
         name: &'static str,
+        entries: &[ListEntry],
         is_entry: fn(&str) -> bool,
     ) -> Vec<(String, Vec<String>)> {
-        let text = self.optional(name).unwrap_or_default();
-        let entries = match operator_list::parse(&text) {
-            Ok(entries) => entries,
-            Err(faults) => {
-                faults.into_iter().for_each(|fault| self.fault(name, fault));
-                return Vec::new();
-            }
-        };
         let may_be_shown = entries.iter().all(|entry| is_entry(&entry.value));
         if !self.dev && may_be_shown && entries.iter().any(|entry| entry.patterns.is_none()) {
             let message = format!(
                 "has entries that do not name the primitives they serve; complete and paste (docs/operator-lists.md), or have \
                  `asp upgrade check` complete it from what is stored:\n  {}",
-                operator_list::completed(name, &entries)
+                operator_list::completed(name, entries)
             );
             self.fault(name, message);
         }
-        let mut served = |ListEntry { value, patterns }: ListEntry| {
-            let patterns = self.served(name, &value, patterns);
-            (value, patterns)
+        let mut served = |ListEntry { value, patterns }: &ListEntry| {
+            let patterns = self.served(name, value, patterns.clone());
+            (value.clone(), patterns)
         };
-        entries.into_iter().map(&mut served).collect()
+        entries.iter().map(&mut served).collect()
     }
 
     /// Returns the primitives that an entry applies to, and takes a note if these are all or none.
@@ -141,78 +171,41 @@ impl<'e> Reader<'e> {
         }
     }
 
+    /// Adds a fault, unless the setting's value was rejected, which explains why it is missing.
     pub fn fault(&mut self, name: &str, message: impl Into<String>) {
-        self.faults.push(SettingFault { name: name.to_owned(), message: message.into() });
+        if !self.is_rejected(name) {
+            self.faults.push(SettingFault { name: name.to_owned(), message: message.into() });
+        }
+    }
+
+    /// Adds a fault for each setting that is given without the one that it belongs to.
+    pub fn without(&mut self, missing: &str, settings: &[(&str, bool)]) {
+        if self.is_rejected(missing) {
+            return;
+        }
+        for (name, _) in settings.iter().filter(|(_, is_given)| *is_given) {
+            self.fault(name, format!("means nothing without {missing}"));
+        }
+    }
+
+    fn reject(&mut self, name: String, reason: &str) {
+        self.fault(&name, reason);
+        self.rejected.push(name);
+    }
+
+    fn is_rejected(&self, name: &str) -> bool {
+        self.rejected.iter().any(|rejected| rejected == name)
     }
 
     /// Returns the settings if there was no fault.
-    pub fn finish<T>(self, settings: T) -> Result<T, Vec<SettingFault>> {
-        if self.faults.is_empty() { Ok(settings) } else { Err(self.faults) }
-    }
-
-    pub fn optional(&mut self, name: &str) -> Option<String> {
-        self.environment.get(name)
-    }
-
-    /// Reads a setting that a cluster shares. A value that is set but empty, as from an empty Secret, is a fault: it does not
-    /// mean that this process should use its own store.
-    pub fn shared(&mut self, name: &str) -> Option<String> {
-        if self.environment.raw(name).is_some_and(|value| value.trim().is_empty()) {
-            self.fault(name, "is set and empty: give it a value, or unset it to do without");
-        }
-        self.optional(name)
-    }
-
-    pub fn path(&mut self, name: &str, default: &str) -> PathBuf {
-        PathBuf::from(self.optional(name).unwrap_or_else(|| default.to_owned()))
-    }
-
-    /// Reads a number within `range`; a faulty one is reported and read as the default.
-    pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
-    where
-        T: FromStr + PartialOrd + Display,
-    {
-        let Some(text) = self.optional(name) else {
-            return default;
-        };
-        match text.parse::<T>() {
-            Ok(number) if range.contains(&number) => number,
-            _ => {
-                let low = range.start();
-                let high = range.end();
-                self.fault(name, format!("must be a number from {low} to {high}, not `{text}`"));
-                default
-            }
-        }
-    }
-
-    /// Reads `host:port` with a literal address: Envoy's endpoint discovery does not resolve names.
-    pub fn socket_address(&mut self, name: &str) -> Option<String> {
-        let text = self.optional(name)?;
-        if text.parse::<SocketAddr>().is_err() {
-            self.fault(name, format!("must be <ip>:<port>, not `{text}`"));
-        }
-        Some(text)
-    }
-
-    /// Reads an http(s) origin: scheme, host, optional port; no path, query or trailing slash.
-    pub fn origin(&mut self, name: &str) -> Option<String> {
-        let text = self.optional(name)?;
-        if !is_origin(&text) {
-            self.fault(name, format!("must be http(s)://host[:port] without a path, not `{text}`"));
-        }
-        Some(text)
+    pub fn finish<T>(self, settings: Option<T>) -> Result<T, Vec<SettingFault>> {
+        settings.filter(|_| self.faults.is_empty()).ok_or(self.faults)
     }
 }
 
-/// Whether the text is scheme, host and optional port only.
-pub fn is_origin(text: &str) -> bool {
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-    !host.is_empty() && host.chars().all(plain)
-}
-
-/// Makes a path absolute: Envoy and other processes would resolve a relative one from their own directory.
-pub(super) fn absolute(path: PathBuf) -> PathBuf {
-    std::path::absolute(&path).unwrap_or(path)
+/// Returns the reason for which a setting's parser rejects a value.
+fn rejection(argument: &Arg, text: &str) -> Option<String> {
+    let command = Command::new("setting").no_binary_name(true).arg(argument.clone().env(None));
+    let error = command.try_get_matches_from([text]).err()?;
+    Some(error.source().map_or_else(|| "is not valid".to_owned(), |reason| reason.to_string()))
 }

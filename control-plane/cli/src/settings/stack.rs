@@ -2,73 +2,54 @@
 
 use std::path::PathBuf;
 
-use super::source::Reader;
-use crate::packaging;
+use clap::{ArgAction, Args};
+
+use super::source::Checks;
+use super::values::{choice, number};
 use crate::packaging::languages::runtime_binary;
-pub use crate::packaging::runtime::ENV_ALLOW_PRIVATE;
+use crate::packaging::runtime::ENV_ALLOW_PRIVATE;
 
-pub const ENV_ENVOY_BIN: &str = "ASP_ENVOY_BIN";
-pub const ENV_NODE_BIN: &str = "ASP_NODE_BIN";
-pub const ENV_EVERYTHING_JS: &str = "ASP_EVERYTHING_JS";
-pub const ENV_EVERYTHING_PORT: &str = "ASP_EVERYTHING_PORT";
-pub const ENV_RUNTIME_BIN: &str = "ASP_RUNTIME_BIN";
-
-/// Programs that `--stack` and `asp dev` start.
-#[derive(Clone, Debug)]
+/// Programs that `--stack` and `asp dev` start
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Development stack")]
 pub struct StackSection {
-    /// `None`: clients reach the gateway directly.
+    /// Envoy binary (required with `--stack`); without it, as in `asp dev`, clients reach the gateway directly
+    #[arg(long, env = "ASP_ENVOY_BIN")]
     pub envoy: Option<PathBuf>,
+    /// Node binary, for the sample MCP server
+    #[arg(long, env = "ASP_NODE_BIN")]
     pub node: Option<PathBuf>,
-    /// Script of the reference MCP server, which is not started without it.
+    /// Script of the sample MCP server, which is not started without it
+    #[arg(long, env = "ASP_EVERYTHING_JS")]
     pub everything: Option<PathBuf>,
+    /// Port of the sample MCP server; 0 takes a free one
+    #[arg(long, env = "ASP_EVERYTHING_PORT", default_value_t = 0, value_parser = number(0..=u16::MAX))]
     pub everything_port: u16,
-    /// Language runtime; plugins are off without it.
+    /// Language runtime binary; plugins are off without one [default: `asp-runtime` next to `asp`]
+    #[arg(long, env = "ASP_RUNTIME_BIN")]
     pub runtime: Option<PathBuf>,
-    /// Whether plugins may reach private services that their specs list, on any port.
+    /// Whether plugins may reach private services that their specs list, as with `--allow-private`: `true` or `false`
+    #[arg(long, env = ENV_ALLOW_PRIVATE, action = ArgAction::Set, default_value = "false",
+        value_parser = choice(&[("true", true), ("false", false)]))]
     pub allow_private: bool,
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, allow_private: bool) -> Option<StackSection> {
-    let envoy = reader.optional(ENV_ENVOY_BIN);
-    if envoy.is_none() {
-        reader.fault(ENV_ENVOY_BIN, "is required with --stack: the path of the envoy binary");
+/// Reads the programs of `--stack`. `allow_private`: the flag on the command line.
+pub(super) fn read(checks: &mut Checks<'_>, allow_private: bool) -> Option<StackSection> {
+    let section = programs(checks, allow_private)?;
+    if section.envoy.is_none() {
+        checks.fault("ASP_ENVOY_BIN", "is required with --stack: the path of the envoy binary");
     }
-    let everything = reader.optional(ENV_EVERYTHING_JS).map(PathBuf::from);
-    let node = reader.optional(ENV_NODE_BIN).map(PathBuf::from);
-    if everything.is_some() && node.is_none() {
-        reader.fault(ENV_NODE_BIN, format!("is required with {ENV_EVERYTHING_JS}"));
+    if section.everything.is_some() && section.node.is_none() {
+        checks.fault("ASP_NODE_BIN", "is required with ASP_EVERYTHING_JS");
     }
-    Some(StackSection {
-        envoy: Some(PathBuf::from(envoy?)),
-        node,
-        everything,
-        everything_port: reader.number(ENV_EVERYTHING_PORT, 0_u16, 0..=u16::MAX),
-        runtime: runtime(reader),
-        allow_private: self::allow_private(reader, allow_private),
-    })
+    Some(section)
 }
 
-/// Whether the environment or the command line (`flag`) allows private services.
-fn allow_private(reader: &mut Reader<'_>, flag: bool) -> bool {
-    let asked = reader.optional(ENV_ALLOW_PRIVATE);
-    packaging::runtime::allow_private(asked.as_deref()).unwrap_or_else(|fault| {
-        reader.fault(ENV_ALLOW_PRIVATE, fault);
-        false
-    }) || flag
-}
-
-fn runtime(reader: &mut Reader<'_>) -> Option<PathBuf> {
-    reader.optional(ENV_RUNTIME_BIN).map(PathBuf::from).or_else(runtime_binary)
-}
-
-/// Returns the programs of `asp dev`: a language runtime only.
-pub(super) fn without_envoy(reader: &mut Reader<'_>, allow_private: bool) -> StackSection {
-    StackSection {
-        envoy: None,
-        node: None,
-        everything: None,
-        everything_port: 0,
-        runtime: runtime(reader),
-        allow_private: self::allow_private(reader, allow_private),
-    }
+/// Reads the programs that are given; `asp dev` gives a language runtime only.
+pub(super) fn programs(checks: &mut Checks<'_>, allow_private: bool) -> Option<StackSection> {
+    let mut section: StackSection = checks.read()?;
+    section.runtime = section.runtime.or_else(runtime_binary);
+    section.allow_private |= allow_private;
+    Some(section)
 }

@@ -2,17 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::source::{Reader, absolute};
+use asp_peer::PeerFiles;
+use clap::{ArgAction, Args};
 
-pub const ENV_TLS_CERT: &str = "ASP_TLS_CERT";
-pub const ENV_TLS_KEY: &str = "ASP_TLS_KEY";
+use super::source::Checks;
+use super::values::{absolute, choice};
+
 pub const ENV_ADMIN_TLS_CERT: &str = "ASP_ADMIN_TLS_CERT";
-pub const ENV_ADMIN_TLS_KEY: &str = "ASP_ADMIN_TLS_KEY";
 pub const ENV_PEER_CERT: &str = "ASP_PEER_CERT";
-pub const ENV_PEER_KEY: &str = "ASP_PEER_KEY";
-pub const ENV_PEER_CA: &str = "ASP_PEER_CA";
-pub const ENV_PEER_CRL: &str = "ASP_PEER_CRL";
-pub const ENV_PEER_NAME: &str = "ASP_PEER_NAME";
 pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
 
 /// Certificate and key (PEM files) of a listener whose clients present no certificate.
@@ -22,75 +19,92 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// Mutual TLS between the platform's own processes: PEM files.
-#[derive(Clone, Debug)]
-pub struct PeerSection {
-    pub certificate: PathBuf,
-    pub key: PathBuf,
-    /// Authority that signed both sides' certificates.
-    pub authority: PathBuf,
-    /// Revocation list of that authority.
-    pub revoked: Option<PathBuf>,
-    pub name: Option<String>,
+/// Settings of certificates
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Certificates")]
+pub struct TlsArgs {
+    /// PEM file: certificate chain of this process for mutual TLS with the others (docs/certificates.md)
+    #[arg(long, env = ENV_PEER_CERT)]
+    peer_cert: Option<PathBuf>,
+    /// PEM file: key of that certificate
+    #[arg(long, env = "ASP_PEER_KEY")]
+    peer_key: Option<PathBuf>,
+    /// PEM file: authority of both sides' certificates
+    #[arg(long, env = "ASP_PEER_CA")]
+    peer_ca: Option<PathBuf>,
+    /// PEM file: revocation list of that authority [default: no certificate is revoked]
+    #[arg(long, env = "ASP_PEER_CRL")]
+    peer_crl: Option<PathBuf>,
+    /// Name in the control plane's certificate [default: the host of `ASP_XDS_URL`]
+    #[arg(long, env = "ASP_PEER_NAME")]
+    pub peer_name: Option<String>,
+    /// `mesh` if a service mesh encrypts and authenticates between the processes; commands may then use plain HTTP too
+    #[arg(long, env = ENV_PEER_PLAINTEXT, action = ArgAction::Set, default_value = "off",
+        value_parser = choice(&[("mesh", true), ("off", false)]))]
+    pub mesh: bool,
+    /// PEM file: certificate chain of the admin API, with `ASP_ADMIN_TLS_KEY` (docs/certificates.md) [default: plain HTTP]
+    #[arg(long, env = ENV_ADMIN_TLS_CERT, value_parser = absolute)]
+    admin_tls_cert: Option<PathBuf>,
+    /// PEM file: key of that certificate
+    #[arg(long, env = "ASP_ADMIN_TLS_KEY", value_parser = absolute)]
+    admin_tls_key: Option<PathBuf>,
+    /// PEM file: certificate chain of the edge for `--stack`, with `ASP_TLS_KEY` [default: plain HTTP]
+    #[arg(long, env = "ASP_TLS_CERT", value_parser = absolute)]
+    tls_cert: Option<PathBuf>,
+    /// PEM file: key of that certificate
+    #[arg(long, env = "ASP_TLS_KEY", value_parser = absolute)]
+    tls_key: Option<PathBuf>,
 }
 
-pub(super) fn edge(reader: &mut Reader<'_>) -> Option<Tls> {
-    pair(reader, ENV_TLS_CERT, ENV_TLS_KEY)
-}
-
-pub(super) fn admin(reader: &mut Reader<'_>) -> Option<Tls> {
-    pair(reader, ENV_ADMIN_TLS_CERT, ENV_ADMIN_TLS_KEY)
-}
-
-fn pair(reader: &mut Reader<'_>, certificate: &str, key: &str) -> Option<Tls> {
-    match (reader.optional(certificate), reader.optional(key)) {
-        (None, None) => None,
-        (Some(certificate), Some(key)) => {
-            Some(Tls { certificate: absolute(certificate.into()), key: absolute(key.into()) })
-        }
-        (Some(_), None) => {
-            reader.fault(key, format!("is required with {certificate}"));
-            None
-        }
-        (None, Some(_)) => {
-            reader.fault(certificate, format!("is required with {key}"));
-            None
-        }
+impl TlsArgs {
+    pub(super) fn edge(&self, checks: &mut Checks<'_>) -> Option<Tls> {
+        pair(checks, ("ASP_TLS_CERT", &self.tls_cert), ("ASP_TLS_KEY", &self.tls_key))
     }
-}
 
-pub(super) fn peer(reader: &mut Reader<'_>) -> Option<PeerSection> {
-    let names = [ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_CA];
-    let values = names.map(|name| reader.optional(name).map(PathBuf::from));
-    let revoked = reader.optional(ENV_PEER_CRL).map(PathBuf::from);
-    let name = reader.optional(ENV_PEER_NAME);
-    match values {
-        [Some(certificate), Some(key), Some(authority)] => {
-            Some(PeerSection { certificate, key, authority, revoked, name })
+    pub(super) fn admin(&self, checks: &mut Checks<'_>) -> Option<Tls> {
+        pair(checks, (ENV_ADMIN_TLS_CERT, &self.admin_tls_cert), ("ASP_ADMIN_TLS_KEY", &self.admin_tls_key))
+    }
+
+    pub(super) fn peer(&self, checks: &mut Checks<'_>) -> Option<PeerFiles> {
+        let files = [
+            (ENV_PEER_CERT, &self.peer_cert),
+            ("ASP_PEER_KEY", &self.peer_key),
+            ("ASP_PEER_CA", &self.peer_ca),
+        ];
+        if let [(_, Some(certificate)), (_, Some(key)), (_, Some(authority))] = files {
+            return Some(PeerFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                authority: authority.clone(),
+                revoked: self.peer_crl.clone(),
+            });
         }
-        [None, None, None] if revoked.is_some() => {
-            reader.fault(ENV_PEER_CRL, format!("needs {ENV_PEER_CERT}, {ENV_PEER_KEY} and {ENV_PEER_CA}"));
-            None
-        }
-        [None, None, None] => None,
-        values => {
-            for (name, value) in names.iter().zip(values) {
-                if value.is_none() {
-                    reader.fault(name, "is required: certificate, key and authority come together");
-                }
+        if files.iter().all(|(_, file)| file.is_none()) {
+            if self.peer_crl.is_some() {
+                checks.fault("ASP_PEER_CRL", "needs ASP_PEER_CERT, ASP_PEER_KEY and ASP_PEER_CA");
             }
-            None
+            return None;
         }
+        for (name, _) in files.iter().filter(|(_, file)| file.is_none()) {
+            checks.fault(name, "is required: certificate, key and authority come together");
+        }
+        None
     }
 }
 
-pub(super) fn mesh(reader: &mut Reader<'_>) -> bool {
-    match reader.optional(ENV_PEER_PLAINTEXT).as_deref() {
-        None => false,
-        Some("mesh") => true,
-        Some(other) => {
-            reader.fault(ENV_PEER_PLAINTEXT, format!("must be mesh or unset, not `{other}`"));
-            false
+/// Returns a certificate and its key, which are given together or not at all.
+fn pair(
+    checks: &mut Checks<'_>,
+    (certificate_name, certificate): (&str, &Option<PathBuf>),
+    (key_name, key): (&str, &Option<PathBuf>),
+) -> Option<Tls> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => {
+            return Some(Tls { certificate: certificate.clone(), key: key.clone() });
         }
+        (Some(_), None) => checks.fault(key_name, format!("is required with {certificate_name}")),
+        (None, Some(_)) => checks.fault(certificate_name, format!("is required with {key_name}")),
+        (None, None) => {}
     }
+    None
 }

@@ -4,11 +4,11 @@ use super::*;
 use crate::settings::source::Coverage;
 
 const PRODUCTION: [(&str, &str); 2] =
-    [(ENV_PUBLIC_URL, "https://mcp.example.com"), (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef")];
+    [("ASP_PUBLIC_URL", "https://mcp.example.com"), ("ASP_SEAL_KEY", "0123456789abcdef0123456789abcdef")];
 
 fn upstreams(value: &str, args: &ServeArgs) -> Result<Settings, Vec<SettingFault>> {
     let environment: BTreeMap<&str, &str> =
-        PRODUCTION.into_iter().filter(|_| !args.dev).chain([(ENV_UPSTREAMS, value)]).collect();
+        PRODUCTION.into_iter().filter(|_| !args.dev).chain([("ASP_UPSTREAMS", value)]).collect();
     Settings::read(args, &environment)
 }
 
@@ -24,7 +24,7 @@ fn a_list_without_for_is_refused_with_the_lines_to_paste_and_serves_all_in_devel
     let pasted =
         line.trim_start_matches("ASP_UPSTREAMS=").trim_matches('\'').replace("SERVER/PRIMITIVE", "crm/*");
     let settings = upstreams(&pasted, &ServeArgs::default()).unwrap();
-    let entry = |name: &str, url: &str, patterns: &[&str]| UpstreamEntry {
+    let entry = |name: &str, url: &str, patterns: &[&str]| Upstream {
         name: name.into(),
         url: url.into(),
         primitives: patterns.iter().map(|pattern| (*pattern).to_owned()).collect(),
@@ -36,7 +36,7 @@ fn a_list_without_for_is_refused_with_the_lines_to_paste_and_serves_all_in_devel
     let settings = upstreams(value, &dev()).unwrap();
     assert_eq!(settings.upstreams, [entry("crm", "http://10.0.0.5:8080/v1", &["*"]), erp]);
     let entry = "crm=http://10.0.0.5:8080/v1".to_owned();
-    assert_eq!(settings.list_notes, [ListNote { list: ENV_UPSTREAMS, entry, served: Coverage::Every }]);
+    assert_eq!(settings.list_notes, [ListNote { list: "ASP_UPSTREAMS", entry, served: Coverage::Every }]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn bad_entries_are_refused_in_development_too() {
 /// The setting of developers who run `asp dev` with an imported server.
 #[test]
 fn asp_dev_takes_an_upstream_without_for() {
-    let environment = BTreeMap::from([(ENV_UPSTREAMS, "case=http://127.0.0.1:3001")]);
+    let environment = BTreeMap::from([("ASP_UPSTREAMS", "case=http://127.0.0.1:3001")]);
     let flags = dev::Flags { port: Some(0), ..dev::Flags::default() };
     let settings = dev::read(flags, std::path::Path::new("/tmp/state"), &environment).unwrap();
     assert_eq!(settings.upstreams[0].primitives, ["*"]);

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
-use crate::settings::source::{Environment, ProcessEnvironment};
+use super::source::{Environment, ProcessEnvironment, SettingFault};
 
 const FLAG: &str = "--settings";
 /// Maximum size of a settings file in bytes.
@@ -12,20 +11,27 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Settings by name.
 #[derive(Debug, Default)]
-pub(super) struct GivenSettings {
+pub struct GivenSettings {
     of_files: BTreeMap<String, String>,
 }
 
 impl GivenSettings {
     /// Reads files of `NAME=VALUE` lines, as used by systemd and Docker; later files take precedence.
-    pub(super) fn read(files: &[PathBuf]) -> Result<GivenSettings, Failure> {
+    pub fn read(files: &[PathBuf]) -> Result<GivenSettings, Vec<SettingFault>> {
         let mut given = GivenSettings::default();
         for file in files {
-            let bad = |fault: String| Failure::bad(FLAG, format!("{}: {fault}", file.display()));
+            let bad = |fault: String| {
+                vec![SettingFault { name: FLAG.to_owned(), message: format!("{}: {fault}", file.display()) }]
+            };
             let text = read(file).map_err(bad)?;
             given.of_files.extend(parse(&text).map_err(bad)?);
         }
         Ok(given)
+    }
+
+    /// Whether a file gives this setting.
+    pub fn is_of_file(&self, name: &str) -> bool {
+        self.of_files.contains_key(name)
     }
 }
 
