@@ -434,3 +434,6 @@ pub struct TokenArgs {
     #[arg(long, requires = "break_glass", conflicts_with_all = ["reason", "ttl"])]
     pub new_key: bool,
 }
+
+#[cfg(test)]
+mod tests;

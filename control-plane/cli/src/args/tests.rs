@@ -1,0 +1,41 @@
+//! The page of commands is made from their help.
+
+use clap::{Command, CommandFactory};
+
+use super::Cli;
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
+/// Set to write the page instead of comparing it.
+const UPDATE: &str = "ASP_UPDATE_GOLDEN";
+const BEGIN: &str = "<!-- asp: generated -->\n";
+const END: &str = "<!-- asp: end -->";
+
+/// Adds a row for each command that has no commands below it.
+fn rows(command: &Command, name: &str, table: &mut String) {
+    if !command.has_subcommands() {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        assert!(!about.is_empty() && !about.contains('|'), "{name}: {about}");
+        table.push_str(&format!("| `{name}` | {about} |\n"));
+    }
+    for below in command.get_subcommands() {
+        rows(below, &format!("{name} {}", below.get_name()), table);
+    }
+}
+
+#[test]
+fn the_page_of_commands_is_the_generated_one() {
+    let page = std::fs::read_to_string(PAGE).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let mut table = String::from("| command | what it does |\n|---|---|\n");
+    rows(&Cli::command(), "asp", &mut table);
+    let generated = format!("{before}{BEGIN}\n{table}\n{END}{after}");
+    if std::env::var_os(UPDATE).is_some() {
+        std::fs::write(PAGE, &generated).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(PAGE).unwrap() == generated,
+        "docs/commands.md has drifted from the commands' help; regenerate it with\n\
+         {UPDATE}=1 cargo test -p asp --lib the_page_of_commands_is_the_generated_one"
+    );
+}
