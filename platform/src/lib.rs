@@ -1,10 +1,6 @@
 //! Code that all processes of the platform share: logging, secrets, which addresses are public, the circuit breaker,
-<<<<<<< HEAD
-//! operator lists, quotas, event streams, shell quoting, time stamps, pauses between attempts, and the terms for a
-//! runtime's health.
-=======
-//! operator lists, event streams, shell quoting, time stamps, the reference of settings, and the terms for a runtime's health.
->>>>>>> 00aa35c9 (platform: Make the reference of settings from clap)
+//! operator lists, quotas, event streams, shell quoting, time stamps, pauses between attempts, the reference of settings,
+//! and the terms for a runtime's health.
 //!
 //! Owns rules that the gateway, the control role and the runtime must apply in the same way. Refuses code that only one
 //! of them needs. Keeps true: no I/O but the log, no executor, no protocol.
@@ -13,13 +9,10 @@ pub mod address;
 pub mod breaker;
 pub mod event_stream;
 pub mod operator_list;
-<<<<<<< HEAD
 pub mod pauses;
 pub mod quota;
-=======
 #[cfg(feature = "reference")]
 pub mod reference;
->>>>>>> 00aa35c9 (platform: Make the reference of settings from clap)
 pub mod runtime_health;
 pub mod secret;
 pub mod shell;
