@@ -127,5 +127,10 @@ fn digest(encoded: &[u8]) -> Vec<u8> {
     Sha256::digest(encoded).to_vec()
 }
 
+fn limit_key(limit: &Limit) -> [String; 6] {
+    let Limit { org, server, primitive, user, wcit, issuer, .. } = limit;
+    [org, server, primitive, user, wcit, issuer].map(String::clone)
+}
+
 #[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use asp_proto::snapshot::{
 };
 use prost::Message as _;
 
-use super::{DEFAULT_COARSE_MULTIPLE, EdgeInputs, coarse, digest, latest, sorted, sorted_set};
+use super::{DEFAULT_COARSE_MULTIPLE, EdgeInputs, coarse, digest, latest, limit_key, sorted, sorted_set};
 use crate::compiled::CompiledServer;
 
 /// The inputs of a snapshot.
@@ -159,9 +159,4 @@ fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
     }
     list.sort_by(|a, b| key(a).cmp(&key(b)));
     list
-}
-
-fn limit_key(limit: &Limit) -> [String; 6] {
-    let Limit { org, server, primitive, user, wcit, issuer, .. } = limit;
-    [org, server, primitive, user, wcit, issuer].map(String::clone)
 }

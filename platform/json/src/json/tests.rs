@@ -101,7 +101,7 @@ fn members_keep_the_place_of_the_first_of_equal_keys_and_the_value_of_the_last()
 #[test]
 fn an_object_of_many_members_is_read_in_one_pass() {
     let text: Vec<String> = (0..300_000).map(|n| format!(r#""k{}":{n}"#, n % 299_999)).collect();
-    let members = Members::of(&Json::part(&format!("{{{}}}", text.join(","))));
+    let members = Members::of(&Json::part(format!("{{{}}}", text.join(","))));
     assert_eq!(members.iter().count(), 299_999);
     assert_eq!(members.get("k0").unwrap().text(), "299999");
 }
@@ -109,7 +109,7 @@ fn an_object_of_many_members_is_read_in_one_pass() {
 #[test]
 fn an_object_of_many_members_is_changed_in_one_pass() {
     let text: Vec<String> = (0..300_000).map(|n| format!(r#""k{n}":1.50"#)).collect();
-    let json = Json::part(&format!(r#"{{"k0":0,{}}}"#, text.join(",")));
+    let json = Json::part(format!(r#"{{"k0":0,{}}}"#, text.join(",")));
     let mut value = json.view().clone();
     value["k1"] = json!(2);
     let changed = json.changed_to(value);
