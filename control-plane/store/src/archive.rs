@@ -21,11 +21,10 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, ConnectOptions, Row, Transaction};
 
-use crate::audit::sqlite::SqliteAudit;
-use crate::calls::SqliteCalls;
 use crate::control::sql::SqlStore;
 use crate::control::{Change, ControlStore, Precondition, StoreError};
 use crate::postgres::{Postgres, former_events};
+use crate::sqlite::{SqliteAudit, SqliteCalls};
 
 use lines::{ArchiveReader, ArchiveWriter, Rows, TableLine};
 use tables::{ArchiveTable, Dialect, Kind, SqliteFile, TABLES};

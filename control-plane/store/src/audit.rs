@@ -7,9 +7,6 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-pub mod spool;
-pub mod sqlite;
-
 /// Retention of call events.
 pub(crate) const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Maximum number of events in a page.

@@ -6,7 +6,6 @@ pub mod audit;
 mod availability;
 pub mod blobs;
 pub mod bus;
-pub mod calls;
 mod clock;
 mod columns;
 pub mod control;
@@ -30,3 +29,4 @@ pub mod redis;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod sessions;
+pub mod sqlite;

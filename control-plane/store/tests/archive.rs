@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use asp_e2e::stores::Postgres as Server;
 use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
-use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
-use asp_store::calls::SqliteCalls;
 use asp_store::control::sql::SqlStore;
 use asp_store::control::{
     self, CertificateName, Change, ControlState, ControlStore, IssuerKeysRecord, MachineBound,
@@ -20,6 +18,7 @@ use asp_store::control::{
 use asp_store::ledger::{self, Budget};
 use asp_store::postgres::Postgres;
 use asp_store::records::{self, CallQuotas, CallRecords, OwnerId, State};
+use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use bytes::Bytes;
 use tempfile::TempDir;
 

@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
-use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, suite};
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, CallQuotas, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
+use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use bytes::Bytes;
 use sqlx::{Connection, SqliteConnection};
 use tokio::time::Instant;

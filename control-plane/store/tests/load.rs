@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, CallEvent};
-use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerKey};
 use asp_store::records::{CallRecords, Lease, OwnerId};
+use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use bytes::Bytes;
 use tokio::time::Instant;
 

@@ -6,11 +6,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
-use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
 use asp_store::records::{CallRecords, OwnerId};
+use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use bytes::Bytes;
 use sqlx::SqlitePool;
 use sqlx::migrate::Migrator;

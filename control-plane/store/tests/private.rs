@@ -7,12 +7,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::blobs::{BlobId, BlobMeta, Blobs, DiskBlobs};
-use asp_store::calls::SqliteCalls;
 use asp_store::control::sql::SqlStore;
 use asp_store::packages::{DiskPackages, Quota};
+use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 
 /// Returns every file and directory below, with its mode.
 fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {

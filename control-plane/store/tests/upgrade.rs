@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use asp_e2e::stores::Postgres as Server;
 use asp_e2e::wait;
-use asp_store::audit::sqlite::SqliteAudit;
-use asp_store::calls::SqliteCalls;
 use asp_store::control::ControlStore;
 use asp_store::control::sql::SqlStore;
 use asp_store::postgres::{ConnectError, Postgres, SchemaError};
+use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, PgPool, Row, SqlitePool};

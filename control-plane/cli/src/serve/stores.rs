@@ -9,9 +9,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_store::audit::AuditLog;
-use asp_store::audit::spool::SpooledAudit;
-use asp_store::audit::sqlite::SqliteAudit;
-use asp_store::calls::SqliteCalls;
 use asp_store::control::ControlStore;
 use asp_store::control::sql::SqlStore;
 use asp_store::heard_gateways::HeardGateways;
@@ -19,6 +16,7 @@ use asp_store::ledger::{Budget, Ledger};
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
 use asp_store::records::{CallQuotas, CallRecords};
+use asp_store::sqlite::{SpooledAudit, SqliteAudit, SqliteCalls};
 
 use crate::settings::Settings;
 use crate::settings::database::{Database, Server};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use asp_store::calls::SqliteCalls;
+use asp_store::sqlite::SqliteCalls;
 use http::StatusCode;
 use serde_json::json;
 

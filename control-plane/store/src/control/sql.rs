@@ -1,10 +1,10 @@
 //! The control store on SQL: one SQLite file (WAL) or memory for a single machine, PostgreSQL for several.
 //!
-//! Owns the connections and the shape of a write (`Write`). The statements are portable: `$n` parameters, TEXT and
-//! BIGINT, milliseconds, no functions of one database except for its time. Keeps true: writes of this process run in
-//! the order of a queue (`queue`) and wait there without a connection; each sees the result of the previous one
-//! (`write`), and on SQLite a read lock is never upgraded, which would fail as "busy"; values read together are
-//! consistent.
+//! Owns the shape of a write (`Write`); `sqlite/control.rs` and `postgres.rs` open the connections. The statements are
+//! portable: `$n` parameters, TEXT and BIGINT, milliseconds, no functions of one database except for its time. Keeps
+//! true: writes of this process run in the order of a queue (`queue`) and wait there without a connection; each sees
+//! the result of the previous one (`write`), and on SQLite a read lock is never upgraded, which would fail as "busy";
+//! values read together are consistent.
 
 mod audit;
 mod bounds;
@@ -25,30 +25,17 @@ mod rows;
 mod servers;
 mod write;
 
-use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, Row, Transaction};
 use tokio::time::timeout;
 
-use crate::calls::file::replacing_stuck;
 use crate::control::{Change, StoreError, Written};
-use crate::migrations;
-use crate::private;
 use queue::WriteQueue;
 use write::Write;
 
-/// Reads run in parallel with the single writer; more connections only cost memory.
-const MAX_CONNECTIONS: u32 = 4;
-/// Settings of a file that survives a power loss, as revocations and policy must (I-6). SQLite waits 5 s for another
-/// process's write, longer than any takes.
-const OF_A_FILE: [&str; 2] = ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"];
 /// Starts a write. On SQLite it waits for the file's lock, and holds it from the start.
 const WRITE: &str = "BEGIN IMMEDIATE";
 const WRITE_OF_POSTGRES: &str = "BEGIN";
@@ -101,27 +88,20 @@ pub(crate) struct Pools {
 }
 
 impl SqlStore {
-    /// Opens or creates the SQLite file and brings its schema up to date.
-    pub async fn file(path: &Path) -> Result<SqlStore, StoreError> {
-        let failed = |error: String| StoreError::Backend(format!("open {}: {error}", path.display()));
-        private::database(path).map_err(|error| failed(format!("make it private: {error}")))?;
-        let whole = std::path::absolute(path).map_err(|error| failed(error.to_string()))?;
-        let url = SqliteConnectOptions::new().filename(whole).to_url_lossy();
-        SqlStore::sqlite(AnyConnectOptions::from_url(&url)?, MAX_CONNECTIONS, &OF_A_FILE).await
-    }
-
-    /// Creates a store in memory that lives as long as the value.
-    pub async fn in_memory() -> Result<SqlStore, StoreError> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        // Connections share the database by its name.
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let url = format!("sqlite:file:asp-control-{number}?mode=memory");
-        let options = AnyConnectOptions::from_str(&url)?;
-        sqlx::any::install_default_drivers();
-        let holder = AnyConnection::connect_with(&options).await?;
-        // Two connections would lock each other's tables and fail at once, without waiting.
-        let store = SqlStore::sqlite(options, 1, &[]).await?;
-        Ok(SqlStore { _holder: Some(Mutex::new(holder)), ..store })
+    /// Creates the store on a SQLite database whose schema is up to date. `holder` keeps a database in memory alive.
+    pub(crate) fn of_sqlite(pool: AnyPool, holder: Option<AnyConnection>) -> SqlStore {
+        let writers = WriteQueue::new(1);
+        SqlStore {
+            publishing: pool.clone(),
+            revoking: pool.clone(),
+            pool,
+            revokers: Arc::clone(&writers),
+            writers,
+            writing: WRITE,
+            snapshot: SNAPSHOT,
+            timeouts: None,
+            _holder: holder.map(Mutex::new),
+        }
     }
 
     /// Creates the store on a PostgreSQL database whose schema is up to date.
@@ -165,49 +145,6 @@ impl SqlStore {
             write().await
         })
         .await
-    }
-
-    async fn sqlite(
-        options: AnyConnectOptions,
-        connections: u32,
-        settings: &'static [&'static str],
-    ) -> Result<SqlStore, StoreError> {
-        sqlx::any::install_default_drivers();
-        let pool = replacing_stuck(AnyPoolOptions::new())
-            // No `min_connections`: the pool would open a second connection at the same time, and if two connections
-            // switch a new file to WAL mode at once, SQLite rejects one of them, regardless of the busy timeout. Open
-            // connections stay open.
-            .max_connections(connections)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .after_connect(move |connection, _| {
-                Box::pin(async move {
-                    for setting in settings {
-                        connection.execute(*setting).await?;
-                    }
-                    Ok(())
-                })
-            })
-            .connect_with(options)
-            .await?;
-        let mut connection = pool.acquire().await?;
-        let migrated = migrations::bring_up_to_date(&mut *connection, &[&migrations::CONTROL]).await;
-        migrated.map_err(|e| StoreError::Backend(e.to_string()))?;
-        drop(connection);
-        let (publishing, revoking) = (pool.clone(), pool.clone());
-        let writers = WriteQueue::new(1);
-        let revokers = Arc::clone(&writers);
-        Ok(SqlStore {
-            pool,
-            publishing,
-            revoking,
-            revokers,
-            writers,
-            writing: WRITE,
-            snapshot: SNAPSHOT,
-            timeouts: None,
-            _holder: None,
-        })
     }
 
     async fn raise(&self, change: &Change, to: u64) -> Result<Written, StoreError> {

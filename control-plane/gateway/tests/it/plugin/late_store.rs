@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asp_gateway::gateway::Gateway;
 use asp_proto::plugin::client_message;
-use asp_store::calls::SqliteCalls;
 use asp_store::records::{CallRecords, OwnerId, RecordError, RecordKey, Saved, State};
+use asp_store::sqlite::SqliteCalls;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -1,5 +1,7 @@
 //! The control store on SQLite: the suite, and behaviour specific to a database.
 
+use sqlx::Executor;
+
 use super::*;
 use crate::control::{
     AuditQuery, ControlStore, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
@@ -339,7 +341,8 @@ async fn a_store_whose_disk_was_full_accepts_writes_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = SqlStore::file(&dir.path().join("asp.db")).await.unwrap();
     let mut connections = Vec::new();
-    for _ in 0..MAX_CONNECTIONS {
+    let max_connections = store.pool.options().get_max_connections();
+    for _ in 0..max_connections {
         let mut connection = store.pool.acquire().await.unwrap();
         // SQLite then fails as on a full disk. The limit ends with its connection.
         connection.execute("PRAGMA max_page_count = 1").await.unwrap();
@@ -352,7 +355,7 @@ async fn a_store_whose_disk_was_full_accepts_writes_again() {
         let note = Note { resource: "demo", org: "acme", action: "demo.note", detail: &detail };
         let Err(error) = store.note(&by_ops(), note).await else { break };
         failures += 1;
-        assert!(failures <= MAX_CONNECTIONS, "{error}");
+        assert!(failures <= max_connections, "{error}");
     }
     assert!(failures > 0, "the disk is full");
 }

@@ -17,9 +17,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 
-use super::sqlite::SqliteAudit;
-use super::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
-use crate::calls::OpenError;
+use super::{OpenError, SqliteAudit};
+use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use crate::private;
 use org_bytes::OrgBytes;
 

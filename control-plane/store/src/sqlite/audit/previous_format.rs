@@ -11,7 +11,7 @@ use sqlx::{Row, SqliteConnection, SqlitePool};
 
 use super::{NEXT, make_room};
 use crate::audit::{StoredEvent, stored};
-use crate::calls::{OpenError, SqliteCalls};
+use crate::sqlite::{OpenError, SqliteCalls};
 
 /// Maximum number of events moved at once.
 const ROWS: i64 = 500;

@@ -14,10 +14,10 @@ use crate::private;
 
 /// Timeout of SQLite for another process's write. Shorter than the gateway's timeout of a statement
 /// (`durable/active.rs`), so that few statements complete after the gateway gave up on them; gateways tolerate those.
-pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The same timeout if no call waits for a statement and none is given up: SQLite's lock is not fair, and a process
 /// that writes all the time may keep it for seconds.
-pub(crate) const PATIENT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const PATIENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout of a statement for its connection: writes queue for the only writer, and under full load the queue is as
 /// long as the number of calls.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const MAX_LOG: &str = "67108864";
 
 /// Settings with which a file is opened.
 #[derive(Clone, Copy)]
-pub(crate) struct FileSettings<'a> {
+pub(super) struct FileSettings<'a> {
     pub path: &'a Path,
     pub synchronous: SqliteSynchronous,
     /// Whether a new file returns free pages to the disk ([`SqliteAutoVacuum::Incremental`]).
@@ -37,7 +37,7 @@ pub(crate) struct FileSettings<'a> {
 
 impl FileSettings<'_> {
     /// Returns the options of a connection; the file is created if needed.
-    pub(crate) fn options(&self) -> Result<SqliteConnectOptions, OpenError> {
+    pub(super) fn options(&self) -> Result<SqliteConnectOptions, OpenError> {
         private::database(self.path)
             .map_err(|e| OpenError(format!("make {} private: {e}", self.path.display())))?;
         let options = SqliteConnectOptions::new()
@@ -51,7 +51,7 @@ impl FileSettings<'_> {
     }
 
     /// Returns the options of a pool whose connections stay open.
-    pub(crate) fn pool(&self, connections: u32) -> SqlitePoolOptions {
+    pub(super) fn pool(&self, connections: u32) -> SqlitePoolOptions {
         replacing_stuck(SqlitePoolOptions::new())
             .max_connections(connections)
             .acquire_timeout(QUEUE_TIMEOUT + self.busy_timeout)
@@ -63,7 +63,7 @@ impl FileSettings<'_> {
 /// Makes a pool of SQLite connections replace those that can begin no transaction. On a full disk SQLite ends the
 /// transaction by itself; the driver's rollback then fails, and the driver refuses every later transaction on that
 /// connection, long after the disk has room again.
-pub(crate) fn replacing_stuck<DB: Database>(pool: PoolOptions<DB>) -> PoolOptions<DB> {
+pub(super) fn replacing_stuck<DB: Database>(pool: PoolOptions<DB>) -> PoolOptions<DB> {
     pool.before_acquire(|connection, _| {
         let can_begin = !connection.is_in_transaction();
         Box::pin(async move { Ok(can_begin) })
@@ -71,7 +71,7 @@ pub(crate) fn replacing_stuck<DB: Database>(pool: PoolOptions<DB>) -> PoolOption
 }
 
 /// Brings a file's schema up to date.
-pub(crate) async fn migrate(pool: &SqlitePool, schema: &Schema) -> Result<(), OpenError> {
+pub(super) async fn migrate(pool: &SqlitePool, schema: &Schema) -> Result<(), OpenError> {
     let mut connection = pool.acquire().await?;
     let migrated = migrations::bring_up_to_date(&mut *connection, &[schema]).await;
     migrated.map_err(|e| OpenError(e.to_string()))

@@ -5,7 +5,7 @@
 
 use sqlx::{Encode, Sqlite, Type};
 
-use super::{SWEEP_ROWS, SqliteCalls};
+use super::calls::{SWEEP_ROWS, SqliteCalls};
 use crate::records::{CallQuota, RecordError, RecordKey};
 
 /// Returns the deletion of the earliest ended records of $1 beyond $2 records and $3 bytes, at most $4 of them.
@@ -67,7 +67,7 @@ mod tests {
     use sqlx::Row;
 
     use super::*;
-    use crate::calls::records::ORPHANS;
+    use crate::sqlite::records::ORPHANS;
 
     /// Returns SQLite's query plan of a statement.
     async fn plan(calls: &SqliteCalls, statement: &str) -> String {

@@ -4,7 +4,7 @@
 //! events from a full file; expired events are removed in small batches; pages that stay free are returned to the disk.
 
 mod previous_format;
-pub(super) mod queue;
+mod queue;
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteSynchronous;
 use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
-use super::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
-use crate::calls::file::{self, FileSettings};
-use crate::calls::{OpenError, SqliteCalls};
+use super::file::{self, FileSettings};
+use super::{OpenError, SqliteCalls};
+use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
 

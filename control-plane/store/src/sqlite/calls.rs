@@ -2,55 +2,46 @@
 //! calls.
 //!
 //! Owns three files, because SQLite has one writer per file: `calls.db` (ledger and records), a second one for the
-//! gateways' leases and published keys, and the audit log ([`SqliteAudit`]). Several processes of one machine may share
+//! gateways' leases and published keys, and the audit log ([`super::SqliteAudit`]). Several processes of one machine may share
 //! them. Keeps true: whatever `complete` and `append` acknowledged survives a crash and a power loss (I-6); a renewal
 //! of a lease never queues behind other writes; no statement holds the writer of `calls.db` for longer than a few rows
 //! take.
 
-pub(crate) mod file;
-mod keys;
-mod leases;
-mod ledger;
-mod records;
-mod room;
-
-use crate::clock::milliseconds;
-use crate::clock::now_ms;
 use std::path::Path;
 use std::time::Duration;
 
 use sqlx::SqlitePool;
 use sqlx::sqlite::SqliteSynchronous;
 
-pub use file::OpenError;
-
+use super::OpenError;
+use super::file::{self, FileSettings};
+use super::leases::Leases;
+use crate::clock::{milliseconds, now_ms};
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
 use crate::migrations;
 use crate::records::CallQuotas;
 use crate::records::KEEP_PAST;
-use file::FileSettings;
-use leases::Leases;
 
 /// Read-only connections: replays, records of calls, waits for a key.
 const READERS: u32 = 3;
 /// Maximum rows that one statement of a sweep deletes; it holds the writer for a few milliseconds.
-const SWEEP_ROWS: i64 = 200;
+pub(super) const SWEEP_ROWS: i64 = 200;
 /// Pause between two statements of a sweep, which leaves the writer to others.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// Ledger and records of calls in one SQLite file, leases and published keys in another.
 pub struct SqliteCalls {
     /// A single connection: writes of this process queue in order instead of failing as busy.
-    pub(crate) write: SqlitePool,
-    pub(crate) read: SqlitePool,
-    leases: Leases,
+    pub(super) write: SqlitePool,
+    pub(super) read: SqlitePool,
+    pub(super) leases: Leases,
     /// Calls of this process that wait for a key.
-    waiters: Waiters,
-    budget: Budget,
+    pub(super) waiters: Waiters,
+    pub(super) budget: Budget,
     /// Limits of the records of ended calls.
-    bounds: CallQuotas,
+    pub(super) bounds: CallQuotas,
 }
 
 impl SqliteCalls {

@@ -1,0 +1,20 @@
+//! Durable state of one machine, in SQLite files that several processes may share.
+//!
+//! Owns the files of calls ([`SqliteCalls`]), of the audit log ([`SqliteAudit`]), of events that wait for another log
+//! ([`SpooledAudit`]) and of the control plane. Keeps true: each file is accessible to its owner only.
+
+mod audit;
+mod calls;
+mod control;
+mod file;
+mod keys;
+mod leases;
+mod ledger;
+mod records;
+mod room;
+mod spool;
+
+pub use audit::SqliteAudit;
+pub use calls::SqliteCalls;
+pub use file::OpenError;
+pub use spool::SpooledAudit;
