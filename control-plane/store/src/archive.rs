@@ -291,14 +291,13 @@ fn values(table: &ArchiveTable, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error>
     table.columns.iter().map(|column| column.kind).enumerate().map(read).collect()
 }
 
-/// Migrates files of an earlier version and moves the events that it kept in the calls file to the audit file.
+/// Brings the tables of the files up to date.
 async fn bring_up_to_date(control: &Path, calls: &Path, audit: &Path) -> Result<(), ArchiveError> {
     let failed = |error: &dyn std::fmt::Display| ArchiveError::Database(error.to_string());
     let store = SqlStore::file(control).await.map_err(|error| failed(&error))?;
     store.close().await;
     let calls = SqliteCalls::open(calls).await.map_err(|error| failed(&error))?;
     let audit = SqliteAudit::open(audit, NO_BOUND).await.map_err(|error| failed(&error))?;
-    while audit.take_over(&calls).await.map_err(|error| failed(&error))? > 0 {}
     audit.close().await;
     calls.close().await;
     Ok(())

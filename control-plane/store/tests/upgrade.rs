@@ -5,16 +5,21 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use asp_e2e::stores::Postgres as Server;
 use asp_e2e::wait;
 use asp_store::control::ControlStore;
 use asp_store::control::sql::SqlStore;
+use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, SchemaError};
+use asp_store::records::{CallRecords, Orphan, OwnerId};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
+use bytes::Bytes;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, PgPool, Row, SqlitePool};
+use tokio::time::Instant;
 
 /// Files of SQLite's stores.
 const FILES: [(&str, &str); 4] =
@@ -127,6 +132,57 @@ async fn files_of_commit_03f3e640_come_to_the_tables_of_new_ones_with_every_row(
     for ((_, name), first) in FILES.iter().zip(first) {
         assert_eq!(history(&file(&upgraded.path().join(name)).await).await, first, "{name}: started again");
     }
+}
+
+/// Rows as gateways of commit 03f3e640 write them.
+#[tokio::test]
+async fn answers_records_and_leases_of_files_of_commit_03f3e640_are_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let far = i64::MAX / 2;
+    let calls = file(&path).await;
+    migrations("calls").await.run(&calls).await.unwrap();
+    sqlx::query(
+        "INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, answer, expires_ms) \
+         VALUES ($1, $2, zeroblob(16), zeroblob(16), zeroblob(16), 1, $3, $4)",
+    )
+    .bind([1_u8; 32].as_slice())
+    .bind([2_u8; 32].as_slice())
+    .bind(b"42".as_slice())
+    .bind(far)
+    .execute(&calls)
+    .await
+    .unwrap();
+    for (call, owner) in [(3_u8, 5_u8), (4, 6)] {
+        sqlx::query(
+            "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
+             expires_ms, resumable, state, updated_ms, record, owner, seq) \
+             VALUES ($1, 'acme', $1, $1, 'demo', 'p@1', '{}', 1, $2, 1, 'working', 1, x'07', $3, 0)",
+        )
+        .bind([call; 16].as_slice())
+        .bind(far)
+        .bind([owner; 16].as_slice())
+        .execute(&calls)
+        .await
+        .unwrap();
+    }
+    calls.close().await;
+    let leases = file(&directory.path().join("calls-leases.db")).await;
+    migrations("leases").await.run(&leases).await.unwrap();
+    let lease = sqlx::query("INSERT INTO owners (owner, lease_ms) VALUES ($1, $2)");
+    lease.bind([5_u8; 16].as_slice()).bind(far).execute(&leases).await.unwrap();
+    leases.close().await;
+
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    let holder = Holder { call: [9; 16], owner: [9; 16], org: [1; 16] };
+    let claim =
+        calls.claim(LedgerKey([1; 32]), [2; 32], holder, Instant::now(), Duration::ZERO).await.unwrap();
+    assert_eq!(claim, Claim::Replay(Bytes::from_static(b"42")));
+    let orphans = calls.orphans(10).await.unwrap();
+    assert_eq!(orphans, [Orphan { call: [4; 16], owner: OwnerId([6; 16]) }], "the other's gateway lives");
+    assert!(calls.take(&orphans[0], OwnerId([9; 16])).await.unwrap());
+    let record = calls.find([4; 16]).await.unwrap().unwrap();
+    assert_eq!((record.owner, &record.record[..], record.resumes), (Some(OwnerId([9; 16])), &[7][..], true));
 }
 
 /// Checks the rows of the control store after the upgrade.

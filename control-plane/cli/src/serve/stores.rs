@@ -194,23 +194,9 @@ impl CallStores {
     async fn sweep(&self) -> Vec<anyhow::Result<()>> {
         match self {
             CallStores::Files(calls, audit) => {
-                take_over(calls, audit).await;
                 vec![calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
             }
             CallStores::Postgres { calls, .. } => vec![calls.sweep().await.map_err(Into::into)],
-        }
-    }
-}
-
-/// Moves the audit events of an earlier version to the audit log's file.
-async fn take_over(calls: &SqliteCalls, audit: &SqliteAudit) {
-    match audit.take_over(calls).await {
-        Ok(0) => {}
-        Ok(events) => {
-            tracing::info!(events, file = AUDIT_FILE, "audit events of an earlier version were moved")
-        }
-        Err(error) => {
-            tracing::warn!(%error, file = CALLS_FILE, "audit events of an earlier version could not be moved yet");
         }
     }
 }

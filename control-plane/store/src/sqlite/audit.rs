@@ -3,7 +3,6 @@
 //! Keeps true: the file never exceeds its limit of bytes by more than one batch, because an append removes the oldest
 //! events from a full file; expired events are removed in small batches; pages that stay free are returned to the disk.
 
-mod previous_format;
 mod queue;
 
 use std::path::Path;
@@ -13,8 +12,8 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteSynchronous;
 use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
+use super::OpenError;
 use super::file::{self, FileSettings};
-use super::{OpenError, SqliteCalls};
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
@@ -31,13 +30,13 @@ const SWEEP_PAGES: i64 = 256;
 const SWEEP_REST: Duration = Duration::from_millis(10);
 /// Divisor of the limit: the part of the file that may stay free for future events.
 const FREE_SHARE: i64 = 8;
-/// Number of the next event. The log's own events start at 1: in a file with events of the previous format only, SQLite
-/// would continue below zero.
+/// Number of the next event. It is above zero: events that commit 03f3e640 moved to the file have numbers below zero, and
+/// SQLite would continue these.
 const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
 
 /// An audit log in one SQLite file.
 pub struct SqliteAudit {
-    /// A single connection, as in [`SqliteCalls`].
+    /// A single connection, as in [`super::SqliteCalls`].
     write: SqlitePool,
     read: SqlitePool,
     max_bytes: i64,
@@ -69,11 +68,6 @@ impl SqliteAudit {
     pub async fn close(&self) {
         self.read.close().await;
         self.write.close().await;
-    }
-
-    /// Moves the events that an earlier version kept in the ledger's file, a few at a time; returns their number.
-    pub async fn take_over(&self, calls: &SqliteCalls) -> Result<usize, OpenError> {
-        previous_format::take_over(calls, &self.write, self.max_bytes).await
     }
 
     /// Deletes expired events and those beyond the limit, and returns free pages to the disk; run periodically.
@@ -165,7 +159,7 @@ async fn insert(connection: &mut SqliteConnection, events: &[CallEvent]) -> Resu
 }
 
 /// Deletes the oldest events if the file exceeds `max_bytes` after `came` events were added.
-pub(super) async fn make_room(
+async fn make_room(
     connection: &mut SqliteConnection,
     max_bytes: i64,
     came: usize,

@@ -97,7 +97,7 @@ impl SqliteCalls {
         self.delete(
             "DELETE FROM active_calls WHERE call_id IN \
              (SELECT call_id FROM active_calls WHERE expires_ms < $1 \
-             AND (owner IS NULL OR owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1)) LIMIT $2)",
+             AND (owner IS NULL OR owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > $1)) LIMIT $2)",
             now,
         )
         .await?;
@@ -109,12 +109,6 @@ impl SqliteCalls {
         )
         .await?;
         // An owner without a lease needs no row: its calls were taken over or have ended.
-        self.delete(
-            "DELETE FROM active_owners WHERE owner IN \
-             (SELECT owner FROM active_owners WHERE lease_ms < $1 LIMIT $2)",
-            abandoned,
-        )
-        .await?;
         self.leases.forget(abandoned).await
     }
 

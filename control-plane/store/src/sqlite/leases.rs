@@ -16,11 +16,6 @@ use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
 use crate::records::{Lease, MAX_LEASE, OwnerId, RecordError};
 
-/// Owners of both files: gateways of an earlier version renew their leases in the file of calls.
-const BOTH: &str = "CREATE TEMP VIEW living AS \
-    SELECT owner, lease_ms, 0 AS since_ms FROM main.active_owners \
-    UNION ALL SELECT owner, lease_ms, since_ms FROM leases.owners";
-
 /// The file of leases.
 pub(super) struct Leases {
     path: PathBuf,
@@ -52,7 +47,7 @@ impl Leases {
         &self.pool
     }
 
-    /// Returns connections to the calls that can read the leases as `living`.
+    /// Returns connections to the calls that can read the leases as `leases.owners`.
     pub(super) fn beside(&self, pool: SqlitePoolOptions) -> SqlitePoolOptions {
         let path = self.path.clone();
         pool.after_connect(move |connection, _| {
@@ -61,7 +56,6 @@ impl Leases {
                 let attach =
                     sqlx::query("ATTACH DATABASE $1 AS leases").bind(path.to_string_lossy().into_owned());
                 connection.execute(attach).await?;
-                connection.execute(BOTH).await?;
                 Ok(())
             })
         })

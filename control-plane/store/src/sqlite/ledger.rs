@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::SqliteCalls;
 use super::records::steady;
 use crate::clock::{milliseconds, now_ms};
+use crate::columns::id;
 use crate::ledger::rules::{KeyChange, KeyStatus, State};
 use crate::ledger::shared::{self, ANSWERED, KeyLookup, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
@@ -24,9 +25,9 @@ use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, Reque
 /// must be steady. $1 is the time. False for a gateway that never had a lease; the key's own expiry decides then.
 fn left(asker: &str) -> String {
     format!(
-        "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
-         AND NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > $1) \
-         AND (NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > 0) OR {}) \
+        "(EXISTS (SELECT 1 FROM leases.owners o WHERE o.owner = l.owner) \
+         AND NOT EXISTS (SELECT 1 FROM leases.owners o WHERE o.owner = l.owner AND o.lease_ms > $1) \
+         AND (NOT EXISTS (SELECT 1 FROM leases.owners o WHERE o.owner = l.owner AND o.lease_ms > 0) OR {}) \
          AND NOT EXISTS (SELECT 1 FROM active_calls a WHERE a.call_id = l.call_id \
          AND a.owner IS NOT NULL AND a.resumable = 1))",
         steady(asker, "$1")
@@ -125,9 +126,7 @@ impl Ledger for SqliteCalls {
         let Some(row) = self.row(key, &[], now).await? else { return Ok(None) };
         let (state, same_request, _) = read(&row, now, &hash).map_err(unavailable)?;
         let runs = state.status_for(same_request) == KeyStatus::Running;
-        // Rows from before holders existed name no call.
-        let call: Option<Vec<u8>> = row.try_get("call_id").map_err(unavailable)?;
-        Ok(call.filter(|_| runs).and_then(|call| call.try_into().ok()))
+        runs.then(|| id(&row, "call_id")).transpose().map_err(unavailable)
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {

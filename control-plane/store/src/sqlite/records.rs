@@ -12,15 +12,15 @@ use crate::clock::{milliseconds, now_ms};
 use crate::columns::{blob, id};
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
-    OwnerId, Principal, RecordError, RecordKey, STEADY, Saved, Stand, State,
+    OwnerId, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
 
 /// Returns the columns for the status of a row's call. $1 is the time.
 fn stand_columns() -> String {
     format!(
         "principal, server, state, updated_ms, owner, \
-         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms + {} > $1) AS is_left, \
-         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) AS is_retired, \
+         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms + {} > $1) AS is_left, \
+         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > 0) AS is_retired, \
          resumable",
         BELIEVED.as_millis()
     )
@@ -42,18 +42,16 @@ pub(super) const ORPHANS: &str = "WITH RECURSIVE owners (owner) AS (\
     AND a.resumable = 1) FROM owners o WHERE o.owner IS NOT NULL) \
     SELECT a.call_id, a.owner FROM owners o CROSS JOIN active_calls a ON a.owner = o.owner \
     WHERE o.owner IS NOT NULL AND a.owner IS NOT NULL AND a.resumable = 1 AND a.expires_ms > $1 \
-    AND o.owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) ORDER BY a.expires_ms LIMIT $2";
+    AND o.owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > $1) ORDER BY a.expires_ms LIMIT $2";
 /// Returns the condition that the lease of the owner in `parameter`, if it has one, is old enough to judge other
 /// owners; `now` is the parameter of the time.
 pub(super) fn steady(parameter: &str, now: &str) -> String {
     format!(
-        "NOT EXISTS (SELECT 1 FROM living me WHERE me.owner = {parameter} \
+        "NOT EXISTS (SELECT 1 FROM leases.owners me WHERE me.owner = {parameter} \
          AND (me.lease_ms <= {now} OR me.since_ms > {now} - {}))",
         STEADY.as_millis()
     )
 }
-/// Excludes rows with neither, which are from before owners existed and of no use.
-const IS_RECORD: &str = "(owner IS NOT NULL OR outcome IS NOT NULL)";
 
 fn unavailable(error: sqlx::Error) -> RecordError {
     RecordError::Unavailable(error.to_string())
@@ -114,7 +112,7 @@ impl CallRecords for SqliteCalls {
     }
 
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
-        let statement = format!("SELECT {} FROM active_calls WHERE call_id = $2 AND {IS_RECORD}", columns());
+        let statement = format!("SELECT {} FROM active_calls WHERE call_id = $2", columns());
         let row = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now_ms())
             .bind(call.as_slice())
@@ -126,7 +124,7 @@ impl CallRecords for SqliteCalls {
 
     async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
         let columns = stand_columns();
-        let statement = format!("SELECT {columns} FROM active_calls WHERE call_id = $2 AND {IS_RECORD}");
+        let statement = format!("SELECT {columns} FROM active_calls WHERE call_id = $2");
         let row = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now_ms())
             .bind(call.as_slice())
@@ -139,7 +137,7 @@ impl CallRecords for SqliteCalls {
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
         let statement = format!(
             "SELECT call_id, {} FROM active_calls WHERE principal = $2 AND server = $3 \
-             AND ($4 IS NULL OR (created_ms, call_id) < ($4, $5)) AND expires_ms > $1 AND {IS_RECORD} \
+             AND ($4 IS NULL OR (created_ms, call_id) < ($4, $5)) AND expires_ms > $1 \
              ORDER BY created_ms DESC, call_id DESC LIMIT $6",
             columns()
         );
@@ -185,12 +183,9 @@ impl CallRecords for SqliteCalls {
         let renewed = self.leases.renew(owner, lease).await.map_err(unavailable)?;
         if renewed == Lease::Lapsed {
             // A take-over that saw the lapsed lease is the current writer or was an earlier one. It has finished once
-            // this write is done, so later reads see the rows that it took.
-            sqlx::query("DELETE FROM active_owners WHERE owner = $1")
-                .bind(owner.0.as_slice())
-                .execute(&self.write)
-                .await
-                .map_err(unavailable)?;
+            // this write is done, which deletes nothing, so later reads see the rows that it took.
+            let write = sqlx::query("DELETE FROM active_calls WHERE call_id = x''");
+            write.execute(&self.write).await.map_err(unavailable)?;
         }
         Ok(renewed)
     }
@@ -210,8 +205,8 @@ impl CallRecords for SqliteCalls {
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
         let statement = format!(
             "UPDATE active_calls SET owner = $1 WHERE call_id = $2 AND owner = $3 AND resumable = 1 \
-             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4) \
-             AND (owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) OR {})",
+             AND owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > $4) \
+             AND (owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > 0) OR {})",
             steady("$1", "$4")
         );
         let taken = sqlx::query(sqlx::AssertSqlSafe(statement))
@@ -231,9 +226,9 @@ impl CallRecords for SqliteCalls {
             "UPDATE active_calls SET owner = $5, resumable = 0, state = $6, updated_ms = $4, \
              expires_ms = MAX(expires_ms, $7), capsule = NULL, answers = NULL \
              WHERE call_id = $2 AND owner = $3 AND resumable = 1 \
-             AND NOT EXISTS (SELECT 1 FROM living n WHERE n.owner = $8 AND n.lease_ms > $4) \
-             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4) \
-             AND (owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) OR {})",
+             AND NOT EXISTS (SELECT 1 FROM leases.owners n WHERE n.owner = $8 AND n.lease_ms > $4) \
+             AND owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > $4) \
+             AND (owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > 0) OR {})",
             steady("$1", "$4")
         );
         let given_up = sqlx::query(sqlx::AssertSqlSafe(statement))
@@ -314,7 +309,7 @@ impl SqliteCalls {
     async fn forget_past(&self, call: CallId) -> Result<bool, sqlx::Error> {
         let forgotten = sqlx::query(
             "DELETE FROM active_calls WHERE call_id = $1 AND expires_ms <= $2 \
-             AND (owner IS NULL OR owner NOT IN (SELECT owner FROM living WHERE lease_ms > $2))",
+             AND (owner IS NULL OR owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > $2))",
         )
         .bind(call.as_slice())
         .bind(now_ms())
@@ -341,32 +336,17 @@ fn bound<'q>(statement: SqliteQuery<'q>, key: &RecordKey) -> SqliteQuery<'q> {
         .bind(i64::from(key.resumes))
 }
 
-fn principal(row: &SqliteRow, column: &str) -> Result<Principal, sqlx::Error> {
-    match row.try_get::<Option<Vec<u8>>, _>(column)? {
-        Some(_) => id(row, column),
-        None => Ok(Principal::default()),
-    }
-}
-
-fn text(row: &SqliteRow, column: &str) -> Result<String, sqlx::Error> {
-    row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default)
-}
-
-fn number(row: &SqliteRow, column: &str) -> Result<i64, sqlx::Error> {
-    row.try_get::<Option<i64>, _>(column).map(Option::unwrap_or_default)
-}
-
-/// Reads the status of a call. Rows of an earlier version have only an owner and the data that it needed to resume the
-/// call.
+/// Reads the status of a call.
 fn read_stand(row: &SqliteRow) -> Result<Stand, sqlx::Error> {
     let resumable: i64 = row.try_get("resumable")?;
-    let state: Option<String> = row.try_get("state")?;
+    let state: String = row.try_get("state")?;
     let owner: Option<Vec<u8>> = row.try_get("owner")?;
     Ok(Stand {
-        principal: principal(row, "principal")?,
-        server: text(row, "server")?,
-        state: state.and_then(|name| State::parse(&name)).unwrap_or(State::Working),
-        updated_ms: number(row, "updated_ms")?,
+        principal: id(row, "principal")?,
+        server: row.try_get("server")?,
+        state: State::parse(&state)
+            .ok_or_else(|| sqlx::Error::Decode(format!("`{state}` is not a state").into()))?,
+        updated_ms: row.try_get("updated_ms")?,
         owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
         is_left: row.try_get("is_left")?,
         is_retired: row.try_get("is_retired")?,
@@ -378,16 +358,16 @@ fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
     let stand = read_stand(row)?;
     let seq: i64 = row.try_get("seq")?;
     Ok(CallRecord {
-        org: text(row, "org")?,
+        org: row.try_get("org")?,
         principal: stand.principal,
-        user: principal(row, "user_digest")?,
+        user: id(row, "user_digest")?,
         server: stand.server,
-        plugin: text(row, "plugin")?,
-        context: text(row, "context")?,
+        plugin: row.try_get("plugin")?,
+        context: row.try_get("context")?,
         state: stand.state,
-        created_ms: number(row, "created_ms")?,
+        created_ms: row.try_get("created_ms")?,
         updated_ms: stand.updated_ms,
-        expires_ms: number(row, "expires_ms")?,
+        expires_ms: row.try_get("expires_ms")?,
         owner: stand.owner,
         is_left: stand.is_left,
         is_retired: stand.is_retired,
