@@ -1,26 +1,59 @@
-//! Columns of bytes, read the same way from every database.
+//! Columns of rows, read the same way from every database.
 
 use bytes::Bytes;
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
-/// Reads bytes; empty for null.
-pub(crate) fn blob<R>(row: &R, column: &str) -> Result<Bytes, sqlx::Error>
-where
-    R: Row,
-    for<'c> &'c str: ColumnIndex<R>,
-    for<'r> Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
-{
-    let bytes: Option<Vec<u8>> = row.try_get(column)?;
-    Ok(Bytes::from(bytes.unwrap_or_default()))
+/// A row of any database.
+pub(crate) trait Columns {
+    fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error>;
+
+    fn text(&self, column: &str) -> Result<String, sqlx::Error>;
+
+    fn number(&self, column: &str) -> Result<i64, sqlx::Error>;
+
+    fn flag(&self, column: &str) -> Result<bool, sqlx::Error>;
+
+    /// Reads bytes; empty for null.
+    fn blob(&self, column: &str) -> Result<Bytes, sqlx::Error> {
+        Ok(Bytes::from(self.bytes(column)?.unwrap_or_default()))
+    }
+
+    /// Reads an id or a digest of 16 bytes, if there is one.
+    fn optional_id(&self, column: &str) -> Result<Option<[u8; 16]>, sqlx::Error> {
+        let Some(bytes) = self.bytes(column)? else { return Ok(None) };
+        let id = bytes.try_into().map_err(|_| format!("{column} is not 16 bytes long"));
+        id.map(Some).map_err(|fault| sqlx::Error::Decode(fault.into()))
+    }
+
+    /// Reads an id or a digest of 16 bytes.
+    fn id(&self, column: &str) -> Result<[u8; 16], sqlx::Error> {
+        let missing = || sqlx::Error::Decode(format!("{column} is null").into());
+        self.optional_id(column)?.ok_or_else(missing)
+    }
 }
 
-/// Reads an id or a digest of 16 bytes.
-pub(crate) fn id<R>(row: &R, column: &str) -> Result<[u8; 16], sqlx::Error>
+impl<R> Columns for R
 where
     R: Row,
     for<'c> &'c str: ColumnIndex<R>,
     for<'r> Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> bool: Decode<'r, R::Database> + Type<R::Database>,
 {
-    let bytes: Vec<u8> = row.try_get(column)?;
-    bytes.try_into().map_err(|_| sqlx::Error::Decode(format!("{column} is not 16 bytes long").into()))
+    fn bytes(&self, column: &str) -> Result<Option<Vec<u8>>, sqlx::Error> {
+        self.try_get(column)
+    }
+
+    fn text(&self, column: &str) -> Result<String, sqlx::Error> {
+        self.try_get(column)
+    }
+
+    fn number(&self, column: &str) -> Result<i64, sqlx::Error> {
+        self.try_get(column)
+    }
+
+    fn flag(&self, column: &str) -> Result<bool, sqlx::Error> {
+        self.try_get(column)
+    }
 }

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 mod memory;
 pub(crate) mod rules;
-pub(crate) mod shared;
 pub(crate) mod waiters;
 
 pub use memory::MemoryLedger;

@@ -6,6 +6,7 @@ pub mod audit;
 mod availability;
 pub mod blobs;
 pub mod bus;
+mod calls;
 mod clock;
 mod columns;
 pub mod control;

@@ -6,16 +6,14 @@
 //! machine is removed from its pool; no statement runs on a standby.
 
 mod audit;
+mod calls;
 pub(crate) mod former_events;
 mod heard;
-mod keys;
-mod ledger;
 #[cfg(feature = "s3")]
 pub(crate) mod objects;
 mod opening;
 mod partitions;
-mod records;
-mod room;
+mod quotas;
 mod schema;
 
 use std::str::FromStr;
@@ -37,6 +35,7 @@ use crate::records::CallQuotas;
 
 pub use crate::migrations::SchemaError;
 pub use audit::PostgresAudit;
+pub use calls::PostgresCalls;
 pub use heard::PostgresGateways;
 
 /// Timeouts of the control plane's sessions, which read everything and write one change after the other.
@@ -342,29 +341,6 @@ fn known_parameters(url: &str) -> Result<(), ConnectError> {
     }
     // Without naming it: an unencoded question mark in a password would start the parameters.
     Err(ConnectError::Url(format!("it has a parameter other than {}", PARAMETERS.join(", "))))
-}
-
-/// Ledger and records of calls; leases and published keys of gateways.
-pub struct PostgresCalls {
-    pool: PgPool,
-    leases: PgPool,
-    /// Calls of this process that wait for a key.
-    waiters: Waiters,
-    budget: Budget,
-    /// Limits of the records of ended calls.
-    bounds: CallQuotas,
-    longest: Duration,
-    /// Running deletions of records beyond the limits.
-    making_room: TaskTracker,
-}
-
-impl PostgresCalls {
-    async fn in_time<T>(
-        &self,
-        answer: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, sqlx::Error> {
-        within(self.longest, answer).await
-    }
 }
 
 /// Waits for the answer of a database; fails after `longest`, because a vanished machine never answers.

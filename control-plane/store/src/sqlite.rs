@@ -7,11 +7,7 @@ mod audit;
 mod calls;
 mod control;
 mod file;
-mod keys;
 mod leases;
-mod ledger;
-mod records;
-mod room;
 mod spool;
 
 pub use audit::SqliteAudit;

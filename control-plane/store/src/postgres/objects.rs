@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
+use sqlx::PgPool;
 use sqlx::postgres::PgRow;
-use sqlx::{PgPool, Row};
 
 use super::{Postgres, within};
 use crate::clock::milliseconds;
-use crate::columns::{blob, id};
+use crate::columns::Columns;
 
 /// Time without progress after which the writer of an object is considered gone.
 const PATIENCE: Duration = Duration::from_secs(2 * 3_600);
@@ -126,7 +126,7 @@ impl Objects {
         .bind(signed(self.quota.bytes))
         .bind(milliseconds(PATIENCE));
         let row = within(self.longest, taken.fetch_one(&self.pool)).await?;
-        Ok(match (row.try_get("mine")?, row.try_get("taken")?) {
+        Ok(match (row.flag("mine")?, row.flag("taken")?) {
             (_, true) => Reservation::Taken,
             (true, false) => Reservation::Full,
             (false, false) => Reservation::Gone,
@@ -198,7 +198,7 @@ impl Objects {
         .bind(holder.to_owned())
         .bind(milliseconds(DELETED_WITHIN));
         let row = within(self.longest, hidden.fetch_optional(&self.pool)).await?;
-        row.as_ref().map(|row| id(row, "object")).transpose()
+        row.map(|row| row.id("object")).transpose()
     }
 
     /// Abandons an object that is being written and whose bytes may still reach the store; a sweep deletes them after a
@@ -233,7 +233,7 @@ impl Objects {
         .bind(most)
         .bind(milliseconds(DELETED_WITHIN));
         let rows = within(self.longest, past.fetch_all(&self.pool)).await?;
-        rows.iter().map(|row| id(row, "object")).collect()
+        rows.iter().map(|row| row.id("object")).collect()
     }
 
     /// Deletes the rows of holders without objects.
@@ -244,12 +244,11 @@ impl Objects {
 }
 
 fn found_in(row: &PgRow) -> Result<StoredObject, sqlx::Error> {
-    let size: i64 = row.try_get("size")?;
     Ok(StoredObject {
-        object: id(row, "object")?,
-        size: size.unsigned_abs(),
-        sha256: blob(row, "sha256")?.to_vec(),
-        description: row.try_get("description")?,
+        object: row.id("object")?,
+        size: row.number("size")?.unsigned_abs(),
+        sha256: row.bytes("sha256")?.unwrap_or_default(),
+        description: row.text("description")?,
     })
 }
 

@@ -1,9 +1,7 @@
-//! The gateway's durable store on SQLite: the ledger of mutating calls, the records of calls, and the audit log of all
-//! calls.
+//! The gateway's durable store on SQLite: the ledger of mutating calls and the records of calls (`calls/`).
 //!
-//! Owns three files, because SQLite has one writer per file: `calls.db` (ledger and records), a second one for the
-//! gateways' leases and published keys, and the audit log ([`super::SqliteAudit`]). Several processes of one machine may share
-//! them. Keeps true: whatever `complete` and `append` acknowledged survives a crash and a power loss (I-6); a renewal
+//! Owns two files, because SQLite has one writer per file: `calls.db` (ledger and records), and one for the gateways'
+//! leases and published keys. Several processes of one machine may share them. Keeps true: whatever `complete` and `append` acknowledged survives a crash and a power loss (I-6); a renewal
 //! of a lease never queues behind other writes; no statement holds the writer of `calls.db` for longer than a few rows
 //! take.
 
@@ -11,37 +9,45 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::SqlitePool;
-use sqlx::sqlite::SqliteSynchronous;
+use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 
 use super::OpenError;
 use super::file::{self, FileSettings};
 use super::leases::Leases;
+use crate::calls::{CallStatement, CallsDatabase, PAST, QuotaHolder, delete_past, steady};
 use crate::clock::{milliseconds, now_ms};
+use crate::columns::Columns;
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
 use crate::migrations;
-use crate::records::CallQuotas;
-use crate::records::KEEP_PAST;
+use crate::records::{CallId, CallQuotas, Lease, OwnerId, RecordKey};
 
 /// Read-only connections: replays, records of calls, waits for a key.
 const READERS: u32 = 3;
 /// Maximum rows that one statement of a sweep deletes; it holds the writer for a few milliseconds.
-pub(super) const SWEEP_ROWS: i64 = 200;
-/// Pause between two statements of a sweep, which leaves the writer to others.
-const SWEEP_REST: Duration = Duration::from_millis(20);
+const SWEEP_ROWS: i64 = 200;
+/// Resumable records of owners without a lease. Reads one index entry per owner, and more only for owners whose lease
+/// has expired. $1 is the limit.
+const ORPHANS: &str = "WITH RECURSIVE owners (owner) AS (\
+    SELECT MIN(owner) FROM call_records WHERE owner IS NOT NULL AND resumable = 1 \
+    UNION ALL SELECT (SELECT MIN(a.owner) FROM call_records a WHERE a.owner > o.owner AND a.owner IS NOT NULL \
+    AND a.resumable = 1) FROM owners o WHERE o.owner IS NOT NULL) \
+    SELECT a.call_id, a.owner FROM owners o CROSS JOIN call_records a ON a.owner = o.owner \
+    WHERE o.owner IS NOT NULL AND a.owner IS NOT NULL AND a.resumable = 1 AND a.expires_ms > now_ms() \
+    AND o.owner NOT IN (SELECT owner FROM gateways WHERE lease_ms > now_ms()) ORDER BY a.expires_ms LIMIT $1";
 
 /// Ledger and records of calls in one SQLite file, leases and published keys in another.
 pub struct SqliteCalls {
     /// A single connection: writes of this process queue in order instead of failing as busy.
-    pub(super) write: SqlitePool,
-    pub(super) read: SqlitePool,
-    pub(super) leases: Leases,
+    write: SqlitePool,
+    read: SqlitePool,
+    leases: Leases,
     /// Calls of this process that wait for a key.
-    pub(super) waiters: Waiters,
-    pub(super) budget: Budget,
+    waiters: Waiters,
+    budget: Budget,
     /// Limits of the records of ended calls.
-    pub(super) bounds: CallQuotas,
+    bounds: CallQuotas,
 }
 
 impl SqliteCalls {
@@ -80,47 +86,119 @@ impl SqliteCalls {
 
     /// Deletes expired rows, a few at a time; run periodically.
     pub async fn sweep(&self) -> Result<(), OpenError> {
-        let now = now_ms();
-        let abandoned = now - milliseconds(KEEP_ABANDONED);
-        self.delete(
-            "DELETE FROM ledger WHERE claim_key IN \
-             (SELECT claim_key FROM ledger WHERE expires_ms < $1 AND state = 1 LIMIT $2)",
-            now,
-        )
-        .await?;
-        self.delete(
-            "DELETE FROM ledger WHERE claim_key IN \
-             (SELECT claim_key FROM ledger WHERE expires_ms < $1 LIMIT $2)",
-            abandoned,
-        )
-        .await?;
-        self.delete(
-            "DELETE FROM active_calls WHERE call_id IN \
-             (SELECT call_id FROM active_calls WHERE expires_ms < $1 \
-             AND (owner IS NULL OR owner NOT IN (SELECT owner FROM leases.owners WHERE lease_ms > $1)) LIMIT $2)",
-            now,
-        )
-        .await?;
-        // Deletes records even of live owners that failed to store the end of a call.
-        self.delete(
-            "DELETE FROM active_calls WHERE call_id IN \
-             (SELECT call_id FROM active_calls WHERE expires_ms < $1 LIMIT $2)",
-            now - milliseconds(KEEP_PAST),
-        )
-        .await?;
+        delete_past(self, &PAST).await?;
         // An owner without a lease needs no row: its calls were taken over or have ended.
-        self.leases.forget(abandoned).await
+        self.leases.forget(now_ms() - milliseconds(KEEP_ABANDONED)).await
+    }
+}
+
+impl CallsDatabase for SqliteCalls {
+    type Row = SqliteRow;
+
+    const ORPHANS: &'static str = ORPHANS;
+    const CLOCK: &'static str = "now_ms()";
+    const SWEEP_ROWS: i64 = SWEEP_ROWS;
+
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
-    /// Repeats a deletion until it deletes fewer than [`SWEEP_ROWS`] rows.
-    async fn delete(&self, statement: &'static str, before: i64) -> Result<(), OpenError> {
-        loop {
-            let deleted = sqlx::query(statement).bind(before).bind(SWEEP_ROWS);
-            let deleted = deleted.execute(&self.write).await?;
-            if deleted.rows_affected() < SWEEP_ROWS.unsigned_abs() {
-                return Ok(());
+    fn budget(&self) -> Budget {
+        self.budget
+    }
+
+    async fn execute(&self, statement: CallStatement) -> Result<u64, sqlx::Error> {
+        Ok(statement.sqlite().execute(&self.write).await?.rows_affected())
+    }
+
+    async fn rows(&self, statement: CallStatement) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        statement.sqlite().fetch_all(&self.read).await
+    }
+
+    async fn renew_lease(&self, owner: OwnerId, lease: Duration) -> Result<Lease, sqlx::Error> {
+        let renewed = self.leases.renew(owner, lease).await?;
+        if renewed == Lease::Lapsed {
+            // A take-over that saw the lapsed lease is the current writer or was an earlier one. It has finished once
+            // this write is done, which deletes nothing, so later reads see the rows that it took.
+            self.execute(CallStatement::new("DELETE FROM call_records WHERE call_id = x''")).await?;
+        }
+        Ok(renewed)
+    }
+
+    async fn end_lease(&self, owner: OwnerId) -> Result<(), sqlx::Error> {
+        self.leases.retire(owner).await
+    }
+
+    fn of_orphan(sets: &str) -> String {
+        format!(
+            "UPDATE call_records AS r SET {sets} WHERE r.call_id = $2 AND r.owner = $3 AND r.resumable \
+             AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > now_ms()) \
+             AND (NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > 0) OR {})",
+            steady("$1")
+        )
+    }
+
+    async fn find_owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, sqlx::Error> {
+        let mut owners = Vec::with_capacity(calls.len());
+        for call in calls {
+            let find = CallStatement::new("SELECT owner FROM call_records WHERE call_id = $1").bind(*call);
+            for row in self.rows(find).await? {
+                owners.push((*call, row.optional_id("owner")?.map(OwnerId)));
             }
-            tokio::time::sleep(SWEEP_REST).await;
+        }
+        Ok(owners)
+    }
+
+    async fn make_room(&self, key: &RecordKey) -> Result<(), sqlx::Error> {
+        for holder in QuotaHolder::of(key, self.bounds) {
+            loop {
+                let rows = self.rows(holder.excess()).await?;
+                let is_over = rows.first().map(|row| row.flag("is_over")).transpose()?;
+                if is_over != Some(true) || self.execute(holder.deletion(SWEEP_ROWS)).await? == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn room_made(&self) {}
+
+    async fn publish_key(&self, past: CallStatement, key: CallStatement) -> Result<bool, sqlx::Error> {
+        self.execute_on_keys(past).await?;
+        Ok(self.execute_on_keys(key).await? == 1)
+    }
+
+    async fn execute_on_keys(&self, statement: CallStatement) -> Result<u64, sqlx::Error> {
+        Ok(statement.sqlite().execute(self.leases.pool()).await?.rows_affected())
+    }
+
+    async fn key_rows(&self, statement: CallStatement) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        statement.sqlite().fetch_all(self.leases.pool()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::records::suite;
+
+    #[tokio::test]
+    async fn what_ends_often_is_looked_for_in_an_index_of_its_own_and_in_no_row() {
+        let directory = tempfile::tempdir().unwrap();
+        let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+        let [user, org] = QuotaHolder::of(&suite::key(1), CallQuotas::default());
+        for (statement, index) in [
+            (CallStatement::new(ORPHANS).bind(1_u32), "active_calls_of_owner"),
+            (user.deletion(1), "active_calls_ended_of_user"),
+            (org.deletion(1), "active_calls_ended_of_org"),
+        ] {
+            // SQLite's query plan.
+            let rows = calls.rows(statement.explained()).await.unwrap();
+            let plan = rows.iter().map(|row| row.text("detail").unwrap()).collect::<Vec<_>>().join("\n");
+            assert!(plan.contains(&format!(" USING COVERING INDEX {index} ")), "{plan}");
+            assert!(!plan.contains(" USING INDEX active_calls"), "{plan}");
+            assert!(!plan.contains("SCAN active_calls") && !plan.contains("SCAN a "), "{plan}");
         }
     }
 }

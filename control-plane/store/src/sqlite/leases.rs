@@ -1,4 +1,4 @@
-//! Leases of the gateways and the keys that they publish (`keys.rs`), in a file of their own.
+//! Leases of the gateways and the keys that they publish, in a file of their own.
 //!
 //! Keeps true: a renewal waits for no write except another gateway's renewal or new key, and for no disk: a lease lost
 //! in a power loss belonged to a process that the same power loss ended. A statement that writes `calls.db` and reads
@@ -14,7 +14,7 @@ use super::OpenError;
 use super::file::{self, FileSettings};
 use crate::clock::{milliseconds, now_ms};
 use crate::migrations;
-use crate::records::{Lease, MAX_LEASE, OwnerId, RecordError};
+use crate::records::{Lease, MAX_LEASE, OwnerId};
 
 /// The file of leases.
 pub(super) struct Leases {
@@ -92,12 +92,11 @@ impl Leases {
         Ok(Lease::Lapsed)
     }
 
-    pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+    pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), sqlx::Error> {
         // The row stays for as long as the owner may hold keys.
         let retired = sqlx::query("UPDATE owners SET lease_ms = 0, since_ms = $1 WHERE owner = $2");
         let retired = retired.bind(now_ms()).bind(owner.0.as_slice());
-        let retired = retired.execute(&self.pool).await;
-        retired.map(drop).map_err(|e| RecordError::Unavailable(e.to_string()))
+        retired.execute(&self.pool).await.map(drop)
     }
 
     /// Deletes leases that ended before `before`; there is one row per start of a gateway within a day. Shortens those

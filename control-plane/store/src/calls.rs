@@ -1,0 +1,162 @@
+//! Ledger and records of calls, and published keys, on a SQL database: one set of statements for SQLite and PostgreSQL.
+//!
+//! Owns the statements that say the same in both, in the words of PostgreSQL (`statement.rs`). Refuses: to renew and to
+//! judge leases, which each database does in its own way ([`CallsDatabase`]). Keeps true: a change and its conditions
+//! are one statement.
+
+mod keys;
+mod ledger;
+mod quotas;
+mod records;
+mod statement;
+
+use std::time::Duration;
+
+use crate::columns::Columns;
+use crate::ledger::Budget;
+use crate::ledger::rules::KEEP_ABANDONED;
+use crate::ledger::waiters::Waiters;
+use crate::records::{CallId, KEEP_PAST, Lease, OwnerId, RecordKey, STEADY};
+
+pub(crate) use quotas::QuotaHolder;
+pub(crate) use statement::CallStatement;
+
+/// Pause between two statements of a sweep, which leaves the database to others.
+const SWEEP_REST: Duration = Duration::from_millis(20);
+/// Deletions of expired rows, at most $1 of those that expired more than $2 ms ago.
+pub(crate) const PAST: [(&str, Duration); 4] = [
+    (
+        "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
+         WHERE expires_ms < now_ms() - $2 AND state = 1 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        Duration::ZERO,
+    ),
+    (
+        "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        KEEP_ABANDONED,
+    ),
+    (
+        "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
+         WHERE expires_ms < now_ms() - $2 AND (owner IS NULL OR NOT EXISTS \
+         (SELECT 1 FROM gateways g WHERE g.owner = call_records.owner AND g.lease_ms > now_ms())) \
+         LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        Duration::ZERO,
+    ),
+    // Deletes records even of live owners that failed to store the end of a call.
+    (
+        "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        KEEP_PAST,
+    ),
+];
+
+/// A database with the tables of calls.
+pub(crate) trait CallsDatabase: Send + Sync {
+    type Row: Columns + Send + Sync;
+
+    /// Query for the resumable records of owners without a lease; $1 is the limit.
+    const ORPHANS: &'static str;
+    /// The time of a statement that judges a lease.
+    const CLOCK: &'static str;
+    /// Maximum rows that one statement of a sweep deletes.
+    const SWEEP_ROWS: i64;
+
+    /// Calls of this process that wait for a key.
+    fn waiters(&self) -> &Waiters;
+
+    /// Limits of an org's keys and answers.
+    fn budget(&self) -> Budget;
+
+    /// Runs a statement; returns the number of rows that it changed.
+    fn execute(&self, statement: CallStatement) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Returns the rows that a statement finds.
+    fn rows(
+        &self,
+        statement: CallStatement,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
+
+    /// Extends or restarts the owner's lease.
+    fn renew_lease(
+        &self,
+        owner: OwnerId,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Lease, sqlx::Error>> + Send;
+
+    /// Ends the owner's lease; the row stays for as long as the owner may hold keys.
+    fn end_lease(&self, owner: OwnerId) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// Returns the update of an orphan's row `r` that the gateway in $1 may take over; $2 is its call, $3 its owner.
+    fn of_orphan(sets: &str) -> String;
+
+    /// Returns the owners of those of the calls that have a record.
+    fn find_owners(
+        &self,
+        calls: &[CallId],
+    ) -> impl Future<Output = Result<Vec<(CallId, Option<OwnerId>)>, sqlx::Error>> + Send;
+
+    /// Deletes ended calls of the record's user and org beyond their quotas, now or soon.
+    fn make_room(&self, key: &RecordKey) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// Waits for running deletions of records beyond the quotas.
+    fn room_made(&self) -> impl Future<Output = ()> + Send;
+
+    /// Runs the deletion of expired keys and the insertion of one, alone; returns whether that was inserted.
+    fn publish_key(
+        &self,
+        past: CallStatement,
+        key: CallStatement,
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// Runs a statement on published keys.
+    fn execute_on_keys(
+        &self,
+        statement: CallStatement,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Returns the published keys that a statement finds.
+    fn key_rows(
+        &self,
+        statement: CallStatement,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
+}
+
+/// Returns the condition that the lease of the owner in `parameter`, if it has one, is old enough to judge other
+/// owners.
+pub(crate) fn steady(parameter: &str) -> String {
+    format!(
+        "NOT EXISTS (SELECT 1 FROM gateways me WHERE me.owner = {parameter} \
+         AND (me.lease_ms <= now_ms() OR me.since_ms > now_ms() - {}))",
+        STEADY.as_millis()
+    )
+}
+
+/// Runs deletions like those of [`PAST`] until nothing is left for them.
+pub(crate) async fn delete_past<D: CallsDatabase>(
+    database: &D,
+    past: &[(&'static str, Duration)],
+) -> Result<(), sqlx::Error> {
+    for (text, age) in past {
+        loop {
+            let deletion = CallStatement::new(*text).bind(D::SWEEP_ROWS).bind(*age);
+            if database.execute(deletion).await? < D::SWEEP_ROWS.unsigned_abs() {
+                break;
+            }
+            tokio::time::sleep(SWEEP_REST).await;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a statement; returns whether it changed its row.
+async fn changes<D: CallsDatabase>(database: &D, statement: CallStatement) -> Result<bool, sqlx::Error> {
+    Ok(database.execute(statement).await? == 1)
+}
+
+/// Returns the row that a statement finds.
+async fn row<D: CallsDatabase>(
+    database: &D,
+    statement: CallStatement,
+) -> Result<Option<D::Row>, sqlx::Error> {
+    Ok(database.rows(statement).await?.into_iter().next())
+}

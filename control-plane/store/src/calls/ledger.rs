@@ -1,0 +1,238 @@
+//! The [`Ledger`] of several processes.
+//!
+//! The rules (`ledger/rules.rs`) define what a row means and who may change it; this module expresses them in SQL.
+//! Keeps true: waiting for a key only reads, with exponential backoff, unless its holder ends in this process.
+
+use std::time::Duration;
+
+use asp_platform::pauses::doubling;
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{CallStatement, CallsDatabase, changes, row, steady};
+use crate::columns::Columns;
+use crate::ledger::rules::{KeyChange, KeyStatus, State};
+use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+
+/// First and longest interval of reads while another process holds a claim; the interval doubles in between.
+const FIRST_LOOK: Duration = Duration::from_millis(25);
+const LAST_LOOK: Duration = Duration::from_secs(1);
+/// States of a row.
+const RUNNING: i64 = 0;
+const ANSWERED: i64 = 1;
+
+/// Returns a condition on row `l`: the gateway that held the key is gone and left no record from which another one can
+/// resume the call. It has retired, or its lease has expired in the view of the gateway in `asker`, whose own lease
+/// must be steady. False for a gateway that never had a lease; the key's own expiry decides then.
+fn left(asker: &str) -> String {
+    format!(
+        "(EXISTS (SELECT 1 FROM gateways g WHERE g.owner = l.owner AND (g.lease_ms = 0 OR \
+         (g.lease_ms <= now_ms() AND {}))) AND NOT EXISTS (SELECT 1 FROM call_records r \
+         WHERE r.call_id = l.call_id AND r.owner IS NOT NULL AND r.resumable))",
+        steady(asker)
+    )
+}
+
+impl From<sqlx::Error> for LedgerError {
+    fn from(error: sqlx::Error) -> LedgerError {
+        LedgerError::Unavailable(error.to_string())
+    }
+}
+
+#[async_trait]
+impl<D: CallsDatabase> Ledger for D {
+    async fn claim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        wait_until: Instant,
+        lease: Duration,
+    ) -> Result<Claim, LedgerError> {
+        let mut pauses = doubling(FIRST_LOOK, LAST_LOOK);
+        loop {
+            let waiter = self.waiters().of(key);
+            let ended = waiter.ended.notified();
+            tokio::pin!(ended);
+            // Registered before the row is read, so that no end is missed.
+            ended.as_mut().enable();
+            let entry = KeyEntry::find(self, key, hash, Some(holder.owner)).await?;
+            match entry.as_ref().map_or(KeyStatus::Free, |entry| entry.status) {
+                KeyStatus::Conflict => return Ok(Claim::Conflict),
+                KeyStatus::Answer => {
+                    return Ok(Claim::Replay(entry.map(|entry| entry.answer).unwrap_or_default()));
+                }
+                KeyStatus::Abandoned => return Ok(Claim::Abandoned),
+                KeyStatus::Free => {
+                    // An expired answer is replaced, so that the org needs no capacity for another key.
+                    if entry.is_none() && !has_room(self, holder).await? {
+                        return Err(LedgerError::Full);
+                    }
+                    if take_free(self, key, hash, holder, lease).await? {
+                        return Ok(Claim::New);
+                    }
+                    // Another was faster.
+                }
+                KeyStatus::Running => {}
+            }
+            if Instant::now() >= wait_until {
+                return Ok(Claim::InFlight);
+            }
+            let next = (Instant::now() + pauses.next().unwrap_or(LAST_LOOK)).min(wait_until);
+            // Woken by this process or by the timer; in both cases the row decides.
+            let _ = tokio::time::timeout_at(next, ended).await;
+        }
+    }
+
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let statement = "UPDATE ledger AS l SET owner = $7, expires_ms = now_ms() + $8";
+        let seizure = permitted(statement, key, &KeyChange::Seize(hash, holder), holder);
+        Ok(changes(self, seizure.bind(holder.owner).bind(lease)).await?)
+    }
+
+    async fn reclaim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let statement = "UPDATE ledger AS l SET call_id = $7, owner = $8, expires_ms = now_ms() + $9";
+        let reclaim = permitted(statement, key, &KeyChange::Reclaim(hash), holder);
+        Ok(changes(self, reclaim.bind(holder.call).bind(holder.owner).bind(lease)).await?)
+    }
+
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+        let statement = "UPDATE ledger AS l SET expires_ms = now_ms() + $7";
+        Ok(changes(self, permitted(statement, key, &KeyChange::Own(holder), holder).bind(lease)).await?)
+    }
+
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Answer,
+        keep: Duration,
+    ) -> Result<bool, LedgerError> {
+        // On PostgreSQL concurrent completions do not see each other, so an org may exceed its bytes by their answers.
+        let statement = "UPDATE ledger AS l SET state = $7, expires_ms = now_ms() + $8, answer = CASE WHEN \
+               LENGTH($9) + COALESCE((SELECT SUM(bytes) FROM ledger_usage u WHERE u.org = l.org), 0) <= $10 \
+               THEN $9 ELSE $11 END";
+        let completion = permitted(statement, key, &KeyChange::Own(holder), holder)
+            .bind(ANSWERED)
+            .bind(keep)
+            .bind(&answer.whole)
+            .bind(self.budget().bytes)
+            .bind(&answer.short);
+        let stored = changes(self, completion).await?;
+        self.waiters().wake(key);
+        Ok(stored)
+    }
+
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+        let entry = KeyEntry::find(self, key, hash, None).await?;
+        Ok(entry.filter(|entry| entry.status == KeyStatus::Answer).map(|entry| entry.answer))
+    }
+
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+        let entry = KeyEntry::find(self, key, hash, None).await?;
+        Ok(entry.filter(|entry| entry.status == KeyStatus::Running).and_then(|entry| entry.call))
+    }
+
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+        changes(self, permitted("DELETE FROM ledger AS l", key, &KeyChange::Own(holder), holder)).await?;
+        self.waiters().wake(key);
+        Ok(())
+    }
+}
+
+/// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters start at $7.
+fn permitted(statement: &str, key: LedgerKey, change: &KeyChange, asker: Holder) -> CallStatement {
+    let condition = change.condition();
+    let statement = format!(
+        "{statement} WHERE l.claim_key = $1 AND l.state = {RUNNING} AND ($2 IS NULL OR l.hash = $2) \
+         AND ($3 IS NULL OR l.call_id = $3) AND ($4 IS NULL OR l.owner = $4) \
+         AND (NOT $5 OR l.expires_ms <= now_ms() OR {})",
+        left("$6")
+    );
+    CallStatement::new(statement)
+        .bind(key.0)
+        .bind(condition.hash)
+        .bind(condition.call)
+        .bind(condition.owner)
+        .bind(condition.abandoned)
+        .bind(asker.owner)
+}
+
+/// The row of a key, in view of a request.
+struct KeyEntry {
+    status: KeyStatus,
+    call: Option<[u8; 16]>,
+    answer: Bytes,
+}
+
+impl KeyEntry {
+    /// Reads a key without changing it.
+    async fn find<D: CallsDatabase>(
+        database: &D,
+        key: LedgerKey,
+        hash: RequestHash,
+        asker: Option<[u8; 16]>,
+    ) -> Result<Option<KeyEntry>, sqlx::Error> {
+        let statement = format!(
+            "SELECT l.hash, l.call_id, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left \
+             FROM ledger l WHERE l.claim_key = $1",
+            left("$2")
+        );
+        let row = row(database, CallStatement::new(statement).bind(key.0).bind(asker)).await?;
+        row.map(|row| KeyEntry::read(&row, &hash)).transpose()
+    }
+
+    fn read(row: &impl Columns, hash: &RequestHash) -> Result<KeyEntry, sqlx::Error> {
+        let is_answered = row.number("state")? == ANSWERED;
+        let state = State::of(is_answered, row.flag("has_ended")?, row.flag("has_left")?);
+        let status = state.status_for(row.blob("hash")? == hash.as_slice());
+        Ok(KeyEntry { status, call: row.optional_id("call_id")?, answer: row.blob("answer")? })
+    }
+}
+
+/// Whether the holder's org has capacity for another key.
+async fn has_room<D: CallsDatabase>(database: &D, holder: Holder) -> Result<bool, sqlx::Error> {
+    let statement =
+        "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) AS claim_keys FROM ledger_usage WHERE org = $1";
+    let usage = row(database, CallStatement::new(statement).bind(holder.org)).await?;
+    let keys = usage.map(|usage| usage.number("claim_keys")).transpose()?;
+    Ok(database.budget().has_room(u64::try_from(keys.unwrap_or_default()).unwrap_or_default()))
+}
+
+/// Takes a key that was found free; returns false if another was faster. Replaces an expired answer.
+async fn take_free<D: CallsDatabase>(
+    database: &D,
+    key: LedgerKey,
+    hash: RequestHash,
+    holder: Holder,
+    lease: Duration,
+) -> Result<bool, sqlx::Error> {
+    let statement = "INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, expires_ms) \
+         VALUES ($1, $2, $3, $4, $5, $6, now_ms() + $7) \
+         ON CONFLICT (claim_key) DO UPDATE SET hash = excluded.hash, call_id = excluded.call_id, \
+         owner = excluded.owner, state = excluded.state, expires_ms = excluded.expires_ms, answer = NULL \
+         WHERE ledger.state = $8 AND ledger.expires_ms <= now_ms()";
+    let insert = CallStatement::new(statement)
+        .bind(key.0)
+        .bind(hash)
+        .bind(holder.call)
+        .bind(holder.owner)
+        .bind(holder.org)
+        .bind(RUNNING)
+        .bind(lease)
+        .bind(ANSWERED);
+    changes(database, insert).await
+}
