@@ -45,7 +45,8 @@ pub mod versions;
 use std::sync::Arc;
 
 use asp_store::audit::AuditLog;
-use asp_store::control::{Change, ControlStore, Precondition};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, Precondition};
 use asp_store::packages::Packages;
 use async_trait::async_trait;
 use axum::extract::DefaultBodyLimit;
@@ -79,7 +80,7 @@ pub trait PublicKeys: Send + Sync {
 
 /// Shared state of the handlers.
 pub struct AdminState {
-    pub store: Arc<dyn ControlStore>,
+    pub store: Arc<ControlStore>,
     /// Cache of the stored servers.
     pub servers: StoredServers,
     /// The audit log of calls, written by the gateways that use this state directory.

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use asp_store::control::sql::ControlStore;
 use asp_store::control::{
-    BindingRecord, Change, ControlStore, ExposureRecord, LimitRecord, OfferRecord, Precondition,
-    RevocationRecord, StoreError, Written,
+    BindingRecord, Change, ExposureRecord, LimitRecord, OfferRecord, Precondition, RevocationRecord,
+    StoreError, Written,
 };
 
 use crate::catalog::Compiler;
@@ -34,14 +35,14 @@ pub enum AdmissionError {
 
 /// Evaluates writes and stores them.
 pub struct Admission {
-    store: Arc<dyn ControlStore>,
+    store: Arc<ControlStore>,
     compiler: Compiler,
     usage: Arc<Usage>,
 }
 
 impl Admission {
     /// Creates an admission; `usage` must be the one that the publisher updates.
-    pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> Admission {
+    pub fn new(store: Arc<ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> Admission {
         Admission { store, compiler, usage }
     }
 

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use asp_registry::Catalog;
-use asp_store::control::{Change, ControlStore, Precondition, ServerIds, Versioned};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, Precondition, ServerIds, Versioned};
 
 use crate::catalog::{self, Bundle, Compiler};
 use crate::clock;
@@ -26,7 +27,7 @@ const AT_START: Terms = Terms { actor: "serve --primitives", prune: false };
 
 /// Checks the whole directory, then stores every server that changed. Returns the catalog of the directory.
 pub async fn directory(
-    store: &dyn ControlStore,
+    store: &ControlStore,
     compiler: &Compiler,
     directory: &Path,
 ) -> anyhow::Result<Catalog> {
@@ -51,7 +52,7 @@ pub async fn directory(
 
 /// Checks all servers together, then stores those that changed. Returns the resulting revision of the store.
 pub async fn servers(
-    store: &dyn ControlStore,
+    store: &ControlStore,
     compiler: &Compiler,
     bundles: Vec<Bundle>,
     terms: Terms,
@@ -89,7 +90,7 @@ pub async fn servers(
 
 /// Deletes the stored servers that are not in `bundles`. Returns the resulting revision.
 async fn prune(
-    store: &dyn ControlStore,
+    store: &ControlStore,
     bundles: &[Bundle],
     change: impl Fn(u64) -> Change,
 ) -> anyhow::Result<u64> {
@@ -110,7 +111,7 @@ async fn prune(
 /// Checks the directory, which is consistent in itself, against the servers that only the store has. Returns the
 /// revision at which they were read.
 async fn check_conflicts(
-    store: &dyn ControlStore,
+    store: &ControlStore,
     compiler: &Compiler,
     bundles: &[Bundle],
 ) -> anyhow::Result<u64> {

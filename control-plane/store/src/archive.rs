@@ -21,8 +21,8 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, ConnectOptions, Row, Transaction};
 
-use crate::control::sql::SqlStore;
-use crate::control::{Change, ControlStore, Precondition, StoreError};
+use crate::control::sql::ControlStore;
+use crate::control::{Change, Precondition, StoreError};
 use crate::postgres::{Postgres, former_events};
 use crate::sqlite::{SqliteAudit, SqliteCalls};
 
@@ -103,7 +103,7 @@ pub async fn raise_revision(
     let failed = |error: StoreError| ArchiveError::Database(error.to_string());
     let store = match source {
         ArchiveDatabase::Postgres(database) => database.control().await.map_err(failed)?,
-        ArchiveDatabase::Files { control, .. } => SqlStore::file(control).await.map_err(failed)?,
+        ArchiveDatabase::Files { control, .. } => ControlStore::file(control).await.map_err(failed)?,
     };
     let before = store.revision().await.map_err(failed)?;
     let to = past.map_or(before.saturating_add(FAR), |past| past.saturating_add(1));
@@ -294,7 +294,7 @@ fn values(table: &ArchiveTable, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error>
 /// Brings the tables of the files up to date.
 async fn bring_up_to_date(control: &Path, calls: &Path, audit: &Path) -> Result<(), ArchiveError> {
     let failed = |error: &dyn std::fmt::Display| ArchiveError::Database(error.to_string());
-    let store = SqlStore::file(control).await.map_err(|error| failed(&error))?;
+    let store = ControlStore::file(control).await.map_err(|error| failed(&error))?;
     store.close().await;
     let calls = SqliteCalls::open(calls).await.map_err(|error| failed(&error))?;
     let audit = SqliteAudit::open(audit, NO_BOUND).await.map_err(|error| failed(&error))?;

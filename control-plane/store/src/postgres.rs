@@ -28,7 +28,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use crate::control::StoreError;
-use crate::control::sql::{OperationTimeouts, Pools, SqlStore};
+use crate::control::sql::{ControlStore, OperationTimeouts, Pools};
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
 use crate::records::CallQuotas;
@@ -249,13 +249,13 @@ impl Postgres {
     }
 
     /// Returns the control plane's store.
-    pub async fn control(&self) -> Result<SqlStore, StoreError> {
+    pub async fn control(&self) -> Result<ControlStore, StoreError> {
         let pools = Pools {
             all_else: self.portable(CONTROL_CONNECTIONS).await?,
             publishing: self.portable(PUBLISHING_CONNECTIONS).await?,
             revoking: self.portable(REVOKING_CONNECTIONS).await?,
         };
-        Ok(SqlStore::of_postgres(pools, CONTROL_TIMEOUTS))
+        Ok(ControlStore::of_postgres(pools, CONTROL_TIMEOUTS))
     }
 
     /// Returns the reason why an acknowledged commit may be lost, if the server's settings allow that: in a crash, or

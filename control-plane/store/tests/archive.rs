@@ -10,10 +10,10 @@ use std::time::Duration;
 use asp_e2e::stores::Postgres as Server;
 use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
-use asp_store::control::sql::SqlStore;
+use asp_store::control::sql::ControlStore;
 use asp_store::control::{
-    self, CertificateName, Change, ControlState, ControlStore, IssuerKeysRecord, MachineBound,
-    MachineCertificateRecord, MachineKeyRecord, OfferRecord, Precondition, Side,
+    self, CertificateName, Change, ControlState, IssuerKeysRecord, MachineBound, MachineCertificateRecord,
+    MachineKeyRecord, OfferRecord, Precondition, Side,
 };
 use asp_store::ledger::{self, Budget};
 use asp_store::postgres::Postgres;
@@ -31,7 +31,7 @@ fn files(directory: &Path) -> ArchiveDatabase {
 async fn full() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let at = |file: &str| directory.path().join(file);
-    let control = SqlStore::file(&at("asp.db")).await.unwrap();
+    let control = ControlStore::file(&at("asp.db")).await.unwrap();
     control::suite::run(&control).await;
     let change =
         Change { actor: "suite".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
@@ -116,7 +116,7 @@ async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
     assert_eq!(exported(&files(back.path())).await.1, archive_text);
 
     // The server continues where the files ended.
-    let control = SqlStore::file(&directory.path().join("asp.db")).await.unwrap();
+    let control = ControlStore::file(&directory.path().join("asp.db")).await.unwrap();
     let moved = postgres.control().await.unwrap();
     let here = control.load().await.unwrap();
     // The stamp belongs to the history of each database.

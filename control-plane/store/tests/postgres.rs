@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use asp_e2e::stores::Postgres as Server;
-use asp_store::control::sql::SqlStore;
-use asp_store::control::{self, ControlStore};
+use asp_store::control;
+use asp_store::control::sql::ControlStore;
 use asp_store::heard_gateways::{self, HeardGateway, HeardGateways};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
@@ -39,7 +39,7 @@ impl Fresh {
         Fresh { server, database }
     }
 
-    async fn control(&self) -> SqlStore {
+    async fn control(&self) -> ControlStore {
         self.database.control().await.unwrap()
     }
 

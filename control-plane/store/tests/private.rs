@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::blobs::{BlobId, BlobMeta, Blobs, DiskBlobs};
-use asp_store::control::sql::SqlStore;
+use asp_store::control::sql::ControlStore;
 use asp_store::packages::{DiskPackages, Quota};
 use asp_store::sqlite::{SqliteAudit, SqliteCalls};
 
@@ -40,7 +40,7 @@ async fn new_files_are_private_and_those_of_an_earlier_version_become_so() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     for n in 0..2 {
-        let control = SqlStore::file(&at("asp.db")).await.unwrap();
+        let control = ControlStore::file(&at("asp.db")).await.unwrap();
         let _calls = SqliteCalls::open(&at("calls.db")).await.unwrap();
         let log = SqliteAudit::open(&at("audit.db"), 1 << 30).await.unwrap();
         log.append(&[CallEvent { at_ms: 0, org: "acme".into(), event: "{}".into() }]).await.unwrap();

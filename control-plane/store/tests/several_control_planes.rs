@@ -7,16 +7,14 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use asp_e2e::stores::Postgres as Server;
-use asp_store::control::sql::SqlStore;
-use asp_store::control::{
-    Change, ControlStore, ExposureRecord, LimitRecord, Precondition, RevocationRecord, StoreError,
-};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, ExposureRecord, LimitRecord, Precondition, RevocationRecord, StoreError};
 use asp_store::postgres::Postgres;
 use sqlx::{Connection, PgConnection};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Creates a database and the stores of two control planes.
-async fn two() -> (Server, [Arc<SqlStore>; 2]) {
+async fn two() -> (Server, [Arc<ControlStore>; 2]) {
     let server = Server::start().await.unwrap();
     let database = Postgres::connect(&server.url(), 1).await.unwrap();
     let store = async || Arc::new(database.control().await.unwrap());
@@ -156,7 +154,7 @@ async fn until_it_waits<T>(statement: &str, writing: &JoinHandle<T>, looking: &m
 async fn of_what_an_earlier_version_writes_beside_it_nothing_is_lost(
     other: &mut PgConnection,
     looking: &mut PgConnection,
-    store: &Arc<SqlStore>,
+    store: &Arc<ControlStore>,
 ) {
     const NUMBER: &str =
         "UPDATE control_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision";

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use asp_e2e::stores::Postgres as Server;
 use asp_e2e::wait;
-use asp_store::control::ControlStore;
-use asp_store::control::sql::SqlStore;
+use asp_store::control::sql::ControlStore;
 use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, SchemaError};
 use asp_store::records::{CallRecords, Orphan, OwnerId};
@@ -54,7 +53,7 @@ async fn earlier(directory: &Path) {
 
 /// Opens every store once, like a starting process.
 async fn start(directory: &Path) {
-    SqlStore::file(&directory.join("asp.db")).await.unwrap().close().await;
+    ControlStore::file(&directory.join("asp.db")).await.unwrap().close().await;
     SqliteCalls::open(&directory.join("calls.db")).await.unwrap().close().await;
     SqliteAudit::open(&directory.join("audit.db"), 1 << 30).await.unwrap().close().await;
 }
@@ -186,7 +185,7 @@ async fn answers_records_and_leases_of_files_of_commit_03f3e640_are_served() {
 }
 
 /// Checks the rows of the control store after the upgrade.
-async fn shows_what_machines_have(store: &SqlStore) {
+async fn shows_what_machines_have(store: &ControlStore) {
     let machines = async |org: &str| {
         let bindings = store.bindings(org).await.unwrap().value;
         let machines = bindings.into_iter().filter(|binding| binding.target_type == "machine");
@@ -219,7 +218,7 @@ async fn shows_what_machines_have(store: &SqlStore) {
 async fn what_was_written_for_users_and_named_a_machine_still_does_and_machines_may_have_what_they_had() {
     let directory = tempfile::tempdir().unwrap();
     earlier(directory.path()).await;
-    shows_what_machines_have(&SqlStore::file(&directory.path().join("asp.db")).await.unwrap()).await;
+    shows_what_machines_have(&ControlStore::file(&directory.path().join("asp.db")).await.unwrap()).await;
     let server = Server::start().await.unwrap();
     earlier_server(&server).await.close().await;
     let database = Postgres::connect(&server.url(), 2).await.unwrap();
@@ -241,7 +240,7 @@ async fn files_of_another_unreleased_version_are_refused_and_left_as_they_are() 
     }
     let at = |name: &str| directory.path().join(name);
     let refused = [
-        ("control", SqlStore::file(&at("asp.db")).await.map(drop).unwrap_err().to_string()),
+        ("control", ControlStore::file(&at("asp.db")).await.map(drop).unwrap_err().to_string()),
         // The leases are opened first.
         ("leases", SqliteCalls::open(&at("calls.db")).await.map(drop).unwrap_err().to_string()),
         ("audit", SqliteAudit::open(&at("audit.db"), 1 << 30).await.map(drop).unwrap_err().to_string()),

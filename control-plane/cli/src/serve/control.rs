@@ -32,7 +32,8 @@ use asp_peer::Accounts;
 use asp_platform::operator_list::EVERY_PRIMITIVE;
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
-use asp_store::control::{Change, ControlState, ControlStore, Precondition, Side};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, ControlState, Precondition, Side};
 use asp_store::packages::Packages;
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -60,7 +61,7 @@ const KEEP_AUDIT: u64 = 1_000_000;
 
 /// The running control role, as other parts of this process use it.
 pub(super) struct ControlRole {
-    pub(super) store: Arc<dyn ControlStore>,
+    pub(super) store: Arc<ControlStore>,
     pub(super) compiler: Compiler,
     pub(super) publisher: Handle,
     /// Plugins of `--stack` that could not be installed.
@@ -143,7 +144,7 @@ pub(super) async fn start(
 /// Stores the servers of the process's directory and installs their plugins; returns the plugins that could not be installed.
 async fn apply_directory(
     process: &Process,
-    store: &dyn ControlStore,
+    store: &ControlStore,
     compiler: &Compiler,
 ) -> anyhow::Result<Vec<MissingPlugin>> {
     let Some(directory) = &process.settings.primitives else { return Ok(Vec::new()) };
@@ -157,7 +158,7 @@ async fn apply_directory(
 /// Warns once, when a snapshot is published, of servers that orgs have switched on and are not offered.
 fn tell_lost(
     process: &Process,
-    store: &Arc<dyn ControlStore>,
+    store: &Arc<ControlStore>,
     compiler: &Compiler,
     publisher: &Handle,
 ) -> impl Future<Output = ()> + Send + use<> {
@@ -217,7 +218,7 @@ fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drai
 }
 
 /// Returns the configured issuers and those of the store: servers of a directory may name either.
-async fn trust(process: &Process, store: &dyn ControlStore) -> anyhow::Result<Trust> {
+async fn trust(process: &Process, store: &ControlStore) -> anyhow::Result<Trust> {
     let trust = Trust::new(given(process)?);
     let stored = store.issuers_of_now().await.context("read the issuers of the store")?;
     if !process.settings.dev {
@@ -241,7 +242,7 @@ fn warn_of_lists(stored: &ControlState) {
 /// Starts fetching the keys of issuers.
 fn keep_issuers(
     process: &Process,
-    store: &Arc<dyn ControlStore>,
+    store: &Arc<ControlStore>,
     trust: &Trust,
     publisher: &Handle,
 ) -> anyhow::Result<Arc<Keeper>> {
@@ -352,7 +353,7 @@ fn upstreams(process: &Process) -> Vec<Upstream> {
 }
 
 /// Deletes expired and old records until `stop` is cancelled. The publisher notices the new revision when it polls.
-async fn prune(store: Arc<dyn ControlStore>, packages: Arc<dyn Packages>, stop: CancellationToken) {
+async fn prune(store: Arc<ControlStore>, packages: Arc<dyn Packages>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

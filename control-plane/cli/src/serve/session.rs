@@ -16,7 +16,7 @@ use asp_control::catalog::Compiler;
 use asp_control::publisher::Handle;
 use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
-use asp_store::control::ControlStore;
+use asp_store::control::sql::ControlStore;
 use tokio_util::sync::CancellationToken;
 
 use super::standing::RuntimeFailure;
@@ -33,7 +33,7 @@ use watch::Watch;
 
 /// Parts of the process that a session uses.
 pub(super) struct SessionContext {
-    pub(super) store: Arc<dyn ControlStore>,
+    pub(super) store: Arc<ControlStore>,
     pub(super) compiler: Compiler,
     pub(super) publisher: Handle,
     pub(super) gateway: Weak<Gateway>,

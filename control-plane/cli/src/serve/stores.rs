@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_store::audit::AuditLog;
-use asp_store::control::ControlStore;
-use asp_store::control::sql::SqlStore;
+use asp_store::control::sql::ControlStore;
 use asp_store::heard_gateways::HeardGateways;
 use asp_store::ledger::{Budget, Ledger};
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
@@ -81,7 +80,7 @@ impl Stores {
     }
 
     /// Opens the control plane's store.
-    pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
+    pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<ControlStore>> {
         let store = match (self, &settings.database) {
             (Stores::Postgres { database, .. }, _) => {
                 if let Some(why) = database.may_lose_commits().await.context("ask how commits are kept")? {
@@ -93,8 +92,10 @@ impl Stores {
                 }
                 database.control().await.context("open the store in PostgreSQL")?
             }
-            (Stores::Files { .. }, Database::Sqlite(path)) => SqlStore::file(path).await?,
-            (Stores::Files { .. }, _) => SqlStore::in_memory().await.context("open the store in memory")?,
+            (Stores::Files { .. }, Database::Sqlite(path)) => ControlStore::file(path).await?,
+            (Stores::Files { .. }, _) => {
+                ControlStore::in_memory().await.context("open the store in memory")?
+            }
         };
         Ok(Arc::new(store))
     }

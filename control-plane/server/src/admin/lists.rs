@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use asp_store::control::{Change, ControlStore, StoreError, Versioned, Written};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, StoreError, Versioned, Written};
 use async_trait::async_trait;
 use axum::Json;
 use axum::response::Response;
@@ -63,13 +64,13 @@ pub trait PolicyList {
     ) -> Result<Written, AdmissionError>;
 
     async fn delete(
-        store: &dyn ControlStore,
+        store: &ControlStore,
         change: &Change,
         org: &str,
         key: Self::Key,
     ) -> Result<Written, Problem>;
 
-    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Self::Entry>>, StoreError>;
+    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<Self::Entry>>, StoreError>;
 }
 
 /// A request about an org.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use asp_store::control::{
-    BindingRecord, Change, ControlStore, ExposureRecord, StoreError, Versioned, Written,
-};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{BindingRecord, Change, ExposureRecord, StoreError, Versioned, Written};
 use async_trait::async_trait;
 use axum::Json;
 use axum::extract::State;
@@ -184,7 +183,7 @@ impl PolicyList for Exposures {
     }
 
     async fn delete(
-        store: &dyn ControlStore,
+        store: &ControlStore,
         change: &Change,
         org: &str,
         key: ExposureKey,
@@ -199,7 +198,7 @@ impl PolicyList for Exposures {
         }
     }
 
-    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Exposure>>, StoreError> {
+    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<Exposure>>, StoreError> {
         let Versioned { revision, value } = store.exposure(org).await?;
         let entry = |record: ExposureRecord| Exposure {
             server: record.server,
@@ -352,7 +351,7 @@ impl PolicyList for Bindings {
     }
 
     async fn delete(
-        store: &dyn ControlStore,
+        store: &ControlStore,
         change: &Change,
         org: &str,
         key: BindingKey,
@@ -381,7 +380,7 @@ impl PolicyList for Bindings {
         }
     }
 
-    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Binding>>, StoreError> {
+    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<Binding>>, StoreError> {
         let Versioned { revision, value } = store.bindings(org).await?;
         Ok(Versioned { revision, value: value.iter().map(binding_body).collect() })
     }

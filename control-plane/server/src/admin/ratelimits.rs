@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use asp_snapshot::limits::MAX_DRAWN;
-use asp_store::control::{Change, ControlStore, LimitRecord, StoreError, Versioned, Written};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, LimitRecord, StoreError, Versioned, Written};
 use async_trait::async_trait;
 use axum::Json;
 use axum::extract::State;
@@ -170,16 +171,11 @@ impl PolicyList for LimitList {
         admission.put_limits(platform, change, org, record).await
     }
 
-    async fn delete(
-        store: &dyn ControlStore,
-        change: &Change,
-        org: &str,
-        (): (),
-    ) -> Result<Written, Problem> {
+    async fn delete(store: &ControlStore, change: &Change, org: &str, (): ()) -> Result<Written, Problem> {
         Ok(store.delete_limits(change, org).await?)
     }
 
-    async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<RateLimit>>, StoreError> {
+    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<RateLimit>>, StoreError> {
         let Versioned { revision, value } = store.limits(org).await?;
         Ok(Versioned { revision, value: value.into_iter().map(entry).collect() })
     }

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use asp_store::control::{Changed, ControlStore, ServerRecord, Since, StoreError, Versioned};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Changed, ServerRecord, Since, StoreError, Versioned};
 use tokio::sync::Mutex;
 
 use crate::server_records;
@@ -21,7 +22,7 @@ pub struct StoredServers(Mutex<Option<Versioned<Records>>>);
 
 impl StoredServers {
     /// Returns all servers, and the revision at which they were read.
-    pub(super) async fn read(&self, store: &dyn ControlStore) -> Result<Versioned<Records>, StoreError> {
+    pub(super) async fn read(&self, store: &ControlStore) -> Result<Versioned<Records>, StoreError> {
         let mut held = self.0.lock().await;
         let now = store.revision().await?;
         let known =
@@ -39,7 +40,7 @@ impl StoredServers {
     }
 }
 
-async fn whole(store: &dyn ControlStore) -> Result<Versioned<Records>, StoreError> {
+async fn whole(store: &ControlStore) -> Result<Versioned<Records>, StoreError> {
     let Versioned { revision, value: mut records } = store.servers().await?;
     records.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Versioned { revision, value: Arc::new(records) })
@@ -55,12 +56,11 @@ fn with(mut records: Records, changed: Changed) -> Versioned<Records> {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::control::sql::SqlStore;
     use asp_store::control::{Change, Precondition, SourceFile};
 
     use super::*;
 
-    async fn put(store: &SqlStore, name: &str, text: &str) {
+    async fn put(store: &ControlStore, name: &str, text: &str) {
         let change =
             Change { actor: "a".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
         let files = [SourceFile { path: "server.yaml".into(), text: text.into() }];
@@ -68,7 +68,7 @@ mod tests {
     }
 
     /// What is given is what a reader without memory gets.
-    async fn same(servers: &StoredServers, store: &SqlStore) -> Vec<String> {
+    async fn same(servers: &StoredServers, store: &ControlStore) -> Vec<String> {
         let read = servers.read(store).await.unwrap();
         let mut stored = store.servers().await.unwrap();
         stored.value.sort_by(|a, b| a.name.cmp(&b.name));
@@ -78,7 +78,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_read_before_is_what_is_stored_whatever_changed_meanwhile() {
-        let store = SqlStore::in_memory().await.unwrap();
+        let store = ControlStore::in_memory().await.unwrap();
         let servers = StoredServers::default();
         assert!(same(&servers, &store).await.is_empty());
         put(&store, "b", "one").await;

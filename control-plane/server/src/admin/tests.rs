@@ -30,7 +30,6 @@ use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::audit::MemoryAudit;
 use asp_store::control::Position;
-use asp_store::control::sql::SqlStore;
 use asp_store::packages::{DiskPackages, Quota};
 use axum::body::Body;
 use axum::response::Response;
@@ -63,7 +62,7 @@ struct Api {
     stop: tokio_util::sync::CancellationToken,
     _stop: tokio_util::sync::DropGuard,
     xds_state: crate::xds::XdsStateReceiver,
-    store: Arc<dyn ControlStore>,
+    store: Arc<ControlStore>,
     queues: Arc<OrgQueues>,
     standing: tokio::sync::watch::Receiver<crate::publisher::PublicationStatus>,
     /// Makes publication fail.
@@ -147,9 +146,9 @@ impl Api {
     async fn with(publishes: bool, origins: Vec<String>) -> Api {
         let state_dir = tempfile::tempdir().unwrap();
         let store = match origins.is_empty() {
-            true => SqlStore::in_memory().await,
+            true => ControlStore::in_memory().await,
             // With paused time the store may reconnect, and an in-memory database belongs to its connection.
-            false => SqlStore::file(&state_dir.path().join("control.db")).await,
+            false => ControlStore::file(&state_dir.path().join("control.db")).await,
         };
         Api::of_store(Arc::new(store.unwrap()), state_dir, publishes, origins).await
     }
@@ -162,7 +161,7 @@ impl Api {
 
     #[allow(clippy::too_many_lines, reason = "all that the handlers share")]
     async fn of_store(
-        store: Arc<dyn ControlStore>,
+        store: Arc<ControlStore>,
         state_dir: tempfile::TempDir,
         publishes: bool,
         origins: Vec<String>,

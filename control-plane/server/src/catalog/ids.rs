@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use asp_registry::CompiledServer;
-use asp_store::control::{Change, ControlStore, Precondition, ServerRecord, StoreError};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, Precondition, ServerRecord, StoreError};
 use serde::Deserialize;
 
 use super::compile;
@@ -26,7 +27,7 @@ pub fn of(server: &CompiledServer) -> Vec<&str> {
 
 /// Claims the ids of all stored servers, oldest server first: earlier versions recorded no claims. Writes nothing if
 /// all claims are recorded.
-pub async fn take_stored(store: &dyn ControlStore) -> Result<(), StoreError> {
+pub async fn take_stored(store: &ControlStore) -> Result<(), StoreError> {
     let mut records = store.servers().await?.value;
     records.sort_by(|a, b| (a.revision, &a.name).cmp(&(b.revision, &b.name)));
     for record in records {
@@ -37,14 +38,14 @@ pub async fn take_stored(store: &dyn ControlStore) -> Result<(), StoreError> {
 
 /// Claims the ids of one server before it is replaced or deleted: a process of an earlier version may have stored it in
 /// the meantime.
-pub async fn take_stored_of(store: &dyn ControlStore, name: &str) -> Result<(), StoreError> {
+pub async fn take_stored_of(store: &ControlStore, name: &str) -> Result<(), StoreError> {
     match store.server(name).await? {
         Some(record) => take(store, record).await,
         None => Ok(()),
     }
 }
 
-async fn take(store: &dyn ControlStore, record: ServerRecord) -> Result<(), StoreError> {
+async fn take(store: &ControlStore, record: ServerRecord) -> Result<(), StoreError> {
     let name = record.name.clone();
     let ids = tokio::task::spawn_blocking(move || of_files(&record)).await;
     let ids = ids.map_err(|error| StoreError::Backend(error.to_string()))?;
@@ -74,7 +75,6 @@ fn of_files(record: &ServerRecord) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::control::sql::SqlStore;
     use asp_store::control::{PrimitiveServer, SourceFile};
 
     use super::*;
@@ -98,14 +98,14 @@ mod tests {
         Change { actor: "before".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
     }
 
-    async fn holders(store: &SqlStore, id: &str) -> Vec<(String, bool)> {
+    async fn holders(store: &ControlStore, id: &str) -> Vec<(String, bool)> {
         let known = store.primitive_servers(id).await.unwrap().value;
         known.into_iter().map(|PrimitiveServer { server, first, .. }| (server, first)).collect()
     }
 
     #[tokio::test]
     async fn the_ids_of_servers_from_before_are_theirs_after_a_start() {
-        let store = SqlStore::in_memory().await.unwrap();
+        let store = ControlStore::in_memory().await.unwrap();
         // As it is after the migration: servers, and nothing noted of their ids.
         for name in ["zoo", "bank"] {
             store.put_server(&change(), name, &files(name, "cc.pay"), "before").await.unwrap();

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::control::{Change, ControlStore, IssuerKeysRecord, Note, Precondition, Side, StoreError};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, IssuerKeysRecord, Note, Precondition, Side, StoreError};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use rand::Rng as _;
@@ -37,7 +38,7 @@ type Key = (Side, String);
 
 /// Fetches keys of issuers and stores them.
 pub struct Keeper {
-    store: Arc<dyn ControlStore>,
+    store: Arc<ControlStore>,
     trust: Trust,
     fetcher: Fetcher,
     /// Called when a fetch changed the store.
@@ -73,7 +74,7 @@ pub struct FetchStatus {
 impl Keeper {
     /// Creates a keeper; `news` is called when the store has a new revision.
     pub fn new(
-        store: Arc<dyn ControlStore>,
+        store: Arc<ControlStore>,
         trust: Trust,
         fetcher: Fetcher,
         news: impl Fn() + Send + Sync + 'static,

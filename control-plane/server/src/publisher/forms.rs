@@ -6,14 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use asp_store::control::{ControlStore, StoreError};
+use asp_store::control::StoreError;
+use asp_store::control::sql::ControlStore;
 use parking_lot::Mutex;
 
 use crate::catalog::build::{Batch, PendingForms};
 
 /// Writer of published forms.
 pub(super) struct FormKeeper {
-    store: Arc<dyn ControlStore>,
+    store: Arc<ControlStore>,
     /// Forms that are not being written yet.
     pending: Mutex<PendingForms>,
     /// Whether a task is waiting.
@@ -22,7 +23,7 @@ pub(super) struct FormKeeper {
 }
 
 impl FormKeeper {
-    pub(super) fn new(store: Arc<dyn ControlStore>) -> FormKeeper {
+    pub(super) fn new(store: Arc<ControlStore>) -> FormKeeper {
         FormKeeper {
             store,
             pending: Mutex::default(),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use asp_proto::snapshot::RecentRevocations;
-use asp_store::control::{Change, ControlStore, Position, Precondition, RevocationPage, Since};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{Change, Position, Precondition, RevocationPage, Since};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
@@ -21,7 +22,7 @@ const ACTOR: &str = "control plane";
 
 /// Builds from the changes in the store since the last build.
 pub struct StoreSource {
-    store: Arc<dyn ControlStore>,
+    store: Arc<ControlStore>,
     compiler: Compiler,
     builder: Arc<Mutex<Builder>>,
     forms: Arc<FormKeeper>,
@@ -31,7 +32,7 @@ pub struct StoreSource {
 impl StoreSource {
     /// Creates a source. The compiler is shared with the admin API, so that a server is compiled once; `usage` is
     /// updated here, and writes of the admin API are checked against it.
-    pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> StoreSource {
+    pub fn new(store: Arc<ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> StoreSource {
         let builder = Arc::new(Mutex::new(Builder::new(compiler.clone())));
         let forms = Arc::new(FormKeeper::new(Arc::clone(&store)));
         StoreSource { store, compiler, builder, forms, usage }

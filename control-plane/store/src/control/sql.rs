@@ -17,7 +17,6 @@ mod machines;
 mod offers;
 mod placement;
 mod policy;
-mod port;
 mod primitives;
 mod queue;
 mod revocations;
@@ -28,11 +27,12 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use sqlx::{Any, AnyConnection, AnyPool, Row, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, Executor, Row, Transaction};
 use tokio::time::timeout;
 
-use crate::control::{Change, StoreError, Written};
+use crate::control::{Position, StoreError, Written};
 use queue::WriteQueue;
 use write::Write;
 
@@ -52,8 +52,9 @@ const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ O
 /// A transaction on either kind of database.
 type Tx = Transaction<'static, Any>;
 
-/// The control store on a SQL database.
-pub struct SqlStore {
+/// The control plane's store on a SQL database. Every write is atomic, audited and increments the revision by one, unless
+/// it changes nothing.
+pub struct ControlStore {
     pool: AnyPool,
     /// Pool for the data that is published.
     publishing: AnyPool,
@@ -87,11 +88,11 @@ pub(crate) struct Pools {
     pub revoking: AnyPool,
 }
 
-impl SqlStore {
+impl ControlStore {
     /// Creates the store on a SQLite database whose schema is up to date. `holder` keeps a database in memory alive.
-    pub(crate) fn of_sqlite(pool: AnyPool, holder: Option<AnyConnection>) -> SqlStore {
+    pub(crate) fn of_sqlite(pool: AnyPool, holder: Option<AnyConnection>) -> ControlStore {
         let writers = WriteQueue::new(1);
-        SqlStore {
+        ControlStore {
             publishing: pool.clone(),
             revoking: pool.clone(),
             pool,
@@ -105,9 +106,9 @@ impl SqlStore {
     }
 
     /// Creates the store on a PostgreSQL database whose schema is up to date.
-    pub(crate) fn of_postgres(pools: Pools, timeouts: OperationTimeouts) -> SqlStore {
+    pub(crate) fn of_postgres(pools: Pools, timeouts: OperationTimeouts) -> ControlStore {
         let Pools { all_else, publishing, revoking } = pools;
-        SqlStore {
+        ControlStore {
             pool: all_else,
             publishing,
             revoking,
@@ -121,17 +122,17 @@ impl SqlStore {
     }
 
     /// Runs an operation; fails if the database does not answer in time.
-    async fn within<T>(
+    fn within<'a, T: Send + 'a>(
         &self,
-        operation: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        answered(self.timeouts.map(|timeouts| timeouts.operation), operation).await
+        operation: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        answered(self.timeouts.map(|timeouts| timeouts.operation), operation)
     }
 
     /// Runs a write of an org's policy, and retries it if the database aborted it because of another write.
-    async fn policy_write<F>(&self, write: impl Fn() -> F) -> Result<Written, StoreError>
+    async fn policy_write<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Written, StoreError>
     where
-        F: Future<Output = Result<Written, StoreError>>,
+        F: Future<Output = Result<Written, StoreError>> + Send,
     {
         self.within(async {
             for _ in 1..POLICY_ATTEMPTS {
@@ -145,20 +146,6 @@ impl SqlStore {
             write().await
         })
         .await
-    }
-
-    async fn raise(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
-        let mut write = self.write(change, changes::REVISION.to_owned()).await?;
-        if write.revision > to {
-            return Ok(Written { revision: write.revision - 1, ..write.unchanged().await? });
-        }
-        let from = write.revision - 1;
-        sqlx::query("UPDATE control_revision SET revision = $1 WHERE id = 1")
-            .bind(rows::signed(to)?)
-            .execute(&mut *write.tx)
-            .await?;
-        write.revision = to;
-        write.commit("revision.raise", &format!("from {from}")).await
     }
 
     /// Starts a transaction in which all reads are consistent.
@@ -190,14 +177,25 @@ impl SqlStore {
     }
 }
 
-async fn answered<T>(
+/// Waits for an operation. Boxed, because operations are large and their callers keep them.
+fn answered<'a, T: Send + 'a>(
     longest: Option<Duration>,
-    operation: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, StoreError> {
-    let Some(longest) = longest else { return operation.await };
-    let late =
-        |_| StoreError::Backend(format!("the database does not answer within {} s", longest.as_secs()));
-    timeout(longest, operation).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
+    operation: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+) -> BoxFuture<'a, Result<T, StoreError>> {
+    Box::pin(async move {
+        let Some(longest) = longest else { return operation.await };
+        timeout(longest, operation).await.unwrap_or_else(|_| {
+            let why = format!("the database does not answer within {} s", longest.as_secs());
+            Err(StoreError::Backend(why))
+        })
+    })
+}
+
+/// Returns the current revision and its stamp.
+async fn position<'e>(executor: impl Executor<'e, Database = Any>) -> Result<Position, StoreError> {
+    let row = sqlx::query("SELECT revision, stamp FROM control_revision WHERE id = 1").fetch_one(executor);
+    let row = row.await?;
+    Ok(Position { revision: rows::unsigned(&row, "revision")?, stamp: row.try_get("stamp")? })
 }
 
 async fn resource_revision(tx: &mut Tx, resource: &str) -> Result<Option<u64>, StoreError> {

@@ -13,14 +13,15 @@ mod placement;
 mod primitives;
 mod revocations;
 
+use super::sql::ControlStore;
 use super::{
-    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE,
-    LimitRecord, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, MAX_VERSIONS, Note, Precondition, RevocationRecord,
-    Side, SourceFile, StoreError,
+    AuditQuery, BindingRecord, Change, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE, LimitRecord,
+    MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, MAX_VERSIONS, Note, Precondition, RevocationRecord, Side,
+    SourceFile, StoreError,
 };
 
 /// Runs the whole suite. Leaves the store with a few records.
-pub async fn run(store: &dyn ControlStore) {
+pub async fn run(store: &ControlStore) {
     assert_eq!(store.revision().await.unwrap(), 0, "an empty store is at revision 0");
     let mut followed = changes::Followed::default();
     servers_are_idempotent_by_content(store).await;
@@ -73,7 +74,7 @@ pub async fn run(store: &dyn ControlStore) {
     changes::of_an_unknown_revision_are_everything(store).await;
 }
 
-async fn of_machines(store: &dyn ControlStore, followed: &mut changes::Followed) {
+async fn of_machines(store: &ControlStore, followed: &mut changes::Followed) {
     machines::are_kept_by_org_until_they_end(store).await;
     followed.catch_up(store).await;
     machines::stay_revoked_as_long_as_they_live(store).await;
@@ -98,7 +99,7 @@ fn files(text: &str) -> Vec<SourceFile> {
     vec![SourceFile { path: "demo/server.yaml".into(), text: text.into() }]
 }
 
-async fn issuers_are_kept_with_what_was_fetched_from_them(store: &dyn ControlStore) {
+async fn issuers_are_kept_with_what_was_fetched_from_them(store: &ControlStore) {
     let put = async |side, document| store.put_issuer(&change(), side, "login", document).await.unwrap();
     let first = put(Side::Clients, "a").await;
     assert!(first.changed && !put(Side::Clients, "a").await.changed, "the same again changes nothing");
@@ -151,7 +152,7 @@ async fn issuers_are_kept_with_what_was_fetched_from_them(store: &dyn ControlSto
     assert_eq!(store.former_iss(Side::Clients, "login").await.unwrap(), None, "its document says none");
 }
 
-async fn servers_are_idempotent_by_content(store: &dyn ControlStore) {
+async fn servers_are_idempotent_by_content(store: &ControlStore) {
     assert_eq!(store.server("demo").await.unwrap(), None);
     let first = store.put_server(&change(), "demo", &files("a"), "h1").await.unwrap();
     assert!(first.changed);
@@ -173,7 +174,7 @@ async fn servers_are_idempotent_by_content(store: &dyn ControlStore) {
     assert!(matches!(store.delete_server(&change(), "demo").await, Err(StoreError::NotFound)));
 }
 
-async fn versions_of_a_server_are_kept_the_newest_first(store: &dyn ControlStore) {
+async fn versions_of_a_server_are_kept_the_newest_first(store: &ControlStore) {
     let mut written = Vec::new();
     for version in 0..MAX_VERSIONS + 2 {
         let change = Change { at: u64::from(version), ..change() };
@@ -212,7 +213,7 @@ async fn versions_of_a_server_are_kept_the_newest_first(store: &dyn ControlStore
     assert_eq!(prune_at(101 + KEEP_VERSIONS_OF_GONE).await, 0);
 }
 
-async fn preconditions_hold_or_refuse(store: &dyn ControlStore) {
+async fn preconditions_hold_or_refuse(store: &ControlStore) {
     let absent = change_if(Precondition::Absent);
     let exists = change_if(Precondition::Exists);
     assert!(matches!(
@@ -236,7 +237,7 @@ async fn preconditions_hold_or_refuse(store: &dyn ControlStore) {
     assert!(second.revision > first.revision);
 }
 
-async fn a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store: &dyn ControlStore) {
+async fn a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store: &ControlStore) {
     let seen = store.revision().await.unwrap();
     let evaluated = |at| Change { evaluated_at: Some(at), ..change() };
     let other = store.put_server(&evaluated(seen), "other", &files("o"), "o1").await.unwrap();
@@ -254,7 +255,7 @@ async fn a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(
     store.delete_exposure(&change(), "moved").await.unwrap();
 }
 
-async fn exposure_is_upserted_by_key(store: &dyn ControlStore) {
+async fn exposure_is_upserted_by_key(store: &ControlStore) {
     let mut record =
         ExposureRecord { org: "acme".into(), server: "demo".into(), protocol: "mcp".into(), enabled: false };
     let first = store.put_exposure(&change(), &record).await.unwrap();
@@ -278,7 +279,7 @@ async fn exposure_is_upserted_by_key(store: &dyn ControlStore) {
     assert_eq!(store.exposure("acme").await.unwrap().value, [record], "the others stay");
 }
 
-async fn bindings_are_upserted_by_key(store: &dyn ControlStore) {
+async fn bindings_are_upserted_by_key(store: &ControlStore) {
     let mut record = BindingRecord {
         org: "acme".into(),
         target_type: "user".into(),
@@ -300,7 +301,7 @@ async fn bindings_are_upserted_by_key(store: &dyn ControlStore) {
     assert_eq!(store.bindings("acme").await.unwrap().value, [record], "other orgs are untouched");
 }
 
-async fn named_bindings_stand_beside_each_other(store: &dyn ControlStore) {
+async fn named_bindings_stand_beside_each_other(store: &ControlStore) {
     let plain = store.bindings("acme").await.unwrap().value[0].clone();
     let rule = BindingRecord { name: "large".into(), when: "[1]".into(), approval: true, ..plain.clone() };
     store.put_binding(&change(), &rule).await.unwrap();
@@ -338,7 +339,7 @@ async fn named_bindings_stand_beside_each_other(store: &dyn ControlStore) {
     assert_eq!(store.bindings("acme").await.unwrap().value, [plain], "the plain one stays");
 }
 
-async fn one_binding_is_removed_by_its_key(store: &dyn ControlStore) {
+async fn one_binding_is_removed_by_its_key(store: &ControlStore) {
     let kept = store.bindings("acme").await.unwrap();
     let other = BindingRecord { target: "bob".into(), ..kept.value[0].clone() };
     let put = store.put_binding(&change(), &other).await.unwrap();
@@ -369,7 +370,7 @@ fn limit(primitive: &str, capacity: u64) -> LimitRecord {
     }
 }
 
-async fn limits_are_replaced_as_a_list(store: &dyn ControlStore) {
+async fn limits_are_replaced_as_a_list(store: &ControlStore) {
     let list = [limit("z", 1), limit("a", 2)];
     let first = store.put_limits(&change(), "acme", &list).await.unwrap();
     assert!(!store.put_limits(&change(), "acme", &list).await.unwrap().changed);
@@ -403,7 +404,7 @@ pub(crate) fn revocation(id: &str, org: &str, until: u64) -> RevocationRecord {
 }
 
 /// Invariant I-6.
-async fn revocations_are_durable_and_pruned(store: &dyn ControlStore) {
+async fn revocations_are_durable_and_pruned(store: &ControlStore) {
     store.add_revocation(&change(), &revocation("r1", "acme", 5_000)).await.unwrap();
     store.add_revocation(&change(), &revocation("r2", "other", 9_000)).await.unwrap();
     store.add_revocation(&change(), &revocation("r3", "acme", 9_000)).await.unwrap();
@@ -423,7 +424,7 @@ async fn revocations_are_durable_and_pruned(store: &dyn ControlStore) {
     assert_eq!(store.revocation("r3").await.unwrap(), Some(revocation("r3", "acme", 9_000)));
 }
 
-async fn every_change_is_audited_at_its_revision(store: &dyn ControlStore) {
+async fn every_change_is_audited_at_its_revision(store: &ControlStore) {
     let revision = store.revision().await.unwrap();
     let all = store.audit(&AuditQuery { limit: 1_000, ..AuditQuery::default() }).await.unwrap();
     let revisions: Vec<u64> = all.iter().map(|row| row.revision).collect();
@@ -437,7 +438,7 @@ async fn every_change_is_audited_at_its_revision(store: &dyn ControlStore) {
     assert!(page.iter().all(|row| row.org == "acme" && row.revision < revision));
 }
 
-async fn a_change_kept_elsewhere_is_audited(store: &dyn ControlStore) {
+async fn a_change_kept_elsewhere_is_audited(store: &ControlStore) {
     let before = store.revision().await.unwrap();
     let note = Note { action: "artifact.put", resource: "artifact/ab", org: "acme", detail: "a.whl" };
     let written = store.note(&change(), note).await.unwrap();
@@ -448,7 +449,7 @@ async fn a_change_kept_elsewhere_is_audited(store: &dyn ControlStore) {
     assert_eq!((row.org.as_str(), row.detail.as_str()), ("acme", "a.whl"));
 }
 
-async fn a_load_is_one_consistent_picture(store: &dyn ControlStore) {
+async fn a_load_is_one_consistent_picture(store: &ControlStore) {
     let state = store.load().await.unwrap();
     assert_eq!(state.revision, store.revision().await.unwrap());
     assert_eq!(state.servers, [store.server("demo").await.unwrap().unwrap()]);
@@ -463,7 +464,7 @@ async fn a_load_is_one_consistent_picture(store: &dyn ControlStore) {
     assert_eq!(state.revocations, [revocation("r3", "acme", 9_000)]);
 }
 
-async fn concurrent_writers_all_land(store: &dyn ControlStore) {
+async fn concurrent_writers_all_land(store: &ControlStore) {
     let before = store.revision().await.unwrap();
     let change = change();
     let records: Vec<ExposureRecord> = (0..4)

@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, AnyPool, ConnectOptions, Connection, Executor};
 
 use super::file::replacing_stuck;
 use crate::control::StoreError;
-use crate::control::sql::SqlStore;
+use crate::control::sql::ControlStore;
 use crate::{migrations, private};
 
 /// Reads run in parallel with the single writer; more connections only cost memory.
@@ -19,20 +19,20 @@ const MAX_CONNECTIONS: u32 = 4;
 /// process's write, longer than any takes.
 const OF_A_FILE: [&str; 2] = ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"];
 
-impl SqlStore {
+impl ControlStore {
     /// Opens or creates the SQLite file and brings its schema up to date.
-    pub async fn file(path: &Path) -> Result<SqlStore, StoreError> {
+    pub async fn file(path: &Path) -> Result<ControlStore, StoreError> {
         let failed = |error: String| StoreError::Backend(format!("open {}: {error}", path.display()));
         private::database(path).map_err(|error| failed(format!("make it private: {error}")))?;
         let whole = std::path::absolute(path).map_err(|error| failed(error.to_string()))?;
         let url = SqliteConnectOptions::new().filename(whole).to_url_lossy();
         sqlx::any::install_default_drivers();
         let pool = opened(AnyConnectOptions::from_url(&url)?, MAX_CONNECTIONS, &OF_A_FILE).await?;
-        Ok(SqlStore::of_sqlite(pool, None))
+        Ok(ControlStore::of_sqlite(pool, None))
     }
 
     /// Creates a store in memory that lives as long as the value.
-    pub async fn in_memory() -> Result<SqlStore, StoreError> {
+    pub async fn in_memory() -> Result<ControlStore, StoreError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         // Connections share the database by its name.
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl SqlStore {
         let holder = AnyConnection::connect_with(&options).await?;
         // Two connections would lock each other's tables and fail at once, without waiting.
         let pool = opened(options, 1, &[]).await?;
-        Ok(SqlStore::of_sqlite(pool, Some(holder)))
+        Ok(ControlStore::of_sqlite(pool, Some(holder)))
     }
 }
 

@@ -4,7 +4,8 @@
 //! author and reason. If the platform revoked a token in all orgs, an admin of an org only learns that the token is
 //! revoked.
 
-use asp_store::control::{ControlStore, MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
+use asp_store::control::sql::ControlStore;
+use asp_store::control::{MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
 use serde_json::{Value, json};
 
 use crate::clock;
@@ -38,7 +39,7 @@ pub(super) struct CallerRevocations {
 
 /// Finds the revocations; `of_all` includes those that the platform made for all orgs.
 pub(super) async fn find(
-    store: &dyn ControlStore,
+    store: &ControlStore,
     published: &Publication,
     holder: &TokenHolder<'_>,
     of_all: bool,

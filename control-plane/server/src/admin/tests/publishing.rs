@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
-use asp_store::control::sql::SqlStore;
+use asp_store::control::sql::ControlStore;
 use asp_store::control::{BindingRecord, Change, ExposureRecord, Precondition, RevocationRecord, SourceFile};
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
@@ -242,7 +242,7 @@ async fn a_revoked_admin_is_refused_while_nothing_newer_is_published() {
 #[tokio::test]
 async fn while_nothing_is_published_who_proves_nothing_is_refused_without_the_store() {
     let state_dir = tempfile::tempdir().unwrap();
-    let store = Arc::new(SqlStore::file(&state_dir.path().join("control.db")).await.unwrap());
+    let store = Arc::new(ControlStore::file(&state_dir.path().join("control.db")).await.unwrap());
     let api = Api::of_store(store.clone(), state_dir, false, Vec::new()).await;
     let (own, stranger) = (api.token("platform"), TestIssuer::new().admin("platform", 60));
     assert_eq!(ask(&api, &own).await.status, StatusCode::OK);

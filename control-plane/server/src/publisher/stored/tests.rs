@@ -1,6 +1,5 @@
 //! Last published forms, at control planes that have just started.
 
-use asp_store::control::sql::SqlStore;
 use asp_store::control::{PublishedForm, SourceFile};
 
 use super::*;
@@ -26,7 +25,7 @@ fn change() -> Change {
 }
 
 /// A control plane that has just started.
-fn started(store: &Arc<dyn ControlStore>, issuer: &TestIssuer) -> StoreSource {
+fn started(store: &Arc<ControlStore>, issuer: &TestIssuer) -> StoreSource {
     let config = StaticConfig {
         public_url: "http://127.0.0.1:8080".into(),
         dev: true,
@@ -53,7 +52,7 @@ fn demo(built: &SnapshotBuild) -> Option<crate::xds::parts::EncodedPart> {
 #[tokio::test]
 async fn a_control_plane_that_has_just_started_serves_the_form_that_the_others_serve() {
     let issuer = TestIssuer::new();
-    let store: Arc<dyn ControlStore> = Arc::new(SqlStore::in_memory().await.unwrap());
+    let store: Arc<ControlStore> = Arc::new(ControlStore::in_memory().await.unwrap());
     store.put_server(&change(), "demo", &files(GOOD), "h1").await.unwrap();
     let running = started(&store, &issuer);
     let (good, faults) = published(&running).await;
@@ -85,7 +84,7 @@ async fn a_control_plane_that_has_just_started_serves_the_form_that_the_others_s
 #[tokio::test]
 async fn a_form_that_this_version_cannot_read_is_in_force_nowhere_and_holds_nothing_up() {
     let issuer = TestIssuer::new();
-    let store: Arc<dyn ControlStore> = Arc::new(SqlStore::in_memory().await.unwrap());
+    let store: Arc<ControlStore> = Arc::new(ControlStore::in_memory().await.unwrap());
     store.put_server(&change(), "demo", &files(BAD), "h1").await.unwrap();
     let form = |form: &[u8]| PublishedForm { part: "server/demo".into(), revision: 1, form: form.into() };
     store.put_published_forms(&[form(b"no form")]).await.unwrap();

@@ -4,30 +4,59 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::queue::Rank;
-use super::{SqlStore, rows};
-use crate::control::{AuditQuery, AuditRecord, StoreError};
+use super::{ControlStore, rows};
+use crate::control::{AuditQuery, AuditRecord, Change, Note, StoreError, Written};
 
 const MAX_PAGE: u32 = 1_000;
 
-pub(super) async fn list(store: &SqlStore, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
-    let before = match query.before {
-        Some(revision) => rows::signed(revision)?,
-        None => i64::MAX,
-    };
-    let rows = sqlx::query(
-        "SELECT revision, at, actor, action, resource, org, detail FROM audit \
-         WHERE revision < $1 AND ($2 = '' OR org = $2) ORDER BY revision DESC LIMIT $3",
-    )
-    .bind(before)
-    .bind(query.org.as_deref().unwrap_or(""))
-    .bind(i64::from(query.limit.clamp(1, MAX_PAGE)))
-    .fetch_all(&store.pool)
-    .await?;
-    rows.iter().map(record).collect()
+impl ControlStore {
+    /// Deletes expired revocations, versions of servers deleted long ago, forms of parts that are no longer stored, and
+    /// audit rows beyond `keep_audit`. What has expired by the change's time but not by the clock of a database that
+    /// several machines share stays. Audit rows are taken from the orgs that have the most, oldest first, so that no
+    /// org's changes evict those of another. Returns the number of deleted revocations; makes a revision only if there
+    /// were any.
+    pub async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
+        let at = self.within(self.not_after_database(change.at)).await?;
+        let change = Change { at, ..change.clone() };
+        self.within(prune(self, keep_audit)).await?;
+        self.within(super::servers::prune(self, at)).await?;
+        self.within(super::forms::prune(self)).await?;
+        self.within(super::revocations::prune(self, &change)).await
+    }
+
+    /// Audits a change of something that is stored elsewhere.
+    pub async fn note(&self, change: &Change, note: Note<'_>) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, note.resource.to_owned()).await?;
+            write.org = note.org.to_owned();
+            write.commit(note.action, note.detail).await
+        })
+        .await
+    }
+
+    pub async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
+        self.within(async {
+            let before = match query.before {
+                Some(revision) => rows::signed(revision)?,
+                None => i64::MAX,
+            };
+            let rows = sqlx::query(
+                "SELECT revision, at, actor, action, resource, org, detail FROM audit \
+                 WHERE revision < $1 AND ($2 = '' OR org = $2) ORDER BY revision DESC LIMIT $3",
+            )
+            .bind(before)
+            .bind(query.org.as_deref().unwrap_or(""))
+            .bind(i64::from(query.limit.clamp(1, MAX_PAGE)))
+            .fetch_all(&self.pool)
+            .await?;
+            rows.iter().map(record).collect()
+        })
+        .await
+    }
 }
 
 /// Keeps about `keep` rows, the newest of each org; deletes rows of the orgs that have the most.
-pub(super) async fn prune(store: &SqlStore, keep: u64) -> Result<(), StoreError> {
+async fn prune(store: &ControlStore, keep: u64) -> Result<(), StoreError> {
     let rows =
         sqlx::query("SELECT org, COUNT(*) AS rows FROM audit GROUP BY org").fetch_all(&store.pool).await?;
     let mut counts = Vec::with_capacity(rows.len());
@@ -79,7 +108,7 @@ fn record(row: &AnyRow) -> Result<AuditRecord, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Change, ControlStore, Note, Precondition};
+    use crate::control::Precondition;
 
     #[test]
     fn a_share_is_what_the_largest_keep_once_the_small_ones_have_all_of_theirs() {
@@ -92,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_org_that_changes_all_the_time_pushes_out_its_own_audit_and_no_others() {
-        let store = SqlStore::in_memory().await.unwrap();
+        let store = ControlStore::in_memory().await.unwrap();
         let change =
             Change { actor: "test".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
         let orgs = ["", "other"].into_iter().chain(std::iter::repeat_n("noisy", 20));

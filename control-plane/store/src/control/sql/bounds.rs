@@ -6,7 +6,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::machines::texts;
-use super::{SqlStore, Tx, resource_revision, rows};
+use super::{ControlStore, Tx, resource_revision, rows};
 use crate::control::{Change, MachineBound, StoreError, UnreadableMachine, Versioned, Written};
 
 /// First part of the resource's name.
@@ -50,41 +50,53 @@ pub(super) async fn of_org(tx: &mut Tx, org: &str) -> Result<MachineBound, Store
     Ok(bounds.remove(org).unwrap_or_default())
 }
 
-pub(super) async fn get(store: &SqlStore, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, &format!("{KIND}/{org}")).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: of_org(&mut tx, org).await? })
-}
+impl ControlStore {
+    /// Returns the bound of an org's machines; empty if none is stored.
+    pub async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, &format!("{KIND}/{org}")).await?.unwrap_or(0);
+            Ok(Versioned { revision, value: of_org(&mut tx, org).await? })
+        })
+        .await
+    }
 
-/// Replaces the org's bound; an empty one deletes it.
-pub(super) async fn put(
-    store: &SqlStore,
-    change: &Change,
-    org: &str,
-    bound: &MachineBound,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("{KIND}/{org}")).await?;
-    write.org = org.to_owned();
-    if of_org(&mut write.tx, org).await? == *bound {
-        return write.unchanged().await;
+    /// Replaces an org's bound; an empty one deletes it.
+    pub async fn put_machine_bound(
+        &self,
+        change: &Change,
+        org: &str,
+        bound: &MachineBound,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, format!("{KIND}/{org}")).await?;
+            write.org = org.to_owned();
+            if of_org(&mut write.tx, org).await? == *bound {
+                return write.unchanged().await;
+            }
+            sqlx::query("DELETE FROM machine_bounds WHERE org = $1")
+                .bind(org)
+                .execute(&mut *write.tx)
+                .await?;
+            let MachineBound { groups, scopes } = bound;
+            let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
+            let groups = list(groups);
+            let scopes = list(scopes);
+            let is_empty = groups.is_empty() && scopes.is_empty();
+            if !is_empty {
+                sqlx::query("INSERT INTO machine_bounds (org, groups, scopes) VALUES ($1, $2, $3)")
+                    .bind(org)
+                    .bind(texts(&groups)?)
+                    .bind(texts(&scopes)?)
+                    .execute(&mut *write.tx)
+                    .await?;
+            }
+            write.stamp(!is_empty).await?;
+            let detail = format!("groups={} scopes={}", groups.join(","), scopes.join(","));
+            write.commit(if is_empty { "machine_bound.delete" } else { "machine_bound.put" }, &detail).await
+        })
+        .await
     }
-    sqlx::query("DELETE FROM machine_bounds WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    let MachineBound { groups, scopes } = bound;
-    let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
-    let groups = list(groups);
-    let scopes = list(scopes);
-    let is_empty = groups.is_empty() && scopes.is_empty();
-    if !is_empty {
-        sqlx::query("INSERT INTO machine_bounds (org, groups, scopes) VALUES ($1, $2, $3)")
-            .bind(org)
-            .bind(texts(&groups)?)
-            .bind(texts(&scopes)?)
-            .execute(&mut *write.tx)
-            .await?;
-    }
-    write.stamp(!is_empty).await?;
-    let detail = format!("groups={} scopes={}", groups.join(","), scopes.join(","));
-    write.commit(if is_empty { "machine_bound.delete" } else { "machine_bound.put" }, &detail).await
 }
 
 fn add(bound: &mut MachineBound, row: &AnyRow) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
 use super::machines::{self, texts};
-use super::{SqlStore, Write, rows};
+use super::{ControlStore, Write, rows};
 use crate::control::{
     CertificateName, Change, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord, RevocationRecord,
     StoreError, UnreadableMachine, Written,
@@ -71,67 +71,116 @@ fn ended(row: &AnyRow) -> Result<Option<MachineCertificateRecord>, StoreError> {
     }))
 }
 
-pub(super) async fn put(
-    store: &SqlStore,
-    change: &Change,
-    new: &MachineCertificateRecord,
-) -> Result<(String, Written), StoreError> {
-    let mut write = store.write(change, resource(&new.id)).await?;
-    write.org = new.org.clone();
-    machines::forget_ended(&mut write).await?;
-    let (kind, name) = columns(&new.name);
-    let known = sqlx::query(SELECT_NAMED).bind(kind).bind(name).fetch_optional(&mut *write.tx).await?;
-    let known = match known.as_ref().map(record).transpose()? {
-        // A registration with proof of the key replaces another machine's registration without one.
-        Some(former)
-            if former.expires_at <= change.at
-                || (new.proved && !former.proved && !is_same_machine(&former, new)) =>
-        {
-            forget(&mut write, &former).await?;
-            None
-        }
-        known => known,
-    };
-    let id = match &known {
-        Some(known) if is_same_machine(known, new) => known.id.clone(),
-        Some(_) => return Err(StoreError::Taken { what: "the certificate" }),
-        None => new.id.clone(),
-    };
-    // A proof stays valid on renewal.
-    let is_proved = new.proved || known.as_ref().is_some_and(|known| known.proved);
-    write.resource = resource(&id);
-    if known.is_none() {
-        has_room(&mut write, new).await?;
+impl ControlStore {
+    /// Returns an org's certificates, oldest first. Expired ones are included until the next one is registered.
+    pub async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
+        self.within(async { Ok(of_org(&self.pool, org).await?.0) }).await
     }
-    let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
-    sqlx::query(
-        "INSERT INTO machine_certificates (id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-         ON CONFLICT (id) DO UPDATE SET proved = excluded.proved, groups = excluded.groups, \
-         scopes = excluded.scopes, created_at = excluded.created_at, expires_at = excluded.expires_at",
-    )
-    .bind(&id)
-    .bind(&new.org)
-    .bind(&new.machine)
-    .bind(kind)
-    .bind(name)
-    .bind(i64::from(is_proved))
-    .bind(texts(&new.groups)?)
-    .bind(texts(&new.scopes)?)
-    .bind(created)
-    .bind(expires)
-    .execute(&mut *write.tx)
-    .await?;
-    machines::keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
-    if let Some(known) = &known {
-        keep_revocations_of(&mut write, known, expires).await?;
+
+    /// Returns the registration of this name, even if it has expired.
+    pub async fn machine_certificate_named(
+        &self,
+        name: &CertificateName,
+    ) -> Result<Option<MachineCertificateRecord>, StoreError> {
+        self.within(named(&self.pool, name)).await
     }
-    write.stamp(true).await?;
-    let action = if known.is_some() { "machine_certificate.renew" } else { "machine_certificate.add" };
-    Ok((id, write.commit(action, &detail(new)).await?))
+
+    /// Registers a certificate, or renews the machine's registration under this name. Returns the id of the
+    /// registration, which a renewal keeps. [`StoreError::Taken`] if the name belongs to another machine. Revocations
+    /// that match it, earlier or later ones, are kept until it expires.
+    pub async fn put_machine_certificate(
+        &self,
+        change: &Change,
+        new: &MachineCertificateRecord,
+    ) -> Result<(String, Written), StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(&new.id)).await?;
+            write.org = new.org.clone();
+            machines::forget_ended(&mut write).await?;
+            let (kind, name) = columns(&new.name);
+            let known = sqlx::query(SELECT_NAMED).bind(kind).bind(name).fetch_optional(&mut *write.tx).await?;
+            let known = match known.as_ref().map(record).transpose()? {
+                // A registration with proof of the key replaces another machine's registration without one.
+                Some(former)
+                    if former.expires_at <= change.at
+                        || (new.proved && !former.proved && !is_same_machine(&former, new)) =>
+                {
+                    forget(&mut write, &former).await?;
+                    None
+                }
+                known => known,
+            };
+            let id = match &known {
+                Some(known) if is_same_machine(known, new) => known.id.clone(),
+                Some(_) => return Err(StoreError::Taken { what: "the certificate" }),
+                None => new.id.clone(),
+            };
+            // A proof stays valid on renewal.
+            let is_proved = new.proved || known.as_ref().is_some_and(|known| known.proved);
+            write.resource = resource(&id);
+            if known.is_none() {
+                has_room(&mut write, new).await?;
+            }
+            let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
+            sqlx::query(
+                "INSERT INTO machine_certificates (id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at) \
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+                 ON CONFLICT (id) DO UPDATE SET proved = excluded.proved, groups = excluded.groups, \
+                 scopes = excluded.scopes, created_at = excluded.created_at, expires_at = excluded.expires_at",
+            )
+            .bind(&id)
+            .bind(&new.org)
+            .bind(&new.machine)
+            .bind(kind)
+            .bind(name)
+            .bind(i64::from(is_proved))
+            .bind(texts(&new.groups)?)
+            .bind(texts(&new.scopes)?)
+            .bind(created)
+            .bind(expires)
+            .execute(&mut *write.tx)
+            .await?;
+            machines::keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
+            if let Some(known) = &known {
+                keep_revocations_of(&mut write, known, expires).await?;
+            }
+            write.stamp(true).await?;
+            let action = if known.is_some() { "machine_certificate.renew" } else { "machine_certificate.add" };
+            Ok((id, write.commit(action, &detail(new)).await?))
+        })
+        .await
+    }
+
+    /// Deletes a certificate; [`StoreError::NotFound`] if the org does not have it.
+    pub async fn delete_machine_certificate(
+        &self,
+        change: &Change,
+        org: &str,
+        id: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(id)).await?;
+            write.org = org.to_owned();
+            let gone = sqlx::query(
+                "DELETE FROM machine_certificates WHERE org = $1 AND id = $2 \
+                 RETURNING id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at",
+            )
+            .bind(org)
+            .bind(id)
+            .fetch_optional(&mut *write.tx)
+            .await?;
+            let gone = record(&gone.ok_or(StoreError::NotFound)?);
+            write.stamp(false).await?;
+            // Certificates that this version cannot read can be deleted too.
+            write
+                .commit("machine_certificate.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default())
+                .await
+        })
+        .await
+    }
 }
 
-pub(super) async fn named<'e>(
+async fn named<'e>(
     from: impl AnyExecutor<'e>,
     name: &CertificateName,
 ) -> Result<Option<MachineCertificateRecord>, StoreError> {
@@ -151,28 +200,6 @@ async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Resu
     let sql = "DELETE FROM machine_certificates WHERE id = $1";
     sqlx::query(sql).bind(&ended.id).execute(&mut *write.tx).await?;
     Ok(())
-}
-
-pub(super) async fn delete(
-    store: &SqlStore,
-    change: &Change,
-    org: &str,
-    id: &str,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(id)).await?;
-    write.org = org.to_owned();
-    let gone = sqlx::query(
-        "DELETE FROM machine_certificates WHERE org = $1 AND id = $2 \
-         RETURNING id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at",
-    )
-    .bind(org)
-    .bind(id)
-    .fetch_optional(&mut *write.tx)
-    .await?;
-    let gone = record(&gone.ok_or(StoreError::NotFound)?);
-    write.stamp(false).await?;
-    // Certificates that this version cannot read can be deleted too.
-    write.commit("machine_certificate.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default()).await
 }
 
 /// Returns the time until which a revocation must be kept for the certificates that it matches; 0 if there are none.

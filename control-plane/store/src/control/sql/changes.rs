@@ -5,22 +5,23 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::{Any, Executor, Row};
+use sqlx::Row;
 
 use super::{
-    SqlStore, Tx, bounds, certificates, issuers, machines, offers, placement, policy, revocations, rows,
-    servers,
+    ControlStore, Tx, answered, bounds, certificates, issuers, machines, offers, placement, policy, position,
+    revocations, rows, servers,
 };
 use crate::control::{
-    Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, StoreError,
+    Change, Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, StoreError,
+    Written,
 };
 
 /// Number of changes beyond which reading everything costs less than reading each.
 const MAX_CHANGES: u64 = 1_000;
 /// Resource of writes of the revision itself.
-pub(super) const REVISION: &str = "revision";
+const REVISION: &str = "revision";
 
-pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
+async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
     let Position { revision, stamp } = position(&mut **tx).await?;
     let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
     let Machines { keys, certificates, bounds, unreadable } = all_machines(tx).await?;
@@ -53,62 +54,110 @@ async fn all_machines(tx: &mut Tx) -> Result<Machines, StoreError> {
     Ok(Machines { keys, certificates, bounds, unreadable })
 }
 
-/// Returns the current revision and its stamp.
-pub(super) async fn position<'e>(
-    executor: impl Executor<'e, Database = Any>,
-) -> Result<Position, StoreError> {
-    let row = sqlx::query("SELECT revision, stamp FROM control_revision WHERE id = 1").fetch_one(executor);
-    let row = row.await?;
-    Ok(Position { revision: rows::unsigned(&row, "revision")?, stamp: row.try_get("stamp")? })
-}
-
-/// Whether this database's history contains that revision, made by that write. Also `true` if the audit row was pruned
-/// or written by an earlier version.
-pub(super) async fn has(tx: &mut Tx, known: &Position) -> Result<bool, StoreError> {
-    let current = position(&mut **tx).await?;
-    if known.revision >= current.revision || known.revision == 0 {
-        return Ok(known.revision == 0 || *known == current);
+impl ControlStore {
+    /// Returns the revision of the last change; 0 before the first.
+    pub async fn revision(&self) -> Result<u64, StoreError> {
+        Ok(self.position().await?.revision)
     }
-    let of = sqlx::query("SELECT stamp FROM audit WHERE revision = $1").bind(rows::signed(known.revision)?);
-    match of.fetch_optional(&mut **tx).await? {
-        Some(row) => {
-            let stamp: String = row.try_get("stamp")?;
-            Ok(stamp.is_empty() || stamp == known.stamp)
-        }
-        None => Ok(true),
-    }
-}
 
-pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, StoreError> {
-    let mut tx = store.published_snapshot().await?;
-    let Position { revision: current, stamp } = position(&mut *tx).await?;
-    let wanted = current.checked_sub(revision).filter(|wanted| *wanted <= MAX_CHANGES);
-    let Some(wanted) = wanted else {
-        return Ok(Since::All(all(&mut tx).await?));
-    };
-    let rows =
-        sqlx::query("SELECT resource, org, action, at FROM audit WHERE revision > $1 ORDER BY revision")
+    /// Returns the current revision with the stamp that distinguishes it from the same number in another history.
+    pub async fn position(&self) -> Result<Position, StoreError> {
+        let longest = self.timeouts.map(|timeouts| timeouts.poll);
+        answered(longest, position(&self.publishing)).await
+    }
+
+    /// Whether this database's history contains that revision, made by the same write. Also `true` if the audit row was
+    /// pruned or written by an earlier version.
+    pub async fn has(&self, known: &Position) -> Result<bool, StoreError> {
+        self.within(async {
+            let mut tx = self.published_snapshot().await?;
+            let current = position(&mut *tx).await?;
+            if known.revision >= current.revision || known.revision == 0 {
+                return Ok(known.revision == 0 || *known == current);
+            }
+            let of = sqlx::query("SELECT stamp FROM audit WHERE revision = $1");
+            match of.bind(rows::signed(known.revision)?).fetch_optional(&mut *tx).await? {
+                Some(row) => {
+                    let stamp: String = row.try_get("stamp")?;
+                    Ok(stamp.is_empty() || stamp == known.stamp)
+                }
+                None => Ok(true),
+            }
+        })
+        .await
+    }
+
+    /// Raises the revision to `to` if it is lower. Subscribers that saw a later revision, from before a restore or a
+    /// failover, accept nothing earlier. Afterwards [`ControlStore::since`] returns everything for an older revision.
+    pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, REVISION.to_owned()).await?;
+            if write.revision > to {
+                return Ok(Written { revision: write.revision - 1, ..write.unchanged().await? });
+            }
+            let from = write.revision - 1;
+            sqlx::query("UPDATE control_revision SET revision = $1 WHERE id = 1")
+                .bind(rows::signed(to)?)
+                .execute(&mut *write.tx)
+                .await?;
+            write.revision = to;
+            write.commit("revision.raise", &format!("from {from}")).await
+        })
+        .await
+    }
+
+    /// Returns all data of a snapshot at one revision; expired revocations are in it until they are deleted
+    /// ([`ControlStore::prune`]).
+    pub async fn load(&self) -> Result<ControlState, StoreError> {
+        self.within(async { all(&mut self.published_snapshot().await?).await }).await
+    }
+
+    /// Returns the issuers and their fetched keys, in a state that is otherwise empty.
+    pub async fn issuers_of_now(&self) -> Result<ControlState, StoreError> {
+        Ok(match self.since(self.revision().await?).await? {
+            Since::Changed(Changed { revision, issuers, issuer_keys, .. }) => {
+                ControlState { revision, issuers, issuer_keys, ..ControlState::default() }
+            }
+            Since::All(state) => state,
+        })
+    }
+
+    /// Returns the changes after `revision`, read at one revision.
+    pub async fn since(&self, revision: u64) -> Result<Since, StoreError> {
+        self.within(async {
+            let mut tx = self.published_snapshot().await?;
+            let Position { revision: current, stamp } = position(&mut *tx).await?;
+            let wanted = current.checked_sub(revision).filter(|wanted| *wanted <= MAX_CHANGES);
+            let Some(wanted) = wanted else {
+                return Ok(Since::All(all(&mut tx).await?));
+            };
+            let rows = sqlx::query(
+                "SELECT resource, org, action, at FROM audit WHERE revision > $1 ORDER BY revision",
+            )
             .bind(rows::signed(revision)?)
             .fetch_all(&mut *tx)
             .await?;
-    if u64::try_from(rows.len()).ok() != Some(wanted) {
-        return Ok(Since::All(all(&mut tx).await?));
+            if u64::try_from(rows.len()).ok() != Some(wanted) {
+                return Ok(Since::All(all(&mut tx).await?));
+            }
+            let mut touched = ChangedResources::default();
+            for row in &rows {
+                let resource: String = row.try_get("resource")?;
+                if resource == REVISION {
+                    // Earlier rows may be from another database.
+                    return Ok(Since::All(all(&mut tx).await?));
+                }
+                let action: String = row.try_get("action")?;
+                if resource == revocations::SEVERAL && action == revocations::ADD {
+                    touched.moments.insert(row.try_get("at")?);
+                    continue;
+                }
+                touched.add(&resource, row.try_get("org")?, &action);
+            }
+            Ok(Since::Changed(changed(&mut tx, Position { revision: current, stamp }, touched).await?))
+        })
+        .await
     }
-    let mut touched = ChangedResources::default();
-    for row in &rows {
-        let resource: String = row.try_get("resource")?;
-        if resource == REVISION {
-            // Earlier rows may be from another database.
-            return Ok(Since::All(all(&mut tx).await?));
-        }
-        let action: String = row.try_get("action")?;
-        if resource == revocations::SEVERAL && action == revocations::ADD {
-            touched.moments.insert(row.try_get("at")?);
-            continue;
-        }
-        touched.add(&resource, row.try_get("org")?, &action);
-    }
-    Ok(Since::Changed(changed(&mut tx, Position { revision: current, stamp }, touched).await?))
 }
 
 /// Reads the current state of the changed resources at `now`.

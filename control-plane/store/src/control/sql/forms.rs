@@ -12,46 +12,101 @@ use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Row};
 
 use super::queue::Rank;
-use super::{SqlStore, Write, rows};
+use super::{ControlStore, Write, rows};
 use crate::control::{MAX_FORM_BYTES, PublishedForm, StoreError};
 use crate::hex::hex;
 
-/// Stores the forms that differ from the stored ones.
-pub(super) async fn put(store: &SqlStore, forms: &[PublishedForm]) -> Result<(), StoreError> {
-    let known = digests(store, forms).await?;
-    let mut new: Vec<(&PublishedForm, String)> = forms
-        .iter()
-        .filter(|form| form.form.len() <= MAX_FORM_BYTES)
-        .map(|form| (form, hex(&Sha256::digest(&form.form))))
-        .filter(|(form, digest)| known.get(&form.part) != Some(digest))
-        .collect();
-    if new.is_empty() {
-        return Ok(());
+impl ControlStore {
+    /// Deletes the forms of removed parts, unless a form of a later revision than the given one is stored.
+    pub async fn forget_published_forms(&self, parts: &[(String, u64)]) -> Result<(), StoreError> {
+        self.within(async {
+            for (part, revision) in parts {
+                let _turn = self.writers.turn(Rank::Other).await?;
+                sqlx::query("DELETE FROM published_forms WHERE part = $1 AND revision <= $2")
+                    .bind(part)
+                    .bind(rows::signed(*revision)?)
+                    .execute(&self.pool)
+                    .await?;
+            }
+            Ok(())
+        })
+        .await
     }
-    // All control planes lock the rows in the same order.
-    new.sort_by(|(a, _), (b, _)| a.part.cmp(&b.part));
-    // Dropped after the transaction.
-    let _turn = store.writers.turn(Rank::Other).await?;
-    let mut tx = store.pool.begin_with(store.writing).await?;
-    for (form, digest) in new {
-        sqlx::query(
-            "INSERT INTO published_forms (part, revision, digest, form) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (part) DO UPDATE SET revision = excluded.revision, digest = excluded.digest, form = excluded.form \
-             WHERE published_forms.revision <= excluded.revision",
-        )
-        .bind(&form.part)
-        .bind(rows::signed(form.revision)?)
-        .bind(digest)
-        .bind(STANDARD.encode(&form.form))
-        .execute(&mut *tx)
-        .await?;
+
+    /// Stores the forms of published parts, unless a form of a later revision is stored. Not a change: it is not
+    /// audited and makes no revision. Forms longer than [`MAX_FORM_BYTES`] are skipped.
+    pub async fn put_published_forms(&self, forms: &[PublishedForm]) -> Result<(), StoreError> {
+        self.within(async {
+            let known = digests(self, forms).await?;
+            let mut new: Vec<(&PublishedForm, String)> = forms
+                .iter()
+                .filter(|form| form.form.len() <= MAX_FORM_BYTES)
+                .map(|form| (form, hex(&Sha256::digest(&form.form))))
+                .filter(|(form, digest)| known.get(&form.part) != Some(digest))
+                .collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            // All control planes lock the rows in the same order.
+            new.sort_by(|(a, _), (b, _)| a.part.cmp(&b.part));
+            // Dropped after the transaction.
+            let _turn = self.writers.turn(Rank::Other).await?;
+            let mut tx = self.pool.begin_with(self.writing).await?;
+            for (form, digest) in new {
+                sqlx::query(
+                    "INSERT INTO published_forms (part, revision, digest, form) VALUES ($1, $2, $3, $4) \
+                     ON CONFLICT (part) DO UPDATE SET revision = excluded.revision, digest = excluded.digest, form = excluded.form \
+                     WHERE published_forms.revision <= excluded.revision",
+                )
+                .bind(&form.part)
+                .bind(rows::signed(form.revision)?)
+                .bind(digest)
+                .bind(STANDARD.encode(&form.form))
+                .execute(&mut *tx)
+                .await?;
+            }
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
     }
-    tx.commit().await?;
-    Ok(())
+
+    /// Returns the stored forms of the parts. A server's form is deleted with the server.
+    pub async fn published_forms(&self, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError> {
+        self.within(async {
+            let mut found = HashMap::new();
+            for some in parts.chunks(rows::MAX_ROWS) {
+                let statement = format!(
+                    "SELECT part, revision, form FROM published_forms WHERE part IN ({})",
+                    parameters(some.len())
+                );
+                let mut select = sqlx::query(AssertSqlSafe(statement));
+                for part in some {
+                    select = select.bind(part);
+                }
+                // Row by row: encoded forms are long.
+                let mut stored = select.fetch(&self.publishing);
+                while let Some(row) = stored.next().await {
+                    let row = row?;
+                    let part: String = row.try_get("part")?;
+                    let text: String = row.try_get("form")?;
+                    if let Ok(form) = STANDARD.decode(text) {
+                        let revision = rows::unsigned(&row, "revision")?;
+                        found.insert(part.clone(), PublishedForm { part, revision, form });
+                    }
+                }
+            }
+            Ok(parts.iter().filter_map(|part| found.remove(part)).collect())
+        })
+        .await
+    }
 }
 
 /// Returns the digests of the stored forms of the same parts.
-async fn digests(store: &SqlStore, forms: &[PublishedForm]) -> Result<HashMap<String, String>, StoreError> {
+async fn digests(
+    store: &ControlStore,
+    forms: &[PublishedForm],
+) -> Result<HashMap<String, String>, StoreError> {
     let mut digests = HashMap::with_capacity(forms.len());
     for some in forms.chunks(rows::MAX_ROWS) {
         let statement =
@@ -73,46 +128,6 @@ fn parameters(values: usize) -> String {
     parameters.join(", ")
 }
 
-/// Deletes the forms of removed parts, except those of a later revision than the given one.
-pub(super) async fn forget(store: &SqlStore, parts: &[(String, u64)]) -> Result<(), StoreError> {
-    for (part, revision) in parts {
-        let _turn = store.writers.turn(Rank::Other).await?;
-        sqlx::query("DELETE FROM published_forms WHERE part = $1 AND revision <= $2")
-            .bind(part)
-            .bind(rows::signed(*revision)?)
-            .execute(&store.pool)
-            .await?;
-    }
-    Ok(())
-}
-
-/// Returns the stored forms of the parts, in their order. Unreadable forms are skipped.
-pub(super) async fn of_parts(store: &SqlStore, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError> {
-    let mut found = HashMap::new();
-    for some in parts.chunks(rows::MAX_ROWS) {
-        let statement = format!(
-            "SELECT part, revision, form FROM published_forms WHERE part IN ({})",
-            parameters(some.len())
-        );
-        let mut select = sqlx::query(AssertSqlSafe(statement));
-        for part in some {
-            select = select.bind(part);
-        }
-        // Row by row: encoded forms are long.
-        let mut stored = select.fetch(&store.publishing);
-        while let Some(row) = stored.next().await {
-            let row = row?;
-            let part: String = row.try_get("part")?;
-            let text: String = row.try_get("form")?;
-            if let Ok(form) = STANDARD.decode(text) {
-                let revision = rows::unsigned(&row, "revision")?;
-                found.insert(part.clone(), PublishedForm { part, revision, form });
-            }
-        }
-    }
-    Ok(parts.iter().filter_map(|part| found.remove(part)).collect())
-}
-
 /// Deletes the form of a server that is deleted, or that is new under a name used before.
 pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), StoreError> {
     sqlx::query("DELETE FROM published_forms WHERE part = $1")
@@ -123,7 +138,7 @@ pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), S
 }
 
 /// Deletes the forms of servers and orgs that are no longer stored.
-pub(super) async fn prune(store: &SqlStore) -> Result<(), StoreError> {
+pub(super) async fn prune(store: &ControlStore) -> Result<(), StoreError> {
     for statement in [
         "DELETE FROM published_forms WHERE part LIKE 'server/%' \
          AND NOT EXISTS (SELECT 1 FROM servers s WHERE s.name = SUBSTR(published_forms.part, 8))",

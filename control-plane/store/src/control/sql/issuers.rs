@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
 use super::queue::Rank;
-use super::{SqlStore, Write, rows};
+use super::{ControlStore, Write, rows};
 use crate::control::{
     Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, UnreadableIssuer, Written,
 };
@@ -30,74 +30,156 @@ pub(super) async fn all<'e>(
     rows::each(&rows, record, |row, _| unread(row))
 }
 
-pub(super) async fn one(
-    store: &SqlStore,
-    side: Side,
-    name: &str,
-) -> Result<Option<IssuerRecord>, StoreError> {
-    let row = sqlx::query(SELECT_ONE).bind(side.as_str()).bind(name).fetch_optional(&store.pool).await?;
-    row.as_ref().map(record).transpose()
-}
-
-pub(super) async fn put(
-    store: &SqlStore,
-    change: &Change,
-    (side, name): (Side, &str),
-    document: &str,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(side, name)).await?;
-    let stored = sqlx::query("SELECT document FROM issuers WHERE side = $1 AND name = $2")
-        .bind(side.as_str())
-        .bind(name)
-        .fetch_optional(&mut *write.tx)
-        .await?;
-    match stored {
-        Some(row) if row.try_get::<String, _>("document")? == document => return write.unchanged().await,
-        Some(_) => {}
-        None => {
-            let others =
-                super::count(&mut write.tx, "SELECT COUNT(*) FROM issuers WHERE name <> $1", "").await?;
-            if others >= MAX_ISSUERS {
-                return Err(StoreError::Full { what: "issuers", bound: MAX_ISSUERS });
-            }
-        }
+impl ControlStore {
+    pub async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError> {
+        self.within(async { Ok(all(&self.pool).await?.0) }).await
     }
-    sqlx::query(
-        "INSERT INTO issuers (side, name, document, updated_at) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (side, name) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at",
-    )
-    .bind(side.as_str())
-    .bind(name)
-    .bind(document)
-    .bind(rows::signed(change.at)?)
-    .execute(&mut *write.tx)
-    .await?;
-    write.stamp(true).await?;
-    write.commit("issuer.put", "").await
-}
 
-pub(super) async fn delete(
-    store: &SqlStore,
-    change: &Change,
-    side: Side,
-    name: &str,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(side, name)).await?;
-    let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2 RETURNING document")
-        .bind(side.as_str())
-        .bind(name)
-        .fetch_optional(&mut *write.tx)
-        .await?;
-    let Some(deleted) = deleted else { return Err(StoreError::NotFound) };
-    let document: String = deleted.try_get("document")?;
-    keep_iss(&mut write, (side, name), &document).await?;
-    sqlx::query("DELETE FROM issuer_keys WHERE side = $1 AND name = $2")
-        .bind(side.as_str())
-        .bind(name)
-        .execute(&mut *write.tx)
-        .await?;
-    write.stamp(false).await?;
-    write.commit("issuer.delete", "").await
+    pub async fn put_issuer(
+        &self,
+        change: &Change,
+        side: Side,
+        name: &str,
+        document: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(side, name)).await?;
+            let stored = sqlx::query("SELECT document FROM issuers WHERE side = $1 AND name = $2")
+                .bind(side.as_str())
+                .bind(name)
+                .fetch_optional(&mut *write.tx)
+                .await?;
+            match stored {
+                Some(row) if row.try_get::<String, _>("document")? == document => return write.unchanged().await,
+                Some(_) => {}
+                None => {
+                    let others =
+                        super::count(&mut write.tx, "SELECT COUNT(*) FROM issuers WHERE name <> $1", "").await?;
+                    if others >= MAX_ISSUERS {
+                        return Err(StoreError::Full { what: "issuers", bound: MAX_ISSUERS });
+                    }
+                }
+            }
+            sqlx::query(
+                "INSERT INTO issuers (side, name, document, updated_at) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (side, name) DO UPDATE SET document = excluded.document, updated_at = excluded.updated_at",
+            )
+            .bind(side.as_str())
+            .bind(name)
+            .bind(document)
+            .bind(rows::signed(change.at)?)
+            .execute(&mut *write.tx)
+            .await?;
+            write.stamp(true).await?;
+            write.commit("issuer.put", "").await
+        })
+        .await
+    }
+
+    pub async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError> {
+        self.within(all_keys(&self.pool)).await
+    }
+
+    pub async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError> {
+        self.within(async {
+            let row =
+                sqlx::query(SELECT_ONE).bind(side.as_str()).bind(name).fetch_optional(&self.pool).await?;
+            row.as_ref().map(record).transpose()
+        })
+        .await
+    }
+
+    /// Removes the issuer and its fetched keys. Its `iss` is kept ([`ControlStore::former_iss`]).
+    pub async fn delete_issuer(
+        &self,
+        change: &Change,
+        side: Side,
+        name: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(side, name)).await?;
+            let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2 RETURNING document")
+                .bind(side.as_str())
+                .bind(name)
+                .fetch_optional(&mut *write.tx)
+                .await?;
+            let Some(deleted) = deleted else { return Err(StoreError::NotFound) };
+            let document: String = deleted.try_get("document")?;
+            keep_iss(&mut write, (side, name), &document).await?;
+            sqlx::query("DELETE FROM issuer_keys WHERE side = $1 AND name = $2")
+                .bind(side.as_str())
+                .bind(name)
+                .execute(&mut *write.tx)
+                .await?;
+            write.stamp(false).await?;
+            write.commit("issuer.delete", "").await
+        })
+        .await
+    }
+
+    /// Returns the `iss` of the last deleted issuer of this name; at most 1,000 names are kept.
+    pub async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError> {
+        self.within(async {
+            let row = sqlx::query("SELECT iss FROM former_issuers WHERE side = $1 AND name = $2")
+                .bind(side.as_str())
+                .bind(name)
+                .fetch_optional(&self.pool)
+                .await?;
+            row.map(|row| row.try_get("iss")).transpose().map_err(StoreError::from)
+        })
+        .await
+    }
+
+    /// Stores fetched keys. The same content from the same source is not a change: only the time is updated. Keys that
+    /// were fetched later stay, unless their time is so much later that the clock of who fetched them was ahead.
+    pub async fn put_issuer_keys(
+        &self,
+        change: &Change,
+        record: &IssuerKeysRecord,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let fetched_at = rows::signed(record.fetched_at)?;
+            let latest = fetched_at.saturating_add(OVERTAKEN_BY);
+            let turn = self.writers.turn(Rank::Other).await?;
+            // Usually the content is unchanged, and subscribers need no update.
+            let seen = sqlx::query(
+                "UPDATE issuer_keys SET fetched_at = $5 \
+                 WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND (fetched_at <= $5 OR fetched_at > $6)",
+            )
+            .bind(record.side.as_str())
+            .bind(&record.name)
+            .bind(&record.source)
+            .bind(&record.content)
+            .bind(fetched_at)
+            .bind(latest)
+            .execute(&self.pool)
+            .await?;
+            drop(turn);
+            if seen.rows_affected() > 0 {
+                return Ok(Written { revision: 0, changed: false });
+            }
+            let mut write = self.write(change, resource(record.side, &record.name)).await?;
+            let written = sqlx::query(
+                "INSERT INTO issuer_keys (side, name, source, content, fetched_at) VALUES ($1, $2, $3, $4, $5) \
+                 ON CONFLICT (side, name) DO UPDATE SET source = excluded.source, content = excluded.content, \
+                 fetched_at = excluded.fetched_at \
+                 WHERE issuer_keys.fetched_at <= excluded.fetched_at OR issuer_keys.fetched_at > $6",
+            )
+            .bind(record.side.as_str())
+            .bind(&record.name)
+            .bind(&record.source)
+            .bind(&record.content)
+            .bind(fetched_at)
+            .bind(latest)
+            .execute(&mut *write.tx)
+            .await?;
+            if written.rows_affected() == 0 {
+                return write.unchanged().await;
+            }
+            write.commit("issuer.keys", &record.source).await
+        })
+        .await
+    }
 }
 
 /// Keeps the `iss` of a deleted issuer and replaces the name's previous one. An unreadable document was never in force.
@@ -128,19 +210,6 @@ async fn keep_iss(
     Ok(())
 }
 
-pub(super) async fn former_iss(
-    store: &SqlStore,
-    side: Side,
-    name: &str,
-) -> Result<Option<String>, StoreError> {
-    let row = sqlx::query("SELECT iss FROM former_issuers WHERE side = $1 AND name = $2")
-        .bind(side.as_str())
-        .bind(name)
-        .fetch_optional(&store.pool)
-        .await?;
-    row.map(|row| row.try_get("iss")).transpose().map_err(StoreError::from)
-}
-
 pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerKeysRecord>, StoreError> {
     let rows: Vec<AnyRow> = sqlx::query(SELECT_KEYS).fetch_all(from).await?;
     let keys = |row: &AnyRow| {
@@ -154,52 +223,6 @@ pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<Issue
     };
     // The issuer of unreadable keys is reported by itself.
     Ok(rows::each(&rows, keys, |_, _| Ok(()))?.0)
-}
-
-pub(super) async fn put_keys(
-    store: &SqlStore,
-    change: &Change,
-    record: &IssuerKeysRecord,
-) -> Result<Written, StoreError> {
-    let fetched_at = rows::signed(record.fetched_at)?;
-    let latest = fetched_at.saturating_add(OVERTAKEN_BY);
-    let turn = store.writers.turn(Rank::Other).await?;
-    // Usually the content is unchanged, and subscribers need no update.
-    let seen = sqlx::query(
-        "UPDATE issuer_keys SET fetched_at = $5 \
-         WHERE side = $1 AND name = $2 AND source = $3 AND content = $4 AND (fetched_at <= $5 OR fetched_at > $6)",
-    )
-    .bind(record.side.as_str())
-    .bind(&record.name)
-    .bind(&record.source)
-    .bind(&record.content)
-    .bind(fetched_at)
-    .bind(latest)
-    .execute(&store.pool)
-    .await?;
-    drop(turn);
-    if seen.rows_affected() > 0 {
-        return Ok(Written { revision: 0, changed: false });
-    }
-    let mut write = store.write(change, resource(record.side, &record.name)).await?;
-    let written = sqlx::query(
-        "INSERT INTO issuer_keys (side, name, source, content, fetched_at) VALUES ($1, $2, $3, $4, $5) \
-         ON CONFLICT (side, name) DO UPDATE SET source = excluded.source, content = excluded.content, \
-         fetched_at = excluded.fetched_at \
-         WHERE issuer_keys.fetched_at <= excluded.fetched_at OR issuer_keys.fetched_at > $6",
-    )
-    .bind(record.side.as_str())
-    .bind(&record.name)
-    .bind(&record.source)
-    .bind(&record.content)
-    .bind(fetched_at)
-    .bind(latest)
-    .execute(&mut *write.tx)
-    .await?;
-    if written.rows_affected() == 0 {
-        return write.unchanged().await;
-    }
-    write.commit("issuer.keys", &record.source).await
 }
 
 fn resource(side: Side, name: &str) -> String {

@@ -6,7 +6,7 @@
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
-use super::{SqlStore, Write, rows};
+use super::{ControlStore, Write, rows};
 use crate::control::{
     Change, FEW_MACHINE_KEYS, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord,
     RESERVED_MACHINE_KEYS, RevocationRecord, StoreError, UnreadableMachine, Written,
@@ -32,59 +32,77 @@ fn read(rows: &[AnyRow]) -> Result<KeyRows, StoreError> {
     rows::each(rows, record, |row, error| rows::unreadable_machine(row, "key", error))
 }
 
-pub(super) async fn add(
-    store: &SqlStore,
-    change: &Change,
-    new: &MachineKeyRecord,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("machine_key/{}", new.id)).await?;
-    write.org = new.org.clone();
-    forget_ended(&mut write).await?;
-    has_room(&mut write, &new.org).await?;
-    let sql = "SELECT COUNT(*) FROM machine_keys WHERE org = $1";
-    if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_KEYS_PER_ORG {
-        return Err(StoreError::Full { what: "keys of machines of an org", bound: MAX_MACHINE_KEYS_PER_ORG });
+impl ControlStore {
+    /// Returns an org's keys, oldest first. Expired ones are included until the next key is added.
+    pub async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
+        self.within(async { Ok(of_org(&self.pool, org).await?.0) }).await
     }
-    let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
-    sqlx::query(
-        "INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-    )
-    .bind(&new.id)
-    .bind(&new.org)
-    .bind(&new.machine)
-    .bind(&new.hash)
-    .bind(texts(&new.groups)?)
-    .bind(texts(&new.scopes)?)
-    .bind(created)
-    .bind(expires)
-    .execute(&mut *write.tx)
-    .await?;
-    keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
-    write.stamp(true).await?;
-    write.commit("machine_key.add", &detail(new)).await
-}
 
-pub(super) async fn delete(
-    store: &SqlStore,
-    change: &Change,
-    org: &str,
-    id: &str,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("machine_key/{id}")).await?;
-    write.org = org.to_owned();
-    let gone = sqlx::query(
-        "DELETE FROM machine_keys WHERE org = $1 AND id = $2 \
-         RETURNING id, org, machine, hash, groups, scopes, created_at, expires_at",
-    )
-    .bind(org)
-    .bind(id)
-    .fetch_optional(&mut *write.tx)
-    .await?;
-    let gone = record(&gone.ok_or(StoreError::NotFound)?);
-    write.stamp(false).await?;
-    // Keys that this version cannot read can be deleted too.
-    write.commit("machine_key.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default()).await
+    /// Adds a key. Revocations that match it, earlier or later ones, are kept until it expires.
+    pub async fn add_machine_key(
+        &self,
+        change: &Change,
+        new: &MachineKeyRecord,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, format!("machine_key/{}", new.id)).await?;
+            write.org = new.org.clone();
+            forget_ended(&mut write).await?;
+            has_room(&mut write, &new.org).await?;
+            let sql = "SELECT COUNT(*) FROM machine_keys WHERE org = $1";
+            if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_KEYS_PER_ORG {
+                return Err(StoreError::Full {
+                    what: "keys of machines of an org",
+                    bound: MAX_MACHINE_KEYS_PER_ORG,
+                });
+            }
+            let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
+            sqlx::query(
+                "INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            )
+            .bind(&new.id)
+            .bind(&new.org)
+            .bind(&new.machine)
+            .bind(&new.hash)
+            .bind(texts(&new.groups)?)
+            .bind(texts(&new.scopes)?)
+            .bind(created)
+            .bind(expires)
+            .execute(&mut *write.tx)
+            .await?;
+            keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
+            write.stamp(true).await?;
+            write.commit("machine_key.add", &detail(new)).await
+        })
+        .await
+    }
+
+    /// Deletes a key; [`StoreError::NotFound`] if the org does not have it.
+    pub async fn delete_machine_key(
+        &self,
+        change: &Change,
+        org: &str,
+        id: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, format!("machine_key/{id}")).await?;
+            write.org = org.to_owned();
+            let gone = sqlx::query(
+                "DELETE FROM machine_keys WHERE org = $1 AND id = $2 \
+                 RETURNING id, org, machine, hash, groups, scopes, created_at, expires_at",
+            )
+            .bind(org)
+            .bind(id)
+            .fetch_optional(&mut *write.tx)
+            .await?;
+            let gone = record(&gone.ok_or(StoreError::NotFound)?);
+            write.stamp(false).await?;
+            // Keys that this version cannot read can be deleted too.
+            write.commit("machine_key.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default()).await
+        })
+        .await
+    }
 }
 
 /// Returns the time until which a revocation must be kept for the keys that it matches; 0 if there are none.

@@ -7,7 +7,7 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
 use super::write::Write;
-use super::{SqlStore, resource_revision};
+use super::{ControlStore, resource_revision};
 use crate::control::{
     Change, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS, StoreError,
     Versioned, Written,
@@ -21,31 +21,90 @@ pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<OfferRecor
     records(&rows)
 }
 
-pub(super) async fn of_server(
-    store: &SqlStore,
-    server: &str,
-) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, &resource(server)).await?.unwrap_or(0);
-    let rows = sqlx::query("SELECT server, org FROM offers WHERE server = $1")
-        .bind(server)
-        .fetch_all(&mut *tx)
-        .await?;
-    Ok(Versioned { revision, value: records(&rows)? })
-}
-
-pub(super) async fn to_org(store: &SqlStore, org: &str) -> Result<Vec<OfferRecord>, StoreError> {
-    let rows =
-        sqlx::query("SELECT server, org FROM offers WHERE org = $1").bind(org).fetch_all(&store.pool).await?;
-    records(&rows)
-}
-
-pub(super) async fn fits(store: &SqlStore, record: &OfferRecord) -> Result<(), StoreError> {
-    let mut tx = store.snapshot().await?;
-    if is_stored(&mut tx, record).await? {
-        return Ok(());
+impl ControlStore {
+    /// Returns the offers of a server, by org.
+    pub async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, &resource(server)).await?.unwrap_or(0);
+            let rows = sqlx::query("SELECT server, org FROM offers WHERE server = $1")
+                .bind(server)
+                .fetch_all(&mut *tx)
+                .await?;
+            Ok(Versioned { revision, value: records(&rows)? })
+        })
+        .await
     }
-    has_room(&mut tx, &record.server).await
+
+    /// Returns the offers to an org, by server.
+    pub async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError> {
+        self.within(async {
+            let rows = sqlx::query("SELECT server, org FROM offers WHERE org = $1")
+                .bind(org)
+                .fetch_all(&self.pool)
+                .await?;
+            records(&rows)
+        })
+        .await
+    }
+
+    /// Fails with [`StoreError::Full`] if [`ControlStore::put_offer`] would exceed a limit.
+    pub async fn offer_fits(&self, record: &OfferRecord) -> Result<(), StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            if is_stored(&mut tx, record).await? {
+                return Ok(());
+            }
+            has_room(&mut tx, &record.server).await
+        })
+        .await
+    }
+
+    /// Stores an offer; [`StoreError::NotFound`] if the server does not exist.
+    pub async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(&record.server)).await?;
+            write.org = record.org.clone();
+            // Within the write, because the server's deletion deletes its offers.
+            let sql = "SELECT COUNT(*) FROM servers WHERE name = $1";
+            if super::count(&mut write.tx, sql, &record.server).await? == 0 {
+                return Err(StoreError::NotFound);
+            }
+            if is_stored(&mut write.tx, record).await? {
+                return write.unchanged().await;
+            }
+            has_room(&mut write.tx, &record.server).await?;
+            sqlx::query("INSERT INTO offers (server, org) VALUES ($1, $2)")
+                .bind(&record.server)
+                .bind(&record.org)
+                .execute(&mut *write.tx)
+                .await?;
+            write.stamp(true).await?;
+            write.commit("offer.put", &format!("{} to {}", record.server, record.org)).await
+        })
+        .await
+    }
+
+    /// Deletes an offer; [`StoreError::NotFound`] if it does not exist.
+    pub async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(&record.server)).await?;
+            write.org = record.org.clone();
+            let deleted = sqlx::query("DELETE FROM offers WHERE server = $1 AND org = $2")
+                .bind(&record.server)
+                .bind(&record.org)
+                .execute(&mut *write.tx)
+                .await?;
+            if deleted.rows_affected() == 0 {
+                return Err(StoreError::NotFound);
+            }
+            let sql = "SELECT COUNT(*) FROM offers WHERE server = $1";
+            let others = super::count(&mut write.tx, sql, &record.server).await? > 0;
+            write.stamp(others).await?;
+            write.commit("offer.delete", &format!("{} to {}", record.server, record.org)).await
+        })
+        .await
+    }
 }
 
 /// Fails if the limits of the server or of all servers do not allow another offer.
@@ -59,52 +118,6 @@ async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<()
         return Err(StoreError::Full { what: "offers of servers", bound });
     }
     Ok(())
-}
-
-pub(super) async fn put(
-    store: &SqlStore,
-    change: &Change,
-    record: &OfferRecord,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(&record.server)).await?;
-    write.org = record.org.clone();
-    // Within the write, because the server's deletion deletes its offers.
-    let sql = "SELECT COUNT(*) FROM servers WHERE name = $1";
-    if super::count(&mut write.tx, sql, &record.server).await? == 0 {
-        return Err(StoreError::NotFound);
-    }
-    if is_stored(&mut write.tx, record).await? {
-        return write.unchanged().await;
-    }
-    has_room(&mut write.tx, &record.server).await?;
-    sqlx::query("INSERT INTO offers (server, org) VALUES ($1, $2)")
-        .bind(&record.server)
-        .bind(&record.org)
-        .execute(&mut *write.tx)
-        .await?;
-    write.stamp(true).await?;
-    write.commit("offer.put", &format!("{} to {}", record.server, record.org)).await
-}
-
-pub(super) async fn delete(
-    store: &SqlStore,
-    change: &Change,
-    record: &OfferRecord,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(&record.server)).await?;
-    write.org = record.org.clone();
-    let deleted = sqlx::query("DELETE FROM offers WHERE server = $1 AND org = $2")
-        .bind(&record.server)
-        .bind(&record.org)
-        .execute(&mut *write.tx)
-        .await?;
-    if deleted.rows_affected() == 0 {
-        return Err(StoreError::NotFound);
-    }
-    let sql = "SELECT COUNT(*) FROM offers WHERE server = $1";
-    let others = super::count(&mut write.tx, sql, &record.server).await? > 0;
-    write.stamp(others).await?;
-    write.commit("offer.delete", &format!("{} to {}", record.server, record.org)).await
 }
 
 /// Deletes the offers of a deleted server.

@@ -3,7 +3,7 @@
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
-use super::{SqlStore, Tx, detail, resource_revision, rows};
+use super::{ControlStore, Tx, detail, resource_revision, rows};
 use crate::control::{
     Change, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord, StoreError,
     Versioned, Written,
@@ -60,146 +60,163 @@ async fn all_homes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<HomeRecord>, St
     rows.iter().map(record).collect::<Result<_, StoreError>>().map(sorted)
 }
 
-pub(super) async fn routes(store: &SqlStore) -> Result<Versioned<Vec<RouteRecord>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, ROUTES).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: all_routes(&mut *tx).await? })
-}
-
-pub(super) async fn put_routes(
-    store: &SqlStore,
-    change: &Change,
-    list: &[RouteRecord],
-) -> Result<Written, StoreError> {
-    if list.len() > MAX_ROUTES {
-        return Err(StoreError::Full { what: "routes", bound: MAX_ROUTES });
+impl ControlStore {
+    pub async fn routes(&self) -> Result<Versioned<Vec<RouteRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, ROUTES).await?.unwrap_or(0);
+            Ok(Versioned { revision, value: all_routes(&mut *tx).await? })
+        })
+        .await
     }
-    let mut write = store.write(change, ROUTES.to_owned()).await?;
-    write.unmoved(BESIDE_ROUTES).await?;
-    let before = all_routes(&mut *write.tx).await?;
-    let after = sorted(list.to_vec());
-    if before == after {
-        return write.unchanged().await;
-    }
-    sqlx::query("DELETE FROM routes").execute(&mut *write.tx).await?;
-    for some in after.chunks(rows::MAX_ROWS) {
-        let values = rows::values(some.len(), 4);
-        let statement = format!("INSERT INTO routes (server, method, primitive, pool) {values}");
-        let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
-        for route in some {
-            let RouteRecord { server, method, primitive, pool } = route;
-            insert = insert.bind(server).bind(method).bind(primitive).bind(pool);
-        }
-        insert.execute(&mut *write.tx).await?;
-    }
-    write.stamp(!after.is_empty()).await?;
-    let action = if after.is_empty() { "routes.delete" } else { "routes.put" };
-    let shown = |route: &RouteRecord| {
-        let RouteRecord { server, method, primitive, pool } = route;
-        format!("server={server} method={method} primitive={primitive} pool={pool}")
-    };
-    write.commit(action, &detail::difference("routes", &before, &after, shown)).await
-}
 
-pub(super) async fn regions(store: &SqlStore) -> Result<Versioned<Vec<RegionRecord>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, REGIONS).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: all_regions(&mut *tx).await? })
-}
-
-pub(super) async fn put_regions(
-    store: &SqlStore,
-    change: &Change,
-    list: &[RegionRecord],
-) -> Result<Written, StoreError> {
-    if list.len() > MAX_REGIONS {
-        return Err(StoreError::Full { what: "regions", bound: MAX_REGIONS });
-    }
-    let mut write = store.write(change, REGIONS.to_owned()).await?;
-    write.unmoved(BESIDE_REGIONS).await?;
-    let before = all_regions(&mut *write.tx).await?;
-    let after = sorted(list.to_vec());
-    if before == after {
-        return write.unchanged().await;
-    }
-    sqlx::query("DELETE FROM regions").execute(&mut *write.tx).await?;
-    for some in after.chunks(rows::MAX_ROWS) {
-        let values = rows::values(some.len(), 2);
-        let mut insert =
-            sqlx::query(sqlx::AssertSqlSafe(format!("INSERT INTO regions (name, cluster) {values}")));
-        for region in some {
-            insert = insert.bind(&region.name).bind(&region.cluster);
-        }
-        insert.execute(&mut *write.tx).await?;
-    }
-    write.stamp(!after.is_empty()).await?;
-    let action = if after.is_empty() { "regions.delete" } else { "regions.put" };
-    let shown = |region: &RegionRecord| match region.cluster.as_str() {
-        "" => format!("{} here", region.name),
-        cluster => format!("{} cluster={cluster}", region.name),
-    };
-    write.commit(action, &detail::difference("regions", &before, &after, shown)).await
-}
-
-pub(super) async fn homes(store: &SqlStore) -> Result<Vec<HomeRecord>, StoreError> {
-    all_homes(&store.pool).await
-}
-
-pub(super) async fn home(store: &SqlStore, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, &resource(org)).await?.unwrap_or(0);
-    let row =
-        sqlx::query("SELECT region FROM homes WHERE org = $1").bind(org).fetch_optional(&mut *tx).await?;
-    row.map(|row| {
-        let value = HomeRecord { org: org.to_owned(), region: row.try_get("region")? };
-        Ok(Versioned { revision, value })
-    })
-    .transpose()
-}
-
-pub(super) async fn put_home(
-    store: &SqlStore,
-    change: &Change,
-    record: &HomeRecord,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(&record.org)).await?;
-    write.unmoved(BESIDE_HOME).await?;
-    write.org = of_org(&record.org);
-    let stored = sqlx::query("SELECT region FROM homes WHERE org = $1")
-        .bind(&record.org)
-        .fetch_optional(&mut *write.tx)
-        .await?;
-    match stored {
-        Some(row) if row.try_get::<String, _>("region")? == record.region => return write.unchanged().await,
-        Some(_) => {}
-        None => {
-            let others =
-                super::count(&mut write.tx, "SELECT COUNT(*) FROM homes WHERE org <> $1", "").await?;
-            if others >= MAX_HOMES {
-                return Err(StoreError::Full { what: "homes of orgs", bound: MAX_HOMES });
+    /// Replaces the whole list; an empty one deletes it.
+    pub async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Written, StoreError> {
+        self.within(async {
+            if list.len() > MAX_ROUTES {
+                return Err(StoreError::Full { what: "routes", bound: MAX_ROUTES });
             }
-        }
+            let mut write = self.write(change, ROUTES.to_owned()).await?;
+            write.unmoved(BESIDE_ROUTES).await?;
+            let before = all_routes(&mut *write.tx).await?;
+            let after = sorted(list.to_vec());
+            if before == after {
+                return write.unchanged().await;
+            }
+            sqlx::query("DELETE FROM routes").execute(&mut *write.tx).await?;
+            for some in after.chunks(rows::MAX_ROWS) {
+                let values = rows::values(some.len(), 4);
+                let statement = format!("INSERT INTO routes (server, method, primitive, pool) {values}");
+                let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+                for route in some {
+                    let RouteRecord { server, method, primitive, pool } = route;
+                    insert = insert.bind(server).bind(method).bind(primitive).bind(pool);
+                }
+                insert.execute(&mut *write.tx).await?;
+            }
+            write.stamp(!after.is_empty()).await?;
+            let action = if after.is_empty() { "routes.delete" } else { "routes.put" };
+            let shown = |route: &RouteRecord| {
+                let RouteRecord { server, method, primitive, pool } = route;
+                format!("server={server} method={method} primitive={primitive} pool={pool}")
+            };
+            write.commit(action, &detail::difference("routes", &before, &after, shown)).await
+        })
+        .await
     }
-    sqlx::query(
-        "INSERT INTO homes (org, region) VALUES ($1, $2) ON CONFLICT (org) DO UPDATE SET region = excluded.region",
-    )
-    .bind(&record.org)
-    .bind(&record.region)
-    .execute(&mut *write.tx)
-    .await?;
-    write.stamp(true).await?;
-    write.commit("home.put", &record.region).await
-}
 
-pub(super) async fn delete_home(store: &SqlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(org)).await?;
-    write.org = of_org(org);
-    let deleted = sqlx::query("DELETE FROM homes WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    if deleted.rows_affected() == 0 {
-        return Err(StoreError::NotFound);
+    pub async fn regions(&self) -> Result<Versioned<Vec<RegionRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, REGIONS).await?.unwrap_or(0);
+            Ok(Versioned { revision, value: all_regions(&mut *tx).await? })
+        })
+        .await
     }
-    write.stamp(false).await?;
-    write.commit("home.delete", "").await
+
+    /// Replaces the whole list; an empty one deletes it.
+    pub async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Written, StoreError> {
+        self.within(async {
+            if list.len() > MAX_REGIONS {
+                return Err(StoreError::Full { what: "regions", bound: MAX_REGIONS });
+            }
+            let mut write = self.write(change, REGIONS.to_owned()).await?;
+            write.unmoved(BESIDE_REGIONS).await?;
+            let before = all_regions(&mut *write.tx).await?;
+            let after = sorted(list.to_vec());
+            if before == after {
+                return write.unchanged().await;
+            }
+            sqlx::query("DELETE FROM regions").execute(&mut *write.tx).await?;
+            for some in after.chunks(rows::MAX_ROWS) {
+                let values = rows::values(some.len(), 2);
+                let mut insert =
+                    sqlx::query(sqlx::AssertSqlSafe(format!("INSERT INTO regions (name, cluster) {values}")));
+                for region in some {
+                    insert = insert.bind(&region.name).bind(&region.cluster);
+                }
+                insert.execute(&mut *write.tx).await?;
+            }
+            write.stamp(!after.is_empty()).await?;
+            let action = if after.is_empty() { "regions.delete" } else { "regions.put" };
+            let shown = |region: &RegionRecord| match region.cluster.as_str() {
+                "" => format!("{} here", region.name),
+                cluster => format!("{} cluster={cluster}", region.name),
+            };
+            write.commit(action, &detail::difference("regions", &before, &after, shown)).await
+        })
+        .await
+    }
+
+    pub async fn homes(&self) -> Result<Vec<HomeRecord>, StoreError> {
+        self.within(async { all_homes(&self.pool).await }).await
+    }
+
+    pub async fn home(&self, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, &resource(org)).await?.unwrap_or(0);
+            let row = sqlx::query("SELECT region FROM homes WHERE org = $1")
+                .bind(org)
+                .fetch_optional(&mut *tx)
+                .await?;
+            row.map(|row| {
+                let value = HomeRecord { org: org.to_owned(), region: row.try_get("region")? };
+                Ok(Versioned { revision, value })
+            })
+            .transpose()
+        })
+        .await
+    }
+
+    /// Inserts or replaces by org.
+    pub async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(&record.org)).await?;
+            write.unmoved(BESIDE_HOME).await?;
+            write.org = of_org(&record.org);
+            let stored = sqlx::query("SELECT region FROM homes WHERE org = $1")
+                .bind(&record.org)
+                .fetch_optional(&mut *write.tx)
+                .await?;
+            match stored {
+                Some(row) if row.try_get::<String, _>("region")? == record.region => return write.unchanged().await,
+                Some(_) => {}
+                None => {
+                    let others =
+                        super::count(&mut write.tx, "SELECT COUNT(*) FROM homes WHERE org <> $1", "").await?;
+                    if others >= MAX_HOMES {
+                        return Err(StoreError::Full { what: "homes of orgs", bound: MAX_HOMES });
+                    }
+                }
+            }
+            sqlx::query(
+                "INSERT INTO homes (org, region) VALUES ($1, $2) ON CONFLICT (org) DO UPDATE SET region = excluded.region",
+            )
+            .bind(&record.org)
+            .bind(&record.region)
+            .execute(&mut *write.tx)
+            .await?;
+            write.stamp(true).await?;
+            write.commit("home.put", &record.region).await
+        })
+        .await
+    }
+
+    pub async fn delete_home(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(org)).await?;
+            write.org = of_org(org);
+            let deleted =
+                sqlx::query("DELETE FROM homes WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+            if deleted.rows_affected() == 0 {
+                return Err(StoreError::NotFound);
+            }
+            write.stamp(false).await?;
+            write.commit("home.delete", "").await
+        })
+        .await
+    }
 }
 
 fn resource(org: &str) -> String {

@@ -5,7 +5,7 @@
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::{SqlStore, Tx, detail, resource_revision, rows};
+use super::{ControlStore, Tx, detail, resource_revision, rows};
 use crate::control::{
     BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
     MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError, Versioned, Written,
@@ -24,13 +24,85 @@ pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>, Sto
     rows.iter().map(exposure_record).collect()
 }
 
-pub(super) async fn exposure(
-    store: &SqlStore,
-    org: &str,
-) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, &format!("exposure/{org}")).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: exposure_of(&mut tx, org).await? })
+impl ControlStore {
+    /// Inserts or replaces by key.
+    pub async fn put_exposure(
+        &self,
+        change: &Change,
+        record: &ExposureRecord,
+    ) -> Result<Written, StoreError> {
+        self.policy_write(|| put_exposure(self, change, record)).await
+    }
+
+    /// Removes the exception with this key, regardless of `enabled`; [`StoreError::NotFound`] if there is none.
+    pub async fn delete_exposure_of(
+        &self,
+        change: &Change,
+        key: &ExposureRecord,
+    ) -> Result<Written, StoreError> {
+        self.policy_write(|| delete_exposure_of(self, change, key)).await
+    }
+
+    /// Removes all of an org's exceptions.
+    pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        self.policy_write(|| delete_exposure(self, change, org)).await
+    }
+
+    /// Inserts or replaces by key.
+    pub async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError> {
+        self.policy_write(|| put_binding(self, change, record)).await
+    }
+
+    /// Removes the binding with this key, regardless of `allowed`; [`StoreError::NotFound`] if there is none.
+    pub async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Written, StoreError> {
+        self.policy_write(|| delete_binding(self, change, key)).await
+    }
+
+    /// Removes all of an org's bindings.
+    pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        self.policy_write(|| delete_bindings(self, change, org)).await
+    }
+
+    /// Replaces the whole list.
+    pub async fn put_limits(
+        &self,
+        change: &Change,
+        org: &str,
+        list: &[LimitRecord],
+    ) -> Result<Written, StoreError> {
+        self.policy_write(|| put_limits(self, change, org, list)).await
+    }
+
+    pub async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        self.policy_write(|| put_limits(self, change, org, &[])).await
+    }
+
+    pub async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, &format!("exposure/{org}")).await?.unwrap_or(0);
+            Ok(Versioned { revision, value: exposure_of(&mut tx, org).await? })
+        })
+        .await
+    }
+
+    pub async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, &format!("bindings/{org}")).await?.unwrap_or(0);
+            Ok(Versioned { revision, value: bindings_of(&mut tx, org).await? })
+        })
+        .await
+    }
+
+    pub async fn limits(&self, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, &format!("limits/{org}")).await?.unwrap_or(0);
+            Ok(Versioned { revision, value: limits_of(&mut tx, org).await? })
+        })
+        .await
+    }
 }
 
 pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRecord>, StoreError> {
@@ -43,8 +115,8 @@ pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRe
     rows.iter().map(exposure_record).collect()
 }
 
-pub(super) async fn put_exposure(
-    store: &SqlStore,
+async fn put_exposure(
+    store: &ControlStore,
     change: &Change,
     record: &ExposureRecord,
 ) -> Result<Written, StoreError> {
@@ -84,8 +156,8 @@ pub(super) async fn put_exposure(
     write.commit("exposure.put", &detail).await
 }
 
-pub(super) async fn delete_exposure_of(
-    store: &SqlStore,
+async fn delete_exposure_of(
+    store: &ControlStore,
     change: &Change,
     key: &ExposureRecord,
 ) -> Result<Written, StoreError> {
@@ -106,11 +178,7 @@ pub(super) async fn delete_exposure_of(
     write.commit("exposure.delete", &detail).await
 }
 
-pub(super) async fn delete_exposure(
-    store: &SqlStore,
-    change: &Change,
-    org: &str,
-) -> Result<Written, StoreError> {
+async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
     let mut write = store.write_of_org(change, format!("exposure/{org}")).await?;
     write.org = org.to_owned();
     let deleted =
@@ -143,15 +211,6 @@ pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>, Stor
     rows.iter().map(binding_record).collect()
 }
 
-pub(super) async fn bindings(
-    store: &SqlStore,
-    org: &str,
-) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, &format!("bindings/{org}")).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: bindings_of(&mut tx, org).await? })
-}
-
 pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRecord>, StoreError> {
     let rows = sqlx::query(
         "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
@@ -163,8 +222,8 @@ pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRec
     rows.iter().map(binding_record).collect()
 }
 
-pub(super) async fn put_binding(
-    store: &SqlStore,
+async fn put_binding(
+    store: &ControlStore,
     change: &Change,
     record: &BindingRecord,
 ) -> Result<Written, StoreError> {
@@ -227,8 +286,8 @@ pub(super) async fn put_binding(
     write.commit("binding.put", &detail::binding(record)).await
 }
 
-pub(super) async fn delete_binding(
-    store: &SqlStore,
+async fn delete_binding(
+    store: &ControlStore,
     change: &Change,
     key: &BindingRecord,
 ) -> Result<Written, StoreError> {
@@ -255,11 +314,7 @@ pub(super) async fn delete_binding(
     write.commit("binding.delete", &detail::binding(&gone)).await
 }
 
-pub(super) async fn delete_bindings(
-    store: &SqlStore,
-    change: &Change,
-    org: &str,
-) -> Result<Written, StoreError> {
+async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
     let mut write = store.write_of_org(change, format!("bindings/{org}")).await?;
     write.org = org.to_owned();
     let deleted = sqlx::query(
@@ -304,15 +359,9 @@ pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>
     rows.iter().map(|row| Ok((row.try_get("org")?, limit_record(row)?))).collect()
 }
 
-pub(super) async fn limits(store: &SqlStore, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, &format!("limits/{org}")).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: limits_of(&mut tx, org).await? })
-}
-
 /// Replaces the org's list; an empty one deletes the resource.
-pub(super) async fn put_limits(
-    store: &SqlStore,
+async fn put_limits(
+    store: &ControlStore,
     change: &Change,
     org: &str,
     list: &[LimitRecord],

@@ -9,7 +9,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::write::Write;
-use super::{SqlStore, resource_revision, rows};
+use super::{ControlStore, resource_revision, rows};
 use crate::control::{
     Change, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError, Versioned, Written,
 };
@@ -20,10 +20,83 @@ const GRANTED: i64 = 0;
 /// The server may no longer use the id. Its stored version stays.
 const WITHDRAWN: i64 = -1;
 
-pub(super) async fn of_id(store: &SqlStore, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let revision = resource_revision(&mut tx, &resource(id)).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: read(&mut tx, id).await? })
+impl ControlStore {
+    /// Returns the servers that may have a primitive under this id.
+    pub async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = resource_revision(&mut tx, &resource(id)).await?.unwrap_or(0);
+            Ok(Versioned { revision, value: read(&mut tx, id).await? })
+        })
+        .await
+    }
+
+    /// Records ids that a stored server already uses: ids without an owner become its own, ids of other servers are
+    /// granted to it. Ids that were granted to it or withdrawn from it before stay unchanged.
+    pub async fn take_primitives(
+        &self,
+        change: &Change,
+        server: &str,
+        ids: &[&str],
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let known = states_of(&mut self.snapshot().await?, server).await?;
+            if ids.iter().all(|id| known.contains_key(*id)) {
+                return Ok(Written { revision: 0, changed: false });
+            }
+            let mut write = self.write(change, format!("primitives/{server}")).await?;
+            // Another process may have recorded some.
+            let known = states_of(&mut write.tx, server).await?;
+            for id in ids.iter().filter(|id| !known.contains_key(**id)) {
+                let state = first(&mut write.tx, id).await?.map_or(FIRST, |_| GRANTED);
+                insert(&mut write.tx, id, server, state).await?;
+            }
+            write.commit("primitive.take", server).await
+        })
+        .await
+    }
+
+    pub async fn grant_primitive(
+        &self,
+        change: &Change,
+        id: &str,
+        server: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(id)).await?;
+            if read(&mut write.tx, id).await?.iter().any(|known| known.server == server) {
+                return write.unchanged().await;
+            }
+            let state = first(&mut write.tx, id).await?.map_or(FIRST, |_| GRANTED);
+            delete(&mut write.tx, id, server).await?;
+            insert(&mut write.tx, id, server, state).await?;
+            write.stamp(true).await?;
+            write.commit("primitive.grant", server).await
+        })
+        .await
+    }
+
+    /// Withdraws the id from the server permanently: only the platform can give it back. [`StoreError::NotFound`] if
+    /// the server may not use it.
+    pub async fn withdraw_primitive(
+        &self,
+        change: &Change,
+        id: &str,
+        server: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, resource(id)).await?;
+            if read(&mut write.tx, id).await?.iter().all(|known| known.server != server) {
+                return Err(StoreError::NotFound);
+            }
+            delete(&mut write.tx, id, server).await?;
+            // Without this row the server, whose stored version has the id, would take it again.
+            insert(&mut write.tx, id, server, WITHDRAWN).await?;
+            write.stamp(true).await?;
+            write.commit("primitive.withdraw", server).await
+        })
+        .await
+    }
 }
 
 /// Assigns the ids of a server that is being written, or rejects the write.
@@ -58,61 +131,6 @@ pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>
         insert(&mut write.tx, id, server, state).await?;
     }
     Ok(())
-}
-
-/// Records the ids of a server that is already stored.
-pub(super) async fn take_stored(
-    store: &SqlStore,
-    change: &Change,
-    server: &str,
-    ids: &[&str],
-) -> Result<Written, StoreError> {
-    let known = states_of(&mut store.snapshot().await?, server).await?;
-    if ids.iter().all(|id| known.contains_key(*id)) {
-        return Ok(Written { revision: 0, changed: false });
-    }
-    let mut write = store.write(change, format!("primitives/{server}")).await?;
-    // Another process may have recorded some.
-    let known = states_of(&mut write.tx, server).await?;
-    for id in ids.iter().filter(|id| !known.contains_key(**id)) {
-        let state = first(&mut write.tx, id).await?.map_or(FIRST, |_| GRANTED);
-        insert(&mut write.tx, id, server, state).await?;
-    }
-    write.commit("primitive.take", server).await
-}
-
-pub(super) async fn grant(
-    store: &SqlStore,
-    change: &Change,
-    id: &str,
-    server: &str,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(id)).await?;
-    if read(&mut write.tx, id).await?.iter().any(|known| known.server == server) {
-        return write.unchanged().await;
-    }
-    let state = first(&mut write.tx, id).await?.map_or(FIRST, |_| GRANTED);
-    delete(&mut write.tx, id, server).await?;
-    insert(&mut write.tx, id, server, state).await?;
-    write.stamp(true).await?;
-    write.commit("primitive.grant", server).await
-}
-
-pub(super) async fn withdraw(
-    store: &SqlStore,
-    change: &Change,
-    id: &str,
-    server: &str,
-) -> Result<Written, StoreError> {
-    let mut write = store.write(change, resource(id)).await?;
-    if read(&mut write.tx, id).await?.iter().all(|known| known.server != server) {
-        return Err(StoreError::NotFound);
-    }
-    delete(&mut write.tx, id, server).await?;
-    // Without this row the server, whose stored version has the id, would take it again.
-    insert(&mut write.tx, id, server, WITHDRAWN).await?;
-    write.stamp(true).await?;
-    write.commit("primitive.withdraw", server).await
 }
 
 async fn insert(

@@ -7,7 +7,7 @@ use sqlx::{Any, Row, Transaction};
 
 use super::queue::Rank;
 use super::write::Write;
-use super::{SqlStore, rows};
+use super::{ControlStore, rows};
 use crate::control::{
     Change, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition, RevocationPage,
     RevocationRecord, StoreError, Written,
@@ -46,17 +46,128 @@ pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<Revoca
     rows.iter().map(record).collect()
 }
 
-pub(super) async fn list(
-    store: &SqlStore,
-    org: Option<&str>,
-    limit: u32,
-) -> Result<Vec<RevocationRecord>, StoreError> {
-    let rows = sqlx::query(SELECT_PAGE)
-        .bind(org.unwrap_or(""))
-        .bind(i64::from(limit))
-        .fetch_all(&store.revoking)
-        .await?;
-    rows.iter().map(record).collect()
+impl ControlStore {
+    pub async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
+        self.within(one(&self.revoking, id)).await
+    }
+
+    /// Returns at most `limit` revocations of one org or of all, newest first.
+    pub async fn revocations(
+        &self,
+        org: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<RevocationRecord>, StoreError> {
+        self.within(async {
+            let rows = sqlx::query(SELECT_PAGE)
+                .bind(org.unwrap_or(""))
+                .bind(i64::from(limit))
+                .fetch_all(&self.revoking)
+                .await?;
+            rows.iter().map(record).collect()
+        })
+        .await
+    }
+
+    pub async fn add_revocation(
+        &self,
+        change: &Change,
+        new: &RevocationRecord,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            // Counted before the lock of all writes, so that concurrent additions may exceed a limit by their number.
+            let full = full(self, new, 1).await?;
+            let mut write = self.write_as(Rank::Revocation, change, format!("revocation/{}", new.id)).await?;
+            write.org = new.org.clone();
+            if write.current.is_some() {
+                return write.unchanged().await;
+            }
+            if let Some(full) = full {
+                return Err(full);
+            }
+            let keys = super::machines::hit_until(&mut write.tx, new).await?;
+            let certificates = super::certificates::hit_until(&mut write.tx, new).await?;
+            let until = rows::signed(new.until)?.max(keys).max(certificates);
+            insert(&mut write, &[(new, until)]).await?;
+            write.stamp(true).await?;
+            write.commit(ADD, &format!("{} {}", new.kind, new.target)).await
+        })
+        .await
+    }
+
+    /// Adds several revocations in one write, at one revision. All must be of tokens (`token`, `token_hash`) of one
+    /// org, made at the time of the change, with new ids. [`StoreError::Full`] beyond [`MAX_REVOCATIONS_AT_ONCE`].
+    pub async fn add_revocations(
+        &self,
+        change: &Change,
+        new: &[RevocationRecord],
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let Some(first) = new.first() else { return Ok(Written { revision: 0, changed: false }) };
+            if new.len() > MAX_REVOCATIONS_AT_ONCE {
+                return Err(StoreError::Full { what: "revocations at once", bound: MAX_REVOCATIONS_AT_ONCE });
+            }
+            let is_alike = |record: &RevocationRecord| {
+                record.org == first.org
+                    && record.created_at == change.at
+                    && matches!(record.kind.as_str(), "token" | "token_hash")
+            };
+            if !new.iter().all(is_alike) {
+                return Err(StoreError::Backend("revocations that do not belong in one write".into()));
+            }
+            if let Some(full) = full(self, first, new.len()).await? {
+                return Err(full);
+            }
+            let mut write = self.write_as(Rank::Revocation, change, SEVERAL.to_owned()).await?;
+            write.org = first.org.clone();
+            let credentials = CredentialExpiries::of(&mut write.tx, &first.org).await?;
+            let kept = new.iter().map(|record| {
+                let until = rows::signed(record.until)?.max(credentials.until(record));
+                Ok((record, until))
+            });
+            let kept = kept.collect::<Result<Vec<(&RevocationRecord, i64)>, StoreError>>()?;
+            insert(&mut write, &kept).await?;
+            stamp(&mut write, new).await?;
+            write.commit(ADD, &format!("{} tokens", new.len())).await
+        })
+        .await
+    }
+
+    /// Returns the revocations added after `revision`, oldest first and about 2,000 at most.
+    pub async fn revoked_since(&self, revision: u64) -> Result<RevocationPage, StoreError> {
+        self.within(async {
+            let mut tx = self.published_snapshot().await?;
+            let now = super::position(&mut *tx).await?.revision;
+            let rows = sqlx::query(SELECT_SINCE)
+                .bind(rows::signed(revision)?)
+                .bind(i64::try_from(MAX_SINCE).unwrap_or(i64::MAX))
+                .fetch_all(&mut *tx)
+                .await?;
+            let is_whole = rows.len() < MAX_SINCE;
+            let through = match rows.last() {
+                // The last write may be incomplete.
+                Some(last) if !is_whole => rows::unsigned(last, "revision")?.saturating_sub(1),
+                _ => now,
+            };
+            let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+            Ok(RevocationPage { through, is_whole, records })
+        })
+        .await
+    }
+
+    pub async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write_as(Rank::Revocation, change, format!("revocation/{id}")).await?;
+            let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
+            let Some(row) = row else {
+                return Err(StoreError::NotFound);
+            };
+            write.org = row.try_get("org")?;
+            sqlx::query("DELETE FROM revocations WHERE id = $1").bind(id).execute(&mut *write.tx).await?;
+            write.stamp(false).await?;
+            write.commit("revocation.delete", "").await
+        })
+        .await
+    }
 }
 
 pub(super) async fn one<'e>(
@@ -74,82 +185,6 @@ pub(super) async fn of_moment(
 ) -> Result<Vec<RevocationRecord>, StoreError> {
     let rows = sqlx::query(SELECT_AT).bind(at).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
-}
-
-/// Returns the revocations added after a revision, from the pool for published data.
-pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<RevocationPage, StoreError> {
-    let mut tx = store.published_snapshot().await?;
-    let now = super::changes::position(&mut *tx).await?.revision;
-    let rows = sqlx::query(SELECT_SINCE)
-        .bind(rows::signed(revision)?)
-        .bind(i64::try_from(MAX_SINCE).unwrap_or(i64::MAX))
-        .fetch_all(&mut *tx)
-        .await?;
-    let is_whole = rows.len() < MAX_SINCE;
-    let through = match rows.last() {
-        // The last write may be incomplete.
-        Some(last) if !is_whole => rows::unsigned(last, "revision")?.saturating_sub(1),
-        _ => now,
-    };
-    let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>()?;
-    Ok(RevocationPage { through, is_whole, records })
-}
-
-pub(super) async fn add(
-    store: &SqlStore,
-    change: &Change,
-    new: &RevocationRecord,
-) -> Result<Written, StoreError> {
-    // Counted before the lock of all writes, so that concurrent additions may exceed a limit by their number.
-    let full = full(store, new, 1).await?;
-    let mut write = store.write_as(Rank::Revocation, change, format!("revocation/{}", new.id)).await?;
-    write.org = new.org.clone();
-    if write.current.is_some() {
-        return write.unchanged().await;
-    }
-    if let Some(full) = full {
-        return Err(full);
-    }
-    let keys = super::machines::hit_until(&mut write.tx, new).await?;
-    let certificates = super::certificates::hit_until(&mut write.tx, new).await?;
-    let until = rows::signed(new.until)?.max(keys).max(certificates);
-    insert(&mut write, &[(new, until)]).await?;
-    write.stamp(true).await?;
-    write.commit(ADD, &format!("{} {}", new.kind, new.target)).await
-}
-
-/// Adds several revocations of tokens of one org and one point in time, at one revision.
-pub(super) async fn add_several(
-    store: &SqlStore,
-    change: &Change,
-    new: &[RevocationRecord],
-) -> Result<Written, StoreError> {
-    let Some(first) = new.first() else { return Ok(Written { revision: 0, changed: false }) };
-    if new.len() > MAX_REVOCATIONS_AT_ONCE {
-        return Err(StoreError::Full { what: "revocations at once", bound: MAX_REVOCATIONS_AT_ONCE });
-    }
-    let is_alike = |record: &RevocationRecord| {
-        record.org == first.org
-            && record.created_at == change.at
-            && matches!(record.kind.as_str(), "token" | "token_hash")
-    };
-    if !new.iter().all(is_alike) {
-        return Err(StoreError::Backend("revocations that do not belong in one write".into()));
-    }
-    if let Some(full) = full(store, first, new.len()).await? {
-        return Err(full);
-    }
-    let mut write = store.write_as(Rank::Revocation, change, SEVERAL.to_owned()).await?;
-    write.org = first.org.clone();
-    let credentials = CredentialExpiries::of(&mut write.tx, &first.org).await?;
-    let kept = new.iter().map(|record| {
-        let until = rows::signed(record.until)?.max(credentials.until(record));
-        Ok((record, until))
-    });
-    let kept = kept.collect::<Result<Vec<(&RevocationRecord, i64)>, StoreError>>()?;
-    insert(&mut write, &kept).await?;
-    stamp(&mut write, new).await?;
-    write.commit(ADD, &format!("{} tokens", new.len())).await
 }
 
 /// Inserts records, each with the time until which it is kept.
@@ -227,7 +262,7 @@ impl CredentialExpiries {
 
 /// Returns the error if `more` revocations like `new` would exceed a limit.
 async fn full(
-    store: &SqlStore,
+    store: &ControlStore,
     new: &RevocationRecord,
     more: usize,
 ) -> Result<Option<StoreError>, StoreError> {
@@ -247,20 +282,8 @@ async fn full(
     Ok(None)
 }
 
-pub(super) async fn delete(store: &SqlStore, change: &Change, id: &str) -> Result<Written, StoreError> {
-    let mut write = store.write_as(Rank::Revocation, change, format!("revocation/{id}")).await?;
-    let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
-    let Some(row) = row else {
-        return Err(StoreError::NotFound);
-    };
-    write.org = row.try_get("org")?;
-    sqlx::query("DELETE FROM revocations WHERE id = $1").bind(id).execute(&mut *write.tx).await?;
-    write.stamp(false).await?;
-    write.commit("revocation.delete", "").await
-}
-
 /// Deletes revocations that no valid token can match any more.
-pub(super) async fn prune(store: &SqlStore, change: &Change) -> Result<u64, StoreError> {
+pub(super) async fn prune(store: &ControlStore, change: &Change) -> Result<u64, StoreError> {
     let now = rows::signed(change.at)?;
     // Checks without the write lock first: most runs find nothing.
     let due = sqlx::query("SELECT COUNT(*) FROM revocations WHERE until_at <= $1")
@@ -303,7 +326,7 @@ mod tests {
 
     #[tokio::test]
     async fn revocations_of_a_moment_and_the_newest_ones_are_found_by_an_index() {
-        let store = SqlStore::in_memory().await.unwrap();
+        let store = ControlStore::in_memory().await.unwrap();
         for statement in [SELECT_AT, SELECT_PAGE, SELECT_ALL] {
             let plan = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
             let rows = sqlx::query(plan).fetch_all(&store.pool).await.unwrap();

@@ -4,10 +4,10 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
 use super::queue::Rank;
-use super::{SqlStore, Write, rows};
+use super::{ControlStore, Write, rows};
 use crate::control::{
     Change, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerIds, ServerRecord, ServerVersion,
-    SourceFile, StoreError, Written,
+    SourceFile, StoreError, Versioned, Written,
 };
 
 /// Action of a deletion; the server's offers are deleted with it.
@@ -33,56 +33,6 @@ pub(super) async fn one<'e>(
 ) -> Result<Option<ServerRecord>, StoreError> {
     let row = sqlx::query(SELECT_ONE).bind(name).fetch_optional(from).await?;
     row.as_ref().map(record).transpose()
-}
-
-pub(super) async fn put(
-    store: &SqlStore,
-    change: &Change,
-    name: &str,
-    (files, ids): (&[SourceFile], ServerIds<'_>),
-    content_hash: &str,
-) -> Result<Written, StoreError> {
-    let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
-    let mut write = store.write(change, format!("server/{name}")).await?;
-    write.unmoved(BESIDE).await?;
-    let stored = sqlx::query("SELECT sources, content_hash FROM servers WHERE name = $1")
-        .bind(name)
-        .fetch_optional(&mut *write.tx)
-        .await?;
-    match stored {
-        // Same meaning and same text. A reformatted file is stored, so that reads return what was sent.
-        Some(row)
-            if row.try_get::<String, _>("content_hash")? == content_hash
-                && row.try_get::<String, _>("sources")? == sources =>
-        {
-            return write.unchanged().await;
-        }
-        Some(_) => {}
-        None => {
-            let servers =
-                super::count(&mut write.tx, "SELECT COUNT(*) FROM servers WHERE name <> $1", name).await?;
-            if servers >= MAX_SERVERS {
-                return Err(StoreError::Full { what: "servers", bound: MAX_SERVERS });
-            }
-            // Earlier versions do not delete the form of a deleted server.
-            super::forms::go_with(&mut write, name).await?;
-        }
-    }
-    sqlx::query(
-        "INSERT INTO servers (name, sources, content_hash, updated_at) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (name) DO UPDATE SET sources = excluded.sources, \
-         content_hash = excluded.content_hash, updated_at = excluded.updated_at",
-    )
-    .bind(name)
-    .bind(&sources)
-    .bind(content_hash)
-    .bind(rows::signed(change.at)?)
-    .execute(&mut *write.tx)
-    .await?;
-    keep_version(&mut write, name, &sources, content_hash).await?;
-    super::primitives::take(&mut write, name, ids).await?;
-    write.stamp(true).await?;
-    write.commit("server.put", content_hash).await
 }
 
 /// Adds the new content of a server to its versions, and deletes the oldest ones beyond the limit.
@@ -116,42 +66,152 @@ async fn keep_version(
     Ok(())
 }
 
-/// Returns the versions of a server, newest first.
-pub(super) async fn versions(store: &SqlStore, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
-    let rows = sqlx::query(
-        "SELECT revision, content_hash, stored_at, actor FROM server_versions WHERE name = $1 ORDER BY revision DESC",
-    )
-    .bind(name)
-    .fetch_all(&store.pool)
-    .await?;
-    let version = |row: &AnyRow| {
-        Ok(ServerVersion {
-            revision: rows::unsigned(row, "revision")?,
-            content_hash: row.try_get("content_hash")?,
-            stored_at: rows::unsigned(row, "stored_at")?,
-            actor: row.try_get("actor")?,
+impl ControlStore {
+    /// Returns all servers and the revision at which they were read.
+    pub async fn servers(&self) -> Result<Versioned<Vec<ServerRecord>>, StoreError> {
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = super::position(&mut *tx).await?.revision;
+            Ok(Versioned { revision, value: all(&mut tx).await? })
         })
-    };
-    rows.iter().map(version).collect()
-}
+        .await
+    }
 
-/// Returns a server as of one of its versions.
-pub(super) async fn version(
-    store: &SqlStore,
-    name: &str,
-    revision: u64,
-) -> Result<Option<ServerRecord>, StoreError> {
-    // Callers may pass any number.
-    let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
-    let row = sqlx::query(
-        "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
-         WHERE name = $1 AND revision = $2",
-    )
-    .bind(name)
-    .bind(revision)
-    .fetch_optional(&store.pool)
-    .await?;
-    row.as_ref().map(record).transpose()
+    pub async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError> {
+        self.within(one(&self.pool, name)).await
+    }
+
+    /// Stores a server with primitives of these ids; ids without an owner become its own. Fails with
+    /// [`StoreError::DeniedIds`] if it may not use all of them; the stored server stays unchanged then.
+    pub async fn register_server(
+        &self,
+        change: &Change,
+        name: &str,
+        files: &[SourceFile],
+        content_hash: &str,
+        ids: ServerIds<'_>,
+    ) -> Result<Written, StoreError> {
+        self.within(async {
+            let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
+            let mut write = self.write(change, format!("server/{name}")).await?;
+            write.unmoved(BESIDE).await?;
+            let stored = sqlx::query("SELECT sources, content_hash FROM servers WHERE name = $1")
+                .bind(name)
+                .fetch_optional(&mut *write.tx)
+                .await?;
+            match stored {
+                // Same meaning and same text. A reformatted file is stored, so that reads return what was sent.
+                Some(row)
+                    if row.try_get::<String, _>("content_hash")? == content_hash
+                        && row.try_get::<String, _>("sources")? == sources =>
+                {
+                    return write.unchanged().await;
+                }
+                Some(_) => {}
+                None => {
+                    let servers =
+                        super::count(&mut write.tx, "SELECT COUNT(*) FROM servers WHERE name <> $1", name)
+                            .await?;
+                    if servers >= MAX_SERVERS {
+                        return Err(StoreError::Full { what: "servers", bound: MAX_SERVERS });
+                    }
+                    // Earlier versions do not delete the form of a deleted server.
+                    super::forms::go_with(&mut write, name).await?;
+                }
+            }
+            sqlx::query(
+                "INSERT INTO servers (name, sources, content_hash, updated_at) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (name) DO UPDATE SET sources = excluded.sources, \
+                 content_hash = excluded.content_hash, updated_at = excluded.updated_at",
+            )
+            .bind(name)
+            .bind(&sources)
+            .bind(content_hash)
+            .bind(rows::signed(change.at)?)
+            .execute(&mut *write.tx)
+            .await?;
+            keep_version(&mut write, name, &sources, content_hash).await?;
+            super::primitives::take(&mut write, name, ids).await?;
+            write.stamp(true).await?;
+            write.commit("server.put", content_hash).await
+        })
+        .await
+    }
+
+    /// Stores a server without primitives; see [`ControlStore::register_server`].
+    pub async fn put_server(
+        &self,
+        change: &Change,
+        name: &str,
+        files: &[SourceFile],
+        content_hash: &str,
+    ) -> Result<Written, StoreError> {
+        self.register_server(change, name, files, content_hash, ServerIds::default()).await
+    }
+
+    /// Returns the versions of a server, newest first: at most [`MAX_VERSIONS`], and for a while also those of a
+    /// deleted server.
+    pub async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
+        self.within(async {
+            let rows = sqlx::query(
+                "SELECT revision, content_hash, stored_at, actor FROM server_versions WHERE name = $1 ORDER BY revision DESC",
+            )
+            .bind(name)
+            .fetch_all(&self.pool)
+            .await?;
+            let version = |row: &AnyRow| {
+                Ok(ServerVersion {
+                    revision: rows::unsigned(row, "revision")?,
+                    content_hash: row.try_get("content_hash")?,
+                    stored_at: rows::unsigned(row, "stored_at")?,
+                    actor: row.try_get("actor")?,
+                })
+            };
+            rows.iter().map(version).collect()
+        })
+        .await
+    }
+
+    /// Returns the server as stored by the write with this revision.
+    pub async fn server_version(
+        &self,
+        name: &str,
+        revision: u64,
+    ) -> Result<Option<ServerRecord>, StoreError> {
+        self.within(async {
+            // Callers may pass any number.
+            let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
+            let row = sqlx::query(
+                "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
+                 WHERE name = $1 AND revision = $2",
+            )
+            .bind(name)
+            .bind(revision)
+            .fetch_optional(&self.pool)
+            .await?;
+            row.as_ref().map(record).transpose()
+        })
+        .await
+    }
+
+    /// Removes the server and its offers.
+    pub async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError> {
+        self.within(async {
+            let mut write = self.write(change, format!("server/{name}")).await?;
+            let deleted =
+                sqlx::query("DELETE FROM servers WHERE name = $1").bind(name).execute(&mut *write.tx).await?;
+            if deleted.rows_affected() == 0 {
+                return Err(StoreError::NotFound);
+            }
+            let now = write.change.at;
+            gone(&mut write, name, now).await?;
+            super::offers::go_with(&mut write, name).await?;
+            super::forms::go_with(&mut write, name).await?;
+            write.stamp(false).await?;
+            write.commit(DELETED, "").await
+        })
+        .await
+    }
 }
 
 /// Sets the time since which the server of these versions is deleted; 0 if it exists.
@@ -165,28 +225,13 @@ async fn gone(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), Store
 }
 
 /// Deletes the versions of servers that were deleted long ago.
-pub(super) async fn prune(store: &SqlStore, now: u64) -> Result<(), StoreError> {
+pub(super) async fn prune(store: &ControlStore, now: u64) -> Result<(), StoreError> {
     let _turn = store.writers.turn(Rank::Other).await?;
     sqlx::query("DELETE FROM server_versions WHERE gone_at > 0 AND gone_at < $1")
         .bind(rows::signed(now.saturating_sub(KEEP_VERSIONS_OF_GONE))?)
         .execute(&store.pool)
         .await?;
     Ok(())
-}
-
-pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("server/{name}")).await?;
-    let deleted =
-        sqlx::query("DELETE FROM servers WHERE name = $1").bind(name).execute(&mut *write.tx).await?;
-    if deleted.rows_affected() == 0 {
-        return Err(StoreError::NotFound);
-    }
-    let now = write.change.at;
-    gone(&mut write, name, now).await?;
-    super::offers::go_with(&mut write, name).await?;
-    super::forms::go_with(&mut write, name).await?;
-    write.stamp(false).await?;
-    write.commit(DELETED, "").await
 }
 
 fn record(row: &AnyRow) -> Result<ServerRecord, StoreError> {

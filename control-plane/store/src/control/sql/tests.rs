@@ -4,19 +4,19 @@ use sqlx::Executor;
 
 use super::*;
 use crate::control::{
-    AuditQuery, ControlStore, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
+    AuditQuery, Change, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
     OfferRecord, Precondition, RevocationRecord, Since, UnreadableIssuer, UnreadableMachine, suite,
 };
 
 #[tokio::test]
 async fn the_port_suite_passes_in_memory() {
-    suite::run(&SqlStore::in_memory().await.unwrap()).await;
+    suite::run(&ControlStore::in_memory().await.unwrap()).await;
 }
 
 #[tokio::test]
 async fn the_port_suite_passes_on_a_file() {
     let dir = tempfile::tempdir().unwrap();
-    suite::run(&SqlStore::file(&dir.path().join("asp.db")).await.unwrap()).await;
+    suite::run(&ControlStore::file(&dir.path().join("asp.db")).await.unwrap()).await;
 }
 
 /// Invariant I-6 for policy and revocations.
@@ -24,11 +24,11 @@ async fn the_port_suite_passes_on_a_file() {
 async fn a_reopened_file_has_everything_it_had() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asp.db");
-    let store = SqlStore::file(&path).await.unwrap();
+    let store = ControlStore::file(&path).await.unwrap();
     suite::run(&store).await;
     let before = store.load().await.unwrap();
     store.close().await;
-    let again = SqlStore::file(&path).await.unwrap();
+    let again = ControlStore::file(&path).await.unwrap();
     assert_eq!(again.load().await.unwrap(), before);
     assert!(before.revision > 0);
 }
@@ -37,8 +37,8 @@ async fn a_reopened_file_has_everything_it_had() {
 async fn two_processes_on_one_file_see_each_others_revision() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asp.db");
-    let here = SqlStore::file(&path).await.unwrap();
-    let there = SqlStore::file(&path).await.unwrap();
+    let here = ControlStore::file(&path).await.unwrap();
+    let there = ControlStore::file(&path).await.unwrap();
     suite::run(&there).await;
     assert_eq!(here.load().await.unwrap(), there.load().await.unwrap());
 }
@@ -64,7 +64,7 @@ fn by_ops() -> Change {
 #[tokio::test]
 async fn all_of_a_queue_of_thirty_are_written_and_a_revocation_before_them() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Arc::new(SqlStore::file(&dir.path().join("asp.db")).await.unwrap());
+    let store = Arc::new(ControlStore::file(&dir.path().join("asp.db")).await.unwrap());
     let change = by_ops();
     let held = store.write(&change, "held".to_owned()).await.unwrap();
     let mut writers = tokio::task::JoinSet::new();
@@ -97,7 +97,7 @@ async fn all_of_a_queue_of_thirty_are_written_and_a_revocation_before_them() {
 async fn a_file_that_another_process_writes_for_too_long_is_busy_and_no_fault() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asp.db");
-    let (here, there) = (SqlStore::file(&path).await.unwrap(), SqlStore::file(&path).await.unwrap());
+    let (here, there) = (ControlStore::file(&path).await.unwrap(), ControlStore::file(&path).await.unwrap());
     // The only open connection does not wait at all.
     let mut open = here.pool.acquire().await.unwrap();
     sqlx::query("PRAGMA busy_timeout = 0").execute(&mut *open).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_file_that_another_process_writes_for_too_long_is_busy_and_no_fault() 
 
 #[tokio::test]
 async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
-    let store = SqlStore::in_memory().await.unwrap();
+    let store = ControlStore::in_memory().await.unwrap();
     let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
     assert_eq!(store.raise_revision(&change, 500).await.unwrap(), Written { revision: 500, changed: true });
     assert_eq!(store.revision().await.unwrap(), 500);
@@ -136,16 +136,17 @@ async fn a_revision_that_another_history_has_too_is_told_apart_by_its_stamp() {
     let dir = tempfile::tempdir().unwrap();
     let (path, copy) = (dir.path().join("asp.db"), dir.path().join("replica.db"));
     let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
-    let revoke = async |store: &SqlStore, id: &str| {
+    let revoke = async |store: &ControlStore, id: &str| {
         store.add_revocation(&change, &suite::revocation(id, "acme", 9)).await.unwrap();
         store.position().await.unwrap()
     };
-    let store = SqlStore::file(&path).await.unwrap();
+    let store = ControlStore::file(&path).await.unwrap();
     let nothing = store.position().await.unwrap();
     let shared = revoke(&store, "shared").await;
     store.close().await;
     std::fs::copy(&path, &copy).unwrap();
-    let (store, replica) = (SqlStore::file(&path).await.unwrap(), SqlStore::file(&copy).await.unwrap());
+    let (store, replica) =
+        (ControlStore::file(&path).await.unwrap(), ControlStore::file(&copy).await.unwrap());
     let first = revoke(&store, "lost").await;
     let lost = revoke(&store, "lost too").await;
     assert!(!replica.has(&lost).await.unwrap(), "it is not so far");
@@ -164,7 +165,7 @@ async fn a_revision_that_another_history_has_too_is_told_apart_by_its_stamp() {
 
 #[tokio::test]
 async fn one_servers_offers_leave_room_for_the_others() {
-    let store = SqlStore::in_memory().await.unwrap();
+    let store = ControlStore::in_memory().await.unwrap();
     let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
     for server in ["wide", "other"] {
         store.put_server(&change, server, &[], "h").await.unwrap();
@@ -196,7 +197,7 @@ const ALL_BUT_RESERVED: [&str; 2] = [
 
 #[tokio::test]
 async fn what_is_reserved_of_offers_and_machines_is_for_those_that_have_few() {
-    let store = SqlStore::in_memory().await.unwrap();
+    let store = ControlStore::in_memory().await.unwrap();
     let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
     for server in ["wide0", "few"] {
         store.put_server(&change, server, &[], "h").await.unwrap();
@@ -227,7 +228,7 @@ async fn what_is_reserved_of_offers_and_machines_is_for_those_that_have_few() {
 
 #[tokio::test]
 async fn one_orgs_revocations_leave_room_for_the_others() {
-    let store = SqlStore::in_memory().await.unwrap();
+    let store = ControlStore::in_memory().await.unwrap();
     sqlx::query(
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
          INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at) SELECT 'r' || i, 'token', 'acme', 't' || i, '', '', 0, 9 FROM n",
@@ -278,7 +279,7 @@ fn unread(rows: &[UnreadableMachine]) -> Vec<(&str, &str)> {
 
 #[tokio::test]
 async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read() {
-    let store = SqlStore::in_memory().await.unwrap();
+    let store = ControlStore::in_memory().await.unwrap();
     let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
     for server in ["known", "newer"] {
         store.put_server(&change, server, &[], "h").await.unwrap();
@@ -326,8 +327,8 @@ async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read(
 
 #[tokio::test]
 async fn what_is_in_memory_outlives_the_connections_to_it() {
-    let store = SqlStore::in_memory().await.unwrap();
-    let other = SqlStore::in_memory().await.unwrap();
+    let store = ControlStore::in_memory().await.unwrap();
+    let other = ControlStore::in_memory().await.unwrap();
     store.put_server(&by_ops(), "demo", &[], "h").await.unwrap();
     let stored = store.revision().await.unwrap();
     assert!(stored > 0);
@@ -339,7 +340,7 @@ async fn what_is_in_memory_outlives_the_connections_to_it() {
 #[tokio::test]
 async fn a_store_whose_disk_was_full_accepts_writes_again() {
     let dir = tempfile::tempdir().unwrap();
-    let store = SqlStore::file(&dir.path().join("asp.db")).await.unwrap();
+    let store = ControlStore::file(&dir.path().join("asp.db")).await.unwrap();
     let mut connections = Vec::new();
     let max_connections = store.pool.options().get_max_connections();
     for _ in 0..max_connections {

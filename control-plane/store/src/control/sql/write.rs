@@ -4,15 +4,15 @@
 //! write has changed nothing, and a committed one is audited in the same transaction (I-5, I-6).
 //! Most writes take the revision in their first statement, and with it the lock of all writes. A write of an org's
 //! policy, which may be long and is frequent, takes it at the end if several machines write
-//! ([`SqlStore::write_of_org`]); until then it holds only the lock of its resource. No write of this version that takes
+//! ([`ControlStore::write_of_org`]); until then it holds only the lock of its resource. No write of this version that takes
 //! the revision first touches such a resource or its rows, so the two locks are never taken in the opposite order. A
 //! control plane of the previous version does, without the lock of the resource: therefore the resource is read again
-//! once the revision is taken, and a write aborted by a deadlock is retried ([`SqlStore::policy_write`]).
+//! once the revision is taken, and a write aborted by a deadlock is retried ([`ControlStore::policy_write`]).
 
 use sqlx::{Any, Transaction};
 
 use super::queue::{Rank, WriteTurn};
-use super::{SqlStore, resource_revision, rows};
+use super::{ControlStore, resource_revision, rows};
 use crate::control::{Change, Precondition, StoreError, Written};
 
 /// Locks the resource until the transaction ends.
@@ -33,7 +33,7 @@ const FINISH: &str = "WITH unmoved AS ( \
      INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
      SELECT $9, $2, $3, $4, $5, $6, $7, $1 FROM unmoved RETURNING revision";
 
-impl SqlStore {
+impl ControlStore {
     /// Starts a write on `resource`: takes the revision, then checks the precondition.
     pub(super) async fn write<'c>(
         &self,

@@ -1,9 +1,10 @@
 //! Certificates of machines, and the revocations that hit them.
 
 use super::{change, revocation};
+use crate::control::sql::ControlStore;
 use crate::control::{
-    AuditQuery, CertificateName, Change, ControlStore, MAX_MACHINE_CERTIFICATES_PER_ORG,
-    MachineCertificateRecord, RevocationRecord, StoreError,
+    AuditQuery, CertificateName, Change, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord,
+    RevocationRecord, StoreError,
 };
 
 /// Milliseconds, like all times here.
@@ -37,11 +38,11 @@ fn at(at: u64) -> Change {
     Change { at, ..change() }
 }
 
-async fn put(store: &dyn ControlStore, when: u64, record: &MachineCertificateRecord) -> String {
+async fn put(store: &ControlStore, when: u64, record: &MachineCertificateRecord) -> String {
     store.put_machine_certificate(&at(when), record).await.unwrap().0
 }
 
-pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
+pub(super) async fn are_one_machines_until_they_end(store: &ControlStore) {
     let (one, named) = (certificate("c1", "press", hash(1)), certificate("c2", "press", uri()));
     for record in [&one, &named] {
         assert_eq!(put(store, CREATED, record).await, record.id);
@@ -102,7 +103,7 @@ pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
 }
 
 /// Otherwise anyone who knows the hash of a certificate could claim its expired URI.
-pub(super) async fn keep_their_uri_after_they_have_ended(store: &dyn ControlStore) {
+pub(super) async fn keep_their_uri_after_they_have_ended(store: &ControlStore) {
     let named = certificate("u1", "press", uri());
     put(store, CREATED, &named).await;
     put(store, CREATED, &certificate("u2", "press", hash(1))).await;
@@ -121,7 +122,7 @@ pub(super) async fn keep_their_uri_after_they_have_ended(store: &dyn ControlStor
 }
 
 /// Otherwise a certificate would be valid again when its revocation is deleted after a day, which suffices for tokens.
-pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn ControlStore) {
+pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &ControlStore) {
     let of = |id: &str, kind: &str, org: &str, target: &str| RevocationRecord {
         kind: kind.into(),
         target: target.into(),
@@ -168,7 +169,7 @@ pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn Cont
 }
 
 /// Anyone who has seen a certificate can register its hash.
-pub(super) async fn are_whose_who_proves_to_hold_the_key(store: &dyn ControlStore) {
+pub(super) async fn are_whose_who_proves_to_hold_the_key(store: &ControlStore) {
     put(store, CREATED, &certificate("w1", "press", hash(7))).await;
     let written = MachineCertificateRecord { org: "others".into(), ..certificate("w2", "press", hash(7)) };
     let taken = store.put_machine_certificate(&at(CREATED), &written).await;

@@ -1,6 +1,7 @@
 //! Changes add up to the current state.
 
-use crate::control::{ChangedRevocations, ControlState, ControlStore, MachineBound, OrgState, Since};
+use crate::control::sql::ControlStore;
+use crate::control::{ChangedRevocations, ControlState, MachineBound, OrgState, Since};
 
 /// A state kept up to date by changes.
 #[derive(Default)]
@@ -10,7 +11,7 @@ pub(super) struct Followed {
 
 impl Followed {
     /// Applies the changes since the last call.
-    pub(super) async fn catch_up(&mut self, store: &dyn ControlStore) {
+    pub(super) async fn catch_up(&mut self, store: &ControlStore) {
         match store.since(self.state.revision).await.unwrap() {
             Since::All(state) => panic!("everything instead of what changed up to {}", state.revision),
             Since::Changed(changed) => {
@@ -100,7 +101,7 @@ fn sort(state: &mut ControlState) {
 }
 
 /// A write of one org deletes expired machines of another.
-pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore) {
+pub(super) async fn of_machines_are_those_of_every_org(store: &ControlStore) {
     let mut followed = Followed { state: store.load().await.unwrap() };
     let key = |id: &str, org: &str, expires_at: u64| crate::control::MachineKeyRecord {
         id: id.into(),
@@ -142,7 +143,7 @@ pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore)
     assert!(followed.state.machine_bounds.is_empty(), "an empty one is none");
 }
 
-pub(super) async fn of_an_unknown_revision_are_everything(store: &dyn ControlStore) {
+pub(super) async fn of_an_unknown_revision_are_everything(store: &ControlStore) {
     let revision = store.revision().await.unwrap();
     let Since::All(state) = store.since(revision + 1).await.unwrap() else {
         panic!("a revision that the store never had");

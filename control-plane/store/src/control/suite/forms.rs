@@ -1,13 +1,14 @@
 //! Forms of parts as last published.
 
 use super::{change, files};
-use crate::control::{ControlStore, ExposureRecord, MAX_FORM_BYTES, PublishedForm};
+use crate::control::sql::ControlStore;
+use crate::control::{ExposureRecord, MAX_FORM_BYTES, PublishedForm};
 
 fn form(part: &str, revision: u64, form: &[u8]) -> PublishedForm {
     PublishedForm { part: part.into(), revision, form: form.into() }
 }
 
-pub(super) async fn are_kept_and_never_replaced_by_those_of_an_earlier_revision(store: &dyn ControlStore) {
+pub(super) async fn are_kept_and_never_replaced_by_those_of_an_earlier_revision(store: &ControlStore) {
     store.put_server(&change(), "formed", &files("a"), "h1").await.unwrap();
     let acme = ExposureRecord {
         org: "formed".into(),
@@ -50,7 +51,7 @@ pub(super) async fn are_kept_and_never_replaced_by_those_of_an_earlier_revision(
     assert_eq!(store.published_forms(&parts[1..]).await.unwrap(), []);
 }
 
-pub(super) async fn go_with_what_they_are_of(store: &dyn ControlStore) {
+pub(super) async fn go_with_what_they_are_of(store: &ControlStore) {
     let parts = ["server/formed", "org/formed", "org/other"].map(str::to_owned);
     let all: Vec<PublishedForm> = parts.iter().map(|part| form(part, 9, b"a")).collect();
     store.put_published_forms(&all).await.unwrap();

@@ -1,9 +1,8 @@
 //! Keys of machines, and the revocations that match them.
 
 use super::{change, revocation};
-use crate::control::{
-    Change, ControlStore, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord, RevocationRecord, StoreError,
-};
+use crate::control::sql::ControlStore;
+use crate::control::{Change, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord, RevocationRecord, StoreError};
 
 /// Milliseconds, like all times here.
 const CREATED: u64 = 50_500;
@@ -26,7 +25,7 @@ fn at(at: u64) -> Change {
     Change { at, ..change() }
 }
 
-pub(super) async fn are_kept_by_org_until_they_end(store: &dyn ControlStore) {
+pub(super) async fn are_kept_by_org_until_they_end(store: &ControlStore) {
     let (old, new) = (key("k1", "robots", "press"), key("k2", "robots", "press"));
     for record in [&old, &new] {
         store.add_machine_key(&at(CREATED), record).await.unwrap();
@@ -54,7 +53,7 @@ pub(super) async fn are_kept_by_org_until_they_end(store: &dyn ControlStore) {
 }
 
 /// Otherwise a key would be valid again when its revocation is deleted after a day, which suffices for tokens.
-pub(super) async fn stay_revoked_as_long_as_they_live(store: &dyn ControlStore) {
+pub(super) async fn stay_revoked_as_long_as_they_live(store: &ControlStore) {
     let press = key("k4", "robots", "press");
     store.add_machine_key(&at(CREATED), &press).await.unwrap();
     let of = |id: &str, kind: &str, org: &str, target: &str| RevocationRecord {

@@ -1,13 +1,14 @@
 //! Offers of servers to orgs.
 
 use super::{change, change_if, files};
-use crate::control::{ControlStore, OfferRecord, Precondition, StoreError};
+use crate::control::sql::ControlStore;
+use crate::control::{OfferRecord, Precondition, StoreError};
 
 fn offer(server: &str, org: &str) -> OfferRecord {
     OfferRecord { server: server.into(), org: org.into() }
 }
 
-pub(super) async fn are_of_a_server_and_go_with_it(store: &dyn ControlStore) {
+pub(super) async fn are_of_a_server_and_go_with_it(store: &ControlStore) {
     let unknown = store.put_offer(&change(), &offer("offered", "acme")).await;
     assert!(matches!(unknown, Err(StoreError::NotFound)), "there is no such server yet");
     store.put_server(&change(), "offered", &files("a"), "h1").await.unwrap();

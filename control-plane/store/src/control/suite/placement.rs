@@ -1,9 +1,10 @@
 //! Routes, regions and homes.
 
 use super::{change, change_if, files};
+use crate::control::sql::ControlStore;
 use crate::control::{
-    AuditQuery, Change, ControlStore, HomeRecord, MAX_HOMES, MAX_ROUTES, Precondition, RegionRecord,
-    RouteRecord, StoreError,
+    AuditQuery, Change, HomeRecord, MAX_HOMES, MAX_ROUTES, Precondition, RegionRecord, RouteRecord,
+    StoreError,
 };
 
 fn route(server: &str, primitive: &str, pool: &str) -> RouteRecord {
@@ -14,7 +15,7 @@ fn region(name: &str, cluster: &str) -> RegionRecord {
     RegionRecord { name: name.into(), cluster: cluster.into() }
 }
 
-pub(super) async fn routes_and_regions_are_replaced_as_lists(store: &dyn ControlStore) {
+pub(super) async fn routes_and_regions_are_replaced_as_lists(store: &ControlStore) {
     let list = [route("*", "z*", "heavy"), route("*", "B", "heavy"), route("*", "a", "risky")];
     let first = store.put_routes(&change(), &list).await.unwrap();
     let in_order = [list[1].clone(), list[2].clone(), list[0].clone()];
@@ -43,7 +44,7 @@ pub(super) async fn routes_and_regions_are_replaced_as_lists(store: &dyn Control
     store.put_regions(&change(), &list).await.unwrap();
 }
 
-pub(super) async fn homes_are_kept_by_org(store: &dyn ControlStore) {
+pub(super) async fn homes_are_kept_by_org(store: &ControlStore) {
     let home = |org: &str, region: &str| HomeRecord { org: org.into(), region: region.into() };
     store.put_home(&change(), &home("acme", "us")).await.unwrap();
     let first = store.put_home(&change(), &home("team-*", "us")).await.unwrap();
@@ -64,7 +65,7 @@ pub(super) async fn homes_are_kept_by_org(store: &dyn ControlStore) {
     assert!(store.homes().await.unwrap().len() < MAX_HOMES);
 }
 
-pub(super) async fn what_was_evaluated_beside_others_is_refused_when_they_changed(store: &dyn ControlStore) {
+pub(super) async fn what_was_evaluated_beside_others_is_refused_when_they_changed(store: &ControlStore) {
     let home = |org: &str| HomeRecord { org: org.into(), region: "us".into() };
     let evaluated = |at| Change { evaluated_at: Some(at), ..change() };
     let is_moved = |written: Result<crate::control::Written, StoreError>| {

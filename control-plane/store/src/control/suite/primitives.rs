@@ -1,11 +1,10 @@
 //! Servers that may have a primitive under an id.
 
 use super::{change, files};
-use crate::control::{
-    ControlStore, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError, Written,
-};
+use crate::control::sql::ControlStore;
+use crate::control::{DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError, Written};
 
-pub(super) async fn stay_with_the_server_that_stored_them_first(store: &dyn ControlStore) {
+pub(super) async fn stay_with_the_server_that_stored_them_first(store: &ControlStore) {
     let of = |server: &str, first: bool| PrimitiveServer { id: "pay".into(), server: server.into(), first };
     let is_of = |owner: Option<&str>| DeniedId { id: "pay".into(), owner: owner.map(str::to_owned) };
     let team = async |server: &str, hash: &str, ids: &[&str]| {
@@ -51,7 +50,7 @@ pub(super) async fn stay_with_the_server_that_stored_them_first(store: &dyn Cont
     }
 }
 
-pub(super) async fn are_bounded_for_each_server(store: &dyn ControlStore) {
+pub(super) async fn are_bounded_for_each_server(store: &ControlStore) {
     let ids: Vec<String> = (0..=MAX_IDS_PER_SERVER).map(|number| format!("many.{number}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let (last, most) = ids.split_last().unwrap();

@@ -2,12 +2,11 @@
 
 use super::changes::Followed;
 use super::{change, revocation};
-use crate::control::{
-    Change, ControlStore, MAX_REVOCATIONS_AT_ONCE, MachineKeyRecord, RevocationRecord, StoreError,
-};
+use crate::control::sql::ControlStore;
+use crate::control::{Change, MAX_REVOCATIONS_AT_ONCE, MachineKeyRecord, RevocationRecord, StoreError};
 
 /// Several tokens' revocations in one write; deletes them again.
-pub(super) async fn of_several_tokens_are_one_write(store: &dyn ControlStore, followed: &mut Followed) {
+pub(super) async fn of_several_tokens_are_one_write(store: &ControlStore, followed: &mut Followed) {
     let change = Change { at: 7_000, ..change() };
     let key = MachineKeyRecord {
         id: "jti-key".into(),
@@ -69,7 +68,7 @@ pub(super) async fn of_several_tokens_are_one_write(store: &dyn ControlStore, fo
 }
 
 /// Two batches of the same time, together as many as one read returns; deletes them again.
-async fn batches_of_one_moment_are_read_one_after_the_other(store: &dyn ControlStore) {
+async fn batches_of_one_moment_are_read_one_after_the_other(store: &ControlStore) {
     let change = Change { at: 7_000, ..change() };
     let before = store.revision().await.unwrap();
     for batch in ["a", "b"] {
