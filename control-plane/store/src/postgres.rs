@@ -135,7 +135,7 @@ impl ConnectError {
     fn of(error: &sqlx::Error) -> ConnectError {
         let is_refused = match error {
             sqlx::Error::Configuration(_) | sqlx::Error::Tls(_) => true,
-            error => audit::has_code(error, &REFUSALS),
+            error => has_code(error, &REFUSALS),
         };
         let text = error.to_string();
         if is_refused { ConnectError::Refused(text) } else { ConnectError::Unreachable(text) }
@@ -352,6 +352,12 @@ async fn within<T, E: From<sqlx::Error>>(
         let why = format!("the database does not answer within {} s", longest.as_secs());
         Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, why)).into())
     })
+}
+
+/// Whether the database failed with one of these SQLSTATEs.
+fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    error.code().is_some_and(|code| codes.contains(&&*code))
 }
 
 /// Rejects a connection to a standby, to which a name may still lead after a failover. It would stay in its pool for

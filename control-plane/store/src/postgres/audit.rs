@@ -9,14 +9,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::PgPool;
 
-use super::{has_turn, partitions, within};
+use super::has_code;
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent, stored};
 
 /// Interval between two sweeps of one process.
 const SWEEP_EVERY: Duration = Duration::from_secs(30);
-/// Time after the start of a sweep in which no other process sweeps. Shorter than the interval, because that is
-/// measured by another clock.
-const TURN: Duration = Duration::from_secs(20);
 /// SQLSTATE of an insert for which there is no partition (`check_violation`).
 const NO_PARTITION: &str = "23514";
 
@@ -51,22 +48,6 @@ impl PostgresAudit {
         }
     }
 
-    /// Starts a new partition if the newest is full, and drops partitions past the retention or beyond the limit,
-    /// unless another process did so within the last seconds. A partition that another session reads stays until a
-    /// later sweep.
-    pub async fn sweep(&self) -> Result<(), sqlx::Error> {
-        // Processes of the previous version sweep under another name.
-        if !within(self.longest, has_turn(&self.pool, "audit partitions", TURN)).await? {
-            return Ok(());
-        }
-        let partitions = self.partitions().await?;
-        self.begin_next(&partitions).await?;
-        // The former table has the oldest events, which are removed first.
-        let bytes = partitions::bytes(&partitions);
-        let former = Box::pin(self.remove_former(self.max_bytes.saturating_sub(bytes))).await?;
-        self.drop_surplus(&partitions, self.max_bytes.saturating_sub(former)).await
-    }
-
     async fn add(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {
         match self.insert(events).await {
             // A backup may hold a later number than its partitions, because it takes a sequence's value at the time of
@@ -90,12 +71,6 @@ impl PostgresAudit {
             .await?;
         Ok(())
     }
-}
-
-/// Whether the database failed with one of these SQLSTATEs.
-pub(super) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
-    let sqlx::Error::Database(error) = error else { return false };
-    error.code().is_some_and(|code| codes.contains(&&*code))
 }
 
 #[async_trait]

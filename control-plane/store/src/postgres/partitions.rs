@@ -8,11 +8,14 @@ use std::time::Duration;
 use sqlx::Row;
 use tokio::time::sleep;
 
-use super::audit::{PostgresAudit, has_code};
-use super::{SWEEP_REST, within};
+use super::audit::PostgresAudit;
+use super::{SWEEP_REST, has_code, has_turn, within};
 use crate::audit::KEEP_EVENTS;
 use crate::clock::milliseconds;
 
+/// Time after the start of a sweep in which no other process sweeps. Shorter than the interval, because that is
+/// measured by another clock.
+const TURN: Duration = Duration::from_secs(20);
 /// Age at which a partition is full.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 /// Fraction of the log's limit at which a partition is full.
@@ -23,7 +26,7 @@ const DROP_ATTEMPTS: u32 = 4;
 const IN_USE: [&str; 2] = ["55P03", "40P01"];
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Partition {
+struct Partition {
     number: i64,
     /// Time since it was added, by the database's clock.
     age_ms: i64,
@@ -32,7 +35,7 @@ pub(super) struct Partition {
 }
 
 /// Returns the size of all partitions on disk.
-pub(super) fn bytes(partitions: &[Partition]) -> i64 {
+fn bytes(partitions: &[Partition]) -> i64 {
     partitions.iter().map(|partition| partition.bytes).sum()
 }
 
@@ -57,8 +60,24 @@ fn is_full(partition: &Partition, max_bytes: i64) -> bool {
 }
 
 impl PostgresAudit {
+    /// Starts a new partition if the newest is full, and drops partitions past the retention or beyond the limit,
+    /// unless another process did so within the last seconds. A partition that another session reads stays until a
+    /// later sweep.
+    pub async fn sweep(&self) -> Result<(), sqlx::Error> {
+        // Processes of the previous version sweep under another name.
+        if !within(self.longest, has_turn(&self.pool, "audit partitions", TURN)).await? {
+            return Ok(());
+        }
+        let partitions = self.partitions().await?;
+        self.begin_next(&partitions).await?;
+        // The former table has the oldest events, which are removed first.
+        let bytes = bytes(&partitions);
+        let former = Box::pin(self.remove_former(self.max_bytes.saturating_sub(bytes))).await?;
+        self.drop_surplus(&partitions, self.max_bytes.saturating_sub(former)).await
+    }
+
     /// Returns all partitions, oldest first.
-    pub(super) async fn partitions(&self) -> Result<Vec<Partition>, sqlx::Error> {
+    async fn partitions(&self) -> Result<Vec<Partition>, sqlx::Error> {
         let listed = sqlx::query(
             "SELECT number, now_ms() - since_ms AS age_ms, \
              COALESCE(pg_total_relation_size(to_regclass('call_audit_' || number)), 0) AS bytes \
@@ -74,7 +93,7 @@ impl PostgresAudit {
     }
 
     /// Directs appends to a new partition if the newest is full.
-    pub(super) async fn begin_next(&self, partitions: &[Partition]) -> Result<(), sqlx::Error> {
+    async fn begin_next(&self, partitions: &[Partition]) -> Result<(), sqlx::Error> {
         let Some(newest) = partitions.last() else { return Ok(()) };
         let asked = sqlx::query(
             "SELECT undrawn / call_audit_width() AS number, undrawn % call_audit_width() > 0 AS is_used \
@@ -95,11 +114,7 @@ impl PostgresAudit {
     }
 
     /// Drops partitions past their retention or beyond `max_bytes`, unless another session reads them.
-    pub(super) async fn drop_surplus(
-        &self,
-        partitions: &[Partition],
-        max_bytes: i64,
-    ) -> Result<(), sqlx::Error> {
+    async fn drop_surplus(&self, partitions: &[Partition], max_bytes: i64) -> Result<(), sqlx::Error> {
         for partition in partitions.iter().take(surplus(partitions, max_bytes)) {
             if !self.drop_partition(partition.number).await? {
                 tracing::info!("audit partitions are kept while another session reads them");

@@ -11,8 +11,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{Instant, sleep};
 
-use super::audit::has_code;
-use super::{CONTROL, ConnectError, GIVEN_BACK_WITHIN, IS_STANDBY, primary_only, within};
+use super::{CONTROL, ConnectError, GIVEN_BACK_WITHIN, IS_STANDBY, has_code, primary_only, within};
 use crate::clock::milliseconds;
 use crate::migrations::{self, SchemaError};
 
