@@ -11,11 +11,11 @@ use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_snapshot::{PartChanges, PartFaults, Snapshot};
-use asp_store::audit::{AuditLog, MemoryAudit};
-use asp_store::blobs::{Blobs, MemoryBlobs};
-use asp_store::counter::{Counters, MemoryCounters};
-use asp_store::ledger::{Ledger, MemoryLedger};
-use asp_store::records::{CallRecords, MemoryRecords};
+use asp_store::audit::AuditLog;
+use asp_store::blobs::Blobs;
+use asp_store::counter::Counters;
+use asp_store::ledger::Ledger;
+use asp_store::records::CallRecords;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -113,20 +113,6 @@ pub struct Stores {
     pub counters: Arc<dyn Counters>,
     /// State of sessions and calls shared among gateways, if there are several.
     pub shared: Option<Shared>,
-}
-
-impl Stores {
-    /// Returns stores that end with the process, for tests and for data that need not survive.
-    pub fn in_memory() -> Stores {
-        Stores {
-            ledger: Arc::new(MemoryLedger::default()),
-            audit: Arc::new(MemoryAudit::default()),
-            active: Arc::new(MemoryRecords::default()),
-            blobs: Arc::new(MemoryBlobs::default()),
-            counters: Arc::new(MemoryCounters::default()),
-            shared: None,
-        }
-    }
 }
 
 impl Config {

@@ -12,11 +12,13 @@ use bytes::Bytes;
 
 use crate::ledger::{Budget, LedgerKey, RequestHash};
 
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 mod quick_ledger;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryAnswers;
 pub use quick_ledger::QuickLedger;
 

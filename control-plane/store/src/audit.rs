@@ -1,11 +1,15 @@
 //! The audit log of calls: appended to in batches, read in pages, newest first; never read on the call path.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use sqlx::{ColumnIndex, Decode, Row, Type};
+
+#[cfg(any(test, feature = "testing"))]
+mod memory;
+
+#[cfg(any(test, feature = "testing"))]
+pub use memory::MemoryAudit;
 
 /// Retention of call events.
 pub(crate) const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -82,45 +86,5 @@ pub trait AuditLog: Send + Sync {
     /// up the capacity of others.
     fn has_room(&self, _org: &str) -> bool {
         true
-    }
-}
-
-/// An audit log in memory, for tests and for a gateway without a state directory. Keeps only the newest events.
-#[derive(Default)]
-pub struct MemoryAudit {
-    events: Mutex<VecDeque<StoredEvent>>,
-}
-
-/// Maximum number of events in a [`MemoryAudit`].
-const MAX_KEPT: usize = 10_000;
-
-impl MemoryAudit {
-    /// Returns the kept events, oldest first.
-    pub fn events(&self) -> Vec<CallEvent> {
-        self.events.lock().iter().map(|stored| stored.event.clone()).collect()
-    }
-}
-
-#[async_trait]
-impl AuditLog for MemoryAudit {
-    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
-        let mut kept = self.events.lock();
-        for event in events {
-            if kept.len() == MAX_KEPT {
-                kept.pop_front();
-            }
-            let seq = kept.back().map_or(1, |last| last.seq + 1);
-            kept.push_back(StoredEvent { seq, event: event.clone() });
-        }
-        Ok(())
-    }
-
-    async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
-        let wanted = |stored: &&StoredEvent| {
-            query.before.is_none_or(|before| stored.seq < before)
-                && query.org.as_ref().is_none_or(|org| stored.event.org == *org)
-        };
-        let limit = usize::try_from(query.limit.clamp(1, MAX_PAGE)).unwrap_or_default();
-        Ok(self.events.lock().iter().rev().filter(wanted).take(limit).cloned().collect())
     }
 }

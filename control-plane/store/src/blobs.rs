@@ -12,9 +12,11 @@ use crate::hex::is_hex;
 use crate::link::Link;
 
 mod disk;
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 
 pub use disk::DiskBlobs;
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryBlobs;
 
 /// Maximum size of a blob in bytes.

@@ -9,11 +9,14 @@ use futures::stream::BoxStream;
 
 use crate::records::OwnerId;
 
+#[cfg(any(test, feature = "testing"))]
 mod memory;
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
 pub(crate) mod queue;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryBus;
 
 /// Maximum size of a message in bytes.

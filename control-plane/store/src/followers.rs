@@ -10,10 +10,12 @@ use async_trait::async_trait;
 
 use crate::records::{CallId, OwnerId};
 
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryFollowers;
 
 #[derive(Debug, thiserror::Error)]

@@ -13,10 +13,12 @@ use bytes::Bytes;
 
 use crate::records::CallId;
 
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryInbox;
 
 /// Maximum number of entries of a call: it has fewer open questions.
@@ -77,6 +79,7 @@ pub trait Inbox: Send + Sync {
     async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<(), InboxError>;
 }
 
+#[cfg_attr(not(feature = "redis"), allow(dead_code))]
 pub(crate) fn check(entry: &Bytes) -> Result<(), InboxError> {
     if entry.len() > MAX_ENTRY { Err(InboxError::TooLarge) } else { Ok(()) }
 }

@@ -13,10 +13,12 @@ use bytes::Bytes;
 
 use crate::records::{CallId, OwnerId};
 
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryOutbox;
 
 /// Maximum number of entries kept per call.
@@ -30,11 +32,6 @@ pub const MAX_ENTRY: usize = 256 * 1024;
 pub const MAX_PINNED: usize = 16;
 /// Maximum next number of a log: Redis scripts count exactly up to here.
 pub const MAX_NUMBER: u64 = 1 << 53;
-
-/// Whether an open entry fits in addition to the pinned ones.
-pub(crate) fn fits(pinned: usize, bytes: usize, entry: &Bytes) -> bool {
-    pinned < MAX_PINNED && bytes.saturating_add(entry.len()) <= MAX_BYTES
-}
 
 /// Id of the log that the numbers belong to: a call that restarts elsewhere restarts its numbers.
 pub type LogId = u32;
@@ -82,6 +79,7 @@ impl Batch<'_> {
     }
 
     /// Rejects batches that no outbox accepts.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) fn check(&self) -> Result<(), OutboxError> {
         let pinned = self.pinned.iter().map(|(_, entry)| entry);
         if self.entries.iter().chain(pinned).any(|entry| entry.len() > MAX_ENTRY) {

@@ -12,9 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 mod state;
 
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryRecords;
 pub use state::State;
 

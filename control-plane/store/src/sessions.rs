@@ -11,10 +11,12 @@ use async_trait::async_trait;
 
 use crate::records::OwnerId;
 
+#[cfg(any(test, feature = "testing"))]
 mod memory;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryDirectory;
 
 /// Id of a session, within the sealed one.

@@ -17,6 +17,8 @@ use asp_gateway::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, assemble, check};
 use asp_store::audit::MemoryAudit;
+use asp_store::blobs::MemoryBlobs;
+use asp_store::counter::MemoryCounters;
 use asp_store::ledger::MemoryLedger;
 use asp_store::records::MemoryRecords;
 use axum::body::Body;
@@ -143,7 +145,9 @@ impl Parts {
             audit: audit.clone(),
             active: active.clone(),
             ledger: ledger.clone(),
-            ..Stores::in_memory()
+            blobs: Arc::new(MemoryBlobs::default()),
+            counters: Arc::new(MemoryCounters::default()),
+            shared: None,
         };
         Parts {
             snapshot,

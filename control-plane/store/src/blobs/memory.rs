@@ -1,4 +1,4 @@
-//! Blobs in memory, for tests and for gateways without persistence.
+//! Blobs in memory, for tests only.
 
 use std::collections::HashMap;
 use std::sync::Arc;

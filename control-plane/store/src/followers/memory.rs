@@ -1,4 +1,4 @@
-//! Followers of one process's calls.
+//! Followers of one process's calls, for tests only.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! [`HeardGateways`] of one process.
+//! [`HeardGateways`] of one process, for tests only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

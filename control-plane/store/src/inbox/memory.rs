@@ -1,4 +1,4 @@
-//! Inboxes of one process.
+//! Inboxes of one process, for tests only.
 
 use std::collections::HashMap;
 use std::time::Duration;

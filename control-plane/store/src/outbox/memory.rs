@@ -1,4 +1,4 @@
-//! The outbox of one process.
+//! The outbox of one process, for tests only.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::{
-    AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, Outbox, OutboxError, StoredEvents, count, fits,
+    AppendOutcome, Batch, LogId, MAX_BYTES, MAX_ENTRIES, MAX_PINNED, Outbox, OutboxError, StoredEvents, count,
 };
 use crate::records::{CallId, OwnerId};
 
@@ -149,6 +149,11 @@ impl Outbox for MemoryOutbox {
         let log = rows.get(&call).and_then(|row| row.log.as_ref());
         Ok(log.map(|log| log.kept(from)))
     }
+}
+
+/// Whether an open entry fits in addition to the pinned ones.
+fn fits(pinned: usize, bytes: usize, entry: &Bytes) -> bool {
+    pinned < MAX_PINNED && bytes.saturating_add(entry.len()) <= MAX_BYTES
 }
 
 #[cfg(test)]

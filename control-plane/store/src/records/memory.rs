@@ -1,4 +1,4 @@
-//! Records of calls of one process.
+//! Records of calls of one process, for tests only.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The directory of sessions of one process.
+//! The directory of sessions of one process, for tests only.
 
 use std::collections::HashMap;
 use std::time::Duration;
