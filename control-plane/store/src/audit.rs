@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::{ColumnIndex, Decode, Row, Type};
+
+use crate::columns::Columns;
 
 #[cfg(any(test, feature = "testing"))]
 mod memory;
@@ -46,16 +47,9 @@ pub struct AuditQuery {
 }
 
 /// Reads an event from a row of any database whose columns are named like its fields.
-pub(crate) fn stored<R>(row: &R) -> Result<StoredEvent, sqlx::Error>
-where
-    R: Row,
-    for<'c> &'c str: ColumnIndex<R>,
-    for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
-    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
-{
-    let event =
-        CallEvent { at_ms: row.try_get("at_ms")?, org: row.try_get("org")?, event: row.try_get("event")? };
-    Ok(StoredEvent { seq: row.try_get("seq")?, event })
+pub(crate) fn stored(row: &impl Columns) -> Result<StoredEvent, sqlx::Error> {
+    let event = CallEvent { at_ms: row.number("at_ms")?, org: row.text("org")?, event: row.text("event")? };
+    Ok(StoredEvent { seq: row.number("seq")?, event })
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -28,17 +28,19 @@ pub(super) enum SqliteFile {
 pub(super) struct Column {
     pub name: &'static str,
     pub kind: Kind,
-    /// Expression to read and column to write in SQLite; `None` if both are the name.
-    sqlite: Option<(&'static str, &'static str)>,
+    /// Name of the column in SQLite.
+    sqlite: &'static str,
 }
 
 const fn column(name: &'static str, kind: Kind) -> Column {
-    Column { name, kind, sqlite: None }
+    Column { name, kind, sqlite: name }
 }
 
-/// Returns a column that rows of an earlier version do not have.
-const fn later(name: &'static str, kind: Kind, read: &'static str) -> Column {
-    Column { name, kind, sqlite: Some((read, name)) }
+/// Returns columns from their names and types.
+macro_rules! columns {
+    ($($name:ident: $kind:ident),+) => {
+        &[$(column(stringify!($name), $kind)),+]
+    };
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +88,7 @@ impl ArchiveTable {
     /// Returns the query for all rows in the order of their keys, which is byte order in every database.
     pub(super) fn select(&self, dialect: Dialect) -> String {
         let read = |column: &Column| match (dialect, column.kind) {
-            (Dialect::Sqlite, _) => column.sqlite.map_or(column.name, |(read, _)| read).to_owned(),
+            (Dialect::Sqlite, _) => column.sqlite.to_owned(),
             (Dialect::Postgres, Flag) => format!("CAST(CAST({} AS INT) AS BIGINT)", column.name),
             (Dialect::Postgres, _) => column.name.to_owned(),
         };
@@ -102,7 +104,7 @@ impl ArchiveTable {
     /// Returns the statement that inserts one row; the parameters are its columns.
     pub(super) fn insert(&self, dialect: Dialect) -> String {
         let name = |column: &Column| match dialect {
-            Dialect::Sqlite => column.sqlite.map_or(column.name, |(_, write)| write),
+            Dialect::Sqlite => column.sqlite,
             Dialect::Postgres => column.name,
         };
         let value = |(place, column): (usize, &Column)| match (dialect, column.kind) {
@@ -125,164 +127,76 @@ impl ArchiveTable {
 
 /// All tables of an archive, in its order.
 pub(super) const TABLES: [ArchiveTable; 23] = [
-    ArchiveTable {
-        seeded: true,
-        ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
-    },
-    control("resources", 1, &[column("name", Text), column("revision", Integer)]),
-    control(
-        "servers",
-        1,
-        &[
-            column("name", Text),
-            column("sources", Text),
-            column("content_hash", Text),
-            column("updated_at", Integer),
-        ],
-    ),
+    ArchiveTable { seeded: true, ..control("control_revision", 1, columns![id: Integer, revision: Integer]) },
+    control("resources", 1, columns![name: Text, revision: Integer]),
+    control("servers", 1, columns![name: Text, sources: Text, content_hash: Text, updated_at: Integer]),
     control(
         "server_versions",
         2,
-        &[
-            column("name", Text),
-            column("revision", Integer),
-            column("sources", Text),
-            column("content_hash", Text),
-            column("stored_at", Integer),
-            column("actor", Text),
-            column("gone_at", Integer),
+        columns![
+            name: Text, revision: Integer, sources: Text, content_hash: Text, stored_at: Integer, actor: Text,
+            gone_at: Integer
         ],
     ),
-    control("primitive_servers", 2, &[column("id", Text), column("server", Text), column("first", Integer)]),
-    control("offers", 2, &[column("server", Text), column("org", Text)]),
-    control(
-        "exposure",
-        3,
-        &[column("org", Text), column("server", Text), column("protocol", Text), column("enabled", Integer)],
-    ),
+    control("primitive_servers", 2, columns![id: Text, server: Text, first: Integer]),
+    control("offers", 2, columns![server: Text, org: Text]),
+    control("exposure", 3, columns![org: Text, server: Text, protocol: Text, enabled: Integer]),
     control(
         "bindings",
         7,
-        &[
-            column("org", Text),
-            column("target_type", Text),
-            column("target", Text),
-            column("issuer", Text),
-            column("primitive", Text),
-            column("protocol", Text),
-            column("name", Text),
-            column("allowed", Integer),
-            column("observed", Integer),
-            column("approval", Integer),
-            column("conditions", Text),
+        columns![
+            org: Text, target_type: Text, target: Text, issuer: Text, primitive: Text, protocol: Text,
+            name: Text, allowed: Integer, observed: Integer, approval: Integer, conditions: Text
         ],
     ),
     control(
         "limits",
         2,
-        &[
-            column("org", Text),
-            column("position", Integer),
-            column("server", Text),
-            column("primitive", Text),
-            column("user_id", Text),
-            column("wcit", Text),
-            column("issuer", Text),
-            column("machine", Text),
-            column("capacity", Integer),
-            column("refill", Text),
+        columns![
+            org: Text, position: Integer, server: Text, primitive: Text, user_id: Text, wcit: Text,
+            issuer: Text, machine: Text, capacity: Integer, refill: Text
         ],
     ),
     control(
         "revocations",
         1,
-        &[
-            column("id", Text),
-            column("kind", Text),
-            column("org", Text),
-            column("target", Text),
-            column("issuer", Text),
-            column("reason", Text),
-            column("created_at", Integer),
-            column("until_at", Integer),
-            column("by_platform", Integer),
+        columns![
+            id: Text, kind: Text, org: Text, target: Text, issuer: Text, reason: Text, created_at: Integer,
+            until_at: Integer, by_platform: Integer
         ],
     ),
-    control(
-        "issuers",
-        2,
-        &[
-            column("side", Text),
-            column("name", Text),
-            column("document", Text),
-            column("updated_at", Integer),
-        ],
-    ),
-    control(
-        "former_issuers",
-        2,
-        &[column("side", Text), column("name", Text), column("iss", Text), column("deleted_at", Integer)],
-    ),
+    control("issuers", 2, columns![side: Text, name: Text, document: Text, updated_at: Integer]),
+    control("former_issuers", 2, columns![side: Text, name: Text, iss: Text, deleted_at: Integer]),
     control(
         "issuer_keys",
         2,
-        &[
-            column("side", Text),
-            column("name", Text),
-            column("source", Text),
-            column("content", Text),
-            column("fetched_at", Integer),
-        ],
+        columns![side: Text, name: Text, source: Text, content: Text, fetched_at: Integer],
     ),
     control(
         "machine_keys",
         1,
-        &[
-            column("id", Text),
-            column("org", Text),
-            column("machine", Text),
-            column("hash", Text),
-            column("groups", Text),
-            column("scopes", Text),
-            column("created_at", Integer),
-            column("expires_at", Integer),
+        columns![
+            id: Text, org: Text, machine: Text, hash: Text, groups: Text, scopes: Text, created_at: Integer,
+            expires_at: Integer
         ],
     ),
     control(
         "machine_certificates",
         1,
-        &[
-            column("id", Text),
-            column("org", Text),
-            column("machine", Text),
-            column("kind", Text),
-            column("name", Text),
-            column("proved", Integer),
-            column("groups", Text),
-            column("scopes", Text),
-            column("created_at", Integer),
-            column("expires_at", Integer),
+        columns![
+            id: Text, org: Text, machine: Text, kind: Text, name: Text, proved: Integer, groups: Text,
+            scopes: Text, created_at: Integer, expires_at: Integer
         ],
     ),
-    control("machine_bounds", 3, &[column("org", Text), column("groups", Text), column("scopes", Text)]),
-    control(
-        "routes",
-        3,
-        &[column("server", Text), column("method", Text), column("primitive", Text), column("pool", Text)],
-    ),
-    control("regions", 1, &[column("name", Text), column("cluster", Text)]),
-    control("homes", 1, &[column("org", Text), column("region", Text)]),
+    control("machine_bounds", 3, columns![org: Text, groups: Text, scopes: Text]),
+    control("routes", 3, columns![server: Text, method: Text, primitive: Text, pool: Text]),
+    control("regions", 1, columns![name: Text, cluster: Text]),
+    control("homes", 1, columns![org: Text, region: Text]),
     control(
         "audit",
         1,
-        &[
-            column("revision", Integer),
-            column("at", Integer),
-            column("actor", Text),
-            column("action", Text),
-            column("resource", Text),
-            column("org", Text),
-            column("detail", Text),
+        columns![
+            revision: Integer, at: Integer, actor: Text, action: Text, resource: Text, org: Text, detail: Text
         ],
     ),
     ArchiveTable {
@@ -292,15 +206,9 @@ pub(super) const TABLES: [ArchiveTable; 23] = [
         view: None,
         key: 1,
         seeded: false,
-        columns: &[
-            column("claim_key", Bytes),
-            column("hash", Bytes),
-            later("call_id", Bytes, "COALESCE(call_id, zeroblob(16))"),
-            later("owner", Bytes, "COALESCE(owner, zeroblob(16))"),
-            later("org", Bytes, "COALESCE(org, zeroblob(16))"),
-            column("state", Integer),
-            column("expires_ms", Integer),
-            column("answer", Bytes),
+        columns: columns![
+            claim_key: Bytes, hash: Bytes, call_id: Bytes, owner: Bytes, org: Bytes, state: Integer,
+            expires_ms: Integer, answer: Bytes
         ],
     },
     ArchiveTable {
@@ -313,22 +221,22 @@ pub(super) const TABLES: [ArchiveTable; 23] = [
         columns: &[
             column("call_id", Bytes),
             column("org", Text),
-            later("principal", Bytes, "COALESCE(principal, zeroblob(16))"),
-            later("user_digest", Bytes, "COALESCE(user_digest, zeroblob(16))"),
-            later("server", Text, "COALESCE(server, '')"),
+            column("principal", Bytes),
+            column("user_digest", Bytes),
+            column("server", Text),
             column("plugin", Text),
-            later("context", Text, "COALESCE(context, '')"),
-            later("state", Text, "COALESCE(state, 'working')"),
-            later("created_ms", Integer, "COALESCE(created_ms, 0)"),
-            later("updated_ms", Integer, "COALESCE(updated_ms, 0)"),
+            column("context", Text),
+            column("state", Text),
+            column("created_ms", Integer),
+            column("updated_ms", Integer),
             column("expires_ms", Integer),
             column("resumable", Flag),
             column("seq", Integer),
             column("bytes", Integer),
             column("owner", Bytes),
-            later("record", Bytes, "COALESCE(record, x'')"),
+            column("record", Bytes),
             column("capsule", Bytes),
-            Column { name: "memory", kind: Bytes, sqlite: Some(("answers", "answers")) },
+            Column { name: "memory", kind: Bytes, sqlite: "answers" },
             column("outcome", Bytes),
         ],
     },
@@ -339,11 +247,6 @@ pub(super) const TABLES: [ArchiveTable; 23] = [
         view: Some("all_call_events"),
         key: 1,
         seeded: false,
-        columns: &[
-            column("seq", Integer),
-            column("at_ms", Integer),
-            column("org", Text),
-            column("event", Text),
-        ],
+        columns: columns![seq: Integer, at_ms: Integer, org: Text, event: Text],
     },
 ];

@@ -153,6 +153,13 @@ impl ControlStore {
         Ok(self.pool.begin_with(self.snapshot).await?)
     }
 
+    /// Starts such a transaction and reads a resource's revision; 0 if it never had an entry.
+    async fn snapshot_of(&self, resource: &str) -> Result<(Tx, u64), StoreError> {
+        let mut tx = self.snapshot().await?;
+        let revision = resource_revision(&mut tx, resource).await?.unwrap_or(0);
+        Ok((tx, revision))
+    }
+
     /// Starts such a transaction for the data that is published.
     async fn published_snapshot(&self) -> Result<Tx, StoreError> {
         Ok(self.publishing.begin_with(self.snapshot).await?)

@@ -32,8 +32,10 @@ pub struct PostgresGateways {
     pub(super) longest: Duration,
 }
 
-fn unavailable(error: sqlx::Error) -> Unavailable {
-    Unavailable(error.to_string())
+impl From<sqlx::Error> for Unavailable {
+    fn from(error: sqlx::Error) -> Unavailable {
+        Unavailable(error.to_string())
+    }
 }
 
 #[async_trait]
@@ -41,7 +43,7 @@ impl HeardGateways for PostgresGateways {
     async fn hear(&self, control: &str, heard: &[HeardGateway]) -> Result<(), Unavailable> {
         let past = sqlx::query("DELETE FROM heard_gateways WHERE heard_ms <= now_ms() - $1");
         let past = past.bind(milliseconds(KEPT)).execute(&self.pool);
-        within(self.longest, past).await.map_err(unavailable)?;
+        within(self.longest, past).await?;
         let texts = |of: fn(&HeardGateway) -> &String| heard.iter().map(of).cloned().collect::<Vec<String>>();
         // Negative: relative to now.
         let opened: Vec<i64> = heard.iter().map(|heard| -milliseconds(heard.opened)).collect();
@@ -51,7 +53,8 @@ impl HeardGateways for PostgresGateways {
             .bind(opened)
             .bind(control.to_owned())
             .execute(&self.pool);
-        within(self.longest, said).await.map(drop).map_err(unavailable)
+        within(self.longest, said).await?;
+        Ok(())
     }
 
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {
@@ -63,7 +66,8 @@ impl HeardGateways for PostgresGateways {
         .bind(address.to_owned())
         .bind(milliseconds(ago))
         .execute(&self.pool);
-        within(self.longest, said).await.map(drop).map_err(unavailable)
+        within(self.longest, said).await?;
+        Ok(())
     }
 
     async fn known(&self, within_time: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
@@ -75,8 +79,8 @@ impl HeardGateways for PostgresGateways {
         .bind(milliseconds(within_time))
         .bind(i64::from(MAX_GATEWAYS))
         .fetch_all(&self.pool);
-        let rows = within(self.longest, rows).await.map_err(unavailable)?;
-        rows.iter().map(known).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
+        let rows = within(self.longest, rows).await?;
+        Ok(rows.iter().map(known).collect::<Result<_, sqlx::Error>>()?)
     }
 }
 

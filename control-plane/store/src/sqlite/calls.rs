@@ -1,9 +1,9 @@
 //! The gateway's durable store on SQLite: the ledger of mutating calls and the records of calls (`calls/`).
 //!
 //! Owns two files, because SQLite has one writer per file: `calls.db` (ledger and records), and one for the gateways'
-//! leases and published keys. Several processes of one machine may share them. Keeps true: whatever `complete` and `append` acknowledged survives a crash and a power loss (I-6); a renewal
-//! of a lease never queues behind other writes; no statement holds the writer of `calls.db` for longer than a few rows
-//! take.
+//! leases and published keys. Several processes of one machine may share them. Keeps true: whatever `complete`
+//! acknowledged survives a crash and a power loss (I-6); a renewal of a lease never queues behind other writes; no
+//! statement holds the writer of `calls.db` for longer than a few rows take.
 
 use std::path::Path;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use super::machines::texts;
-use super::{ControlStore, Tx, resource_revision, rows};
+use super::{ControlStore, Tx, rows};
 use crate::control::{Change, MachineBound, StoreError, UnreadableMachine, Versioned, Written};
 
 /// First part of the resource's name.
@@ -54,8 +54,7 @@ impl ControlStore {
     /// Returns the bound of an org's machines; empty if none is stored.
     pub async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, &format!("{KIND}/{org}")).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(&format!("{KIND}/{org}")).await?;
             Ok(Versioned { revision, value: of_org(&mut tx, org).await? })
         })
         .await

@@ -6,8 +6,8 @@
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
+use super::ControlStore;
 use super::write::Write;
-use super::{ControlStore, resource_revision};
 use crate::control::{
     Change, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS, StoreError,
     Versioned, Written,
@@ -25,8 +25,7 @@ impl ControlStore {
     /// Returns the offers of a server, by org.
     pub async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, &resource(server)).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(&resource(server)).await?;
             let rows = sqlx::query("SELECT server, org FROM offers WHERE server = $1")
                 .bind(server)
                 .fetch_all(&mut *tx)

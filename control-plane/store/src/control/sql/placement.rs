@@ -3,7 +3,7 @@
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
-use super::{ControlStore, Tx, detail, resource_revision, rows};
+use super::{ControlStore, Tx, detail, rows};
 use crate::control::{
     Change, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord, StoreError,
     Versioned, Written,
@@ -63,8 +63,7 @@ async fn all_homes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<HomeRecord>, St
 impl ControlStore {
     pub async fn routes(&self) -> Result<Versioned<Vec<RouteRecord>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, ROUTES).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(ROUTES).await?;
             Ok(Versioned { revision, value: all_routes(&mut *tx).await? })
         })
         .await
@@ -107,8 +106,7 @@ impl ControlStore {
 
     pub async fn regions(&self) -> Result<Versioned<Vec<RegionRecord>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, REGIONS).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(REGIONS).await?;
             Ok(Versioned { revision, value: all_regions(&mut *tx).await? })
         })
         .await
@@ -154,8 +152,7 @@ impl ControlStore {
 
     pub async fn home(&self, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, &resource(org)).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(&resource(org)).await?;
             let row = sqlx::query("SELECT region FROM homes WHERE org = $1")
                 .bind(org)
                 .fetch_optional(&mut *tx)

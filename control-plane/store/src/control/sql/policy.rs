@@ -5,7 +5,7 @@
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::{ControlStore, Tx, detail, resource_revision, rows};
+use super::{ControlStore, Tx, detail, rows};
 use crate::control::{
     BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
     MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError, Versioned, Written,
@@ -79,8 +79,7 @@ impl ControlStore {
 
     pub async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, &format!("exposure/{org}")).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(&format!("exposure/{org}")).await?;
             Ok(Versioned { revision, value: exposure_of(&mut tx, org).await? })
         })
         .await
@@ -88,8 +87,7 @@ impl ControlStore {
 
     pub async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, &format!("bindings/{org}")).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(&format!("bindings/{org}")).await?;
             Ok(Versioned { revision, value: bindings_of(&mut tx, org).await? })
         })
         .await
@@ -97,8 +95,7 @@ impl ControlStore {
 
     pub async fn limits(&self, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, &format!("limits/{org}")).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(&format!("limits/{org}")).await?;
             Ok(Versioned { revision, value: limits_of(&mut tx, org).await? })
         })
         .await
@@ -120,8 +117,7 @@ async fn put_exposure(
     change: &Change,
     record: &ExposureRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write_of_org(change, format!("exposure/{}", record.org)).await?;
-    write.org = record.org.clone();
+    let mut write = store.write_of_org(change, "exposure", &record.org).await?;
     let stored = sqlx::query("SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3")
         .bind(&record.org)
         .bind(&record.server)
@@ -161,8 +157,7 @@ async fn delete_exposure_of(
     change: &Change,
     key: &ExposureRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write_of_org(change, format!("exposure/{}", key.org)).await?;
-    write.org = key.org.clone();
+    let mut write = store.write_of_org(change, "exposure", &key.org).await?;
     let sql = "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
     let deleted = sqlx::query(sql)
         .bind(&key.org)
@@ -179,8 +174,7 @@ async fn delete_exposure_of(
 }
 
 async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
-    let mut write = store.write_of_org(change, format!("exposure/{org}")).await?;
-    write.org = org.to_owned();
+    let mut write = store.write_of_org(change, "exposure", org).await?;
     let deleted =
         sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
     if deleted.rows_affected() == 0 {
@@ -227,8 +221,7 @@ async fn put_binding(
     change: &Change,
     record: &BindingRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write_of_org(change, format!("bindings/{}", record.org)).await?;
-    write.org = record.org.clone();
+    let mut write = store.write_of_org(change, "bindings", &record.org).await?;
     let stored = sqlx::query(
         "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
          FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
@@ -291,8 +284,7 @@ async fn delete_binding(
     change: &Change,
     key: &BindingRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write_of_org(change, format!("bindings/{}", key.org)).await?;
-    write.org = key.org.clone();
+    let mut write = store.write_of_org(change, "bindings", &key.org).await?;
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
          AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7 \
@@ -315,8 +307,7 @@ async fn delete_binding(
 }
 
 async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
-    let mut write = store.write_of_org(change, format!("bindings/{org}")).await?;
-    write.org = org.to_owned();
+    let mut write = store.write_of_org(change, "bindings", org).await?;
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 \
          RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
@@ -369,8 +360,7 @@ async fn put_limits(
     if list.len() > MAX_LIMITS_PER_ORG {
         return Err(StoreError::Full { what: "rate limits of an org", bound: MAX_LIMITS_PER_ORG });
     }
-    let mut write = store.write_of_org(change, format!("limits/{org}")).await?;
-    write.org = org.to_owned();
+    let mut write = store.write_of_org(change, "limits", org).await?;
     let before = limits_of(&mut write.tx, org).await?;
     if before == list {
         return write.unchanged().await;

@@ -9,7 +9,7 @@ use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::write::Write;
-use super::{ControlStore, resource_revision, rows};
+use super::{ControlStore, rows};
 use crate::control::{
     Change, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError, Versioned, Written,
 };
@@ -24,8 +24,7 @@ impl ControlStore {
     /// Returns the servers that may have a primitive under this id.
     pub async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
         self.within(async {
-            let mut tx = self.snapshot().await?;
-            let revision = resource_revision(&mut tx, &resource(id)).await?.unwrap_or(0);
+            let (mut tx, revision) = self.snapshot_of(&resource(id)).await?;
             Ok(Versioned { revision, value: read(&mut tx, id).await? })
         })
         .await

@@ -4,10 +4,10 @@
 //! write has changed nothing, and a committed one is audited in the same transaction (I-5, I-6).
 //! Most writes take the revision in their first statement, and with it the lock of all writes. A write of an org's
 //! policy, which may be long and is frequent, takes it at the end if several machines write
-//! ([`ControlStore::write_of_org`]); until then it holds only the lock of its resource. No write of this version that takes
-//! the revision first touches such a resource or its rows, so the two locks are never taken in the opposite order. A
-//! control plane of the previous version does, without the lock of the resource: therefore the resource is read again
-//! once the revision is taken, and a write aborted by a deadlock is retried ([`ControlStore::policy_write`]).
+//! ([`ControlStore::write_of_org`]); until then it holds only the lock of its resource. No write of this version that
+//! takes the revision first touches such a resource or its rows, so the two locks are never taken in the opposite
+//! order. A control plane of the previous version does, without the lock of the resource: therefore the resource is read
+//! again once the revision is taken, and a write aborted by a deadlock is retried ([`ControlStore::policy_write`]).
 
 use sqlx::{Any, Transaction};
 
@@ -61,13 +61,16 @@ impl ControlStore {
     pub(super) async fn write_of_org<'c>(
         &self,
         change: &'c Change,
-        resource: String,
+        part: &str,
+        org: &str,
     ) -> Result<Write<'c>, StoreError> {
+        let resource = format!("{part}/{org}");
         if self.timeouts.is_none() {
             // Only one write runs on a file at a time.
-            return self.write(change, resource).await;
+            return Ok(Write { org: org.to_owned(), ..self.write(change, resource).await? });
         }
         let mut write = self.begin(Rank::Other, change, resource).await?;
+        write.org = org.to_owned();
         write.exists = Some(true);
         // A separate statement, so that the next one sees what was committed while this one waited.
         sqlx::query(LOCK_RESOURCE).bind(&write.resource).fetch_one(&mut *write.tx).await?;
