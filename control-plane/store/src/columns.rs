@@ -21,8 +21,8 @@ pub(crate) trait Columns {
     /// Reads an id or a digest of 16 bytes, if there is one.
     fn optional_id(&self, column: &str) -> Result<Option<[u8; 16]>, sqlx::Error> {
         let Some(bytes) = self.bytes(column)? else { return Ok(None) };
-        let id = bytes.try_into().map_err(|_| format!("{column} is not 16 bytes long"));
-        id.map(Some).map_err(|fault| sqlx::Error::Decode(fault.into()))
+        let id: Result<[u8; 16], Vec<u8>> = bytes.try_into();
+        id.map(Some).map_err(|_| sqlx::Error::Decode(format!("{column} is not 16 bytes long").into()))
     }
 
     /// Reads an id or a digest of 16 bytes.

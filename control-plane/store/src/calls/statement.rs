@@ -167,7 +167,7 @@ mod tests {
                  WHERE EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > now_ms()) \
                  AND holder = of_org($2) RETURNING r.memory",
             )
-            .bind([7; 16])
+            .bind([7_u8; 16])
             .bind(Duration::from_secs(1))
         };
         assert_eq!(

@@ -13,8 +13,8 @@ pub const FEW_MACHINE_KEYS: usize = 20;
 pub const MAX_MACHINE_KEYS_PER_ORG: usize = 100;
 /// Maximum number of certificates of one org.
 pub const MAX_MACHINE_CERTIFICATES_PER_ORG: usize = 100;
-/// Maximum bytes of all texts of a record, which callers of [`super::ControlStore::add_machine_key`] and
-/// [`super::ControlStore::put_machine_certificate`] check.
+/// Maximum bytes of all texts of a record, which callers of [`super::sql::ControlStore::add_machine_key`] and
+/// [`super::sql::ControlStore::put_machine_certificate`] check.
 pub const MAX_MACHINE_KEY_BYTES: usize = 800;
 
 /// A key with which a machine of an org authenticates, without its secret.

@@ -128,7 +128,8 @@ impl CallsDatabase for PostgresCalls {
     async fn end_lease(&self, owner: OwnerId) -> Result<(), sqlx::Error> {
         let statement =
             format!("UPDATE gateways SET lease_ms = 0, since_ms = {CLOCK}, held = FALSE WHERE owner = $1");
-        self.execute(CallStatement::new(statement).bind(owner.0).judging_leases()).await.map(drop)
+        self.execute(CallStatement::new(statement).bind(owner.0).judging_leases()).await?;
+        Ok(())
     }
 
     /// A single statement, so that a process that freezes holds no lock. A renewal in progress finishes first, and the

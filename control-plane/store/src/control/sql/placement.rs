@@ -147,7 +147,7 @@ impl ControlStore {
     }
 
     pub async fn homes(&self) -> Result<Vec<HomeRecord>, StoreError> {
-        self.within(async { all_homes(&self.pool).await }).await
+        self.within(all_homes(&self.pool)).await
     }
 
     pub async fn home(&self, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
@@ -157,11 +157,9 @@ impl ControlStore {
                 .bind(org)
                 .fetch_optional(&mut *tx)
                 .await?;
-            row.map(|row| {
-                let value = HomeRecord { org: org.to_owned(), region: row.try_get("region")? };
-                Ok(Versioned { revision, value })
-            })
-            .transpose()
+            let Some(row) = row else { return Ok(None) };
+            let value = HomeRecord { org: org.to_owned(), region: row.try_get("region")? };
+            Ok(Some(Versioned { revision, value }))
         })
         .await
     }

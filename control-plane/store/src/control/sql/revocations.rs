@@ -17,7 +17,8 @@ use crate::control::{
 pub(super) const SEVERAL: &str = "revocation/*";
 /// Action of a write that adds one or several revocations.
 pub(super) const ADD: &str = "revocation.add";
-/// Maximum number of revocations read by [`since`]: more than one write adds, so that every page makes progress.
+/// Maximum number of revocations read by [`ControlStore::revoked_since`]: more than one write adds, so that every page
+/// makes progress.
 const MAX_SINCE: usize = 2 * MAX_REVOCATIONS_AT_ONCE;
 
 const SELECT_ALL: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \

@@ -167,7 +167,7 @@ impl ControlStore {
                     actor: row.try_get("actor")?,
                 })
             };
-            rows.iter().map(version).collect()
+            rows.iter().map(version).collect::<Result<_, StoreError>>()
         })
         .await
     }

@@ -1,7 +1,5 @@
 //! The control store on SQLite: the suite, and behaviour specific to a database.
 
-use sqlx::Executor;
-
 use super::*;
 use crate::control::{
     AuditQuery, Change, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
