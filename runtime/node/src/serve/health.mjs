@@ -1,6 +1,6 @@
 //! What a worker says of itself, in answer to `init` and to Health.
 
-export const SHIM = 'node/0.1.0';
+export const SHIM = 'node/0.3.0';
 
 /** Returns an InitResponse. */
 export function health({ manifest, definition }) {

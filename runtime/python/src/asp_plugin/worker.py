@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .handlers import Plugin
     from .session import Session as Stream
 
-VERSION = "0.1.0"
+VERSION = "0.3.0"
 EXIT_CRASH = 70
 EXIT_LOAD = 78
 TOKEN_DIGITS = 64

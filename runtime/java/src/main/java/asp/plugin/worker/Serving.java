@@ -11,7 +11,7 @@ import java.util.List;
 
 /** What all services of a worker share: the plugin, its compiled schemas, and the threads. */
 record Serving(Plugin plugin, Schema input, Schema output, Calls calls) {
-    private static final String SHIM = "asp-plugin-java/0.1.0";
+    private static final String SHIM = "asp-plugin-java/0.3.0";
 
     Manifest manifest() {
         return plugin.manifest();
