@@ -25,7 +25,7 @@ pub struct BreakGlass(LocalKey);
 
 impl BreakGlass {
     /// Whether the state directory contains a control plane's emergency key.
-    pub fn is_in(state_dir: &Path) -> std::io::Result<bool> {
+    pub fn exists_in(state_dir: &Path) -> std::io::Result<bool> {
         state_dir.join(FILE).try_exists()
     }
 

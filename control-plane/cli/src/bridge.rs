@@ -93,7 +93,7 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
         (Some(_), Some(_)) | (None, None) if message.is_array() || message.is_object() => {
             start(bridge, message);
         }
-        (Some(method), None) if bridge.was_cancelled_here(&method, &message) => {}
+        (Some(method), None) if bridge.cancels_by_closing(&method, &message) => {}
         (Some(_), None) | (None, Some(_)) => {
             let told = tokio::time::timeout(TELL, bridge.legacy.tell(bridge, &message)).await;
             if !matches!(told, Ok(Ok(()))) {
@@ -161,7 +161,7 @@ impl Bridge {
 
     /// Whether a notification cancels a request of an era that cancels by closing the request (MCP 2026-07-28); such a
     /// notification is not forwarded.
-    fn was_cancelled_here(&self, method: &str, message: &Value) -> bool {
+    fn cancels_by_closing(&self, method: &str, message: &Value) -> bool {
         if method != "notifications/cancelled" || self.legacy.is_open() {
             return false;
         }

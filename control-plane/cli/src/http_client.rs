@@ -40,7 +40,7 @@ fn settings(is_direct: bool) -> ClientBuilder {
 /// sent over plain HTTP, one in the URL included.
 fn is_direct(url: &Url, has_credential: bool) -> bool {
     let has_credential = has_credential || !url.username().is_empty() || url.password().is_some();
-    is_here(url) || (has_credential && url.scheme() == "http")
+    names_this_machine(url) || (has_credential && url.scheme() == "http")
 }
 
 /// Rejects a URL to which credentials would be sent unencrypted.
@@ -50,7 +50,7 @@ fn check(url: &str, environment: &dyn Environment) -> anyhow::Result<Url> {
     let in_mesh = environment.get(ENV_PEER_PLAINTEXT).is_some_and(|value| value == "mesh");
     match parsed.scheme() {
         "https" => Ok(parsed),
-        "http" if is_here(&parsed) || in_mesh => Ok(parsed),
+        "http" if names_this_machine(&parsed) || in_mesh => Ok(parsed),
         "http" => bail!(
             "{url}: credentials are not sent in clear beyond this machine: use https, a tunnel to a loopback address, or \
              {ENV_PEER_PLAINTEXT}=mesh where a mesh encrypts"
@@ -59,7 +59,7 @@ fn check(url: &str, environment: &dyn Environment) -> anyhow::Result<Url> {
     }
 }
 
-fn is_here(url: &Url) -> bool {
+fn names_this_machine(url: &Url) -> bool {
     url.host_str().is_some_and(address::is_this_machine)
 }
 

@@ -131,7 +131,7 @@ async fn serve(
     log_operator_lists(&settings);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let (stores, calls, token_keys) = Box::pin(open_stores(&settings)).await?;
-    let mut signalled = std::pin::pin!(stop::signalled());
+    let mut signalled = std::pin::pin!(stop::wait_for_signal());
     let languages = tokio::select! {
         languages = languages(&settings) => languages,
         outcome = &mut signalled => return outcome.map(drop),
@@ -173,11 +173,11 @@ async fn serve(
     let mut stack = Stack::start(&process, not_installed.unwrap_or_default(), listener)?;
     let ended = session.as_ref().map(|session| session.ended.clone()).unwrap_or_default();
     if let (Some(session), Some(control)) = (session, control) {
-        stack.until_stopped(session.run(served(&process, control, stack.died())?));
+        stack.until_stopped(session.run(session_parts(&process, control, stack.died())?));
     }
     let outcome = tokio::select! {
         outcome = &mut signalled => outcome.map(drop),
-        error = stack.failed() => Err(error),
+        error = stack.wait_for_failure() => Err(error),
         () = ended.cancelled() => Ok(()),
     };
     // Envoy first: this ends the streams that would delay the gateway's drain.
@@ -195,13 +195,17 @@ fn own_url(settings: &Settings, port: u16) -> String {
 /// Finds the languages that a stack can run. May have to start interpreters, and takes as long as they do.
 async fn languages(settings: &Settings) -> Languages {
     match settings.stack {
-        Some(_) => Languages::found().await,
+        Some(_) => Languages::find_async().await,
         None => Languages::default(),
     }
 }
 
 /// Returns the parts of the process that a session uses.
-fn served(process: &Process, control: ControlRole, died: RuntimeFailure) -> anyhow::Result<SessionContext> {
+fn session_parts(
+    process: &Process,
+    control: ControlRole,
+    died: RuntimeFailure,
+) -> anyhow::Result<SessionContext> {
     Ok(SessionContext {
         store: control.store,
         compiler: control.compiler,

@@ -160,7 +160,7 @@ impl Settings {
     }
 
     /// Whether the gateway takes requests by mutual TLS only: it listens beyond this machine and no mesh encrypts.
-    pub fn proved_alone(&self) -> bool {
+    pub fn requires_mutual_tls(&self) -> bool {
         self.roles.gateway && !self.listen.gateway().is_loopback() && !self.in_mesh()
     }
 }

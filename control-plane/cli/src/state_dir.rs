@@ -58,13 +58,13 @@ fn tighten(path: &Path) -> io::Result<()> {
 
 /// Replaces `path` with `content`, mode 0600: readers see either the old file or the new one.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary = write_beside(path, content)?;
+    let temporary = write_atomically(path, content)?;
     fs::rename(&temporary, path).inspect_err(|_| remove(&temporary))
 }
 
 /// Creates `path` with `content`, mode 0600, unless it exists. Returns whether it was created.
 pub fn create_once(path: &Path, content: &[u8]) -> io::Result<bool> {
-    let temporary = write_beside(path, content)?;
+    let temporary = write_atomically(path, content)?;
     // A link, unlike a rename, does not replace an existing file: if two processes start together, only one succeeds.
     let linked = fs::hard_link(&temporary, path);
     remove(&temporary);
@@ -75,7 +75,7 @@ pub fn create_once(path: &Path, content: &[u8]) -> io::Result<bool> {
     }
 }
 
-fn write_beside(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
+fn write_atomically(path: &Path, content: &[u8]) -> io::Result<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary =
         path.with_file_name(format!(".{name}.{}.{:08x}", std::process::id(), rand::random::<u32>()));

@@ -48,7 +48,7 @@ fn signing(path: &Path, text: &str) -> Result<SigningKey, TokenKeyError> {
 }
 
 /// Reads the public half of a key that no longer signs.
-fn published(path: &Path) -> Result<PublicKey, TokenKeyError> {
+fn retired_public_key(path: &Path) -> Result<PublicKey, TokenKeyError> {
     let text = text(path)?;
     match serde_json::from_str(&text) {
         Ok(jwk) => {

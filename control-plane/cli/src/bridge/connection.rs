@@ -101,7 +101,7 @@ impl Connection {
         Ok(Connection { client, place })
     }
 
-    pub(super) fn lost(&self) -> RequestFault {
+    pub(super) fn connection_lost(&self) -> RequestFault {
         RequestFault::Lost { url: self.place.url.clone() }
     }
 
@@ -129,7 +129,7 @@ impl Connection {
             request.send().await.map_err(|error| match error {
                 error if error.is_builder() => RequestFault::Unsendable(error.to_string()),
                 error if error.is_connect() => RequestFault::NotDelivered { url: self.place.url.clone() },
-                _ => self.lost(),
+                _ => self.connection_lost(),
             })
         };
         let is_undelivered = |fault: &RequestFault| matches!(fault, RequestFault::NotDelivered { .. });
@@ -153,7 +153,7 @@ impl Connection {
     /// Reads the whole of an answer that is not a stream.
     pub(super) async fn body(&self, mut response: Response) -> Result<Vec<u8>, RequestFault> {
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|_| self.lost())? {
+        while let Some(chunk) = response.chunk().await.map_err(|_| self.connection_lost())? {
             if body.len() + chunk.len() > MAX_ANSWER {
                 return Err(self.no_message(response.status()));
             }
@@ -234,7 +234,7 @@ impl Bridge {
 
     /// Forwards the messages of a stream up to the answer to `request` or the end of the stream. Returns whether the
     /// answer was forwarded.
-    pub(super) async fn pass_on(
+    pub(super) async fn forward(
         &self,
         mut response: Response,
         request: &Value,

@@ -74,7 +74,7 @@ impl LegacyEra {
             self.setup.lock().initialize = Some(message.view().clone());
             let response = bridge.connection.post(&HeaderMap::new(), message).await?;
             let session = response.headers().get(SESSION_ID).cloned();
-            return bridge.relay(response, None, &id, |answer| self.opened(session.clone(), answer)).await;
+            return bridge.relay(response, None, &id, |answer| self.record_session(session.clone(), answer)).await;
         }
         let response = self.post(bridge, message).await?;
         let is_taken = response.status().is_success();
@@ -132,7 +132,7 @@ impl LegacyEra {
         let headers = self.identity.lock().at.headers();
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         connection.post(&headers, &initialized.into()).await?;
-        let repeated = self.setup.lock().repeated();
+        let repeated = self.setup.lock().requests_to_repeat();
         for mut message in repeated {
             set_id(&mut message, "asp-mcp-again");
             answer(connection, connection.post(&headers, &message.into()).await?).await?;
@@ -140,7 +140,7 @@ impl LegacyEra {
         Ok(())
     }
 
-    fn opened(&self, session: Option<HeaderValue>, answer: &Value) {
+    fn record_session(&self, session: Option<HeaderValue>, answer: &Value) {
         let revision = answer.pointer("/result/protocolVersion").and_then(Value::as_str);
         let Some(revision) = revision.and_then(|text| HeaderValue::from_str(text).ok()) else { return };
         let mut identity = self.identity.lock();
@@ -165,7 +165,7 @@ impl SessionSetup {
         }
     }
 
-    fn repeated(&self) -> Vec<Value> {
+    fn requests_to_repeat(&self) -> Vec<Value> {
         self.level.iter().chain(self.subscribed.values()).cloned().collect()
     }
 }
@@ -189,7 +189,7 @@ async fn listen(bridge: Arc<Bridge>) {
             Ok(response) if is_event_stream(&response) => {
                 pauses = doubling(FIRST_PAUSE.max(position.pause()), LAST_PAUSE);
                 // Err: an event was too large. The stream answers no request, so no error is sent.
-                let _ = bridge.pass_on(response, &Value::Null, &|_| {}, &mut position).await;
+                let _ = bridge.forward(response, &Value::Null, &|_| {}, &mut position).await;
             }
             // The server no longer knows the position.
             Ok(response) if response.status() == StatusCode::BAD_REQUEST => {

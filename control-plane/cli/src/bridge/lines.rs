@@ -62,7 +62,7 @@ fn next(input: &mut impl BufRead, max: usize) -> Option<Line> {
             return None;
         }
         if line.last() != Some(&b'\n') && line.len() > max {
-            pass_over(input)?;
+            skip_line(input)?;
             return Some(Line::TooLong);
         }
         let text = String::from_utf8_lossy(&line);
@@ -73,7 +73,7 @@ fn next(input: &mut impl BufRead, max: usize) -> Option<Line> {
 }
 
 /// Skips the rest of a line.
-fn pass_over(input: &mut impl BufRead) -> Option<()> {
+fn skip_line(input: &mut impl BufRead) -> Option<()> {
     loop {
         let buffer = input.fill_buf().ok()?;
         if buffer.is_empty() {

@@ -43,7 +43,7 @@ impl ModernEra {
     ) -> Result<(), RequestFault> {
         let method = text(message, "/method");
         if method == "tools/call" && !self.knows(text(message, "/params/name")) {
-            self.learn(bridge, revision, message).await?;
+            self.list_tools(bridge, revision, message).await?;
         }
         let headers = self.headers(revision, message)?;
         let id = message.get("id").cloned().unwrap_or_default();
@@ -56,7 +56,7 @@ impl ModernEra {
                 return bridge.relay_body(status, &body, &id, |_| {}).await;
             }
             // Nothing ran. The tool's header parameters may have changed since.
-            self.learn(bridge, revision, message).await?;
+            self.list_tools(bridge, revision, message).await?;
             response = bridge.connection.post(&self.headers(revision, message)?, message).await?;
         }
         bridge.relay(response, None, &id, |answer| self.read_tools(answer)).await
@@ -67,7 +67,7 @@ impl ModernEra {
     }
 
     /// Lists the tools that the caller of `message` can see. A refused list changes nothing.
-    async fn learn(&self, bridge: &Bridge, revision: &str, message: &Value) -> Result<(), RequestFault> {
+    async fn list_tools(&self, bridge: &Bridge, revision: &str, message: &Value) -> Result<(), RequestFault> {
         let mut meta = message.pointer("/params/_meta").cloned().unwrap_or_default();
         if let Some(members) = meta.as_object_mut() {
             members.remove("progressToken");

@@ -8,7 +8,7 @@ use asp_store::control::SourceFile;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::client::{AdminClient, api_path, block_on, change_in_words};
+use super::client::{AdminClient, api_path, block_on, describe_change};
 use super::sarif::{self, Finding, Level};
 use super::specs;
 use crate::args::{ApplyArgs, DiffArgs};
@@ -29,7 +29,7 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
             let result = if args.dry_run {
                 let difference = compare(&api, bundle).await?;
                 breaks_callers |= !args.force && difference.breaks_callers();
-                shown(name, &difference)
+                difference_json(name, &difference)
             } else {
                 let query = if args.force { "?force=true" } else { "" };
                 let path = format!("{}{query}", api_path(&["api", "registry", "servers", name]));
@@ -41,7 +41,7 @@ pub fn run(args: &ApplyArgs) -> Result<(), Failure> {
                 answer.accepted()?
             };
             if !args.json {
-                print::line(&told(name, &result));
+                print::line(&describe_result(name, &result));
             }
             results.push(result);
         }
@@ -65,7 +65,7 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
             let difference = compare(&api, bundle).await?;
             breaks_callers |= difference.breaks_callers();
             findings.extend(difference.changes.iter().map(|change| finding(&args.directory, bundle, change)));
-            results.push(shown(&bundle.server.server.name, &difference));
+            results.push(difference_json(&bundle.server.server.name, &difference));
         }
         let stored = api.get("/api/registry/servers").await?.accepted()?;
         for record in stored.as_array().into_iter().flatten() {
@@ -80,7 +80,10 @@ pub fn diff(args: &DiffArgs) -> Result<(), Failure> {
             print::json(&results);
         } else {
             for result in &results {
-                print::line(&told(result.get("server").and_then(Value::as_str).unwrap_or_default(), result));
+                print::line(&describe_result(
+                    result.get("server").and_then(Value::as_str).unwrap_or_default(),
+                    result,
+                ));
             }
         }
         if breaks_callers { Err(Failure::Breaking) } else { Ok(()) }
@@ -109,7 +112,7 @@ fn finding(root: &Path, bundle: &Bundle, change: &asp_registry::Change) -> Findi
 }
 
 /// Describes a result: what happened, then its changes and warnings, one a line.
-fn told(name: &str, result: &Value) -> String {
+fn describe_result(name: &str, result: &Value) -> String {
     let revision = result.get("revision").and_then(Value::as_u64).unwrap_or(0);
     let state = result.get("state").and_then(Value::as_str);
     let mut lines = match (state, result.get("changed").and_then(Value::as_bool)) {
@@ -118,13 +121,13 @@ fn told(name: &str, result: &Value) -> String {
         (None, _) => format!("{name}: unchanged since revision {revision}"),
     };
     let list = |key: &str| result.get(key).and_then(Value::as_array).into_iter().flatten();
-    list("changes").for_each(|change| lines.push_str(&format!("\n  {}", change_in_words(change))));
+    list("changes").for_each(|change| lines.push_str(&format!("\n  {}", describe_change(change))));
     list("warnings")
-        .for_each(|warning| lines.push_str(&format!("\n  warning: {}", warning_in_words(warning))));
+        .for_each(|warning| lines.push_str(&format!("\n  warning: {}", describe_warning(warning))));
     lines
 }
 
-fn warning_in_words(warning: &Value) -> String {
+fn describe_warning(warning: &Value) -> String {
     let text = |key: &str| warning.get(key).and_then(Value::as_str).unwrap_or_default();
     let line = warning.get("line").and_then(Value::as_u64).unwrap_or(0);
     format!("{}:{line}: {}: {}; {}", text("file"), text("code"), text("message"), text("hint"))
@@ -162,7 +165,7 @@ async fn compare(api: &AdminClient, bundle: &Bundle) -> Result<Difference, Failu
     Ok(Difference { state: "changed", changes })
 }
 
-fn shown(name: &str, difference: &Difference) -> Value {
+fn difference_json(name: &str, difference: &Difference) -> Value {
     json!({ "server": name, "state": difference.state, "changes": difference.changes })
 }
 
@@ -184,7 +187,7 @@ mod tests {
         let result =
             json!({ "changed": true, "revision": 7, "changes": [], "warnings": [warning(3), warning(9)] });
         assert_eq!(
-            told("demo", &result),
+            describe_result("demo", &result),
             "demo: applied at revision 7\n  \
              warning: tool.yaml:3: unserved_protocol: nobody serves it; take it out\n  \
              warning: tool.yaml:9: unserved_protocol: nobody serves it; take it out"

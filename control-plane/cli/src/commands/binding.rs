@@ -5,7 +5,7 @@ use asp_platform::shell;
 use serde_json::Value;
 
 /// Returns a clause that says what the binding does.
-pub(super) fn in_words(org: &str, binding: &Value) -> String {
+pub(super) fn describe_binding(org: &str, binding: &Value) -> String {
     let text = |pointer: &str| text(binding, pointer);
     let flag = |name: &str| binding.get(name).and_then(Value::as_bool).unwrap_or_default();
     let verb = match (flag("approval"), flag("allowed")) {

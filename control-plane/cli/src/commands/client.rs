@@ -71,7 +71,7 @@ impl AdminClient {
     }
 
     /// Replaces the resource that was read with this ETag; rejected (412) if it was written since.
-    pub async fn put_over(
+    pub async fn put_if_match(
         &self,
         path: &str,
         body: &Value,
@@ -90,7 +90,7 @@ impl AdminClient {
     }
 
     /// Deletes from the resource that was read with this ETag; rejected (412) if it was written since.
-    pub async fn delete_over(&self, path: &str, read: Option<&str>) -> Result<ApiResponse, Failure> {
+    pub async fn delete_if_match(&self, path: &str, read: Option<&str>) -> Result<ApiResponse, Failure> {
         let request = self.request(Method::DELETE, path);
         self.send(read.into_iter().fold(request, |request, etag| request.header(IF_MATCH, etag))).await
     }
@@ -113,9 +113,9 @@ impl AdminClient {
     /// Downloads into a file, at most `bound` bytes; `None` if the API does not have the resource.
     pub async fn download(&self, path: &str, file: &Path, bound: u64) -> Result<Option<()>, Failure> {
         let request = self.request(Method::GET, path).timeout(TRANSFER);
-        let mut response = request.send().await.map_err(|error| self.unanswered(&error))?;
+        let mut response = request.send().await.map_err(|error| self.connection_failure(&error))?;
         if response.status() == StatusCode::TEMPORARY_REDIRECT {
-            response = self.elsewhere(&response).await?;
+            response = self.follow_redirect(&response).await?;
         }
         if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -139,7 +139,7 @@ impl AdminClient {
     }
 
     /// Follows the API's redirect to a signed URL of the object store, without sending the token there.
-    async fn elsewhere(&self, answer: &Response) -> Result<Response, Failure> {
+    async fn follow_redirect(&self, answer: &Response) -> Result<Response, Failure> {
         let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.context("the API redirects to no URL")?;
         let client = http_client::builder(location, &ProcessEnvironment)?;
@@ -154,11 +154,11 @@ impl AdminClient {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<ApiResponse, Failure> {
-        read(request.send().await.map_err(|error| self.unanswered(&error))?).await
+        read(request.send().await.map_err(|error| self.connection_failure(&error))?).await
     }
 
     /// Returns one line that names the setting and the remedy, in place of the client library's nested errors.
-    fn unanswered(&self, error: &reqwest::Error) -> Failure {
+    fn connection_failure(&self, error: &reqwest::Error) -> Failure {
         let problem = if is_about_a_certificate(error) {
             "its certificate is not trusted here, or is for another name: name its authority's PEM file in SSL_CERT_FILE, and \
              in ASP_ADMIN_URL the host that the certificate names"
@@ -219,14 +219,14 @@ impl ApiResponse {
             line = format!("{line}\n  {}", without_commands(&said));
         }
         for change in self.body.get("changes").and_then(Value::as_array).into_iter().flatten() {
-            line = format!("{line}\n  {}", change_in_words(change));
+            line = format!("{line}\n  {}", describe_change(change));
         }
         line
     }
 }
 
 /// Describes a difference between two versions of a server, in the form of the API and `asp diff`.
-pub fn change_in_words(change: &Value) -> String {
+pub fn describe_change(change: &Value) -> String {
     let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
     let is = |key: &str| change.get(key).and_then(Value::as_bool).unwrap_or(false);
     let weight = match (is("breaking"), is("versioned")) {

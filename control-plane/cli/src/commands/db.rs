@@ -107,7 +107,7 @@ async fn export(open: &OperatorDatabase, args: &DbExportArgs) -> Result<(), Fail
     if path == Path::new(STREAM) {
         let written = archive::export(&open.source, BufWriter::new(std::io::stdout())).await;
         let written = written.context("export to standard output; what came there is not whole")?;
-        told(path, "exported", &written, args.json, print::note);
+        print_summary(path, "exported", &written, args.json, print::note);
         return Ok(());
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
@@ -124,7 +124,7 @@ async fn export(open: &OperatorDatabase, args: &DbExportArgs) -> Result<(), Fail
             return Err(error.context(format!("export to {}", path.display())).into());
         }
     };
-    told(path, "exported", &written, args.json, print::line);
+    print_summary(path, "exported", &written, args.json, print::line);
     Ok(())
 }
 
@@ -138,11 +138,11 @@ async fn import(open: &OperatorDatabase, args: &DbImportArgs) -> Result<(), Fail
     let came = came.map_err(|error: ArchiveError| {
         anyhow::Error::from(error).context(format!("import {} into {}", path.display(), open.name))
     })?;
-    told(path, "imported", &came, args.json, print::line);
+    print_summary(path, "imported", &came, args.json, print::line);
     Ok(())
 }
 
-fn told(path: &Path, what: &str, tables: &[Summary], as_json: bool, line: fn(&str)) {
+fn print_summary(path: &Path, what: &str, tables: &[Summary], as_json: bool, line: fn(&str)) {
     if as_json {
         let tables: serde_json::Map<String, Value> = tables
             .iter()

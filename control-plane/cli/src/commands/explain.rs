@@ -35,12 +35,12 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     if args.json {
         print::json(&answer);
     } else {
-        print::line(&in_words(&question, &answer));
+        print::line(&describe_decision(&question, &answer));
         if let Some(line) = access_of(&question, &answer) {
             print::line(&line);
         }
         let of_caller = caller::revocations(&question, &answer).into_iter().chain(caller::depends(&answer));
-        for line in of_caller.chain(beside(&question, &answer)) {
+        for line in of_caller.chain(describe_conditional_bindings(&question, &answer)) {
             print::line(&line);
         }
     }
@@ -106,7 +106,7 @@ fn arguments(text: &str) -> Result<Value, Failure> {
 }
 
 /// Describes the bindings that have conditions on arguments or are only observed.
-fn beside(question: &Question, answer: &Value) -> Vec<String> {
+fn describe_conditional_bindings(question: &Question, answer: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(issuers) = answer.get("issuers").map(list) {
         lines.push(format!(
@@ -120,11 +120,11 @@ fn beside(question: &Question, answer: &Value) -> Vec<String> {
             Some(false) => "it is not about this call",
             None => "give --arguments to see whether it is about a call",
         };
-        lines.push(format!("- {}: {holds}", binding::in_words(&question.org, binding)));
+        lines.push(format!("- {}: {holds}", binding::describe_binding(&question.org, binding)));
     }
     if let Some(observed) = answer.get("observed") {
         let outcome = observed.get("outcome").and_then(Value::as_str).unwrap_or_default();
-        let by = observed.get("binding").map(|binding| binding::in_words(&question.org, binding));
+        let by = observed.get("binding").map(|binding| binding::describe_binding(&question.org, binding));
         lines.push(format!(
             "observed: it would be {}, because {}",
             outcome.replace('_', " "),
@@ -135,19 +135,19 @@ fn beside(question: &Question, answer: &Value) -> Vec<String> {
 }
 
 /// Describes what decided, then what would change it.
-fn in_words(question: &Question, answer: &Value) -> String {
+fn describe_decision(question: &Question, answer: &Value) -> String {
     let Question { org, server, primitive, protocol, .. } = question;
     let outcome = answer.get("outcome").and_then(Value::as_str).unwrap_or_default();
     let rule = answer.pointer("/decidedBy/rule").and_then(Value::as_str).unwrap_or_default();
     if is_withheld(answer) {
-        return caller::withheld(question, outcome);
+        return caller::describe_for_team(question, outcome);
     }
     let bindings = api_path(&["api", "policy", "orgs", org, "bindings"]);
     let exposure = api_path(&["api", "policy", "orgs", org, "exposure"]);
     let decisive = answer.pointer("/decidedBy/binding");
     let removal =
         decisive.map(|binding| format!(" (`{}`)", binding::removal(org, binding))).unwrap_or_default();
-    let binding = decisive.map(|binding| binding::in_words(org, binding));
+    let binding = decisive.map(|binding| binding::describe_binding(org, binding));
     match (outcome, binding) {
         ("allowed", Some(binding)) => {
             format!(
@@ -208,12 +208,12 @@ mod tests {
 
     use super::*;
 
-    fn told(outcome: &str, decided_by: Value) -> String {
+    fn described_answer(outcome: &str, decided_by: Value) -> String {
         let question = json!({
             "org": "acme", "user": "alice", "server": "demo", "primitive": "echo", "protocol": "mcp"
         });
         let question: Question = serde_json::from_value(question).unwrap();
-        in_words(&question, &json!({ "outcome": outcome, "decidedBy": decided_by }))
+        describe_decision(&question, &json!({ "outcome": outcome, "decidedBy": decided_by }))
     }
 
     #[test]
@@ -259,23 +259,30 @@ mod tests {
             }})
         };
         assert_eq!(
-            told("denied", binding(false)),
+            described_answer("denied", binding(false)),
             "denied: a binding of acme denies the group ops to call ec* over every protocol. To change \
              that, remove that binding (`asp policy acme --remove 'ec*' --group ops`) or write a more specific one that \
              allows it."
         );
         assert!(
-            told("allowed", binding(true)).starts_with("allowed: a binding of acme allows the group ops")
+            described_answer("allowed", binding(true))
+                .starts_with("allowed: a binding of acme allows the group ops")
         );
-        assert!(told("allowed", json!({})).contains("no binding speaks of echo"));
-        assert!(told("needs_approval", json!({ "rule": "destructive" })).contains("once a person approves"));
-        let hidden = told("not_exposed", json!({ "rule": "the server's default" }));
+        assert!(described_answer("allowed", json!({})).contains("no binding speaks of echo"));
+        assert!(
+            described_answer("needs_approval", json!({ "rule": "destructive" }))
+                .contains("once a person approves")
+        );
+        let hidden = described_answer("not_exposed", json!({ "rule": "the server's default" }));
         assert!(hidden.contains("by the server's default") && hidden.contains("/exposure"), "{hidden}");
-        let scopes = told("insufficient_scope", json!({ "required": ["read", "write"] }));
+        let scopes = described_answer("insufficient_scope", json!({ "required": ["read", "write"] }));
         assert!(scopes.contains("read, write"), "{scopes}");
-        assert!(told("token_revoked", json!({})).contains("is revoked"));
-        assert!(told("denied", json!({ "withheld": true })).starts_with("denied: the policy of acme denies"));
-        let unserved = told("not_served", json!({ "rule": "a2a is not served yet" }));
+        assert!(described_answer("token_revoked", json!({})).contains("is revoked"));
+        assert!(
+            described_answer("denied", json!({ "withheld": true }))
+                .starts_with("denied: the policy of acme denies")
+        );
+        let unserved = described_answer("not_served", json!({ "rule": "a2a is not served yet" }));
         assert_eq!(unserved, "denied: a2a is not served yet.");
         let rule = json!({
             "target": { "type": "user", "idOrPattern": "*" },
@@ -283,7 +290,7 @@ mod tests {
             "allowed": true, "approval": true, "name": "large",
             "when": [{ "pointer": "/amount", "range": { "min": 1 } }],
         });
-        let asked = told("needs_approval", json!({ "binding": rule.clone() }));
+        let asked = described_answer("needs_approval", json!({ "binding": rule.clone() }));
         assert!(
             asked.starts_with(
                 "allowed once a person approves: a binding `large` of acme wants a person's approval for the user * \
@@ -291,7 +298,8 @@ mod tests {
             ),
             "{asked}"
         );
-        let misfit = told("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
+        let misfit =
+            described_answer("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
         assert_eq!(misfit, "denied: the arguments do not fit the schema at `/a`: is no string.");
         let question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
         let question: Question = serde_json::from_value(question).unwrap();
@@ -301,13 +309,13 @@ mod tests {
             "rules": [{ "binding": rule, "holds": null }, { "binding": seen.clone(), "holds": true }],
             "observed": { "outcome": "needs_approval", "binding": seen },
         });
-        let lines = beside(&question, &answer);
+        let lines = describe_conditional_bindings(&question, &answer);
         assert!(lines[0].ends_with("give --arguments to see whether it is about a call"), "{}", lines[0]);
         assert!(lines[1].starts_with("- an observed binding `large`"), "{}", lines[1]);
         assert!(lines[2].starts_with("observed: it would be needs approval, because"), "{}", lines[2]);
         assert!(arguments("[]").is_err() && arguments("{").is_err() && arguments("{}").is_ok());
         for unknown in ["unknown_server", "unknown_primitive"] {
-            assert!(told(unknown, json!({})).starts_with("denied: "), "{unknown}");
+            assert!(described_answer(unknown, json!({})).starts_with("denied: "), "{unknown}");
         }
     }
 }

@@ -73,7 +73,7 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
             return Err(Failure::bad("--mcp", "name an upstream by --mcp, --stdio or --openapi"));
         }
     };
-    bring(args, imported)
+    write_import(args, imported)
 }
 
 /// Returns the `runtime` of a spec that forwards calls to `target`, with the credential to use there.
@@ -84,13 +84,13 @@ fn proxy(way: &str, target: Value, args: &ImportArgs) -> Value {
     Value::Object(runtime)
 }
 
-fn bring(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Failure> {
+fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Failure> {
     let mut sources = existing(args)?;
     let prefix = format!("{}/", args.server);
     let server_file = format!("{prefix}server.yaml");
     let before = compiled(&sources, &args.server);
     if before.is_some() {
-        edited::keep(&mut imported.files, &sources);
+        edited::keep_edits(&mut imported.files, &sources);
     }
     let ours = sources.iter().filter(|source| source.path.starts_with(&prefix));
     protocols::expose(&mut imported.files, args, ours);
@@ -102,12 +102,12 @@ fn bring(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Failure> {
         .collect();
     let kept = sources.iter().find(|source| source.path == server_file).map(|source| source.text.clone());
     sources.retain(|source| !stale.contains(&source.path) && source.path != server_file);
-    let (mut new, left_out) = settled(args, &imported, (kept, before.as_ref()), &sources)?;
-    check(&whole(&sources, &new), &prefix)?;
-    if let (Some(before), Some(after)) = (&before, compiled(&whole(&sources, &new), &args.server)) {
+    let (mut new, left_out) = servable_part(args, &imported, (kept, before.as_ref()), &sources)?;
+    check(&merge_sources(&sources, &new), &prefix)?;
+    if let (Some(before), Some(after)) = (&before, compiled(&merge_sources(&sources, &new), &args.server)) {
         versions::raise(&mut new, before, &after);
     }
-    let sources = whole(&sources, &new);
+    let sources = merge_sources(&sources, &new);
     match (&before, compiled(&sources, &args.server)) {
         (Some(before), Some(after)) if !accepted(args, before, &after) => return Err(Failure::Refused),
         (None, _) if !stale.is_empty() && !args.accept => {
@@ -142,7 +142,7 @@ fn existing(args: &ImportArgs) -> Result<Vec<Source>, Failure> {
 
 /// Returns the part of an import that can be served, with the server's file, and the number of primitives that cannot. `kept`
 /// is the server's current file, and `before` its compiled form.
-fn settled(
+fn servable_part(
     args: &ImportArgs,
     imported: &ImportResult,
     (kept, before): (Option<String>, Option<&CompiledServer>),
@@ -152,13 +152,13 @@ fn settled(
     let mut new = imported.files.clone();
     let fresh = new.remove(&server_file).unwrap_or_default();
     let listing = protocols::listed(&kept.unwrap_or(fresh), args);
-    versions::keep(&mut new, before);
+    versions::keep_versions(&mut new, before);
     let left = |left_out: &BTreeSet<String>| {
         imported.ids.iter().filter(|id| !left_out.contains(*id)).cloned().collect::<Vec<_>>()
     };
-    let listed = |left_out: &BTreeSet<String>| relisted(&listing, &args.server, &left(left_out));
+    let listed = |left_out: &BTreeSet<String>| list_primitives(&listing, &args.server, &left(left_out));
     let served::Selection { mut files, lines, left_out } =
-        served::served(new, others, |left_out| (server_file.clone(), listed(left_out)));
+        served::select_servable(new, others, |left_out| (server_file.clone(), listed(left_out)));
     for line in imported.renamed.iter().chain(&lines) {
         print::line(line);
     }
@@ -184,7 +184,7 @@ fn append(file: &Path, lines: &[String]) -> Result<(), Failure> {
 }
 
 /// Returns the sources that stay, and the new files.
-fn whole(others: &[Source], new: &BTreeMap<String, String>) -> Vec<Source> {
+fn merge_sources(others: &[Source], new: &BTreeMap<String, String>) -> Vec<Source> {
     let files = new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() });
     others.iter().cloned().chain(files).collect()
 }
@@ -248,7 +248,7 @@ fn accepted(args: &ImportArgs, before: &CompiledServer, after: &CompiledServer) 
 }
 
 /// Returns a `server.yaml` that lists the imported primitives: dropped ones are removed, new ones are added at the end.
-fn relisted(text: &str, server: &str, ids: &[String]) -> String {
+fn list_primitives(text: &str, server: &str, ids: &[String]) -> String {
     let wanted: BTreeSet<String> = ids.iter().map(|id| format!("- ref: {server}/{id}")).collect();
     let ours = format!("- ref: {server}/");
     let mut kept: Vec<String> = Vec::new();
@@ -302,7 +302,7 @@ fn server_file(server: &str, description: &str, ids: &[String]) -> String {
 }
 
 /// Adds the upstream's instructions to a new `server.yaml`, if they are text that the platform serves.
-fn instructed(file: &str, instructions: Option<&str>) -> String {
+fn add_instructions(file: &str, instructions: Option<&str>) -> String {
     let Some(instructions) = instructions else { return file.to_owned() };
     // JSON text is valid YAML in double quotes.
     let line = format!("\ninstructions: {}\nversion: ", Value::from(instructions));
@@ -358,11 +358,11 @@ mod tests {
     fn a_kept_server_file_lists_what_was_imported_and_keeps_the_rest() {
         let text = "name: up\n# ours\nprimitives:\n  - ref: up/up.a\n  - ref: other/x\n  - ref: up/up.gone\nlimits: {}\n";
         let ids = ["up.a".to_owned(), "up.b".to_owned()];
-        let listed = relisted(text, "up", &ids);
+        let listed = list_primitives(text, "up", &ids);
         assert_eq!(
             listed,
             "name: up\n# ours\nprimitives:\n  - ref: up/up.a\n  - ref: other/x\n  - ref: up/up.b\nlimits: {}\n"
         );
-        assert_eq!(relisted(&listed, "up", &ids), listed);
+        assert_eq!(list_primitives(&listed, "up", &ids), listed);
     }
 }

@@ -28,7 +28,7 @@ fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     let name = format!("{}/{}", named(folder), named(&whole));
     let (mut sources, mut report) = match folder.parent().filter(|_| is_server(folder)) {
         Some(root) => directory(root)?,
-        None => alone(&whole, &name)?,
+        None => read_file(&whole, &name)?,
     };
     sources.retain(|source| source.path == name);
     if sources.is_empty() {
@@ -39,7 +39,7 @@ fn one_file(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     Ok((sources, report))
 }
 
-fn alone(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
+fn read_file(path: &Path, name: &str) -> anyhow::Result<(Vec<Source>, Report)> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let mut sources = vec![Source { path: name.to_owned(), text }];
     // The schemas derived from its code, which belong to it.

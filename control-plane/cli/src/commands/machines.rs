@@ -57,7 +57,7 @@ fn bound(args: &BoundArgs) -> Result<(), Failure> {
         let stored = read.accepted()?;
         match changed_bound(args, &stored) {
             // If another admin has changed it since, the API rejects this change.
-            Some(wanted) => api.put_over(&path, &wanted, etag.as_deref()).await?.accepted(),
+            Some(wanted) => api.put_if_match(&path, &wanted, etag.as_deref()).await?.accepted(),
             None => Ok(stored),
         }
     })?;
@@ -147,7 +147,7 @@ fn rotate(args: &RotateKeyArgs) -> Result<(), Failure> {
     let path = path(&args.org, KEYS);
     let made = block_on(async {
         let all = api.get(&path).await?.accepted()?;
-        let body = next(&all, &args.id, ttl).with_context(|| {
+        let body = successor_request(&all, &args.id, ttl).with_context(|| {
             format!("{} has no key {}: `asp machines keys list {}` shows them", args.org, args.id, args.org)
         })?;
         api.post(&path, &body).await?.accepted()
@@ -162,7 +162,7 @@ fn rotate(args: &RotateKeyArgs) -> Result<(), Failure> {
 }
 
 /// Returns the API request for the key that succeeds the one with this id.
-fn next(all: &Value, id: &str, ttl: Option<u64>) -> Option<Value> {
+fn successor_request(all: &Value, id: &str, ttl: Option<u64>) -> Option<Value> {
     let before = all.as_array()?.iter().find(|key| key.get("id").and_then(Value::as_str) == Some(id))?;
     let at = |key: &str| before.get(key).and_then(Value::as_u64).unwrap_or_default();
     let lives = at("expiresAt").saturating_sub(at("createdAt")) / 1_000;
@@ -280,9 +280,9 @@ mod tests {
             { "id": "b", "machine": "press", "groups": ["g"], "scopes": ["s"], "createdAt": 5_000, "expiresAt": 65_000 },
         ]);
         let same = json!({ "machine": "press", "groups": ["g"], "scopes": ["s"], "ttlSeconds": 60 });
-        assert_eq!(next(&all, "b", None), Some(same));
-        assert_eq!(next(&all, "b", Some(7)).unwrap()["ttlSeconds"], 7);
-        assert_eq!(next(&all, "c", None), None);
+        assert_eq!(successor_request(&all, "b", None), Some(same));
+        assert_eq!(successor_request(&all, "b", Some(7)).unwrap()["ttlSeconds"], 7);
+        assert_eq!(successor_request(&all, "c", None), None);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub fn run(args: &McpArgs) -> Result<(), Failure> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let outcome = runtime.block_on(bridge::run(place, async {
         // Err: signals cannot be received; closing standard input still ends the process.
-        if stop::signalled().await.is_err() {
+        if stop::wait_for_signal().await.is_err() {
             std::future::pending::<()>().await;
         }
     }));

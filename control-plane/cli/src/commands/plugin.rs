@@ -19,7 +19,7 @@ use crate::packaging::languages::Languages;
 use crate::packaging::local::{Local, PluginOutcome, Request};
 use crate::packaging::{self, Unit, build, examples, scaffold, trust};
 use crate::print;
-use crate::serve::stop::signalled;
+use crate::serve::stop::wait_for_signal;
 
 /// Timeout of one example.
 const EXAMPLE: Duration = Duration::from_secs(60);
@@ -38,19 +38,19 @@ pub fn run(command: &PluginCommand) -> Result<(), Failure> {
     }
     match command {
         PluginCommand::New(args) => new(args),
-        PluginCommand::Build(args) => block_on(unless_signalled(packages::build(args))),
+        PluginCommand::Build(args) => block_on(run_until_signal(packages::build(args))),
         PluginCommand::Push(args) => block_on(packages::push(args)),
-        PluginCommand::Test(args) => block_on(unless_signalled(test(args))),
-        PluginCommand::Run(args) => block_on(unless_signalled(call(args))),
+        PluginCommand::Test(args) => block_on(run_until_signal(test(args))),
+        PluginCommand::Run(args) => block_on(run_until_signal(call(args))),
         PluginCommand::Install(args) => packages::install(args),
     }
 }
 
 /// Runs the work until a signal arrives; dropping the work then ends its child processes, which the signal itself does not reach.
-async fn unless_signalled(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+async fn run_until_signal(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::select! {
         done = work => done,
-        signal = signalled() => Err(Failure::Signalled(signal?)),
+        signal = wait_for_signal() => Err(Failure::Signalled(signal?)),
     }
 }
 
@@ -67,8 +67,8 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
 
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, units) = read(&args.directory)?;
-    let languages = Languages::found().await;
-    build::until_dropped(&units, Some(languages.present.clone())).await?;
+    let languages = Languages::find_async().await;
+    build::all_async(&units, Some(languages.present.clone())).await?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units, languages).await?;
     let mut passed = 0_u32;
@@ -80,7 +80,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
             let title = format!("{}: {}", plugin.id, example.text);
             let mut log = Vec::new();
             let request = Request { arguments: input, answers: &example.answers, timeout: EXAMPLE };
-            let ended = local.call(&plugin, &request, &mut |message| keep_log(message, &mut log)).await;
+            let ended = local.call(&plugin, &request, &mut |message| collect_log(message, &mut log)).await;
             match fault(ended, example.output.as_ref()) {
                 None => {
                     passed += 1;
@@ -103,7 +103,7 @@ async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
         return Err(Failure::Refused);
     }
     if failed > 0 {
-        tell_output(&local);
+        print_output(&local);
         return Err(Failure::Refused);
     }
     Ok(())
@@ -124,7 +124,7 @@ fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> Str
 }
 
 /// Collects log lines of a call, up to the number that is shown.
-fn keep_log(message: &Payload, log: &mut Vec<String>) {
+fn collect_log(message: &Payload, log: &mut Vec<String>) {
     if let Payload::Log(line) = message
         && log.len() < MAX_LOG
     {
@@ -132,7 +132,7 @@ fn keep_log(message: &Payload, log: &mut Vec<String>) {
     }
 }
 
-fn tell_output(local: &Local) {
+fn print_output(local: &Local) {
     let lines = local.plugin_output();
     if !lines.is_empty() {
         print::error(&format!("the plugin's output:\n{}", lines.join("\n")));
@@ -144,7 +144,7 @@ fn fault(ended: anyhow::Result<PluginOutcome>, expected: Option<&Value>) -> Opti
     match ended {
         Ok(PluginOutcome::Completed(output)) => match expected {
             Some(expected) if *expected != output => {
-                Some(format!("expected {}, got {}", shown(expected), shown(&output)))
+                Some(format!("expected {}, got {}", format_value(expected), format_value(&output)))
             }
             _ => None,
         },
@@ -169,7 +169,7 @@ fn remedy(code: &str) -> &'static str {
 }
 
 /// Formats a value, cut to a readable length.
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}… ({} bytes)", text.get(..end).unwrap_or_default(), text.len()),
@@ -181,8 +181,8 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
     let arguments: Value = serde_json::from_str(&args.arguments)
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
     let (_, units) = read(&args.directory)?;
-    let languages = Languages::found().await;
-    build::until_dropped(&units, Some(languages.present.clone())).await?;
+    let languages = Languages::find_async().await;
+    build::all_async(&units, Some(languages.present.clone())).await?;
     let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {
         let unknown = || format!("`{}` is not a plugin of {}", args.id, args.directory.display());
@@ -202,7 +202,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
         }
         other => {
             print::error(&fault(other, None).unwrap_or_default());
-            tell_output(&local);
+            print_output(&local);
             Err(Failure::Refused)
         }
     }

@@ -33,7 +33,7 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
             let path = if *part == PolicyPart::Exposure { &exposure } else { &bindings };
             let mut answer = Value::Null;
             for body in bodies {
-                answer = api.put(&forced(path, args.force), body).await?.accepted()?;
+                answer = api.put(&with_force(path, args.force), body).await?.accepted()?;
             }
             return show(&answer, args.json, &format!("{}: stored", args.org));
         }
@@ -45,7 +45,7 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
 }
 
 /// Returns the path for a write that, with `force`, may name things that the platform has no record of.
-fn forced(path: &str, force: bool) -> String {
+fn with_force(path: &str, force: bool) -> String {
     if force { format!("{path}?force=true") } else { path.to_owned() }
 }
 
@@ -106,7 +106,7 @@ fn condition(words: &[String]) -> Result<Value, Failure> {
         ("equals", [value]) => scalar(value),
         ("in", values) => values.iter().map(|value| scalar(value)).collect(),
         ("glob", [text]) => json!(text),
-        ("range", [range]) => ends(range).ok_or_else(|| bad("a range is MIN..MAX, MIN.. or ..MAX"))?,
+        ("range", [range]) => parse_range(range).ok_or_else(|| bad("a range is MIN..MAX, MIN.. or ..MAX"))?,
         ("equals" | "glob" | "range", _) => return Err(bad("this test has one value")),
         _ => return Err(bad("the test must be equals, in, glob or range")),
     };
@@ -120,7 +120,7 @@ fn scalar(text: &str) -> Value {
     read.unwrap_or_else(|| json!(text))
 }
 
-fn ends(text: &str) -> Option<Value> {
+fn parse_range(text: &str) -> Option<Value> {
     let (min, max) = text.split_once("..")?;
     let mut range = serde_json::Map::new();
     for (name, end) in [("min", min), ("max", max)] {
@@ -142,7 +142,7 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
             print::json(&api.get(&path).await?.accepted()?);
             return Ok(());
         };
-        let answer = api.put(&forced(&path, args.force), list).await?.accepted()?;
+        let answer = api.put(&with_force(&path, args.force), list).await?.accepted()?;
         show(
             &answer,
             args.json,
@@ -195,7 +195,7 @@ fn text_of(path: &Path) -> Result<String, Failure> {
 
 /// Revokes the tokens in a list, as many per request as the API accepts; tokens revoked before a refusal stay revoked.
 fn revoke_several(args: &RevokeArgs, kind: &str, list: &str) -> Result<(), Failure> {
-    let requests = several(args, kind, list)?;
+    let requests = token_revocations(args, kind, list)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     let mut revoked = Vec::new();
     block_on(async {
@@ -215,7 +215,7 @@ fn revoke_several(args: &RevokeArgs, kind: &str, list: &str) -> Result<(), Failu
 }
 
 /// Returns the requests for a list with one token a line; empty lines are skipped.
-fn several(args: &RevokeArgs, kind: &str, list: &str) -> Result<Vec<Value>, Failure> {
+fn token_revocations(args: &RevokeArgs, kind: &str, list: &str) -> Result<Vec<Value>, Failure> {
     let ids: Vec<&str> = list.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if ids.is_empty() {
         return Err(Failure::bad("asp revoke", "the list names no token"));
@@ -448,14 +448,14 @@ mod tests {
         let args =
             RevokeArgs { org: Some("acme".into()), reason: Some("leak".into()), ..RevokeArgs::default() };
         let list: String = (0..1_001).map(|n| format!(" t{n}\r\n\n")).collect();
-        let requests = several(&args, "token", &list).unwrap();
+        let requests = token_revocations(&args, "token", &list).unwrap();
         let lengths: Vec<usize> = requests.iter().map(|body| body["ids"].as_array().unwrap().len()).collect();
         assert_eq!(lengths, [1_000, 1]);
         assert_eq!(
             requests[1],
             json!({ "type": "token", "ids": ["t1000"], "org": "acme", "reason": "leak" })
         );
-        assert!(several(&args, "token", "\n").is_err());
+        assert!(token_revocations(&args, "token", "\n").is_err());
     }
 
     #[test]

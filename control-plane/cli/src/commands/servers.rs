@@ -64,7 +64,7 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
         if args.json {
             print::json(&offers);
         } else {
-            print::line(&offered(&args.server, &offers));
+            print::line(&describe_offers(&args.server, &offers));
         }
         return Ok(());
     };
@@ -103,7 +103,7 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     Ok(())
 }
 
-fn offered(server: &str, offers: &Value) -> String {
+fn describe_offers(server: &str, offers: &Value) -> String {
     if offers.get("everyOrg") == Some(&Value::Bool(true)) {
         return format!("{server} is offered to every organisation, and on, by `defaultExposure: allow`");
     }

@@ -36,7 +36,7 @@ pub(super) fn checked(directory: &Path) -> Result<(Vec<Source>, Catalog), Failur
 }
 
 /// Works like [`checked`], but accepts missing schemas of plugins' code, which are about to be generated.
-pub(super) fn before_build(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
+pub(super) fn checked_before_build(directory: &Path) -> Result<(Vec<Source>, Catalog), Failure> {
     read(directory, asp_registry::check_before_build)
 }
 

@@ -23,7 +23,7 @@ pub fn run(args: &StatusArgs) -> Result<(), Failure> {
         }
         print::json(&status);
     } else {
-        tell(&status);
+        print_status(&status);
         runtimes.as_array().into_iter().flatten().flat_map(lines).for_each(|line| print::line(&line));
     }
     if healthy(&status) { Ok(()) } else { Err(Failure::Refused) }
@@ -52,7 +52,7 @@ fn healthy(status: &Value) -> bool {
     whole && !subscribers(status).any(|subscriber| refused(subscriber) || is_partial(subscriber))
 }
 
-fn tell(status: &Value) {
+fn print_status(status: &Value) {
     print::line(&format!(
         "snapshot {} (store at {}), edge {} bytes, gateway {} bytes",
         text(status, "version"),
@@ -64,7 +64,7 @@ fn tell(status: &Value) {
         print::line(&format!("not published: {fault}"));
         print::line("  the last good snapshot stays in force; the control plane's log has the whole error");
     }
-    standing(status).iter().for_each(|line| print::line(line));
+    unpublished_parts(status).iter().for_each(|line| print::line(line));
     for subscriber in subscribers(status) {
         let mut line = format!(
             "{:<10} {:<28} acked {} behind {} ack {} ms",
@@ -95,7 +95,7 @@ fn refused_parts(subscriber: &Value) -> Vec<String> {
 }
 
 /// Describes the parts that are not published as stored: the fault, what is in force instead, and the remedy.
-fn standing(status: &Value) -> Vec<String> {
+fn unpublished_parts(status: &Value) -> Vec<String> {
     let listed: Vec<&Value> = status.get("faults").and_then(Value::as_array).into_iter().flatten().collect();
     let mut lines = Vec::new();
     for fault in &listed {
@@ -125,7 +125,7 @@ fn lines(runtime: &Value) -> Vec<String> {
         (url, "") => format!(" at {url}"),
         (url, address) => format!(" at {url} ({address})"),
     };
-    let off = off(runtime);
+    let off = unavailable_plugins(runtime);
     let Some(report) = runtime.get("report").filter(|report| !report.is_null()) else {
         return std::iter::once(format!("{head}{at}")).chain(off).collect();
     };
@@ -161,7 +161,7 @@ fn lines(runtime: &Value) -> Vec<String> {
 }
 
 /// Describes the plugins that cannot be called: why, and the remedy.
-fn off(runtime: &Value) -> Vec<String> {
+fn unavailable_plugins(runtime: &Value) -> Vec<String> {
     let off = runtime.get("off").and_then(Value::as_array).into_iter().flatten();
     let line = |plugin: &Value| {
         let line = format!("{:<10} {:<28} {}", "off", text(plugin, "plugin"), text(plugin, "why"));
@@ -230,7 +230,7 @@ mod tests {
         let fault = json!({
             "part": "org", "name": "acme", "fault": "too large", "inForce": "denied", "wayOut": "delete some"
         });
-        let lines = standing(&json!({ "faults": [fault], "faultsCount": 3 })).join("\n");
+        let lines = unpublished_parts(&json!({ "faults": [fault], "faultsCount": 3 })).join("\n");
         for part in ["acme", "too large", "in force: denied", "remedy: delete some", "2 more"] {
             assert!(lines.contains(part), "{lines}");
         }

@@ -77,7 +77,7 @@ fn state_dir(environment: &dyn Environment) -> PathBuf {
 
 /// Requires an existing key: no platform would accept tokens of a new key that it has not read.
 fn require_emergency_key(state_dir: &Path) -> Result<(), Failure> {
-    let found = BreakGlass::is_in(state_dir).context("read the emergency key")?;
+    let found = BreakGlass::exists_in(state_dir).context("read the emergency key")?;
     if found { Ok(()) } else { Err(no_state(state_dir, "emergency key", "a control plane")) }
 }
 

@@ -47,7 +47,7 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {
         let installation = Installation::read(&api).await?;
-        let mut missing = offers::missing(&installation);
+        let mut missing = offers::missing_offers(&installation);
         if args.write {
             missing = store(&api, &installation, missing, args.all).await?;
         }

@@ -24,7 +24,7 @@ const MAVENS: &str = "target";
 const BUILD: Duration = Duration::from_secs(600);
 
 /// Works like [`all`]; dropping the future ends a running build with all processes that it started.
-pub async fn until_dropped(units: &[Unit], languages: Option<Vec<&'static str>>) -> anyhow::Result<()> {
+pub async fn all_async(units: &[Unit], languages: Option<Vec<&'static str>>) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let _ends = stop.clone().drop_guard();
     let units = units.to_vec();

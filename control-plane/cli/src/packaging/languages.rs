@@ -94,7 +94,7 @@ impl Languages {
     }
 
     /// Works like [`Languages::find`] without blocking; dropping the future ends the interpreters that were asked.
-    pub async fn found() -> Languages {
+    pub async fn find_async() -> Languages {
         let stop = CancellationToken::new();
         let _dropped = stop.clone().drop_guard();
         // Err: the process is ending.
@@ -114,7 +114,7 @@ impl Languages {
             && values.len() == rest.len()
             && value(interpreter).is_none()
         {
-            match fallback.on_path(&std::env::var_os("PATH").unwrap_or_default(), stop) {
+            match fallback.find_on_path(&std::env::var_os("PATH").unwrap_or_default(), stop) {
                 Ok((path, version)) => {
                     let program = fallback.program;
                     let note = format!(
@@ -141,7 +141,7 @@ impl Languages {
 
 impl Interpreter {
     /// Returns the real location and the version of the first such program on `path`, or why it cannot be used.
-    fn on_path(&self, path: &OsStr, stop: &CancellationToken) -> Result<(String, String), String> {
+    fn find_on_path(&self, path: &OsStr, stop: &CancellationToken) -> Result<(String, String), String> {
         let program = self.program;
         let mut candidates = std::env::split_paths(path).map(|folder| folder.join(program));
         let found = candidates.find(|candidate| candidate.is_file());
@@ -190,13 +190,13 @@ impl Interpreter {
 /// Returns the variable's value if `asp` was installed with it.
 fn installed(name: &str) -> Option<String> {
     let binary = std::env::current_exe().ok()?;
-    let python = (name == PYTHON).then(|| python_of(&binary)).flatten()?;
+    let python = (name == PYTHON).then(|| sibling_python(&binary)).flatten()?;
     python.into_os_string().into_string().ok()
 }
 
 /// Returns the interpreter of the Python environment that `binary` is installed in, if that has the shim: another interpreter
 /// in the same folder, as in a system's `bin`, cannot run a plugin.
-fn python_of(binary: &Path) -> Option<PathBuf> {
+fn sibling_python(binary: &Path) -> Option<PathBuf> {
     let bin = binary.parent()?;
     let versions = bin.parent()?.join("lib").read_dir().ok()?;
     let shim = versions.flatten().any(|version| version.path().join("site-packages/asp_plugin").is_dir());
@@ -229,7 +229,7 @@ mod tests {
         let root = root.path().canonicalize().unwrap();
         let bin = root.join("bin");
         std::fs::create_dir(&bin).unwrap();
-        let found = || JAVA.on_path(bin.as_os_str(), &CancellationToken::new());
+        let found = || JAVA.find_on_path(bin.as_os_str(), &CancellationToken::new());
         assert_eq!(found().unwrap_err(), "there is no java on the PATH");
         let home = root.join("jdk-21");
         std::fs::create_dir_all(home.join("bin")).unwrap();
@@ -267,11 +267,11 @@ mod tests {
             &format!("[ \"${{0##*/}}\" = node ] || exit 1; exec {} \"$@\"", real.display()),
         );
         symlink(root.join("manager"), shims.join("node")).unwrap();
-        let found = NODE.on_path(shims.as_os_str(), &CancellationToken::new());
+        let found = NODE.find_on_path(shims.as_os_str(), &CancellationToken::new());
         assert_eq!(found, Ok((real.to_str().unwrap().to_owned(), "22.1.0".to_owned())));
 
         program(&root.join("manager"), "echo 'No version is set for command node' >&2; exit 126");
-        let said = NODE.on_path(shims.as_os_str(), &CancellationToken::new()).unwrap_err();
+        let said = NODE.find_on_path(shims.as_os_str(), &CancellationToken::new()).unwrap_err();
         let shim = shims.join("node");
         for part in [shim.to_str().unwrap(), "does not run", "No version is set for command node"] {
             assert!(said.contains(part), "{part}: {said}");
@@ -286,9 +286,9 @@ mod tests {
         std::fs::write(bin.join("python3"), "").unwrap();
         let packages = environment.path().join("lib/python3.12/site-packages");
         std::fs::create_dir_all(&packages).unwrap();
-        assert_eq!(python_of(&bin.join("asp")), None, "an interpreter without the shim");
+        assert_eq!(sibling_python(&bin.join("asp")), None, "an interpreter without the shim");
         std::fs::create_dir(packages.join("asp_plugin")).unwrap();
-        assert_eq!(python_of(&bin.join("asp")), Some(bin.join("python3")));
+        assert_eq!(sibling_python(&bin.join("asp")), Some(bin.join("python3")));
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         let asked = root.path().join("asked");
         let stop = CancellationToken::new();
         let said = std::thread::scope(|scope| {
-            let answer = scope.spawn(|| NODE.on_path(root.path().as_os_str(), &stop));
+            let answer = scope.spawn(|| NODE.find_on_path(root.path().as_os_str(), &stop));
             let until = std::time::Instant::now() + ASK;
             while !asked.exists() && std::time::Instant::now() < until {
                 std::thread::yield_now();

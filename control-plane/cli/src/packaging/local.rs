@@ -208,7 +208,7 @@ impl Local {
                 Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == ServerMessage::type_url() => {
                     let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
                     let Some(payload) = message.payload else { continue };
-                    if let Some(ended) = ended(&payload)? {
+                    if let Some(ended) = outcome_of(&payload)? {
                         return Ok(ended);
                     }
                     heard(&payload);
@@ -323,7 +323,7 @@ fn invoke(plugin: &Callable, arguments: &Value, timeout: Duration) -> InvokeRequ
 }
 
 /// Returns the outcome of the call if this message ends it.
-fn ended(payload: &server_message::Payload) -> anyhow::Result<Option<PluginOutcome>> {
+fn outcome_of(payload: &server_message::Payload) -> anyhow::Result<Option<PluginOutcome>> {
     let value = |json: &Option<Json>| -> anyhow::Result<Value> {
         let bytes = json.as_ref().map(|json| json.value.as_slice()).unwrap_or(b"null");
         serde_json::from_slice(bytes).context("the plugin's output is not JSON")

@@ -12,7 +12,7 @@ const CRASHED: &str = "a worker crashed";
 /// Returns the lines for a person, oldest first; empty if no worker wrote anything or was lost.
 pub fn lines(log: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for said in log.lines().filter_map(said).flat_map(|said| said.lines) {
+    for said in log.lines().filter_map(parse_line).flat_map(|said| said.lines) {
         if !found.contains(&said) {
             found.push(said);
         }
@@ -29,17 +29,17 @@ pub struct WorkerOutput {
 }
 
 /// Formats a plugin's line for display among those of others.
-pub fn named(plugin: &str, line: &str) -> String {
+pub fn prefix_line(plugin: &str, line: &str) -> String {
     format!("{plugin} | {line}")
 }
 
 /// Formats a line that a plugin logs during a call, likewise.
 pub fn logged(plugin: &str, level: &str, line: &str) -> String {
-    named(plugin, &format!("{level}: {line}"))
+    prefix_line(plugin, &format!("{level}: {line}"))
 }
 
 /// Parses a line of a runtime's log about a worker; `None` for the runtime's own lines.
-pub fn said(line: &str) -> Option<WorkerOutput> {
+pub fn parse_line(line: &str) -> Option<WorkerOutput> {
     let line: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| line.get(key).and_then(Value::as_str).unwrap_or_default();
     let lines = match text("message") {
@@ -91,10 +91,13 @@ mod tests {
     fn a_line_of_a_worker_has_its_plugins_name() {
         let wrote =
             r#"{"message": "worker log", "plugin": "greet@1.0.0", "stream": "stdout", "line": "heard"}"#;
-        assert_eq!(said(wrote), Some(WorkerOutput { plugin: "greet".into(), lines: vec!["heard".into()] }));
-        assert_eq!(said(r#"{"message": "ready", "plugin": "greet@1.0.0"}"#), None);
-        assert_eq!(said("no JSON"), None);
-        assert_eq!(named("greet", "heard"), "greet | heard");
+        assert_eq!(
+            parse_line(wrote),
+            Some(WorkerOutput { plugin: "greet".into(), lines: vec!["heard".into()] })
+        );
+        assert_eq!(parse_line(r#"{"message": "ready", "plugin": "greet@1.0.0"}"#), None);
+        assert_eq!(parse_line("no JSON"), None);
+        assert_eq!(prefix_line("greet", "heard"), "greet | heard");
     }
 
     #[test]

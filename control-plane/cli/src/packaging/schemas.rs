@@ -31,7 +31,11 @@ pub struct PluginSchemas {
 
 /// Derives the schemas of every unit that should have a schema file. `sources` are the files of `root` from which the units
 /// were read.
-pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow::Result<Vec<PluginSchemas>> {
+pub async fn from_code(
+    root: &Path,
+    sources: &[Source],
+    units: &[Unit],
+) -> anyhow::Result<Vec<PluginSchemas>> {
     let specs = examples::spec_files(sources)?;
     let mut asked = Vec::new();
     let mut places = Vec::new();
@@ -53,7 +57,7 @@ pub async fn of_code(root: &Path, sources: &[Source], units: &[Unit]) -> anyhow:
     if asked.is_empty() {
         return Ok(Vec::new());
     }
-    let mut local = Local::start(&asked, Languages::found().await).await?;
+    let mut local = Local::start(&asked, Languages::find_async().await).await?;
     let mut found = Vec::new();
     for (unit, (path, committed)) in asked.iter().zip(places) {
         let described = describe(&mut local, unit).await;
@@ -95,7 +99,7 @@ impl PluginSchemas {
     }
 
     /// Returns the content for the file; `None` if the code declares nothing.
-    pub fn said(&self) -> Option<&str> {
+    pub fn generated(&self) -> Option<&str> {
         self.said.as_deref()
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::Process;
 use super::ports;
-use super::standing::{RuntimeFailure, standing};
+use super::status::{RuntimeFailure, status};
 use crate::print;
 use crate::stack::plugins::MissingPlugin;
 use crate::stack::table::{self, DevMachine, OffCause};
@@ -40,7 +40,7 @@ pub(super) fn announce(
             ready::write_env(&state_dir, &urls, &issuer)?;
         }
         ready::announce(&state_dir, &urls);
-        let (servers, machine) = standing(&gateway, &died, machine).await;
+        let (servers, machine) = status(&gateway, &died, machine).await;
         print::line(&format!("\n{}", table::render(&servers, &machine)));
         Ok(())
     }

@@ -96,7 +96,7 @@ pub(super) async fn start(
     let wasm = settings.filter_wasm.to_string_lossy().into_owned();
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
-    process.tasks.spawn(tell_lost(process, &store, &compiler, &handle));
+    process.tasks.spawn(warn_of_closed_servers(process, &store, &compiler, &handle));
     let packages = objects::packages(settings, stores).await?;
     process.tasks.spawn(prune(Arc::clone(&store), Arc::clone(&packages), process.stop_background.clone()));
     let keeper = keep_issuers(process, &store, &trust, &handle)?;
@@ -156,7 +156,7 @@ async fn apply_directory(
 }
 
 /// Warns once, when a snapshot is published, of servers that orgs have switched on and are not offered.
-fn tell_lost(
+fn warn_of_closed_servers(
     process: &Process,
     store: &Arc<ControlStore>,
     compiler: &Compiler,
@@ -219,7 +219,7 @@ fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drai
 
 /// Returns the configured issuers and those of the store: servers of a directory may name either.
 async fn trust(process: &Process, store: &ControlStore) -> anyhow::Result<Trust> {
-    let trust = Trust::new(given(process)?);
+    let trust = Trust::new(configured_issuers(process)?);
     let stored = store.issuers_of_now().await.context("read the issuers of the store")?;
     if !process.settings.dev {
         warn_of_lists(&stored);
@@ -324,7 +324,7 @@ impl PublicKeys for Keys {
 
 /// Returns the issuers trusted regardless of the store: those of the operator's file, in development the development issuer,
 /// and the emergency key.
-fn given(process: &Process) -> anyhow::Result<StaticIssuers> {
+fn configured_issuers(process: &Process) -> anyhow::Result<StaticIssuers> {
     let mut given = StaticIssuers { dev: process.settings.dev, ..StaticIssuers::default() };
     if let Some(path) = &process.settings.issuers {
         given.file = issuers::read(path).context("read the issuers")?;

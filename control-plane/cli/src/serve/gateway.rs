@@ -36,7 +36,7 @@ fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gatew
 }
 
 /// Handles messages from other gateways until the process ends.
-fn hear(process: &Process, gateway: &Arc<Gateway>) {
+fn receive_bus_messages(process: &Process, gateway: &Arc<Gateway>) {
     let hearing = asp_gateway::protocols::mcp::elsewhere::hear(Arc::downgrade(gateway));
     let background = process.stop_background.clone();
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
@@ -104,7 +104,7 @@ pub(super) async fn start(
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
     open_database(process, stores, &gateway);
     take_over(process, &gateway);
-    hear(process, &gateway);
+    receive_bus_messages(process, &gateway);
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {
@@ -152,7 +152,7 @@ fn serve(
 ) -> anyhow::Result<()> {
     let router = asp_gateway::http::router(Arc::clone(gateway));
     let (stop, limit) = (&process.stop, process.drain_limit());
-    let plain = match process.settings.proved_alone() {
+    let plain = match process.settings.requires_mutual_tls() {
         true => asp_gateway::http::figures(Arc::clone(gateway)),
         false => router.clone(),
     };

@@ -23,7 +23,7 @@ pub(super) async fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::R
     }
     let directory = settings.state_dir.join(ARTIFACTS);
     let artifacts = DiskBlobs::open(&directory).await;
-    Ok(Arc::new(artifacts.with_context(|| opening(&directory))?))
+    Ok(Arc::new(artifacts.with_context(|| open_context(&directory))?))
 }
 
 /// Opens a control plane's packages.
@@ -33,10 +33,10 @@ pub(super) async fn packages(settings: &Settings, stores: &Stores) -> anyhow::Re
     }
     let directory = settings.state_dir.join(PACKAGES);
     let packages = DiskPackages::open(&directory, Quota::default()).await;
-    Ok(Arc::new(packages.with_context(|| opening(&directory))?))
+    Ok(Arc::new(packages.with_context(|| open_context(&directory))?))
 }
 
-fn opening(directory: &Path) -> String {
+fn open_context(directory: &Path) -> String {
     format!("open {}", directory.display())
 }
 
@@ -44,7 +44,7 @@ fn opening(directory: &Path) -> String {
 mod shared {
     use std::path::PathBuf;
 
-    use super::{Arc, Blobs, Context, Packages, Quota, Settings, Stores, opening};
+    use super::{Arc, Blobs, Context, Packages, Quota, Settings, Stores, open_context};
     use crate::settings::s3::S3Section;
     use asp_platform::secret::Secret;
     use asp_store::postgres::Postgres;
@@ -53,13 +53,13 @@ mod shared {
     pub(super) fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
         let directory = uploads(settings);
         let blobs = S3Blobs::open(database(stores)?, open(&settings.s3)?, &directory);
-        Ok(Arc::new(blobs.with_context(|| opening(&directory))?))
+        Ok(Arc::new(blobs.with_context(|| open_context(&directory))?))
     }
 
     pub(super) fn packages(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
         let directory = uploads(settings);
         let packages = S3Packages::open(database(stores)?, open(&settings.s3)?, &directory, Quota::default());
-        Ok(Arc::new(packages.with_context(|| opening(&directory))?))
+        Ok(Arc::new(packages.with_context(|| open_context(&directory))?))
     }
 
     /// Directory for incomplete uploads, below the state directory: files without a name, which disappear with the process.
@@ -84,13 +84,13 @@ mod shared {
             links: section.signed_urls().map(|life| Links { origin: section.public_origin.clone(), life }),
         };
         let s3 = S3::open(&settings).context("open the object store that ASP_S3_URL names")?;
-        tokio::spawn(tell_fault(s3.clone()));
+        tokio::spawn(log_fault(s3.clone()));
         Ok(s3)
     }
 
     /// Logs a fault of the store, so that it is known before the store is needed. The store may be unreachable when a process
     /// starts.
-    async fn tell_fault(s3: S3) {
+    async fn log_fault(s3: S3) {
         if let Err(fault) = s3.check().await {
             tracing::warn!(
                 %fault,

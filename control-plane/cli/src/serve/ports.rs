@@ -52,11 +52,11 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
     let mut listeners = Listeners::default();
     let held = &mut listeners._held;
     if let Some(stack) = &settings.stack {
-        ports.everything = chosen(stack.everything_port, listen.bind, "sample server", held)?;
+        ports.everything = choose_port(stack.everything_port, listen.bind, "sample server", held)?;
     }
     if !settings.is_direct() {
-        ports.edge = chosen(listen.edge_port, listen.bind, "edge", held)?;
-        ports.envoy_admin = chosen(listen.envoy_admin_port, listen.bind, "Envoy admin", held)?;
+        ports.edge = choose_port(listen.edge_port, listen.bind, "edge", held)?;
+        ports.envoy_admin = choose_port(listen.envoy_admin_port, listen.bind, "Envoy admin", held)?;
     }
     if settings.roles.control {
         let (admin, admin_address) =
@@ -118,7 +118,7 @@ fn with_remedy(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
 /// listening, so that the kernel gives it to no other process. Otherwise two Envoys of a user could share a port, and each
 /// would get a part of the other's clients. A process that binds the port by number, as Envoy and the sample server do, still
 /// can (socket(7), `SO_REUSEADDR` and `SO_REUSEPORT`).
-fn chosen(port: u16, address: IpAddr, what: &str, held: &mut Vec<TcpSocket>) -> anyhow::Result<u16> {
+fn choose_port(port: u16, address: IpAddr, what: &str, held: &mut Vec<TcpSocket>) -> anyhow::Result<u16> {
     if port != 0 {
         return Ok(port);
     }
@@ -184,20 +184,21 @@ mod tests {
     async fn a_port_that_was_chosen_is_given_to_nobody_else_and_a_child_can_bind_it() {
         let address = IpAddr::from([127, 0, 0, 1]);
         let mut held = Vec::new();
-        let port = chosen(0, address, "edge", &mut held).unwrap();
+        let port = choose_port(0, address, "edge", &mut held).unwrap();
         // Binds as the kernel does when it looks for a free port: without sharing.
         let other = TcpSocket::new_v4().unwrap();
         let taken = other.bind(SocketAddr::new(address, port)).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         let child = TcpListener::bind((address, port)).await.unwrap();
-        let (client, served) = tokio::join!(tokio::net::TcpStream::connect((address, port)), child.accept());
+        let (client, session_parts) =
+            tokio::join!(tokio::net::TcpStream::connect((address, port)), child.accept());
         assert_eq!(client.unwrap().local_addr().unwrap(), served.unwrap().1, "what is held gets no client");
     }
 
     #[tokio::test]
     async fn a_port_that_was_named_is_left_alone() {
         let mut held = Vec::new();
-        assert_eq!(chosen(8080, [127, 0, 0, 1].into(), "edge", &mut held).unwrap(), 8080);
+        assert_eq!(choose_port(8080, [127, 0, 0, 1].into(), "edge", &mut held).unwrap(), 8080);
         assert!(held.is_empty());
     }
 }

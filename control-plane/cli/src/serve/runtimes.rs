@@ -29,7 +29,7 @@ impl Health {
     }
 
     /// Returns each plugin that no runtime can run, by name.
-    fn off(&self) -> BTreeMap<String, OffPlugin> {
+    fn unavailable_plugins(&self) -> BTreeMap<String, OffPlugin> {
         let gateway = self.gateway.get().and_then(Weak::upgrade);
         // An empty org: all servers, whichever orgs they are exposed to.
         let servers = gateway.map(|gateway| gateway.standing("")).unwrap_or_default();
@@ -57,7 +57,7 @@ impl port::Runtimes for Health {
     async fn health(&self) -> Vec<RuntimeHealth> {
         let mut runtimes = self.runtimes.health().await;
         let mut homeless: BTreeMap<String, Vec<OffPlugin>> = BTreeMap::new();
-        for plugin in self.off().into_values() {
+        for plugin in self.unavailable_plugins().into_values() {
             let mut has_home = false;
             for runtime in runtimes.iter_mut().filter(|it| it.languages.contains(&plugin.language)) {
                 runtime.off.push(plugin.clone());

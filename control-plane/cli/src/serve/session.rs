@@ -78,8 +78,8 @@ impl DevSession {
     pub(super) fn listener(&self) -> Listener {
         let line_output = self.line_output();
         Arc::new(move |line| {
-            let Some(said) = output::said(line) else { return };
-            said.lines.iter().for_each(|line| line_output.say(&output::named(&said.plugin, line)));
+            let Some(said) = output::parse_line(line) else { return };
+            said.lines.iter().for_each(|line| line_output.print(&output::prefix_line(&said.plugin, line)));
         })
     }
 
@@ -88,7 +88,7 @@ impl DevSession {
         let line_output = self.line_output();
         Arc::new(move |plugin, level, text| {
             // One line each, so that no plugin can imitate the output of another.
-            text.lines().for_each(|line| line_output.say(&output::logged(plugin, level.as_str(), line)));
+            text.lines().for_each(|line| line_output.print(&output::logged(plugin, level.as_str(), line)));
         })
     }
 
@@ -107,18 +107,18 @@ impl DevSession {
             match load::load(&served, &self.directory, &mut made).await {
                 Ok(loaded) => {
                     served.machine.not_installed = loaded.not_installed.clone();
-                    loaded.written.iter().for_each(|path| watch.wrote(path));
-                    reporter.in_force(&loaded, &served).await;
+                    loaded.written.iter().for_each(|path| watch.record_write(path));
+                    reporter.report_load(&loaded, &served).await;
                     client.begin(&loaded.servers, &served)?;
                 }
                 Err(faults) => {
-                    reporter.refused(&faults);
-                    client.refused(&self.directory)?;
+                    reporter.report_faults(&faults);
+                    client.fail_if_waiting(&self.directory)?;
                 }
             }
             tokio::select! {
-                () = watch.changed() => {}
-                ended = client.ended() => {
+                () = watch.wait_for_change() => {}
+                ended = client.client_gone() => {
                     self.ended.cancel();
                     return ended;
                 }

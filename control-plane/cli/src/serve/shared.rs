@@ -12,12 +12,12 @@ use crate::settings::gateway::GatewaySection;
 pub(super) fn open(settings: &GatewaySection) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     match &settings.redis_url {
         None => Ok((Arc::new(MemoryCounters::default()), None)),
-        Some(url) => in_redis(url, settings.redis_event_bytes),
+        Some(url) => redis_counters(url, settings.redis_event_bytes),
     }
 }
 
 #[cfg(feature = "cluster")]
-fn in_redis(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+fn redis_counters(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     use anyhow::Context;
     use asp_store::counter::WithFallback;
     use asp_store::redis::{
@@ -40,6 +40,6 @@ fn in_redis(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>
 }
 
 #[cfg(not(feature = "cluster"))]
-fn in_redis(_url: &Secret, _event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+fn redis_counters(_url: &Secret, _event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     anyhow::bail!("ASP_REDIS_URL is for programs that were built with the feature `cluster`")
 }

@@ -48,13 +48,13 @@ impl Stack {
                 admin: process.ports.envoy_admin,
                 xds: process.ports.xds,
             };
-            stack.keep(stack::envoy(&process.settings, envoy, ports)?);
+            stack.supervise_required(stack::envoy(&process.settings, envoy, ports)?);
         }
         if let Some(program) = everything::program(section, process.ports.everything) {
-            stack.keep(program);
+            stack.supervise_required(program);
         }
         if let Some(runtime) = &process.runtime {
-            stack.keep_if_it_works(Program { listener, ..runtime.program()? });
+            stack.supervise_optional(Program { listener, ..runtime.program()? });
         }
         if section.envoy.is_some() {
             stack.until_stopped(announce(process, not_installed, stack.died()));
@@ -64,7 +64,7 @@ impl Stack {
 
     /// Runs a task that ends with the children; its failure ends them.
     pub(super) fn until_stopped(&mut self, work: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
-        self.tasks.spawn(until(self.stop.clone(), work));
+        self.tasks.spawn(run_until(self.stop.clone(), work));
     }
 
     /// Returns the reason for giving up the language runtime, set once that happens.
@@ -72,12 +72,12 @@ impl Stack {
         Arc::clone(&self.died)
     }
 
-    fn keep(&mut self, program: Program) {
+    fn supervise_required(&mut self, program: Program) {
         self.tasks.spawn(supervise(program, self.stop.clone()));
     }
 
     /// Starts a program without which the rest still works, such as a runtime on a machine that has no sandbox.
-    fn keep_if_it_works(&mut self, program: Program) {
+    fn supervise_optional(&mut self, program: Program) {
         let name = program.name;
         let died = self.died();
         let stop = self.stop.clone();
@@ -93,7 +93,7 @@ impl Stack {
     }
 
     /// Waits for a failure.
-    pub(super) async fn failed(&mut self) -> anyhow::Error {
+    pub(super) async fn wait_for_failure(&mut self) -> anyhow::Error {
         loop {
             match self.tasks.join_next().await {
                 Some(Ok(Ok(()))) => {}
@@ -115,7 +115,7 @@ impl Stack {
     }
 }
 
-async fn until(
+async fn run_until(
     stop: CancellationToken,
     work: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {

@@ -22,21 +22,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) type RuntimeFailure = Arc<OnceLock<String>>;
 
 /// Returns the status of the servers, and the machine with the reports of its runtimes.
-pub(super) async fn standing(
+pub(super) async fn status(
     gateway: &Weak<Gateway>,
     died: &RuntimeFailure,
     mut machine: DevMachine,
 ) -> (Vec<ServerStatus>, DevMachine) {
-    let servers = heard(gateway, died).await;
+    let servers = await_reports(gateway, died).await;
     machine.runtime_died = died.get().cloned();
     if let Some(gateway) = gateway.upgrade() {
-        gateway.runtimes().await.iter().for_each(|health| tell(health, &mut machine));
+        gateway.runtimes().await.iter().for_each(|health| add_report(health, &mut machine));
     }
     (servers, machine)
 }
 
 /// Returns the servers once the runtime has reported on each of their plugins, has died, or took too long.
-async fn heard(gateway: &Weak<Gateway>, died: &RuntimeFailure) -> Vec<ServerStatus> {
+async fn await_reports(gateway: &Weak<Gateway>, died: &RuntimeFailure) -> Vec<ServerStatus> {
     let until = tokio::time::Instant::now() + HEARD_WITHIN;
     loop {
         let servers = gateway.upgrade().map(|gateway| gateway.standing(ready::ORG)).unwrap_or_default();
@@ -50,7 +50,7 @@ async fn heard(gateway: &Weak<Gateway>, died: &RuntimeFailure) -> Vec<ServerStat
 }
 
 /// Adds to `machine` what a runtime reports that keeps plugins from running.
-fn tell(health: &RuntimeHealth, machine: &mut DevMachine) {
+fn add_report(health: &RuntimeHealth, machine: &mut DevMachine) {
     let members = |name: &str| health.stats.get(name).and_then(Value::as_object).into_iter().flatten();
     for (level, why) in members("missing") {
         machine.missing.insert(level.clone(), why.as_str().unwrap_or_default().to_owned());

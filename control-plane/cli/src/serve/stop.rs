@@ -16,20 +16,20 @@ const IGNORED: &str = "SigIgn:";
 const HANGUP: u64 = 1;
 
 /// Waits for the first of these signals and returns its number.
-pub(crate) async fn signalled() -> anyhow::Result<u8> {
+pub(crate) async fn wait_for_signal() -> anyhow::Result<u8> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let signal = tokio::select! {
         _ = terminate.recv() => Signal::TERM,
         _ = interrupt.recv() => Signal::INT,
-        hung_up = hung_up() => { hung_up?; Signal::HUP }
+        hung_up = wait_for_hangup() => { hung_up?; Signal::HUP }
     };
     tracing::info!(?signal, "stopping");
     Ok(u8::try_from(signal.as_raw()).unwrap_or_default())
 }
 
 /// Waits for SIGHUP, which a closed terminal sends; never completes under nohup(1), which listening would undo.
-async fn hung_up() -> anyhow::Result<()> {
+async fn wait_for_hangup() -> anyhow::Result<()> {
     if ignores_hangup(&fs::read_to_string(STATUS).unwrap_or_default()) {
         return pending().await;
     }

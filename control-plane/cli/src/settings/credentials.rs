@@ -81,7 +81,7 @@ struct OauthClientEntry {
 }
 
 /// Reads the credentials that the environment names, for commands.
-pub fn named(environment: &dyn Environment) -> Result<NamedCredentials, Vec<SettingFault>> {
+pub fn from_environment(environment: &dyn Environment) -> Result<NamedCredentials, Vec<SettingFault>> {
     let mut checks = Checks::new(environment, false);
     let path = environment.get(ENV_CREDENTIALS).map(PathBuf::from);
     let named = read(&mut checks, path.as_deref());
@@ -110,7 +110,7 @@ pub(super) fn read(checks: &mut Checks<'_>, path: Option<&Path>) -> NamedCredent
         let patterns = entry.patterns.clone();
         match credential(entry) {
             Ok(mut credential) => {
-                credential.primitives = checks.served(ENV_CREDENTIALS, &name, patterns);
+                credential.primitives = checks.primitives_of(ENV_CREDENTIALS, &name, patterns);
                 named.insert(name, credential);
             }
             Err(fault) => checks.fault(ENV_CREDENTIALS, format!("{file}: {name}: {fault}")),

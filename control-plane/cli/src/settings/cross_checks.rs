@@ -115,7 +115,7 @@ impl Settings {
             );
             checks.fault("ASP_ADMIN_TLS_CERT", message);
         }
-        if self.proved_alone() && self.listen.gateway_mtls_port.is_none() {
+        if self.requires_mutual_tls() && self.listen.gateway_mtls_port.is_none() {
             let message = format!(
                 "is required with ASP_PEER_*: the gateway would be reachable at {gateway} with clients' tokens in clear. Let \
                  Envoys come by mutual TLS (envoy/gateway-mtls.json), or set ASP_GATEWAY_BIND to 127.0.0.1, or \

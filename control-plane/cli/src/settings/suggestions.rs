@@ -152,7 +152,7 @@ fn widenings(entry: &str, users: &[ServedPrimitive<'_>]) -> Vec<String> {
         ));
     }
     for ServedPrimitive { server, primitive } in users {
-        if let Some(method) = writes_as_a_read(primitive) {
+        if let Some(method) = mislabelled_method(primitive) {
             let id = &primitive.id;
             marks.push(format!("{server}/{id} says that it reads only, and sends {method} to {entry}"));
         }
@@ -161,7 +161,7 @@ fn widenings(entry: &str, users: &[ServedPrimitive<'_>]) -> Vec<String> {
 }
 
 /// Returns the method of a primitive that is declared read-only but sends a method that reads do not use.
-fn writes_as_a_read(primitive: &Primitive) -> Option<&str> {
+fn mislabelled_method(primitive: &Primitive) -> Option<&str> {
     let Some(Mode::ProxyHttp(target)) = primitive.runtime.as_ref()?.mode.as_ref() else { return None };
     let is_read = matches!(target.method.as_str(), "" | "GET" | "HEAD");
     (primitive.mutation() == Mutation::ReadOnly && !is_read).then_some(&target.method)

@@ -160,19 +160,19 @@ fn nothing_is_in_clear_beyond_loopback_unless_a_mesh_encrypts() {
     assert_eq!(names(&environment), ["ASP_ADMIN_TLS_CERT", "ASP_GATEWAY_MTLS_PORT"], "not by name either");
     let mut in_a_mesh = environment.clone();
     in_a_mesh.insert("ASP_PEER_PLAINTEXT", "mesh");
-    assert!(!Settings::read(&args, &in_a_mesh).unwrap().proved_alone());
+    assert!(!Settings::read(&args, &in_a_mesh).unwrap().requires_mutual_tls());
     let mut here = environment.clone();
     here.extend([("ASP_ADMIN_BIND", "127.0.0.1"), ("ASP_GATEWAY_BIND", "::1")]);
-    assert!(!Settings::read(&args, &here).unwrap().proved_alone());
+    assert!(!Settings::read(&args, &here).unwrap().requires_mutual_tls());
     environment.insert("ASP_ADMIN_TLS_CERT", "cert.pem");
     assert_eq!(names(&environment), ["ASP_ADMIN_TLS_KEY", "ASP_ADMIN_TLS_CERT", "ASP_GATEWAY_MTLS_PORT"]);
     environment.extend([("ASP_ADMIN_TLS_KEY", "key.pem"), ("ASP_GATEWAY_MTLS_PORT", "8443")]);
     let settings = Settings::read(&args, &environment).unwrap();
-    assert!(settings.proved_alone() && settings.admin_tls.is_some());
+    assert!(settings.requires_mutual_tls() && settings.admin_tls.is_some());
     // It applies to a process with only the gateway role too.
     let alone = ServeArgs { roles: Some("gateway".into()), ..args.clone() };
     environment.insert("ASP_XDS_URL", "https://asp-control:18000");
-    assert!(Settings::read(&alone, &environment).unwrap().proved_alone());
+    assert!(Settings::read(&alone, &environment).unwrap().requires_mutual_tls());
     environment.remove("ASP_GATEWAY_MTLS_PORT");
     let faults = Settings::read(&alone, &environment).unwrap_err();
     assert_eq!(faults.iter().map(|fault| fault.name.as_str()).collect::<Vec<_>>(), ["ASP_GATEWAY_MTLS_PORT"]);

@@ -71,7 +71,7 @@ pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Res
                 program.name,
                 deaths.len(),
                 DEATH_WINDOW.as_secs(),
-                told(&last_words.borrow())
+                error_line(&last_words.borrow())
             );
         }
         tokio::select! {
@@ -85,7 +85,7 @@ pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Res
 type LastWords = Arc<watch::Sender<String>>;
 
 /// Returns the error in a line: the error of the platform's own JSON logs, else the whole line.
-fn told(line: &str) -> String {
+fn error_line(line: &str) -> String {
     let parsed: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     let member = |name: &str| parsed.get(name).and_then(serde_json::Value::as_str);
     let said = member("error").or_else(|| member("fault")).or_else(|| member("message"));

@@ -66,14 +66,14 @@ impl Staging {
             |staged: &mut StagedUnit| staged.installed().id == id && staged.installed().version == version;
         for staged in self.staged.extract_if(.., is_it) {
             let InstalledUnit { id, version, language, .. } = staged.installed().clone();
-            let why = format!("its code does not load: {}", telling_line(error));
+            let why = format!("its code does not load: {}", most_informative_line(error));
             let remedy = try_it(&self.root, &id);
             self.not_installed.push(MissingPlugin { id, version, language, why, remedy });
         }
     }
 
     /// Returns the plugins that are not yet installed.
-    pub fn news(&self) -> impl Iterator<Item = &InstalledUnit> {
+    pub fn to_install(&self) -> impl Iterator<Item = &InstalledUnit> {
         self.staged.iter().map(StagedUnit::installed)
     }
 
@@ -94,7 +94,7 @@ impl Staging {
                 Some(installed)
             }
             Err(error) => {
-                let why = telling_line(&anyhow::Error::new(error));
+                let why = most_informative_line(&anyhow::Error::new(error));
                 let remedy = try_it(&self.root, &id);
                 self.not_installed.push(MissingPlugin { id, version, language, why, remedy });
                 None
@@ -184,10 +184,10 @@ fn one(
     let id = &unit.id;
     build::all(from_ref(unit), None, stop).map_err(|error| {
         tracing::debug!(%id, error = format!("{error:#}"), "the whole output of the build");
-        (format!("does not build: {}", telling_line(&error)), try_it(root, id))
+        (format!("does not build: {}", most_informative_line(&error)), try_it(root, id))
     })?;
     let staged = packaging::stage(unit, folder, plugins, ConflictPolicy::Replace).context("install it");
-    let staged = staged.map_err(|error| (telling_line(&error), try_it(root, id)))?;
+    let staged = staged.map_err(|error| (most_informative_line(&error), try_it(root, id)))?;
     if let Some(sources) = sources {
         // The artifacts that Maven used are known only after the build.
         let snapshots = fingerprint::of_snapshots(folder);
@@ -220,7 +220,7 @@ fn forget(unit: &Unit, plugins: &Path) {
 }
 
 /// Returns the most informative line of an error: compilers write many, of which one has the place of the first fault.
-fn telling_line(error: &anyhow::Error) -> String {
+fn most_informative_line(error: &anyhow::Error) -> String {
     let text = print::in_full(error);
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let names_a_place = |line: &&str| line.contains(".java:");
@@ -313,7 +313,7 @@ mod tests {
         let mut made = PastBuilds::default();
         let mut load = || -> Vec<(String, InstallOutcome)> {
             let mut staging = stage(&catalog, &root, (&plugins, &languages), &mut made, &never());
-            let staged = staging.news().map(|plugin| (plugin.id.clone(), plugin.outcome)).collect();
+            let staged = staging.to_install().map(|plugin| (plugin.id.clone(), plugin.outcome)).collect();
             staging.place(|_| true);
             staged
         };
@@ -341,13 +341,13 @@ mod tests {
     fn of_a_compilers_output_the_line_with_the_place_is_told() {
         let javac =
             anyhow::anyhow!("javac failed:\n/a/Greet.java:7: error: ';' expected\n    foo()\n1 error");
-        assert_eq!(telling_line(&javac), "/a/Greet.java:7: error: ';' expected");
+        assert_eq!(most_informative_line(&javac), "/a/Greet.java:7: error: ';' expected");
         let maven = anyhow::anyhow!(
             "mvn failed:\n[INFO] Scanning\n[ERROR] Non-parseable POM /a/pom.xml\n[ERROR] more"
         );
-        assert_eq!(telling_line(&maven.context("build plugin x")), "Non-parseable POM /a/pom.xml");
+        assert_eq!(most_informative_line(&maven.context("build plugin x")), "Non-parseable POM /a/pom.xml");
         let absent = anyhow::anyhow!("No such file or directory").context("start mvn; is it installed?");
-        assert_eq!(telling_line(&absent), "start mvn; is it installed?: No such file or directory");
-        assert!(telling_line(&anyhow::anyhow!("é".repeat(MAX_REASON))).len() <= MAX_REASON);
+        assert_eq!(most_informative_line(&absent), "start mvn; is it installed?: No such file or directory");
+        assert!(most_informative_line(&anyhow::anyhow!("é".repeat(MAX_REASON))).len() <= MAX_REASON);
     }
 }

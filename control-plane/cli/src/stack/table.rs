@@ -118,7 +118,7 @@ fn cause(plugin: &PluginStatus, machine: &DevMachine) -> Option<OffCause> {
     let resting = machine.resting.get(&format!("{id}@{version}"));
     match availability {
         Availability::Ready => resting.map(|why| OffCause::new(why, test)),
-        Availability::Impossible(reason) => Some(impossible(plugin, reason, machine)),
+        Availability::Impossible(reason) => Some(cause_of_impossible(plugin, reason, machine)),
         Availability::Troubled(reason) => Some(OffCause::new(reason, test)),
         Availability::Unheard => Some(match &machine.runtime_died {
             Some(why) => OffCause::new(format!("the runtime does not start: {why}"), "make run"),
@@ -127,7 +127,7 @@ fn cause(plugin: &PluginStatus, machine: &DevMachine) -> Option<OffCause> {
     }
 }
 
-fn impossible(plugin: &PluginStatus, reason: &str, machine: &DevMachine) -> OffCause {
+fn cause_of_impossible(plugin: &PluginStatus, reason: &str, machine: &DevMachine) -> OffCause {
     let PluginStatus { id, version, language, .. } = plugin;
     let failed = |one: &&MissingPlugin| one.id == *id && one.version == *version;
     if let Some(failed) = machine.not_installed.iter().find(failed) {

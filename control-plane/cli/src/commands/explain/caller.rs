@@ -109,7 +109,7 @@ fn revoked(question: &Question, revocation: &Value) -> String {
 }
 
 /// Describes the decision of an org's bindings to the team of a server.
-pub(super) fn withheld(question: &Question, outcome: &str) -> String {
+pub(super) fn describe_for_team(question: &Question, outcome: &str) -> String {
     let Question { org, server, primitive, groups, .. } = question;
     let said = match outcome {
         "denied" => format!("denied: the policy of {org} denies this caller {primitive}"),
@@ -206,13 +206,13 @@ mod tests {
 
     #[test]
     fn a_team_is_told_that_the_policy_denies_and_who_sees_why() {
-        let said = withheld(&question(json!({})), "denied");
+        let said = describe_for_team(&question(json!({})), "denied");
         assert_eq!(
             said,
             "denied: the policy of acme denies this caller shop.buy. Which binding decides is for the admins of acme to see. \
              Bindings of groups were left out: name the caller's with --group."
         );
-        let named = withheld(&question(json!({ "groups": ["ops"] })), "denied");
+        let named = describe_for_team(&question(json!({ "groups": ["ops"] })), "denied");
         assert!(named.ends_with("to see."), "{named}");
     }
 }

@@ -17,7 +17,7 @@ fn tool(name: &str, input: Value) -> Value {
 /// Imports, and returns the served ids with their input schemas.
 fn import(root: &Path, lists: &Lists) -> BTreeMap<String, Value> {
     let args = args(root);
-    bring(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), lists)).unwrap();
+    write_import(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), lists)).unwrap();
     let server = compiled(&asp_registry::read_dir(root).unwrap(), "up").expect("it compiles");
     let schema = |text: &str| serde_json::from_str(text).unwrap_or_default();
     server.primitives.iter().map(|one| (one.id.clone(), schema(&one.input_schema))).collect()
@@ -126,7 +126,7 @@ fn the_report_names_the_operations_that_the_platform_refuses() {
     let document = json!({"openapi": "3.1.0", "servers": [{"url": "https://up.example"}], "paths": {
         "/a": {"get": {"operationId": "a"}}, "/#b": {"get": {"operationId": "b"}},
         "/c": {"options": {"operationId": "c"}}}});
-    bring(&args, openapi::import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
+    write_import(&args, openapi::import(&args, document.to_string().as_bytes()).unwrap()).unwrap();
     let lines = std::fs::read_to_string(report).unwrap();
     assert!(lines.contains("left out: options /c: "), "{lines}");
     assert!(lines.contains("left out: tool \"up.b\": ") && lines.contains("fragment"), "{lines}");
@@ -166,7 +166,7 @@ fn names_that_clients_cannot_use_become_plain_ones() {
     let lists = Lists { tools: names.iter().map(|name| tool(name, object())).collect(), ..Lists::default() };
     let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
     assert_eq!(imported.renamed.len(), 3, "{:?}", imported.renamed);
-    bring(&args, imported).unwrap();
+    write_import(&args, imported).unwrap();
     let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
     let exposed: BTreeSet<&str> =
         server.server.listings.iter().map(|listing| listing.mcp_name.as_str()).collect();
@@ -231,7 +231,7 @@ fn an_edited_mutation_stays_until_the_upstream_describes_the_tool_otherwise() {
         let tool = json!({"name": "t", "description": described, "inputSchema": {"type": "object"}});
         let lists = Lists { tools: vec![tool], ..Lists::default() };
         let args = ImportArgs { accept, ..args.clone() };
-        bring(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), &lists))
+        write_import(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), &lists))
     };
     let file = root.path().join("up/t.json");
     let spec = || serde_json::from_str::<Value>(&std::fs::read_to_string(&file).unwrap()).unwrap();
@@ -265,7 +265,7 @@ fn an_edited_mutation_of_an_operation_stays_while_its_method_does() {
     for (method, expected) in [("DELETE", "idempotent"), ("POST", "destructive")] {
         let (path, text) = spec("DELETE", "idempotent");
         let mut files = BTreeMap::from([spec(method, "destructive")]);
-        edited::keep(&mut files, &[Source { path, text }]);
+        edited::keep_edits(&mut files, &[Source { path, text }]);
         let kept: Value = serde_json::from_str(&files["up/t.json"]).unwrap();
         assert_eq!((&kept["mutation"], &kept["summary"]), (&json!(expected), &json!("destructive")));
     }
@@ -299,7 +299,7 @@ fn lists_show_a_resources_own_name_and_title() {
     let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
     assert_eq!(imported.renamed.len(), 1, "{:?}", imported.renamed);
     assert!(imported.renamed[0].contains("\"note://x/2\" is listed as up.xx"), "{:?}", imported.renamed);
-    bring(&args, imported).unwrap();
+    write_import(&args, imported).unwrap();
     let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
     let listed = asp_registry::compile_mcp(&server, "2025-11-25");
     let shown = |list: &str, index: usize| {

@@ -56,7 +56,7 @@ pub(super) fn arguments(written: Option<&Value>) -> Value {
 pub(super) fn modern(written: &Value) -> Value {
     let dialect = written.get("$schema").and_then(Value::as_str).unwrap_or_default();
     let is_old = ["draft-03", "draft-04", "draft-06", "draft-07"].iter().any(|old| dialect.contains(old));
-    let schema = translated(written, is_old, true);
+    let schema = translate(written, is_old, true);
     let is_kept =
         SERVED.contains(&dialect.trim_end_matches('#')) && is_same_without_dialect(&schema, written);
     if is_kept { written.clone() } else { schema }
@@ -72,7 +72,7 @@ fn is_same_without_dialect(translated: &Value, written: &Value) -> bool {
     *translated == written
 }
 
-fn translated(written: &Value, is_old: bool, is_root: bool) -> Value {
+fn translate(written: &Value, is_old: bool, is_root: bool) -> Value {
     let Value::Object(written) = written else { return written.clone() };
     let mut members = written.clone();
     members.shift_remove("$schema");
@@ -87,12 +87,12 @@ fn translated(written: &Value, is_old: bool, is_root: bool) -> Value {
         let name = name.as_str();
         match value {
             Value::Array(items) if LIST.contains(&name) => {
-                items.iter_mut().for_each(|item| *item = translated(item, is_old, false));
+                items.iter_mut().for_each(|item| *item = translate(item, is_old, false));
             }
             Value::Object(schemas) if MAP.contains(&name) => {
-                schemas.values_mut().for_each(|schema| *schema = translated(schema, is_old, false));
+                schemas.values_mut().for_each(|schema| *schema = translate(schema, is_old, false));
             }
-            schema @ Value::Object(_) if ONE.contains(&name) => *schema = translated(schema, is_old, false),
+            schema @ Value::Object(_) if ONE.contains(&name) => *schema = translate(schema, is_old, false),
             _ => {}
         }
     }

@@ -14,13 +14,13 @@ const OF_PINNED: [&str; 5] = ["name", "summary", "tags", "security", "mutation"]
 const OF_OPERATION: [&str; 2] = ["security", "mutation"];
 
 /// Writes the edits in the specs `before` into the new specs at the same paths.
-pub(super) fn keep(files: &mut BTreeMap<String, String>, before: &[Source]) {
+pub(super) fn keep_edits(files: &mut BTreeMap<String, String>, before: &[Source]) {
     for source in before {
         let Some(text) = files.get_mut(&source.path) else { continue };
         // The server's file is not JSON, nor are files that no import wrote.
         let read = |text: &str| serde_json::from_str::<Value>(text).ok();
         let (Some(former), Some(mut spec)) = (read(&source.text), read(text)) else { continue };
-        let kept = kept(&former, &spec);
+        let kept = members_to_keep(&former, &spec);
         let Some(members) = spec.as_object_mut() else { continue };
         for name in kept {
             if let Some(value) = former.get(name) {
@@ -32,7 +32,7 @@ pub(super) fn keep(files: &mut BTreeMap<String, String>, before: &[Source]) {
 }
 
 /// Returns the members to keep.
-fn kept(former: &Value, new: &Value) -> &'static [&'static str] {
+fn members_to_keep(former: &Value, new: &Value) -> &'static [&'static str] {
     let same =
         |pointer: &str| new.pointer(pointer).is_some_and(|value| former.pointer(pointer) == Some(value));
     if (same("/runtime/mcp/pin") && same("/runtime/mcp/tool"))

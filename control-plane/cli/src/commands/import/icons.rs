@@ -10,14 +10,14 @@ const MAX_SOURCE: usize = 60 * 1024;
 pub(super) const WHY: &str = "a spec has icons at https, or in a data:image URI of at most 60 KiB";
 
 /// Returns the icons of an item (MCP 2025-11-25, section "Icons") that a spec may have, and the number of the others.
-pub(super) fn taken(item: &Value) -> (Vec<Value>, usize) {
+pub(super) fn select_icons(item: &Value) -> (Vec<Value>, usize) {
     let Some(listed) = item.get("icons").and_then(Value::as_array) else { return (Vec::new(), 0) };
-    let icons: Vec<Value> = listed.iter().filter_map(taken_icon).collect();
+    let icons: Vec<Value> = listed.iter().filter_map(select_icon).collect();
     let dropped = listed.len() - icons.len();
     (icons, dropped)
 }
 
-fn taken_icon(icon: &Value) -> Option<Value> {
+fn select_icon(icon: &Value) -> Option<Value> {
     let text = |name: &str| icon.get(name).and_then(Value::as_str);
     let source = text("src")?;
     let is_kept = source.starts_with("https://") || source.starts_with("data:image/");
@@ -49,9 +49,9 @@ mod tests {
         let others = [json!({"src": "http://a.example/i.png"}), json!({"src": large}), json!({}), json!(7)];
         let mut icons = vec![kept.clone(), embedded];
         icons.extend(others);
-        let (icons, dropped) = taken(&json!({"icons": icons}));
+        let (icons, dropped) = select_icons(&json!({"icons": icons}));
         assert_eq!(icons, [kept, json!({"src": "data:image/png;base64,AA=="})]);
         assert_eq!(dropped, 4);
-        assert_eq!(taken(&json!({"icons": null})), (Vec::new(), 0));
+        assert_eq!(select_icons(&json!({"icons": null})), (Vec::new(), 0));
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
     for part in document.losses() {
         report.part("the document", &format!("{part}: {DECODED}"));
     }
-    for operation in found.iter().filter(|operation| is_wanted(args, operation)) {
+    for operation in found.iter().filter(|operation| is_selected(args, operation)) {
         let place = || format!("{} {}", operation.method, operation.path);
         match tool(args, &document, operation) {
             Ok(_) if specs.ids.len() >= MAX_PRIMITIVES => {
@@ -145,11 +145,11 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
 /// Adds the operations whose method no tool can have, the paths whose operations are in another document, and the parts that
 /// concern the whole document.
 fn report_unserved(args: &ImportArgs, document: &OpenApiDocument, report: &mut Omissions) {
-    for operation in document.unserved().iter().filter(|operation| is_wanted(args, operation)) {
+    for operation in document.unserved().iter().filter(|operation| is_selected(args, operation)) {
         let place = one_line(&format!("{} {}", operation.method, operation.path));
         report.operation(&place, "its method is none that a tool has");
     }
-    for (path, fault) in document.unread() {
+    for (path, fault) in document.external_paths() {
         report.operation(path, &fault.to_string());
     }
     let servers = if args.proxy_url.is_none() { document.server_parts() } else { Vec::new() };
@@ -174,7 +174,7 @@ fn place(args: &ImportArgs) -> &str {
     args.openapi.as_deref().unwrap_or_default()
 }
 
-fn is_wanted(args: &ImportArgs, operation: &DescribedOperation<'_>) -> bool {
+fn is_selected(args: &ImportArgs, operation: &DescribedOperation<'_>) -> bool {
     let named = |names: &[String], name: &str| names.iter().any(|other| other == name);
     let tags = operation.tags();
     (args.tags.is_empty() || tags.iter().any(|tag| named(&args.tags, tag)))

@@ -61,7 +61,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
     unit.folder = Some(folder);
     // The package is listed as it is on disk, regardless of earlier pins.
     unit.pins.clear();
-    let mut local = Local::start(&[unit], Languages::found().await).await?;
+    let mut local = Local::start(&[unit], Languages::find_async().await).await?;
     let installed = local.installed.first().cloned().context("the package is not installed")?;
     let lists = local.lists(&installed, &args.server).await;
     let lists =
@@ -90,7 +90,7 @@ fn read(said: McpLists) -> anyhow::Result<Lists> {
 
 impl Package<'_> {
     /// Returns the members about the process in the primitive's former spec; a pinned package is pinned to its current digest.
-    pub(super) fn kept(&self, args: &ImportArgs, id: &str) -> Map<String, Value> {
+    pub(super) fn former_process(&self, args: &ImportArgs, id: &str) -> Map<String, Value> {
         let mut kept = former(&args.out.join(spec_path(&args.server, id)), "runtime");
         kept.retain(|key, _| KEPT.contains(&key.as_str()));
         if let Some(pinned) = kept.get_mut("artifactSha256") {

@@ -26,7 +26,7 @@ pub(super) struct Selection {
 }
 
 /// Selects the specs that can be served together with the `others` that stay; `server` writes the server's file for these.
-pub(super) fn served(
+pub(super) fn select_servable(
     mut files: BTreeMap<String, String>,
     others: &[Source],
     server: impl Fn(&BTreeSet<String>) -> (String, String),
@@ -47,12 +47,12 @@ pub(super) fn served(
             break;
         }
         for (file, faults) in of_files {
-            let looser = files.get(file).and_then(|text| looser(text, &faults, &mut lines));
+            let looser = files.get(file).and_then(|text| without_faulty_keywords(text, &faults, &mut lines));
             match (looser, faults.first()) {
                 (Some(looser), _) => drop(files.insert(file.to_owned(), looser)),
                 (None, Some(fault)) => {
                     let spec = files.remove(file).unwrap_or_default();
-                    lines.push(format!("left out: {}: {}", shown(&spec), described(fault)));
+                    lines.push(format!("left out: {}: {}", kind_and_name(&spec), describe_fault(fault)));
                     left_out.insert(id(&spec));
                 }
                 (None, None) => {}
@@ -63,7 +63,7 @@ pub(super) fn served(
 }
 
 /// Removes the keywords that have faults from the spec; `None` if another part of it has one.
-fn looser(text: &str, faults: &[&Fault], lines: &mut Vec<String>) -> Option<String> {
+fn without_faulty_keywords(text: &str, faults: &[&Fault], lines: &mut Vec<String>) -> Option<String> {
     let mut spec: Value = serde_json::from_str(text).ok()?;
     let mut said = Vec::new();
     for fault in faults {
@@ -72,8 +72,8 @@ fn looser(text: &str, faults: &[&Fault], lines: &mut Vec<String>) -> Option<Stri
         if remove(&mut spec, &place) {
             said.push(format!(
                 "dropped: {place} of {}: {}; the upstream asserts it",
-                shown(text),
-                described(fault)
+                kind_and_name(text),
+                describe_fault(fault)
             ));
         }
     }
@@ -155,7 +155,7 @@ fn remove(spec: &mut Value, pointer: &str) -> bool {
     removed.is_some()
 }
 
-fn described(fault: &Fault) -> String {
+fn describe_fault(fault: &Fault) -> String {
     match fault.path.as_str() {
         "" => format!("{} ({})", fault.message, fault.code.as_str()),
         path => format!("{path}: {} ({})", fault.message, fault.code.as_str()),
@@ -168,7 +168,7 @@ fn id(spec: &str) -> String {
 }
 
 /// Returns a spec's kind and its name at the upstream.
-fn shown(spec: &str) -> String {
+fn kind_and_name(spec: &str) -> String {
     let spec: Value = serde_json::from_str(spec).unwrap_or_default();
     let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str);
     let kind = text("/type").unwrap_or("primitive");

@@ -38,17 +38,17 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         exposed: BTreeSet::new(),
     };
     import.exposed = plain_names(&lists.tools);
-    for tool in import.distinct(&lists.tools, ("tool", "name")) {
+    for tool in import.deduplicate(&lists.tools, ("tool", "name")) {
         import.tool(tool);
     }
     import.exposed = plain_names(&lists.prompts);
-    for prompt in import.distinct(&lists.prompts, ("prompt", "name")) {
+    for prompt in import.deduplicate(&lists.prompts, ("prompt", "name")) {
         import.prompt(prompt);
     }
-    for resource in import.distinct(&lists.resources, ("resource", "uri")) {
+    for resource in import.deduplicate(&lists.resources, ("resource", "uri")) {
         import.resource(resource, "resource", "uri");
     }
-    for template in import.distinct(&lists.templates, ("resource_template", "uriTemplate")) {
+    for template in import.deduplicate(&lists.templates, ("resource_template", "uriTemplate")) {
         import.resource(template, "resource_template", "uriTemplate");
     }
     let Import { mut files, ids, kinds, dropped, renamed, .. } = import;
@@ -56,7 +56,7 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
     let description = "What the upstream MCP server offers.";
     files.insert(
         format!("{server}/server.yaml"),
-        super::instructed(&server_file(server, description, &ids), lists.instructions.as_deref()),
+        super::add_instructions(&server_file(server, description, &ids), lists.instructions.as_deref()),
     );
     let from = match upstream {
         Upstream::Url(url) => url,
@@ -94,7 +94,7 @@ struct Import<'a> {
 impl Import<'_> {
     /// Returns the items without unnamed ones and those with the name of an earlier one: a call carries only the name, so it
     /// means a single item.
-    fn distinct<'i>(&mut self, items: &'i [Value], (kind, member): (&str, &str)) -> Vec<&'i Value> {
+    fn deduplicate<'i>(&mut self, items: &'i [Value], (kind, member): (&str, &str)) -> Vec<&'i Value> {
         let mut names = BTreeSet::new();
         let mut kept = Vec::new();
         for item in items {
@@ -222,7 +222,7 @@ impl Import<'_> {
 
     /// Returns the icons that a spec may have; others are reported as dropped.
     fn icons(&mut self, item: &Value, name: &str) -> Vec<Value> {
-        let (icons, dropped) = icons::taken(item);
+        let (icons, dropped) = icons::select_icons(item);
         if dropped > 0 {
             self.dropped.push(format!("{dropped} of the icons of {name:?}: {}", icons::WHY));
         }
@@ -249,14 +249,14 @@ impl Import<'_> {
         *self.kinds.entry(kind).or_default() += 1;
         let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let runtime = match self.upstream {
-            Upstream::Url(url) => self.proxied(url, upstream_name, item),
+            Upstream::Url(url) => self.proxy_runtime(url, upstream_name, item),
             Upstream::Package(package) => {
                 if let Some(domains) = Package::domains(self.args, &id)
                     && let Some(Value::Object(security)) = spec.get_mut("security")
                 {
                     security.insert("allowedDomains".into(), domains);
                 }
-                let mut runtime = package.kept(self.args, &id);
+                let mut runtime = package.former_process(self.args, &id);
                 runtime.insert("mode".into(), "mcp-stdio".into());
                 runtime.insert("package".into(), package.name.into());
                 runtime.insert("tool".into(), upstream_name.into());
@@ -270,7 +270,7 @@ impl Import<'_> {
         self.ids.push(id);
     }
 
-    fn proxied(&self, url: &str, upstream_name: &str, item: &Value) -> Value {
+    fn proxy_runtime(&self, url: &str, upstream_name: &str, item: &Value) -> Value {
         let url = self.args.proxy_url.as_deref().unwrap_or(url);
         let mut target = json!({"url": url, "tool": upstream_name, "pin": pin(item)});
         if !self.args.pages.is_empty()

@@ -61,7 +61,7 @@ fn remedy(fault: &ClientFault, credential: Option<&str>) -> &'static str {
 
 /// Returns the proof that the operator's credential of this name gives to requests to `url`.
 async fn proof(name: &str, url: &reqwest::Url) -> Result<Proof, Failure> {
-    let named = credentials::named(&ProcessEnvironment).map_err(Failure::Configuration)?;
+    let named = credentials::from_environment(&ProcessEnvironment).map_err(Failure::Configuration)?;
     let credentials = Credentials::new(named, Arc::new(Outbound::new().context("build the HTTP clients")?));
     let header = credentials.header(name, User::Platform, url).await;
     let (name, value) = header.map_err(|error| Failure::bad("--credential", error.to_string()))?;

@@ -9,7 +9,7 @@ use asp_registry::CompiledServer;
 use serde_json::Value;
 
 /// Gives the new specs the versions of the previous ones.
-pub(super) fn keep(files: &mut BTreeMap<String, String>, before: Option<&CompiledServer>) {
+pub(super) fn keep_versions(files: &mut BTreeMap<String, String>, before: Option<&CompiledServer>) {
     for primitive in before.iter().flat_map(|server| &server.primitives) {
         write(files, &primitive.id, &primitive.version);
     }

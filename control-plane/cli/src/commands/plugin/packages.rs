@@ -35,13 +35,13 @@ struct BuiltPackage {
 }
 
 pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
-    let (files, found) = specs::before_build(&args.directory)?;
+    let (files, found) = specs::checked_before_build(&args.directory)?;
     let units = packaging::units(&found.servers, Some(&args.directory));
     if units.is_empty() {
         print::error(&format!("no spec below {} has a plugin", args.directory.display()));
     }
-    sources::until_dropped(&units, None).await?;
-    let mut stale = schemas::of_code(&args.directory, &files, &units).await?;
+    sources::all_async(&units, None).await?;
+    let mut stale = schemas::from_code(&args.directory, &files, &units).await?;
     stale.retain(|schemas| !schemas.is_current());
     if args.check {
         return check(&stale, args);

@@ -28,8 +28,8 @@ pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -
         let read = api.get(&path).await?;
         let etag = read.etag.clone();
         bindings = read.accepted()?.as_array().cloned().unwrap_or_default();
-        let Some(found) = named(&bindings, &key) else { continue };
-        api.delete_over(&query(&path, &key_of(found))?, etag.as_deref()).await?.accepted()?;
+        let Some(found) = find_binding(&bindings, &key) else { continue };
+        api.delete_if_match(&query(&path, &key_of(found))?, etag.as_deref()).await?.accepted()?;
         removed.push(found.clone());
     }
     if removed.is_empty() {
@@ -40,7 +40,7 @@ pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -
         return Ok(());
     }
     for one in &removed {
-        print::line(&format!("{}: removed: {}", args.org, binding::in_words(&args.org, one)));
+        print::line(&format!("{}: removed: {}", args.org, binding::describe_binding(&args.org, one)));
     }
     Ok(())
 }
@@ -73,7 +73,7 @@ fn key_of(binding: &Value) -> Key {
 
 /// Returns the binding with this key. If there is none, returns the one that explicitly names every issuer if the key names
 /// no issuer, or the other way round.
-fn named<'a>(bindings: &'a [Value], key: &Key) -> Option<&'a Value> {
+fn find_binding<'a>(bindings: &'a [Value], key: &Key) -> Option<&'a Value> {
     let known_by = |key: &Key| bindings.iter().find(|binding| key_of(binding) == *key);
     let other_way = key.clone().map(|(name, text)| match (name, text.as_str()) {
         (ISSUER, "") => (name, EVERY_ISSUER.to_owned()),
@@ -139,10 +139,10 @@ mod tests {
         };
         let (open, every, login) = (of(""), of("*"), of("login"));
         let both = [login.clone(), every.clone(), open.clone()];
-        assert_eq!(named(&both, &key_of(&open)), Some(&open));
-        assert_eq!(named(&both, &key_of(&every)), Some(&every));
-        assert_eq!(named(&both[..2], &key_of(&open)), Some(&every));
-        assert_eq!(named(std::slice::from_ref(&open), &key_of(&every)), Some(&open));
-        assert_eq!(named(&[login], &key_of(&open)), None);
+        assert_eq!(find_binding(&both, &key_of(&open)), Some(&open));
+        assert_eq!(find_binding(&both, &key_of(&every)), Some(&every));
+        assert_eq!(find_binding(&both[..2], &key_of(&open)), Some(&every));
+        assert_eq!(find_binding(std::slice::from_ref(&open), &key_of(&every)), Some(&open));
+        assert_eq!(find_binding(&[login], &key_of(&open)), None);
     }
 }

@@ -165,10 +165,10 @@ struct ServerName {
 }
 
 async fn list<T: DeserializeOwned>(api: &AdminClient, path: &str) -> Result<Vec<T>, Failure> {
-    parsed(path, api.get(path).await?.accepted()?)
+    parse_response(path, api.get(path).await?.accepted()?)
 }
 
-fn parsed<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, Failure> {
+fn parse_response<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, Failure> {
     Ok(serde_json::from_value(value).with_context(|| format!("the answer of {path} is not what is known"))?)
 }
 
@@ -191,12 +191,12 @@ async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServ
     if answer.status == StatusCode::NOT_FOUND {
         return Ok((None, true));
     }
-    let ServerFiles { files } = parsed(&path, answer.accepted()?)?;
+    let ServerFiles { files } = parse_response(&path, answer.accepted()?)?;
     let path = format!("{path}/offers");
     let answer = api.get(&path).await?;
     let has_offers = answer.status != StatusCode::NOT_FOUND;
     let offered = match has_offers {
-        true => parsed::<OfferList>(&path, answer.accepted()?)?.offers,
+        true => parse_response::<OfferList>(&path, answer.accepted()?)?.offers,
         false => Vec::new(),
     };
     let server = StoredServer {
@@ -255,7 +255,7 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
     let bound = api.get(&machines("bound")).await?;
     let bound = match bound.status {
         StatusCode::NOT_FOUND => None,
-        _ => Some(parsed("the bound of machines", bound.accepted()?)?),
+        _ => Some(parse_response("the bound of machines", bound.accepted()?)?),
     };
     Ok(Org {
         switched_on,

@@ -27,7 +27,8 @@ pub(super) fn lines(
     let path = environment.get(ENV_ISSUERS).unwrap_or_default();
     let of_file = file.clients.iter().map(|document| (document, Some(path.as_str())));
     for (document, path) in stored.chain(of_file) {
-        let Some((completed, marks)) = completed(document, installation, public_url.as_deref()) else {
+        let Some((completed, marks)) = complete_document(document, installation, public_url.as_deref())
+        else {
             continue;
         };
         let name = document.name.as_str();
@@ -55,7 +56,7 @@ pub(super) fn lines(
 }
 
 /// Returns the document completed; `None` if nothing is missing.
-fn completed(
+fn complete_document(
     document: &Document,
     installation: &Installation,
     public_url: Option<&str>,
@@ -65,7 +66,7 @@ fn completed(
     let mut changed = false;
     let exchange = completed.exchange.iter_mut().flat_map(|exchange| exchange.audiences.iter_mut());
     for (audience, entry) in exchange.filter(|(_, entry)| entry.primitives().is_none()) {
-        let patterns = exchanging(installation, &document.name, audience);
+        let patterns = exchangers(installation, &document.name, audience);
         let servers: BTreeSet<&str> = patterns.iter().filter_map(|one| one.split('/').next()).collect();
         if servers.len() > 1 {
             let all = servers.into_iter().collect::<Vec<_>>().join(", ");
@@ -92,7 +93,7 @@ fn completed(
 }
 
 /// Returns the primitives that exchange their callers' tokens from an issuer for a token with this audience.
-fn exchanging(installation: &Installation, issuer: &str, audience: &str) -> Vec<String> {
+fn exchangers(installation: &Installation, issuer: &str, audience: &str) -> Vec<String> {
     let servers =
         installation.compiled().filter(|server| server.edge.issuers.iter().any(|name| name == issuer));
     let mut patterns = BTreeSet::new();

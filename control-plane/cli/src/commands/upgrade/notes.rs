@@ -7,7 +7,7 @@ use asp_control::patterns;
 
 use super::installation::{Installation, Org};
 use super::report::{ReportLine, comment};
-use super::settings::served;
+use super::settings::served_primitives;
 
 /// Returns the stored servers whose files this version does not accept.
 pub(super) fn refused_servers(installation: &Installation) -> Vec<ReportLine> {
@@ -27,7 +27,7 @@ pub(super) fn refused_servers(installation: &Installation) -> Vec<ReportLine> {
 
 /// Returns the plugins that may have sent the platform's token to services they list: such a token now has only one audience.
 pub(super) fn plugin_tokens(installation: &Installation) -> Vec<String> {
-    let plugins = served(installation).filter(|one| !one.primitive.allowed_domains.is_empty());
+    let plugins = served_primitives(installation).filter(|one| !one.primitive.allowed_domains.is_empty());
     let note = |one: crate::settings::suggestions::ServedPrimitive<'_>| {
         let domains = one.primitive.allowed_domains.join(", ");
         format!(

@@ -28,7 +28,7 @@ impl MissingOffer {
 }
 
 /// Returns the servers that are switched on for an org but offered neither by the server's file nor by a stored offer.
-pub(super) fn missing(installation: &Installation) -> Vec<MissingOffer> {
+pub(super) fn missing_offers(installation: &Installation) -> Vec<MissingOffer> {
     let mut missing = Vec::new();
     for org in &installation.orgs {
         for (server, by) in &org.switched_on {

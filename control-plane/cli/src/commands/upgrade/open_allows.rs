@@ -55,7 +55,7 @@ fn note(org: &str, open: &Binding, issuers: &[&str]) -> String {
     format!(
         "{}, of whichever of its issuers ({}): name the one that is meant, `{} --issuer NAME` ('*' for all of them), then take \
          this one away, `{}`",
-        binding::in_words(org, &stored),
+        binding::describe_binding(org, &stored),
         issuers.join(", "),
         shell::command("asp policy", org, &options),
         binding::removal(org, &stored)

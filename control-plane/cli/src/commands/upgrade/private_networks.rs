@@ -10,7 +10,7 @@ use asp_platform::operator_list::{self, ListEntry};
 
 use super::installation::Installation;
 use super::report::ReportLine;
-use super::settings::served;
+use super::settings::served_primitives;
 use crate::settings::source::Environment;
 
 const ENV_PRIVATE: &str = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE";
@@ -69,7 +69,7 @@ pub(super) fn lines(
 /// Returns the plugins that list a domain, by domain.
 fn domains(installation: &Installation) -> BTreeMap<&str, BTreeSet<String>> {
     let mut domains: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for one in served(installation) {
+    for one in served_primitives(installation) {
         for domain in &one.primitive.allowed_domains {
             domains.entry(domain).or_default().insert(format!("{}/{}", one.server, one.primitive.id));
         }

@@ -8,7 +8,7 @@ use crate::settings::suggestions::{ServedPrimitive, Suggestion, suggestions, unl
 /// Returns the lists that have entries without `for` or lack an audience that a stored primitive uses, and the primitives
 /// that a `for` leaves out, such as those of a server that was applied again.
 pub(super) fn lines(environment: &dyn Environment, installation: &Installation) -> Vec<ReportLine> {
-    let served: Vec<ServedPrimitive<'_>> = served(installation).collect();
+    let served: Vec<ServedPrimitive<'_>> = served_primitives(installation).collect();
     let found = suggestions(environment, &served).into_iter();
     let found = found.map(|Suggestion { line, marks, .. }| ReportLine { line, marks });
     let left_out = unlisted(environment, &served).into_iter();
@@ -16,7 +16,7 @@ pub(super) fn lines(environment: &dyn Environment, installation: &Installation) 
 }
 
 /// Returns every primitive of every server that this version accepts.
-pub(super) fn served(installation: &Installation) -> impl Iterator<Item = ServedPrimitive<'_>> {
+pub(super) fn served_primitives(installation: &Installation) -> impl Iterator<Item = ServedPrimitive<'_>> {
     installation.compiled().flat_map(|server| {
         let name = server.server.name.as_str();
         server.primitives.iter().map(move |primitive| ServedPrimitive { server: name, primitive })

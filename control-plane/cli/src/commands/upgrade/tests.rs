@@ -52,7 +52,7 @@ fn checked(environment: &[(&str, &str)], installation: &Installation) -> Vec<Str
         "api.example.com" => vec!["93.184.215.14".parse().unwrap()],
         _ => Vec::new(),
     };
-    let missing = offers::missing(installation);
+    let missing = offers::missing_offers(installation);
     report(&environment, &File::default(), installation, &missing, &resolve).lines()
 }
 

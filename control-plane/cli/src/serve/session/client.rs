@@ -34,7 +34,7 @@ impl EmbeddedClient {
     /// Starts serving the client once these servers are in force.
     pub(super) fn begin(&mut self, servers: &[String], served: &SessionContext) -> anyhow::Result<()> {
         let EmbeddedClient::Waits(wanted) = self else { return Ok(()) };
-        let server = wanted_of(wanted.as_deref(), servers)?;
+        let server = server_of(wanted.as_deref(), servers)?;
         let base = served.urls.edge.parse().context("the gateway's own URL")?;
         let url = bridge::below(base, server).context("the gateway's own URL")?;
         let issuer = Arc::clone(&served.issuer);
@@ -46,7 +46,7 @@ impl EmbeddedClient {
     }
 
     /// Fails if the client waits for a directory that has faults, which have been reported.
-    pub(super) fn refused(&self, directory: &Path) -> anyhow::Result<()> {
+    pub(super) fn fail_if_waiting(&self, directory: &Path) -> anyhow::Result<()> {
         match self {
             EmbeddedClient::Waits(_) => bail!("{} has faults, and is not served", directory.display()),
             EmbeddedClient::None | EmbeddedClient::Talks(_) => Ok(()),
@@ -54,7 +54,7 @@ impl EmbeddedClient {
     }
 
     /// Completes when the client is gone.
-    pub(super) async fn ended(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn client_gone(&mut self) -> anyhow::Result<()> {
         match self {
             EmbeddedClient::Talks(talking) => talking.await.context("the client's bridge")?,
             EmbeddedClient::None | EmbeddedClient::Waits(_) => std::future::pending().await,
@@ -63,7 +63,7 @@ impl EmbeddedClient {
 }
 
 /// Returns the name of the server that the client is for.
-fn wanted_of<'a>(wanted: Option<&str>, servers: &'a [String]) -> anyhow::Result<&'a str> {
+fn server_of<'a>(wanted: Option<&str>, servers: &'a [String]) -> anyhow::Result<&'a str> {
     let there = servers.join(", ");
     match (wanted, servers) {
         (Some(name), _) => match servers.iter().find(|server| *server == name) {
@@ -83,10 +83,10 @@ mod tests {
     fn the_only_server_needs_no_name_and_one_of_several_does() {
         let servers = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let two = servers(&["demo", "greet"]);
-        assert_eq!(wanted_of(None, &servers(&["greet"])).unwrap(), "greet");
-        assert_eq!(wanted_of(Some("greet"), &two).unwrap(), "greet");
+        assert_eq!(server_of(None, &servers(&["greet"])).unwrap(), "greet");
+        assert_eq!(server_of(Some("greet"), &two).unwrap(), "greet");
         for (wanted, there) in [(None, &two), (Some("other"), &two), (None, &servers(&[]))] {
-            let why = wanted_of(wanted, there).unwrap_err().to_string();
+            let why = server_of(wanted, there).unwrap_err().to_string();
             assert!(there.iter().all(|name| why.contains(name)), "{why}");
         }
     }

@@ -62,13 +62,13 @@ pub(super) async fn load(
     let is_asked = |unit: &Unit| {
         let is_it = |id: &str, version: &str| unit.id == id && unit.version == version;
         let failed = staging.not_installed.iter().any(|one| is_it(&one.id, &one.version));
-        let is_new = staging.news().any(|one| is_it(&one.id, &one.version));
+        let is_new = staging.to_install().any(|one| is_it(&one.id, &one.version));
         let runs = served.runtime.as_ref().is_some_and(|runtime| runtime.runs(unit));
         runs && !failed && (!faults.is_empty() || (is_new && !is_first))
     };
     let units = packaging::units(&found.servers, Some(directory)).into_iter().filter(is_asked);
-    let asked = schemas::ask(directory, &sources, &units.collect::<Vec<_>>()).await;
-    if !asked.is_news() {
+    let asked = schemas::derive_schemas(directory, &sources, &units.collect::<Vec<_>>()).await;
+    if !asked.has_stale() {
         return match faults.is_empty() {
             true => finish(served, catalog::bundles(&sources, found), staging, asked).await,
             false => Err(faults.into_iter().chain(asked.notes).collect()),
@@ -135,14 +135,14 @@ async fn finish(
         staging.refuse(id, version, error);
     }
     let mut loaded =
-        in_force(served, bundles, staging).await.map_err(|error| vec![print::in_full(&error)])?;
+        put_in_force(served, bundles, staging).await.map_err(|error| vec![print::in_full(&error)])?;
     loaded.written = asked.write();
     loaded.notes = asked.notes;
     Ok(loaded)
 }
 
 /// Stores the servers, waits until the gateway has them, and replaces earlier versions of their plugins.
-async fn in_force(
+async fn put_in_force(
     served: &SessionContext,
     bundles: Vec<Bundle>,
     mut staging: Staging,
@@ -161,7 +161,7 @@ async fn in_force(
         block_in_place(|| staging.place(|plugin| plugin.outcome == InstallOutcome::Installed));
     let revision = apply::servers(served.store.as_ref(), &served.compiler, bundles, TERMS).await?;
     served.publisher.changed();
-    let waited = tokio::time::timeout(IN_FORCE, reached(served, revision)).await;
+    let waited = tokio::time::timeout(IN_FORCE, wait_for_revision(served, revision)).await;
     let parts = waited
         .context("the gateway did not take the snapshot in time; its log says why (ASP_LOG=info)")??;
     let is_left_out =
@@ -179,14 +179,14 @@ async fn in_force(
         servers,
         plugins: installed.into_iter().map(|plugin| plugin.id).collect(),
         not_installed: staging.not_installed,
-        left_out: parts.iter().map(in_words).collect(),
+        left_out: parts.iter().map(describe_fault).collect(),
         written: Vec::new(),
         notes: Vec::new(),
         unused_secrets: unused.iter().map(ToString::to_string).collect(),
     })
 }
 
-fn in_words(part: &Fault) -> String {
+fn describe_fault(part: &Fault) -> String {
     let Fault { part, name, fault, in_force, way_out } = part;
     format!("{} {name}: {fault}; in force: {in_force} ({way_out})", part.as_str())
 }
@@ -221,7 +221,7 @@ async fn take_up(served: &SessionContext, installed: &[InstalledUnit]) {
 }
 
 /// Waits until the gateway serves what the store has at `revision`; returns the parts that are served differently.
-async fn reached(served: &SessionContext, revision: u64) -> anyhow::Result<Vec<Fault>> {
+async fn wait_for_revision(served: &SessionContext, revision: u64) -> anyhow::Result<Vec<Fault>> {
     let mut standing = served.publisher.standing();
     let standing = standing
         .wait_for(|standing| standing.is_of(revision))

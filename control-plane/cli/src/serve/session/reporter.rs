@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::load::LoadResult;
 use super::{Readers, SessionContext};
 use crate::print;
-use crate::serve::standing::standing;
+use crate::serve::standing::status;
 use crate::stack::{ready, table};
 
 /// Prefix of a bearer token in the header (RFC 6750 section 2.1).
@@ -25,7 +25,7 @@ pub(super) struct LineOutput {
 }
 
 impl LineOutput {
-    pub(super) fn say(self, text: &str) {
+    pub(super) fn print(self, text: &str) {
         if self.on_output { print::line(text) } else { print::note(text) }
     }
 }
@@ -66,11 +66,11 @@ impl SessionReporter {
     }
 
     /// Reports a load that is in force, with a table of what does not work.
-    pub(super) async fn in_force(&mut self, loaded: &LoadResult, served: &SessionContext) {
+    pub(super) async fn report_load(&mut self, loaded: &LoadResult, served: &SessionContext) {
         let known = std::mem::replace(&mut self.servers, loaded.servers.clone());
         let news: Vec<&String> = loaded.servers.iter().filter(|server| !known.contains(server)).collect();
         if self.json && !(news.is_empty() && known.len() == loaded.servers.len()) {
-            print::line(&self.for_programs().to_string());
+            print::line(&self.to_json_line().to_string());
         } else if self.line_output.on_output && !news.is_empty() {
             print::line("A client's mcp.json takes:\n");
             print::json(&json!({ "mcpServers": self.block(&news) }));
@@ -78,49 +78,53 @@ impl SessionReporter {
         }
         match self.revision.replace(loaded.revision) {
             None => {
-                self.say(&format!("tokens of other callers: {} --org {} --user bob", self.mint, ready::ORG));
-                self.say(&format!("ready: {} (Ctrl-C ends it)", self.url));
+                self.print(&format!(
+                    "tokens of other callers: {} --org {} --user bob",
+                    self.mint,
+                    ready::ORG
+                ));
+                self.print(&format!("ready: {} (Ctrl-C ends it)", self.url));
             }
-            Some(before) => self.say(&in_words(loaded, &known, before)),
+            Some(before) => self.print(&describe_load(loaded, &known, before)),
         }
-        loaded.notes.iter().for_each(|note| self.say(note));
+        loaded.notes.iter().for_each(|note| self.print(note));
         let unused = std::mem::replace(&mut self.unused_secrets, loaded.unused_secrets.clone());
         let news = loaded.unused_secrets.iter().filter(|secret| !unused.contains(secret));
-        news.for_each(|secret| self.say(&format!("note: {secret}")));
-        loaded.left_out.iter().for_each(|fault| self.say(&format!("fault: {fault}")));
+        news.for_each(|secret| self.print(&format!("note: {secret}")));
+        loaded.left_out.iter().for_each(|fault| self.print(&format!("fault: {fault}")));
         for failed in &loaded.not_installed {
             let runtime = served.runtime.as_ref();
             let stays = match runtime.is_some_and(|runtime| runtime.has(&failed.id, &failed.version)) {
                 true => "its code from before stays in force",
                 false => "it is not served",
             };
-            self.say(&format!("fault: plugin {}: {}; {stays} ({})", failed.id, failed.why, failed.remedy));
+            self.print(&format!("fault: plugin {}: {}; {stays} ({})", failed.id, failed.why, failed.remedy));
         }
-        let (servers, machine) = standing(&served.gateway, &served.died, served.machine.clone()).await;
+        let (servers, machine) = status(&served.gateway, &served.died, served.machine.clone()).await;
         if table::is_all_on(&servers, &machine) {
             return;
         }
-        self.say(&format!("\n{}", table::render(&servers, &machine)));
+        self.print(&format!("\n{}", table::render(&servers, &machine)));
     }
 
     /// Reports faults because of which a load is not in force.
-    pub(super) fn refused(&self, faults: &[String]) {
-        faults.iter().for_each(|fault| self.say(&format!("fault: {fault}")));
+    pub(super) fn report_faults(&self, faults: &[String]) {
+        faults.iter().for_each(|fault| self.print(&format!("fault: {fault}")));
         let stays = match self.revision {
             None => "nothing is served until this is mended",
             Some(_) => "what was served before stays in force until this is mended, specs and code",
         };
         let count = faults.len();
         let plural = if count == 1 { "" } else { "s" };
-        self.say(&format!("not applied: {count} fault{plural}; {stays}"));
+        self.print(&format!("not applied: {count} fault{plural}; {stays}"));
     }
 
-    fn say(&self, text: &str) {
-        self.line_output.say(text);
+    fn print(&self, text: &str) {
+        self.line_output.print(text);
     }
 
     /// Returns everything as one line of JSON.
-    fn for_programs(&self) -> Value {
+    fn to_json_line(&self) -> Value {
         let token = self.authorization.strip_prefix(SCHEME).unwrap_or_default();
         let servers: Vec<&String> = self.servers.iter().collect();
         json!({
@@ -148,7 +152,7 @@ fn quoted(path: &Path) -> String {
     if text.bytes().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
-fn in_words(loaded: &LoadResult, known: &[String], before: u64) -> String {
+fn describe_load(loaded: &LoadResult, known: &[String], before: u64) -> String {
     let mut news = Vec::new();
     if loaded.revision > before {
         news.push("specs".to_owned());

@@ -8,7 +8,7 @@ use std::slice::from_ref;
 
 use asp_registry::Source;
 
-use crate::packaging::schemas::{PluginSchemas, of_code};
+use crate::packaging::schemas::{PluginSchemas, from_code};
 use crate::packaging::{Unit, output};
 use crate::print;
 
@@ -24,19 +24,19 @@ pub(super) struct DerivedSchemas {
 }
 
 /// Derives the schemas of each plugin in a sandbox of its own, so that one that does not load does not affect the others.
-pub(super) async fn ask(root: &Path, sources: &[Source], units: &[Unit]) -> DerivedSchemas {
+pub(super) async fn derive_schemas(root: &Path, sources: &[Source], units: &[Unit]) -> DerivedSchemas {
     let mut asked = DerivedSchemas::default();
     for unit in units {
-        match of_code(root, sources, from_ref(unit)).await {
+        match from_code(root, sources, from_ref(unit)).await {
             Ok(found) => asked.stale.extend(found.into_iter().filter(|schemas| !schemas.is_current())),
             Err(error) => {
                 let text = format!("{error:#}");
-                asked.notes.extend(text.lines().skip(1).map(|line| output::named(&unit.id, line)));
+                asked.notes.extend(text.lines().skip(1).map(|line| output::prefix_line(&unit.id, line)));
                 asked.broken.push((unit.id.clone(), unit.version.clone(), error));
             }
         }
     }
-    for silent in asked.stale.extract_if(.., |schemas| schemas.said().is_none()) {
+    for silent in asked.stale.extract_if(.., |schemas| schemas.generated().is_none()) {
         let root = root.display();
         let said =
             format!("the code of {} declares no types any more: run asp plugin build {root}", silent.id);
@@ -46,7 +46,7 @@ pub(super) async fn ask(root: &Path, sources: &[Source], units: &[Unit]) -> Deri
 }
 
 impl DerivedSchemas {
-    pub(super) fn is_news(&self) -> bool {
+    pub(super) fn has_stale(&self) -> bool {
         !self.stale.is_empty()
     }
 
@@ -55,7 +55,7 @@ impl DerivedSchemas {
         for schemas in &self.stale {
             let path =
                 schemas.path.strip_prefix(root).unwrap_or(&schemas.path).to_string_lossy().into_owned();
-            let text = schemas.said().unwrap_or_default().to_owned();
+            let text = schemas.generated().unwrap_or_default().to_owned();
             sources.retain(|source| source.path != path);
             sources.push(Source { path, text });
         }

@@ -60,7 +60,7 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn new(root: PathBuf) -> Watch {
-        let seen = look(&root, MAX_SEEN);
+        let seen = sample(&root, MAX_SEEN);
         if seen.is_cut {
             warn(&root);
         }
@@ -68,22 +68,22 @@ impl Watch {
     }
 
     /// Records a file that this process itself has written, so that it does not count as a change.
-    pub(super) fn wrote(&mut self, path: &Path) {
+    pub(super) fn record_write(&mut self, path: &Path) {
         if let Ok(metadata) = fs::metadata(path) {
             self.seen.marks.insert(path.to_owned(), mark(&metadata));
         }
     }
 
     /// Waits until files differ from their state at the end of the previous wait.
-    pub(super) async fn changed(&mut self) {
+    pub(super) async fn wait_for_change(&mut self) {
         loop {
-            let mut now = self.look().await;
+            let mut now = self.sample().await;
             if !now.differs(&self.seen) {
                 self.seen = now;
             } else {
                 loop {
                     tokio::time::sleep(SETTLED).await;
-                    let later = self.look().await;
+                    let later = self.sample().await;
                     if later == now {
                         break;
                     }
@@ -99,10 +99,10 @@ impl Watch {
         }
     }
 
-    async fn look(&self) -> Look {
+    async fn sample(&self) -> Look {
         let root = self.root.clone();
         // Err: the process is ending.
-        tokio::task::spawn_blocking(move || look(&root, MAX_SEEN)).await.unwrap_or_default()
+        tokio::task::spawn_blocking(move || sample(&root, MAX_SEEN)).await.unwrap_or_default()
     }
 }
 
@@ -129,7 +129,7 @@ fn marked(paths: Vec<PathBuf>) -> impl Iterator<Item = (PathBuf, Mark)> {
 }
 
 /// Samples the files of a directory of primitives. Unreadable ones count as absent.
-fn look(root: &Path, max_seen: usize) -> Look {
+fn sample(root: &Path, max_seen: usize) -> Look {
     let mut found = Look::default();
     let mut seen = 0;
     let mut open = VecDeque::from([(root.to_owned(), 0)]);
@@ -142,7 +142,7 @@ fn look(root: &Path, max_seen: usize) -> Look {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if is_passed_over(&folder, &name, level) {
+            if is_ignored(&folder, &name, level) {
                 continue;
             }
             seen += 1;
@@ -174,7 +174,7 @@ fn look(root: &Path, max_seen: usize) -> Look {
 }
 
 /// Whether a file is neither a spec nor packed, or is build output.
-fn is_passed_over(folder: &Path, name: &str, level: usize) -> bool {
+fn is_ignored(folder: &Path, name: &str, level: usize) -> bool {
     if level < PLUGIN_LEVEL {
         return name.starts_with('.');
     }
@@ -206,7 +206,7 @@ mod tests {
 
     /// Returns the followed files, relative to `root`.
     fn followed(root: &Path) -> Vec<String> {
-        let seen = look(root, MAX_SEEN).marks;
+        let seen = sample(root, MAX_SEEN).marks;
         seen.keys().map(|path| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()).collect()
     }
 
@@ -264,7 +264,7 @@ mod tests {
             assert!(seen.iter().any(|path| path == file), "{file} in {seen:?}");
         }
         assert!(seen.len() < 12, "it goes around: {seen:?}");
-        assert!(!look(root.path(), MAX_SEEN).is_cut);
+        assert!(!sample(root.path(), MAX_SEEN).is_cut);
     }
 
     #[tokio::test(start_paused = true)]
@@ -281,30 +281,30 @@ mod tests {
         let mut watch = Watch::new(at.join("mine"));
         let minute = Duration::from_secs(60);
         write(at, "pom.xml", "other");
-        tokio::time::timeout(minute, watch.changed()).await.expect("a parent changed");
+        tokio::time::timeout(minute, watch.wait_for_change()).await.expect("a parent changed");
         fs::remove_file(at.join("pom.xml")).unwrap();
-        tokio::time::timeout(minute, watch.changed()).await.expect("a parent is gone");
+        tokio::time::timeout(minute, watch.wait_for_change()).await.expect("a parent is gone");
         write(at, "pom.xml", "again");
-        tokio::time::timeout(minute, watch.changed()).await.expect("a parent is there again");
+        tokio::time::timeout(minute, watch.wait_for_change()).await.expect("a parent is there again");
         let list = format!("a:x:jar:1-SNAPSHOT:compile:{}\n", at.join("m2/1-SNAPSHOT/x.jar").display());
         write(at, "mine/greet/plugins/greet/target/asp-dependencies.txt", &list);
-        assert!(tokio::time::timeout(minute, watch.changed()).await.is_err(), "it was there before");
+        assert!(tokio::time::timeout(minute, watch.wait_for_change()).await.is_err(), "it was there before");
         write(at, "m2/1-SNAPSHOT/x.jar", "other");
-        tokio::time::timeout(minute, watch.changed()).await.expect("a snapshot changed");
+        tokio::time::timeout(minute, watch.wait_for_change()).await.expect("a snapshot changed");
     }
 
     #[test]
     fn folders_count_and_so_do_levels() {
         let root = directory();
         // Seven entries: greet, its spec, its README, plugins, greet, lib, the file.
-        assert!(!look(root.path(), 7).is_cut);
-        assert!(look(root.path(), 6).is_cut);
+        assert!(!sample(root.path(), 7).is_cut);
+        assert!(sample(root.path(), 6).is_cut);
         let deepest = format!("greet/plugins/greet{}", "/d".repeat(MAX_DEPTH));
         write(root.path(), &format!("{deepest}/x.py"), "one");
         assert!(followed(root.path()).contains(&format!("{deepest}/x.py")), "it is packed");
-        assert!(!look(root.path(), MAX_SEEN).is_cut);
+        assert!(!sample(root.path(), MAX_SEEN).is_cut);
         fs::create_dir(root.path().join(deepest).join("d")).unwrap();
-        assert!(look(root.path(), MAX_SEEN).is_cut);
+        assert!(sample(root.path(), MAX_SEEN).is_cut);
     }
 
     #[tokio::test(start_paused = true)]
@@ -324,11 +324,11 @@ mod tests {
         let mut watch = Watch::new(at.to_owned());
         for edit in edits {
             edit();
-            tokio::time::timeout(Duration::from_secs(60), watch.changed()).await.unwrap();
+            tokio::time::timeout(Duration::from_secs(60), watch.wait_for_change()).await.unwrap();
         }
         write(at, "other/greet.schema.json", "own");
-        watch.wrote(&at.join("other/greet.schema.json"));
-        let unchanged = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
+        watch.record_write(&at.join("other/greet.schema.json"));
+        let unchanged = tokio::time::timeout(Duration::from_secs(60), watch.wait_for_change()).await;
         assert!(unchanged.is_err(), "nothing changed since");
     }
 }

@@ -135,7 +135,7 @@ impl OpenApiDocument {
     pub(super) fn is_key(&self, name: &str, place: &str) -> bool {
         let schemes = self.root.get("components").and_then(|components| components.get("securitySchemes"));
         schemes.and_then(Value::as_object).into_iter().flatten().any(|(_, scheme)| {
-            let Ok(scheme) = self.resolved(scheme) else { return false };
+            let Ok(scheme) = self.resolve(scheme) else { return false };
             let said = |member: &str| scheme.get(member).and_then(Value::as_str).unwrap_or_default();
             // Header names are case-insensitive (RFC 9110 section 5.1).
             let is_name =
@@ -153,11 +153,11 @@ impl OpenApiDocument {
     fn paths(&self) -> impl Iterator<Item = (&str, Result<&Value, DocumentFault>)> {
         let paths = self.root.get("paths").and_then(Value::as_object);
         let paths = paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-"));
-        paths.map(move |(path, item)| (path.as_str(), self.resolved(item)))
+        paths.map(move |(path, item)| (path.as_str(), self.resolve(item)))
     }
 
     /// Returns the paths whose operations are in another document.
-    pub(super) fn unread(&self) -> impl Iterator<Item = (&str, DocumentFault)> {
+    pub(super) fn external_paths(&self) -> impl Iterator<Item = (&str, DocumentFault)> {
         self.paths().filter_map(|(path, item)| Some((path, item.err()?)))
     }
 
@@ -198,7 +198,7 @@ impl OpenApiDocument {
     }
 
     /// Follows references to the value itself; returns other values unchanged.
-    pub(super) fn resolved<'a>(&'a self, mut value: &'a Value) -> Result<&'a Value, DocumentFault> {
+    pub(super) fn resolve<'a>(&'a self, mut value: &'a Value) -> Result<&'a Value, DocumentFault> {
         for _ in 0..MAX_STEPS {
             let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok(value) };
             value = self.find(reference)?;
@@ -209,7 +209,7 @@ impl OpenApiDocument {
     /// Whether only the service writes this property, according to the reference's target or to the reference itself (3.1).
     pub(super) fn is_read_only(&self, property: &Value) -> bool {
         let says = |schema: &Value| schema.get("readOnly") == Some(&Value::Bool(true));
-        says(property) || self.resolved(property).is_ok_and(says)
+        says(property) || self.resolve(property).is_ok_and(says)
     }
 
     /// Resolves `#/…` (RFC 6901, as a URI fragment).

@@ -52,7 +52,7 @@ pub(super) fn read<'a>(
             continue;
         };
         let Some(written) = media.get("schema") else { continue };
-        document.resolved(written)?;
+        document.resolve(written)?;
         let schema = schemas.take(written);
         if !is_object(&schema) {
             continue;
@@ -83,7 +83,7 @@ impl<'a> FormBody<'a> {
         let mut seen = BTreeSet::new();
         for field in fields.iter().filter(|field| seen.insert(field.name)) {
             let encoding = encodings.and_then(|all| all.get(field.name));
-            let Some(why) = search.misfit(field, encoding) else {
+            let Some(why) = search.encoding_fault(field, encoding) else {
                 sent += 1;
                 self.style(field.name, encoding);
                 if encoding.is_some_and(|encoding| encoding.get("headers").is_some()) {
@@ -139,14 +139,14 @@ impl<'a> Search<'a> {
         depth: usize,
         found: &mut Vec<Field<'a>>,
     ) -> Result<(), DocumentFault> {
-        let schema = self.document.resolved(written)?;
+        let schema = self.document.resolve(written)?;
         let properties = schema.get("properties").and_then(Value::as_object);
         if depth > MAX_DEPTH || !self.step(1 + properties.map_or(0, Map::len)) {
             return Ok(());
         }
         for (name, property) in properties.into_iter().flatten() {
             if !self.document.is_read_only(property) {
-                found.push(Field { name, schema: self.document.resolved(property)?, is_in_choice });
+                found.push(Field { name, schema: self.document.resolve(property)?, is_in_choice });
             }
         }
         for (word, is_choice) in [("allOf", false), ("oneOf", true), ("anyOf", true)] {
@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
     }
 
     /// Returns why a field cannot be sent as the document describes it.
-    fn misfit(&mut self, field: &Field<'a>, encoding: Option<&Value>) -> Option<&'static str> {
+    fn encoding_fault(&mut self, field: &Field<'a>, encoding: Option<&Value>) -> Option<&'static str> {
         if self.is_file(field.schema, 0) {
             return Some("is a file");
         }
@@ -184,7 +184,7 @@ impl<'a> Search<'a> {
 
     /// Whether the value is binary: `format: binary` in 3.0, `contentMediaType` in 3.1.
     fn is_file(&mut self, written: &'a Value, depth: usize) -> bool {
-        let Ok(schema) = self.document.resolved(written) else { return false };
+        let Ok(schema) = self.document.resolve(written) else { return false };
         let text = |member: &str| schema.get(member).and_then(Value::as_str);
         let is_media = text("contentMediaType")
             .is_some_and(|kind| !kind.starts_with("text/") && essence(kind) != "application/json");

@@ -96,7 +96,7 @@ pub(super) fn tool(document: &OpenApiDocument, found: &DescribedOperation<'_>) -
     building.body(found)?;
     building.accept(found);
     building.tool.notes.extend(building.schemas.notes());
-    building.unread(found);
+    building.note_unread(found);
     Ok(building.done())
 }
 
@@ -142,14 +142,14 @@ impl<'a> Building<'a> {
 
     fn body(&mut self, found: &DescribedOperation<'a>) -> Result<(), SkipReason> {
         let Some(written) = found.operation.get("requestBody") else { return Ok(()) };
-        let body = self.document.resolved(written)?;
+        let body = self.document.resolve(written)?;
         let content = body.get("content").and_then(Value::as_object).filter(|content| !content.is_empty());
-        let Some(content) = content else { return self.no_body(body) };
+        let Some(content) = content else { return self.handle_untyped_body(body) };
         let json = content.iter().filter(|(kind, media)| is_json(kind) && !self.is_bytes(media));
         let json = json.min_by_key(|(kind, _)| essence(kind) == JSON_PATCH);
         let Some((kind, media)) = json else { return self.form(body, content) };
-        self.unread_kinds(content, kind);
-        self.unread_of("body", media);
+        self.note_unread_media_types(content, kind);
+        self.note_unread_members("body", media);
         let schema = match media.get("schema") {
             Some(schema) => self.schemas.take(schema),
             None => json!({}),
@@ -165,7 +165,7 @@ impl<'a> Building<'a> {
     }
 
     /// Handles a body without a media type: an operation that does not require it is served without it.
-    fn no_body(&mut self, body: &Value) -> Result<(), SkipReason> {
+    fn handle_untyped_body(&mut self, body: &Value) -> Result<(), SkipReason> {
         if is_required(body) {
             return Err(SkipReason::Body(String::new()));
         }
@@ -182,9 +182,9 @@ impl<'a> Building<'a> {
             let kinds: Vec<String> = content.keys().map(|kind| one_line(kind)).collect();
             return Err(SkipReason::Body(kinds.join(", ")));
         };
-        self.unread_kinds(content, form.kind);
+        self.note_unread_media_types(content, form.kind);
         if let Some(media) = content.get(form.kind) {
-            self.unread_of("body", media);
+            self.note_unread_members("body", media);
         }
         self.tool.body_format = Some(form.format);
         self.tool.body_styles = form.styles;
@@ -210,11 +210,11 @@ impl<'a> Building<'a> {
         let responses = found.operation.get("responses").and_then(Value::as_object);
         let successes = responses.into_iter().flatten().filter(|(status, _)| status.starts_with('2'));
         let contents = successes
-            .filter_map(|(_, response)| document.resolved(response).ok()?.get("content")?.as_object());
+            .filter_map(|(_, response)| document.resolve(response).ok()?.get("content")?.as_object());
         let kinds: BTreeSet<&str> = contents.flat_map(Map::keys).map(|kind| kind.trim()).collect();
         if kinds.is_empty()
             || kinds.len() > MAX_KINDS
-            || kinds.iter().any(|kind| is_usual(kind))
+            || kinds.iter().any(|kind| is_accepted_by_default(kind))
             || !kinds.iter().all(|kind| is_media_type(kind))
             || self.tool.headers.contains_key("accept")
         {
@@ -226,13 +226,13 @@ impl<'a> Building<'a> {
 
     /// Whether a body is binary, which some documents describe under `*/*`.
     fn is_bytes(&self, media: &Value) -> bool {
-        let schema = media.get("schema").and_then(|schema| self.document.resolved(schema).ok());
+        let schema = media.get("schema").and_then(|schema| self.document.resolve(schema).ok());
         schema.and_then(|schema| schema.get("format")).is_some_and(|format| format == "binary")
     }
 
     /// Whether a form has no fields, which is how some documents describe a request without a body.
     fn is_empty(&self, media: &Value) -> bool {
-        let Some(schema) = media.get("schema").and_then(|schema| self.document.resolved(schema).ok()) else {
+        let Some(schema) = media.get("schema").and_then(|schema| self.document.resolve(schema).ok()) else {
             return false;
         };
         let without = |member: &str| schema.get(member).is_none_or(|value| value == &json!({}));
@@ -259,7 +259,7 @@ impl<'a> Building<'a> {
 }
 
 /// Whether a request accepts the media type without naming it.
-fn is_usual(kind: &str) -> bool {
+fn is_accepted_by_default(kind: &str) -> bool {
     ["application/json", "application/*", "*/*"].contains(&essence(kind).as_str())
 }
 

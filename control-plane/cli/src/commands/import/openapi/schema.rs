@@ -138,7 +138,7 @@ impl<'a> SchemaTranslator<'a> {
                 taken.insert(name.into(), text.clone());
             }
         }
-        self.changes.add_beside(siblings);
+        self.changes.add_siblings(siblings);
         taken
     }
 
@@ -152,7 +152,7 @@ impl<'a> SchemaTranslator<'a> {
             }
         }
         kind(members, &mut taken);
-        if enumeration::mend(&mut taken) {
+        if enumeration::repair(&mut taken) {
             self.changes.add(SchemaChange::Enumeration);
         }
         bounds(members, &mut taken);

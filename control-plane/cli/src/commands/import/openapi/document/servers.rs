@@ -21,13 +21,13 @@ impl OpenApiDocument {
     pub(in super::super) fn server(&self) -> Option<String> {
         match self.root.get("servers").filter(|servers| servers.get(0).is_some()) {
             Some(servers) => self.first_url(servers),
-            None => self.whole("/"),
+            None => self.absolute_url("/"),
         }
     }
 
     /// Whether the server is only known from the place that the document was read from.
     pub(in super::super) fn has_relative_server(&self) -> bool {
-        let url = self.root.get("servers").and_then(|servers| filled(servers.get(0)?));
+        let url = self.root.get("servers").and_then(|servers| with_defaults(servers.get(0)?));
         url.is_none_or(|url| !is_absolute(&url))
     }
 
@@ -44,11 +44,11 @@ impl OpenApiDocument {
 
     /// Returns the first server's URL; `None` if it has no host or a variable without a default.
     fn first_url(&self, servers: &Value) -> Option<String> {
-        let url = filled(servers.get(0)?).filter(|url| !url.contains(['{', '}']))?;
-        self.whole(&url)
+        let url = with_defaults(servers.get(0)?).filter(|url| !url.contains(['{', '}']))?;
+        self.absolute_url(&url)
     }
 
-    fn whole(&self, url: &str) -> Option<String> {
+    fn absolute_url(&self, url: &str) -> Option<String> {
         if is_absolute(url) {
             return Some(url.trim_end_matches('/').to_owned());
         }
@@ -61,7 +61,7 @@ impl OpenApiDocument {
 }
 
 /// Returns a server's URL with the default values of its variables; `None` if one has none.
-fn filled(server: &Value) -> Option<String> {
+fn with_defaults(server: &Value) -> Option<String> {
     let mut url = server.get("url")?.as_str()?.trim().to_owned();
     for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
         let default = match variable.get("default")? {

@@ -11,7 +11,7 @@ use super::super::skip_reason::{MAX_PARAMETERS, SkipReason};
 use super::super::values::{
     Kind, describe, is_json, is_untyped, kinds, one_line, parts, requires, type_as_text,
 };
-use super::{Building, is_media_type, is_usual};
+use super::{Building, is_accepted_by_default, is_media_type};
 
 mod path;
 
@@ -90,7 +90,7 @@ impl<'a> Building<'a> {
         // An operation's own parameter replaces one of its path (OpenAPI 3.1, Operation Object).
         for list in [own, found.shared].into_iter().flatten() {
             for written in list.as_array().into_iter().flatten() {
-                let written = self.document.resolved(written)?;
+                let written = self.document.resolve(written)?;
                 let text = |name: &str| written.get(name).and_then(Value::as_str).unwrap_or_default();
                 let (name, place) = (text("name"), text("in"));
                 if seen.insert((name, place)) {
@@ -114,7 +114,7 @@ impl<'a> Building<'a> {
         let Some(media) = json_media(written, place) else {
             return written.get("schema").map_or(Value::Null, |schema| self.schemas.take(schema));
         };
-        self.unread_of("parameters", media);
+        self.note_unread_members("parameters", media);
         let content = media.get("schema").map_or_else(|| json!({}), |schema| self.schemas.take(schema));
         json!({"type": "string", "contentMediaType": "application/json", "contentSchema": content})
     }
@@ -142,7 +142,7 @@ impl<'a> Building<'a> {
             "path" if !self.tool.path.contains(&format!("{{{name}}}")) => Err("is not in its path"),
             "query" if is_secret(&lower) => Err("looks like a credential, which is never an argument"),
             "header" if FRAMING.contains(&lower.as_str()) || asp_registry::is_refused_header(&lower) => {
-                self.framing(&parameter, &lower);
+                self.handle_framing_header(&parameter, &lower);
                 return Ok(());
             }
             "path" | "query" | "header" => shape(&parameter),
@@ -176,7 +176,7 @@ impl<'a> Building<'a> {
 
     /// Handles a header that belongs to the request itself. If the document gives `Accept` one value, that is sent: some
     /// services choose a version by it.
-    fn framing(&mut self, parameter: &Parameter<'_>, lower: &str) {
+    fn handle_framing_header(&mut self, parameter: &Parameter<'_>, lower: &str) {
         match self.only_media_type(parameter.written) {
             Some(kind) if lower == "accept" => drop(self.tool.headers.insert(lower.into(), kind.into())),
             _ => {
@@ -188,13 +188,13 @@ impl<'a> Building<'a> {
 
     /// Returns the only or default value of a parameter, if it is a media type other than plain JSON.
     fn only_media_type(&self, written: &Value) -> Option<String> {
-        let schema = self.document.resolved(written.get("schema")?).ok()?;
+        let schema = self.document.resolve(written.get("schema")?).ok()?;
         let only = match schema.get("enum").and_then(Value::as_array).map(Vec::as_slice) {
             Some([only]) => Some(only),
             _ => schema.get("const").or(schema.get("default")),
         };
         let kind = only?.as_str()?.trim();
-        (is_media_type(kind) && !is_usual(kind)).then(|| kind.to_owned())
+        (is_media_type(kind) && !is_accepted_by_default(kind)).then(|| kind.to_owned())
     }
 
     fn leave_out_credential(&mut self, place: &str, name: &str, why: &str) {
@@ -224,7 +224,7 @@ impl<'a> Building<'a> {
                 format!("its query parameter {name} is left out: the document names none of its members");
             self.tool.notes.push(note);
         }
-        self.unread_of("parameters", parameter.written);
+        self.note_unread_members("parameters", parameter.written);
         if parameter.written.get("description").is_some() {
             let name = one_line(parameter.name);
             self.note(format!(
@@ -264,7 +264,7 @@ impl<'a> Building<'a> {
         {
             members.entry("title").or_insert_with(|| one_line(name).into());
         }
-        self.unread_of("parameters", written);
+        self.note_unread_members("parameters", written);
         self.properties.insert(argument.clone(), schema);
         if is_required {
             self.required.push(argument.into());

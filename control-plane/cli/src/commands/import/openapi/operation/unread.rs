@@ -33,11 +33,11 @@ impl<'a> Building<'a> {
     }
 
     /// Notes the members of the operation that have no meaning here.
-    pub(super) fn unread(&mut self, found: &DescribedOperation<'a>) {
-        if is_there(found.operation.get("security").or(self.document.security())) {
+    pub(super) fn note_unread(&mut self, found: &DescribedOperation<'a>) {
+        if has_content(found.operation.get("security").or(self.document.security())) {
             self.note("its security is left out: the operator names a credential (`--credential`)".into());
         }
-        if is_there(found.operation.get("callbacks")) {
+        if has_content(found.operation.get("callbacks")) {
             self.note("its callbacks are left out".into());
         }
         if self.document.other_server(found).is_some() {
@@ -47,28 +47,28 @@ impl<'a> Building<'a> {
         for (member, are) in [("description", "is"), ("content", "is"), ("headers", "are"), ("links", "are")]
         {
             let has = |response: &Value| {
-                self.document.resolved(response).is_ok_and(|response| is_there(response.get(member)))
+                self.document.resolve(response).is_ok_and(|response| has_content(response.get(member)))
             };
             if responses.into_iter().flatten().any(|(_, response)| has(response)) {
                 self.note(format!("the {member} of its responses {are} left out"));
             }
         }
         for (name, value) in found.operation {
-            if is_there(Some(value)) && !USED.contains(&name.as_str()) && !name.starts_with("x-") {
+            if has_content(Some(value)) && !USED.contains(&name.as_str()) && !name.starts_with("x-") {
                 self.note(format!("its member `{}` is left out", one_line(name)));
             }
         }
     }
 
     /// Notes the members of a `part` of the operation that no tool has.
-    pub(super) fn unread_of(&mut self, part: &str, written: &Value) {
-        for member in UNREAD.into_iter().filter(|member| is_there(written.get(*member))) {
+    pub(super) fn note_unread_members(&mut self, part: &str, written: &Value) {
+        for member in UNREAD.into_iter().filter(|member| has_content(written.get(*member))) {
             self.note(format!("`{member}` of its {part} is left out"));
         }
     }
 
     /// Notes the media types of a body that are not used.
-    pub(super) fn unread_kinds(&mut self, content: &Map<String, Value>, sent: &str) {
+    pub(super) fn note_unread_media_types(&mut self, content: &Map<String, Value>, sent: &str) {
         let others = content.keys().filter(|kind| *kind != sent).map(|kind| one_line(kind));
         let others = others.collect::<Vec<_>>().join(", ");
         if !others.is_empty() {
@@ -78,7 +78,7 @@ impl<'a> Building<'a> {
 }
 
 /// Whether a member has content.
-fn is_there(value: Option<&Value>) -> bool {
+fn has_content(value: Option<&Value>) -> bool {
     let nothing = [Value::Null, false.into(), "".into(), json!([]), json!({})];
     value.is_some_and(|value| !nothing.contains(value))
 }

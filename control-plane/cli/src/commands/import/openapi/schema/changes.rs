@@ -159,7 +159,7 @@ impl SchemaChanges {
     }
 
     /// Adds the members next to a reference that are left out.
-    pub(super) fn add_beside(&mut self, written: &Map<String, Value>) {
+    pub(super) fn add_siblings(&mut self, written: &Map<String, Value>) {
         if written.keys().any(|name| !BESIDE.contains(&name.as_str()) && !name.starts_with("x-")) {
             self.add(SchemaChange::Beside);
         }

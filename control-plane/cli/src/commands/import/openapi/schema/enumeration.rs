@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 /// Fixes an `enum` with values that do not have the declared `type`, by converting them to the type. If a value cannot be
 /// converted, the schema accepts the values as written and, for lists and objects, any value of the type. Returns
 /// whether it was fixed.
-pub(super) fn mend(taken: &mut Map<String, Value>) -> bool {
+pub(super) fn repair(taken: &mut Map<String, Value>) -> bool {
     let kinds: Vec<&str> = match taken.get("type") {
         Some(Value::String(kind)) => vec![kind],
         Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
@@ -21,7 +21,7 @@ pub(super) fn mend(taken: &mut Map<String, Value>) -> bool {
     if values.iter().all(fits) {
         return false;
     }
-    let mended = |value: &Value| if fits(value) { Some(value.clone()) } else { converted(value, kind) };
+    let mended = |value: &Value| if fits(value) { Some(value.clone()) } else { convert(value, kind) };
     if let Some(mut values) = values.iter().map(mended).collect::<Option<Vec<Value>>>() {
         // A value may have been listed in both forms.
         let mut seen = BTreeSet::new();
@@ -47,7 +47,7 @@ fn is_of(value: &Value, kind: &str) -> bool {
 }
 
 /// Converts a value of another type: `"1"` to the integer 1, and YAML's `1` or `true` to text.
-fn converted(value: &Value, kind: &str) -> Option<Value> {
+fn convert(value: &Value, kind: &str) -> Option<Value> {
     let converted = match (kind, value) {
         ("string", Value::Number(_) | Value::Bool(_)) => Value::String(value.to_string()),
         ("integer" | "number" | "boolean", Value::String(text)) => serde_json::from_str(text).ok()?,

@@ -29,8 +29,8 @@ impl Building<'_> {
                 }
             }
         };
-        self.undescribed(&path);
-        let path = filled(&path, &self.places);
+        self.add_undescribed_arguments(&path);
+        let path = insert_arguments(&path, &self.places);
         self.tool.path = utf8_percent_encode(&path, UNSAFE).to_string();
     }
 
@@ -40,7 +40,7 @@ impl Building<'_> {
         let Some((name, value)) = pair.split_once('=') else { return true };
         let name = percent_decode_str(name).decode_utf8_lossy();
         let undescribed: Vec<&str> =
-            places(value).filter(|place| !self.places.contains_key(*place)).collect();
+            placeholders(value).filter(|place| !self.places.contains_key(*place)).collect();
         let whole = undescribed.first().copied().filter(|place| value == format!("{{{place}}}"));
         if let Some(place) = whole {
             if is_parameter(&name) || self.tool.query.contains_key(&*name) {
@@ -71,8 +71,8 @@ impl Building<'_> {
     }
 
     /// Adds an argument for each placeholder that the document does not describe, which some frameworks omit.
-    fn undescribed(&mut self, path: &str) {
-        for place in places(path) {
+    fn add_undescribed_arguments(&mut self, path: &str) {
+        for place in placeholders(path) {
             if self.places.contains_key(place) {
                 continue;
             }
@@ -87,12 +87,12 @@ impl Building<'_> {
 }
 
 /// Returns the names of the placeholders in a text.
-fn places(text: &str) -> impl Iterator<Item = &str> {
+fn placeholders(text: &str) -> impl Iterator<Item = &str> {
     text.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
 }
 
 /// Inserts arguments into the placeholders of a path: all at once, because an argument may be named like another placeholder.
-fn filled(path: &str, places: &BTreeMap<String, String>) -> String {
+fn insert_arguments(path: &str, places: &BTreeMap<String, String>) -> String {
     let mut parts = path.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
