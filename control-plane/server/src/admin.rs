@@ -125,7 +125,7 @@ impl AdminState {
     }
 
     /// Notifies the publisher of a write.
-    fn published(&self, written: asp_store::control::Written) -> asp_store::control::Written {
+    fn notify_publisher(&self, written: asp_store::control::Written) -> asp_store::control::Written {
         if written.changed {
             self.publisher.changed();
         }
@@ -134,7 +134,7 @@ impl AdminState {
 }
 
 /// Returns the response to a write that has nothing else to show.
-fn changed(written: asp_store::control::Written) -> Json<Value> {
+fn change_response(written: asp_store::control::Written) -> Json<Value> {
     Json(json!({ "revision": written.revision, "changed": written.changed }))
 }
 

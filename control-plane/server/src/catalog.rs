@@ -189,7 +189,7 @@ impl Compiler {
         foreign_audiences(server, &self.config.public_url).into_iter().find_map(|audience| {
             let of_server = |document: &&Document| server.edge.issuers.contains(&document.name);
             let mut refusing = in_force.documents.iter().filter(of_server);
-            let refusing = refusing.find(|document| !document.lets_accept(name, audience))?;
+            let refusing = refusing.find(|document| !document.allows_audience(name, audience))?;
             Some(format!(
                 "auth.audiences: the issuer `{}` does not list `{audience}` for this server: an admin of the platform adds \
                  `serverAudiences: {{\"{name}\": [\"{audience}\"]}}` to the issuer",
@@ -258,7 +258,7 @@ impl Compiler {
         drop(known);
         let servers = self.declared.lock().without_conflicts(good, &mut faults);
         let size = |server: &CompiledServer| self.server_bytes(server);
-        let servers = servers::that_fit(servers, GATEWAY - EDGE - SLACK, size, &mut faults);
+        let servers = servers::select_fitting(servers, GATEWAY - EDGE - SLACK, size, &mut faults);
         Settlement { servers, faults }
     }
 

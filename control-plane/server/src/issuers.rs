@@ -60,7 +60,7 @@ pub struct File {
 pub fn faults(path: &Path, dev: bool) -> Vec<String> {
     match file(path) {
         Ok(file) => {
-            let lists = if dev { Vec::new() } else { faults::without_for(&file) };
+            let lists = if dev { Vec::new() } else { faults::audiences_without_for(&file) };
             faults::of(&file, dev).into_iter().chain(lists).collect()
         }
         Err(error) => vec![error.to_string()],

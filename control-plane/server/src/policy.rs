@@ -79,7 +79,7 @@ pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, UnknownVal
 /// Converts a binding. One with a condition is marked as a denial for readers that do not know conditions
 /// (`snapshot.proto`).
 pub fn binding(record: &BindingRecord) -> Result<Binding, UnknownValue> {
-    let Ok(when) = when::stored(&record.when) else { return unknown("condition", &record.when) };
+    let Ok(when) = when::to_gateway_form(&record.when) else { return unknown("condition", &record.when) };
     let issuer = match (record.target_type.as_str(), record.issuer.as_str()) {
         (MACHINE, "") => MACHINE_ISSUER,
         (MACHINE, issuer) => return unknown("issuer of a machine", issuer),
@@ -170,7 +170,7 @@ fn sha256(hex: &str) -> Option<Vec<u8>> {
 
 /// Returns the issuers to which a revoked jti without an issuer may belong. One in the form of a machine's key or
 /// certificate id may also belong to the machines' issuer.
-pub fn issuers_hit<'a>(jti: &str, issuers: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
+pub fn issuers_of_jti<'a>(jti: &str, issuers: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_key = jti.len() == 2 * KEY_ID_BYTES && jti.bytes().all(is_digit);
     issuers.iter().map(String::as_str).chain(is_key.then_some(MACHINE_ISSUER))
@@ -199,7 +199,7 @@ pub fn revoked<'a>(
     for record in records.into_iter().filter(|record| record.until > now_ms) {
         match record.kind.as_str() {
             "token" if record.issuer.is_empty() => {
-                let hit = issuers_hit(&record.target, issuers);
+                let hit = issuers_of_jti(&record.target, issuers);
                 revoked.tokens.extend(hit.map(|iss| token_entry(iss, &record.org, &record.target)));
             }
             "token" => revoked.tokens.push(token_entry(&record.issuer, &record.org, &record.target)),

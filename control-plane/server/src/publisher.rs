@@ -123,14 +123,14 @@ impl Handle {
     }
 
     /// Returns the status of publication, which can be awaited.
-    pub fn standing(&self) -> watch::Receiver<PublicationStatus> {
+    pub fn status(&self) -> watch::Receiver<PublicationStatus> {
         self.standing.clone()
     }
 
     /// Waits until the store's state at `revision` is sent to gateways (edges may still wait for it), or until it is
     /// known that it does not change the snapshot or cannot be published.
-    pub async fn sent_to_gateways(&self, revision: u64) {
-        let (mut standing, mut xds_state) = (self.standing(), self.xds_state());
+    pub async fn wait_until_sent(&self, revision: u64) {
+        let (mut standing, mut xds_state) = (self.status(), self.xds_state());
         let is_settled = async {
             let _ = standing.wait_for(|standing| standing.is_of(revision)).await.map(drop);
         };

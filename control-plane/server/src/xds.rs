@@ -123,12 +123,12 @@ impl XdsState {
             kind if kind == Kind::Gateway.as_str() => version == published.gateway.version,
             _ => false,
         };
-        if is_newest { published.revision } else { acked.min(said_through(version)) }
+        if is_newest { published.revision } else { acked.min(covered_by_version(version)) }
     }
 }
 
 /// Returns the revision up to which everything is in force with a version, as far as the version limits it.
-fn said_through(version: &str) -> u64 {
+fn covered_by_version(version: &str) -> u64 {
     version.rsplit_once(OVERTAKEN).and_then(|(_, covers)| covers.parse().ok()).unwrap_or(u64::MAX)
 }
 
@@ -136,7 +136,7 @@ fn said_through(version: &str) -> u64 {
 /// if only revocations have the first.
 fn reach(version: &str) -> (u64, u64) {
     let revision = subscription::revision_in(version);
-    (revision, revision.min(said_through(version)))
+    (revision, revision.min(covered_by_version(version)))
 }
 
 /// Receiver of new [`XdsState`]s.

@@ -133,7 +133,7 @@ pub(super) async fn start(
         keeper,
         refusals: Refusals::default(),
         in_flight: Arc::default(),
-        queues: OrgQueues::limited(settings.calls.writes()),
+        queues: OrgQueues::with_write_rate(settings.calls.writes()),
         jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,
     };
@@ -167,7 +167,7 @@ fn warn_of_closed_servers(
     let look = async move {
         published.wait_for(|state| state.snapshot.is_some()).await.context("wait for a snapshot")?;
         let state = store.load().await?;
-        let lost = spawn_blocking(move || offers::lost(&compiler, &state)).await?;
+        let lost = spawn_blocking(move || offers::unoffered_servers(&compiler, &state)).await?;
         anyhow::Ok(lost)
     };
     async move {
@@ -233,7 +233,7 @@ async fn trust(process: &Process, store: &ControlStore) -> anyhow::Result<Trust>
 fn warn_of_lists(stored: &ControlState) {
     for record in stored.issuers.iter().filter(|record| record.side == Side::Clients) {
         let Ok(document) = serde_json::from_str::<Document>(&record.document) else { continue };
-        for fault in issuers::faults::of_lists(&document) {
+        for fault in issuers::faults::list_faults(&document) {
             tracing::warn!(issuer = record.name, %fault, "audience of an issuer applies to no primitive; store the issuer again");
         }
     }

@@ -74,7 +74,7 @@ pub async fn put(
             }
             UploadOutcome::Known => StatusCode::OK,
         };
-        Ok::<_, Problem>((status, Json(shown(&meta))).into_response())
+        Ok::<_, Problem>((status, Json(artifact_json(&meta))).into_response())
     };
     queues::write(permit, work).await?
 }
@@ -148,7 +148,7 @@ pub async fn list(
     let list: Vec<Value> = found
         .iter()
         .map(|meta| {
-            let mut value = shown(meta);
+            let mut value = artifact_json(meta);
             if let (Some(servers), Some(object)) = (&servers, value.as_object_mut()) {
                 object.insert("pinnedBy".into(), json!(pinned_by(servers, &meta.sha256)));
             }
@@ -246,7 +246,7 @@ async fn audit(state: &AdminState, admin: &Admin, action: &str, meta: &PackageMe
     Ok(())
 }
 
-fn shown(meta: &PackageMeta) -> Value {
+fn artifact_json(meta: &PackageMeta) -> Value {
     json!({
         "sha256": meta.sha256,
         "name": meta.name,

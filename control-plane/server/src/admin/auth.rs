@@ -272,7 +272,7 @@ impl Admin {
         if let Some(issuer) = state.verifier.unknown_key_of(token) {
             let revision = state.keeper.refresh_of(Side::Admins, &issuer).await;
             // A token may name any key without proof: the store is read only for keys that no snapshot has yet.
-            if state.publisher.standing().borrow().covers < revision {
+            if state.publisher.status().borrow().covers < revision {
                 state.apply_issuers().await?;
             }
         }

@@ -22,7 +22,7 @@ use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::params::Path;
 use super::problem::{Code, Problem};
-use super::{AdminState, changed};
+use super::{AdminState, change_response};
 
 /// Maximum length of a scope, as in a spec.
 const MAX_SCOPE: usize = 128;
@@ -89,7 +89,7 @@ pub async fn put(
     }
     let change = state.change(&admin, precondition(&headers)?);
     let bound = MachineBound { groups, scopes };
-    state.published(state.store.put_machine_bound(&change, &org, &bound).await?);
+    state.notify_publisher(state.store.put_machine_bound(&change, &org, &bound).await?);
     show(&state, &org).await
 }
 
@@ -105,7 +105,7 @@ pub async fn delete(
 ) -> Result<Json<Value>, Problem> {
     let change = state.change(&admin, precondition(&headers)?);
     let none = MachineBound::default();
-    Ok(changed(state.published(state.store.put_machine_bound(&change, &org, &none).await?)))
+    Ok(change_response(state.notify_publisher(state.store.put_machine_bound(&change, &org, &none).await?)))
 }
 
 /// Refuses groups and scopes that machines of the org may not have.

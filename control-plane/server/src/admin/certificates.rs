@@ -150,7 +150,7 @@ pub async fn register(
         let (state, record) = (Arc::clone(&state), record.clone());
         async move {
             let (id, written) = state.store.put_machine_certificate(&change, &record).await?;
-            state.published(written);
+            state.notify_publisher(written);
             Ok::<_, Problem>(id)
         }
     };
@@ -184,7 +184,7 @@ pub async fn delete(
     let change = state.change(&admin, Precondition::None);
     // In the queue of revocations, so that it does not wait for the org's policy writes.
     let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
-    state.published(state.store.delete_machine_certificate(&change, &org, &id).await?);
+    state.notify_publisher(state.store.delete_machine_certificate(&change, &org, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -157,8 +157,9 @@ pub async fn explain(
             Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits))
         })
         .await??;
-    let decided = if revoked.token { decided.with_dead_token() } else { decided };
-    let (decided, limits) = if is_team { (decided.for_team(), Vec::new()) } else { (decided, limits) };
+    let decided = if revoked.token { decided.revoked_token_answer() } else { decided };
+    let (decided, limits) =
+        if is_team { (decided.withhold_bindings(), Vec::new()) } else { (decided, limits) };
     let DecisionReport { outcome, by: decided_by, rules, observed, depends } = decided;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
@@ -167,7 +168,7 @@ pub async fn explain(
         rules,
         observed,
         depends,
-        revocations: revoked.shown(is_team),
+        revocations: revoked.revocations_json(is_team),
         limits,
         issuers,
         revision: published.gateways_at(),
@@ -203,12 +204,12 @@ fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
 async fn newest(state: &AdminState) -> Result<Arc<Publication>, Problem> {
     let written = state.store.revision().await?;
     let mut published = state.publisher.xds_state();
-    if !state.publisher.standing().borrow().is_of(written) {
+    if !state.publisher.status().borrow().is_of(written) {
         // Written by another process, or an audit row, for which the publisher is not notified.
         state.publisher.changed();
     }
     let is_in = async {
-        state.publisher.sent_to_gateways(written).await;
+        state.publisher.wait_until_sent(written).await;
         let _ = published.wait_for(|state| state.snapshot.is_some()).await.map(drop);
     };
     // Err: publication lags; the answer names the revision it is based on.
@@ -268,7 +269,7 @@ struct DecisionReport {
 
 impl DecisionReport {
     /// Replaces the outcome by that of a revoked token: a 401 before any policy of the org is evaluated.
-    fn with_dead_token(self) -> DecisionReport {
+    fn revoked_token_answer(self) -> DecisionReport {
         match self.outcome {
             "not_served" | "unknown_server" | "unknown_primitive" | "not_offered" => self,
             _ => ("token_revoked", json!({ "stage": "identity", "rule": "the token is revoked" })).into(),
@@ -276,7 +277,7 @@ impl DecisionReport {
     }
 
     /// Withholds the content of bindings, which only the org may see.
-    fn for_team(self) -> DecisionReport {
+    fn withhold_bindings(self) -> DecisionReport {
         let stage = self.by.get("stage").and_then(Value::as_str);
         let is_orgs = matches!(stage, Some("bindings" | "arguments"));
         let by = if is_orgs { json!({ "stage": "bindings", "withheld": true }) } else { self.by };
@@ -312,7 +313,7 @@ fn decide(
     let listings = part.server.as_ref().map(|server| server.listings.as_slice()).unwrap_or_default();
     let listed = listings
         .iter()
-        .find(|listing| listing.id == question.primitive && !name_over(listing, protocol).is_empty());
+        .find(|listing| listing.id == question.primitive && !name_in_protocol(listing, protocol).is_empty());
     let primitive = listed.and_then(|listing| {
         let mut all = part.primitives.iter();
         let found = all.find(|known| known.id == listing.id && known.version == listing.version);
@@ -432,7 +433,7 @@ fn danger() -> Value {
 }
 
 /// Returns the name of a primitive over a protocol; empty if it has none.
-fn name_over(listing: &Listing, protocol: Protocol) -> &str {
+fn name_in_protocol(listing: &Listing, protocol: Protocol) -> &str {
     match protocol {
         Protocol::Mcp => &listing.mcp_name,
         Protocol::A2a => &listing.a2a_skill,

@@ -19,7 +19,7 @@ use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::params::Path;
 use super::problem::Problem;
-use super::{AdminState, changed};
+use super::{AdminState, change_response};
 use crate::catalog::ids;
 
 /// A server that may have the id.
@@ -77,7 +77,7 @@ pub async fn withdraw(
 ) -> Result<Json<Value>, Problem> {
     ids::take_stored_of(&*state.store, &server).await?;
     let change = state.change(&admin, precondition(&headers)?);
-    Ok(changed(state.store.withdraw_primitive(&change, &id, &server).await?))
+    Ok(change_response(state.store.withdraw_primitive(&change, &id, &server).await?))
 }
 
 /// Returns the faults of a server with ids that it may not have. They do not tell its team who owns the ids; nothing is

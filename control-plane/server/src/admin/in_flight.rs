@@ -117,7 +117,7 @@ impl Permit {
     }
 
     /// Releases the body and the read permit: the response is ready and needs neither the body nor the store.
-    fn answered(&self) {
+    fn release_permits(&self) {
         drop(self.read.lock().take());
         if let Some(load) = self.in_flight.loads.lock().get_mut(self.role.scope()) {
             load.counts(&self.role).body_bytes -= self.body_bytes.swap(0, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.answered();
+        self.release_permits();
         let mut loads = self.in_flight.loads.lock();
         if let Some(load) = loads.get_mut(self.role.scope()) {
             load.counts(&self.role).requests -= 1;
@@ -144,7 +144,7 @@ pub async fn track(mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(slot.clone());
     let response = next.run(request).await;
     if let Some(permit) = slot.0.get() {
-        permit.answered();
+        permit.release_permits();
     }
     // The body holds the slot until it is sent or dropped.
     let held = move |error: axum::Error| {
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(last.add_body(1).err().unwrap().code(), Code::TooManyRequests);
         held.remove(0);
         assert!(last.add_body(MAX_BODY).is_ok(), "a body goes with its request");
-        last.answered();
+        last.release_permits();
         assert!(held[0].add_body(MAX_BODY).is_ok(), "what is answered needs no body");
         assert!(in_flight.enter(&acme).is_ok(), "of two requests less");
         drop((last, held));

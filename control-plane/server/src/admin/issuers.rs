@@ -30,7 +30,8 @@ use crate::issuers::faults;
     responses((status = 200, body = Object), (status = 403, body = Problem)))]
 pub async fn list(_admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Value>, Problem> {
     let stored = state.store.issuers().await?;
-    let list = stored.iter().map(|record| shown(&state, record)).collect::<Result<Vec<Value>, Problem>>()?;
+    let list =
+        stored.iter().map(|record| issuer_json(&state, record)).collect::<Result<Vec<Value>, Problem>>()?;
     Ok(Json(json!({ "issuers": list, "fetched": fetched(&state).await? })))
 }
 
@@ -45,7 +46,7 @@ pub async fn get(
 ) -> Result<Response, Problem> {
     let side = side_of(&side)?;
     let record = state.store.issuer(side, &name).await?.ok_or_else(Problem::not_found)?;
-    Ok(tagged(record.revision, shown(&state, &record)?))
+    Ok(tagged(record.revision, issuer_json(&state, &record)?))
 }
 
 /// Option for an issuer with a deleted one's name but another `iss`.
@@ -80,7 +81,7 @@ pub async fn put(
     check(&state, side, &document, take_over).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let text = serde_json::to_string(&document).map_err(|error| Problem::params(error.to_string()))?;
-    let written = state.published(state.store.put_issuer(&change, side, &name, &text).await?);
+    let written = state.notify_publisher(state.store.put_issuer(&change, side, &name, &text).await?);
     state.apply_issuers().await?;
     Ok(Json(json!({
         "side": side.as_str(), "name": name, "revision": written.revision, "changed": written.changed,
@@ -106,7 +107,7 @@ pub async fn delete(
         }
     }
     let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.delete_issuer(&change, side, &name).await?);
+    let written = state.notify_publisher(state.store.delete_issuer(&change, side, &name).await?);
     state.apply_issuers().await?;
     Ok(Json(json!({
         "side": side.as_str(), "name": name, "revision": written.revision, "changed": written.changed,
@@ -128,13 +129,13 @@ fn side_of(text: &str) -> Result<Side, Problem> {
 async fn check(state: &AdminState, side: Side, document: &Document, take_over: bool) -> Result<(), Problem> {
     let name = &document.name;
     let trust = state.compiler.trust();
-    if trust.is_given(side, name) {
+    if trust.is_configured(side, name) {
         let detail = format!("{name} stands in the operator's file (ASP_ISSUERS): change it there");
         return Err(Problem::new(Code::IssuerGiven, detail));
     }
     let mut found = faults::of_document(side, document);
     if !trust.is_development() {
-        found.extend(faults::of_lists(document));
+        found.extend(faults::list_faults(document));
     }
     if side == Side::Clients && document.orgs.is_empty() {
         found.push("orgs: say for which orgs it speaks (`*` for every one)".into());
@@ -195,7 +196,7 @@ async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
     Ok(uses.map(|server| server.server.name.clone()).collect())
 }
 
-fn shown(state: &AdminState, record: &IssuerRecord) -> Result<Value, Problem> {
+fn issuer_json(state: &AdminState, record: &IssuerRecord) -> Result<Value, Problem> {
     let document: Value = serde_json::from_str(&record.document).map_err(|error| {
         tracing::error!(%error, issuer = %record.name, "a stored issuer is not JSON and an admin's request got an internal error");
         Problem::new(Code::Internal, "")

@@ -95,7 +95,7 @@ pub(super) async fn check(
     }
     // An org cannot switch a server that is not offered to it, even with force.
     let remedy = if code == Code::NotFound { String::new() } else { format!(". {FORCE}") };
-    Err(Problem::new(code, format!("{}{remedy}", in_words(&found))))
+    Err(Problem::new(code, format!("{}{remedy}", describe_scope(&found))))
 }
 
 /// Names that an admin may use for an org without force, from the last compiled servers.
@@ -128,7 +128,7 @@ async fn reach(state: &AdminState, admin: &Admin, org: &str) -> Result<Reach, Pr
     })
 }
 
-fn in_words(unknown: &[String]) -> String {
+fn describe_scope(unknown: &[String]) -> String {
     let more = unknown.len().saturating_sub(MAX_SHOWN);
     let shown = unknown.iter().take(MAX_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };
@@ -151,7 +151,7 @@ pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Re
         })
         .collect();
     let faults: Vec<String> = faults.into_iter().collect();
-    if faults.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&faults))) }
+    if faults.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, describe_scope(&faults))) }
 }
 
 /// Refuses an allow for `target` without an issuer if several issuers serve `org`.
@@ -168,7 +168,7 @@ pub(super) fn check_open_target(
     let detail = format!(
         "{target} may be somebody else with each issuer that speaks for {org}: {}. Set target.issuer (--issuer) to the one that is \
          meant, or to `*` for every issuer",
-        in_words(&issuers)
+        describe_scope(&issuers)
     );
     Err(Problem::new(Code::AmbiguousName, detail))
 }

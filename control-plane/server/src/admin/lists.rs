@@ -19,7 +19,7 @@ use super::etag::{precondition, tagged};
 use super::known::{self, ForceQuery, Mention};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
-use super::{AdminState, changed};
+use super::{AdminState, change_response};
 use crate::admission::{Admission, AdmissionError};
 
 /// A list of an org's policy.
@@ -107,7 +107,7 @@ pub async fn put<L: PolicyList>(
                 let (actor, revision) = (&change.actor, written.revision);
                 tracing::info!(%actor, org, revision, "forced policy write stored; its names were not checked");
             }
-            Ok::<_, AdmissionError>(state.published(written))
+            Ok::<_, AdmissionError>(state.notify_publisher(written))
         }
     };
     queues::write(permit, work).await??;
@@ -126,10 +126,10 @@ pub async fn delete<L: PolicyList>(request: OrgRequest, key: L::Key) -> Result<J
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let work = async move {
         let written = L::delete(state.store.as_ref(), &change, &org, key).await?;
-        Ok::<_, Problem>(state.published(written))
+        Ok::<_, Problem>(state.notify_publisher(written))
     };
     let written = queues::write(permit, work).await??;
-    Ok(changed(written))
+    Ok(change_response(written))
 }
 
 async fn show<L: PolicyList>(state: &AdminState, org: &str) -> Result<Response, Problem> {

@@ -98,7 +98,9 @@ pub async fn add(
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
     let work = {
         let (state, record) = (Arc::clone(&state), record.clone());
-        async move { Ok::<_, Problem>(state.published(state.store.add_machine_key(&change, &record).await?)) }
+        async move {
+            Ok::<_, Problem>(state.notify_publisher(state.store.add_machine_key(&change, &record).await?))
+        }
     };
     queues::write(permit, work).await??;
     let made = MadeKey { key: key.expose().to_owned(), about: record.into() };
@@ -131,7 +133,7 @@ pub async fn delete(
     let change = state.change(&admin, Precondition::None);
     // In the queue of revocations, so that it does not wait for the org's policy writes.
     let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
-    state.published(state.store.delete_machine_key(&change, &org, &id).await?);
+    state.notify_publisher(state.store.delete_machine_key(&change, &org, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -22,7 +22,7 @@ use super::known::{self, ForceQuery};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
-use super::{AdminState, changed, off_thread};
+use super::{AdminState, change_response, off_thread};
 use crate::admin_role::valid_org;
 use crate::catalog::offers::{self, OfferSource};
 
@@ -154,7 +154,7 @@ pub async fn put(
                 let OfferRecord { server, org } = &record;
                 tracing::info!(%actor, server, org, revision, "forced offer stored; its organisation was not checked");
             }
-            Ok::<_, Problem>(state.published(written))
+            Ok::<_, Problem>(state.notify_publisher(written))
         }
     };
     queues::write(permit, work).await??;
@@ -188,9 +188,10 @@ pub async fn delete(
     }
     let change = state.change(&admin, precondition(&headers)?);
     let permit = state.queues.to_write(Topic::Policy, &admin).await?;
-    let work =
-        async move { Ok::<_, Problem>(state.published(state.store.delete_offer(&change, &record).await?)) };
-    Ok(changed(queues::write(permit, work).await??))
+    let work = async move {
+        Ok::<_, Problem>(state.notify_publisher(state.store.delete_offer(&change, &record).await?))
+    };
+    Ok(change_response(queues::write(permit, work).await??))
 }
 
 fn offer(name: &str, org: String) -> Result<OfferRecord, Problem> {

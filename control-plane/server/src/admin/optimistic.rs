@@ -39,7 +39,7 @@ impl OptimisticWrite {
     ) -> Result<Option<Written>, Problem> {
         match written {
             Err(StoreError::Moved) if self.tries < MAX_TRIES => Ok(None),
-            written => Ok(Some(state.published(written?))),
+            written => Ok(Some(state.notify_publisher(written?))),
         }
     }
 }

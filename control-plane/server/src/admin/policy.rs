@@ -413,7 +413,7 @@ pub fn binding_body(record: &BindingRecord) -> Binding {
         primitive: PrimitiveSelector { name: record.primitive.clone(), protocol: record.protocol.clone() },
         allowed: record.allowed,
         // Conditions that this version cannot read deny, which the standing faults report; here they are only left out.
-        when: when::shown(&record.when).unwrap_or_default(),
+        when: when::to_admin_form(&record.when).unwrap_or_default(),
         approval: record.approval,
         observe: record.observed,
         name: record.name.clone(),

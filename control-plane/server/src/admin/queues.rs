@@ -129,11 +129,11 @@ struct QueueEntry {
 
 impl OrgQueues {
     pub fn new() -> Arc<OrgQueues> {
-        OrgQueues::limited(WriteRate::default())
+        OrgQueues::with_write_rate(WriteRate::default())
     }
 
     /// Creates queues with another rate of writes.
-    pub fn limited(rate: WriteRate) -> Arc<OrgQueues> {
+    pub fn with_write_rate(rate: WriteRate) -> Arc<OrgQueues> {
         // The other half is left for publishing and serving.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let answering = Arc::new(Semaphore::new((cores / 2).max(1)));
@@ -184,7 +184,7 @@ impl OrgQueues {
     }
 
     /// Waits in the read queue of an admin's org, team or installers, or of the platform, and for a thread.
-    pub async fn to_compile(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit, Problem> {
+    pub async fn enter_read_queue(self: &Arc<Self>, admin: &Admin) -> Result<QueuePermit, Problem> {
         self.to_read(admin).await?.with_thread().await
     }
 
@@ -278,7 +278,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_org_writes_so_often_and_takes_nothing_from_others() {
-        let queues = OrgQueues::limited(WriteRate { burst: 2, per_second: 1 });
+        let queues = OrgQueues::with_write_rate(WriteRate { burst: 2, per_second: 1 });
         let acme = admin("org:acme");
         let write = async |topic, admin: &Admin| queues.to_write(topic, admin).await.map(drop);
         for _ in 0..2 {
@@ -297,7 +297,7 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(1)).await;
         assert!(write(Topic::Policy, &acme).await.is_ok());
         assert!(write(Topic::Policy, &acme).await.is_err());
-        let unbounded = OrgQueues::limited(WriteRate { burst: 1, per_second: 0 });
+        let unbounded = OrgQueues::with_write_rate(WriteRate { burst: 1, per_second: 0 });
         for _ in 0..100 {
             unbounded.to_write(Topic::Policy, &acme).await.map(drop).ok().unwrap();
         }
@@ -305,7 +305,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_team_of_a_server_writes_so_often_too() {
-        let queues = OrgQueues::limited(WriteRate { burst: 2, per_second: 1 });
+        let queues = OrgQueues::with_write_rate(WriteRate { burst: 2, per_second: 1 });
         let write = async |role: &str| queues.to_write(Topic::Policy, &admin(role)).await.map(drop);
         for _ in 0..2 {
             write("server:pay").await.ok().unwrap();
@@ -326,18 +326,18 @@ mod tests {
         for number in 0..MAX_READS {
             let admin = admin(&format!("org:o{number}"));
             let queues = Arc::clone(&queues);
-            let mut asking = Box::pin(async move { queues.to_compile(&admin).await });
+            let mut asking = Box::pin(async move { queues.enter_read_queue(&admin).await });
             asked.push((futures::poll!(&mut asking), asking));
         }
         let answered = asked.iter().filter(|(polled, _)| polled.is_ready()).count();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         assert_eq!(answered, (cores / 2).max(1), "half of the machine answers");
-        let refused = queues.to_compile(&admin("org:late")).await.err().unwrap();
+        let refused = queues.enter_read_queue(&admin("org:late")).await.err().unwrap();
         assert_eq!(refused.code(), Code::Overloaded);
-        let platform = queues.to_compile(&admin("platform")).now_or_never();
+        let platform = queues.enter_read_queue(&admin("platform")).now_or_never();
         assert!(!matches!(platform, Some(Err(_))), "it waits at most");
         drop((asked, platform));
-        assert!(queues.to_compile(&admin("org:late")).await.is_ok());
+        assert!(queues.enter_read_queue(&admin("org:late")).await.is_ok());
     }
 
     #[tokio::test]
@@ -348,7 +348,7 @@ mod tests {
             reading.push(queues.to_read(&admin(&format!("org:o{number}"))).await.unwrap());
         }
         let late = admin("org:late");
-        let answered = queues.to_compile(&late).now_or_never();
+        let answered = queues.enter_read_queue(&late).now_or_never();
         assert!(matches!(answered, Some(Ok(_))), "all threads are free");
         drop(answered);
         let first = admin("org:o0");
@@ -366,7 +366,7 @@ mod tests {
         let mut asked = Vec::new();
         let mut asks = |org: usize| {
             let (queues, admin) = (Arc::clone(&queues), admin(&format!("org:o{org}")));
-            let mut asking = Box::pin(async move { queues.to_compile(&admin).await });
+            let mut asking = Box::pin(async move { queues.enter_read_queue(&admin).await });
             let polled = asking.as_mut().now_or_never();
             if matches!(polled, Some(Err(_))) {
                 return false;
@@ -382,14 +382,15 @@ mod tests {
     async fn reads_of_installers_take_no_place_of_the_platform() {
         let queues = OrgQueues::new();
         let installer = admin("installer");
-        let first = queues.to_compile(&installer).await.unwrap();
-        let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(queues.to_compile(&installer))).collect();
+        let first = queues.enter_read_queue(&installer).await.unwrap();
+        let mut waiting: Vec<_> =
+            (1..MAX_OF_ORG).map(|_| Box::pin(queues.enter_read_queue(&installer))).collect();
         for one in &mut waiting {
             assert!(futures::poll!(one).is_pending());
         }
-        assert!(queues.to_compile(&installer).await.is_err());
+        assert!(queues.enter_read_queue(&installer).await.is_err());
         assert!(
-            !matches!(queues.to_compile(&admin("platform")).now_or_never(), Some(Err(_))),
+            !matches!(queues.enter_read_queue(&admin("platform")).now_or_never(), Some(Err(_))),
             "it waits at most"
         );
         drop((first, waiting));
@@ -399,12 +400,12 @@ mod tests {
     async fn a_caller_who_goes_away_keeps_the_turn_until_the_work_is_done() {
         let queues = OrgQueues::new();
         let acme = admin("org:acme");
-        let permit = queues.to_compile(&acme).await.unwrap();
+        let permit = queues.enter_read_queue(&acme).await.unwrap();
         let (release, released) = std::sync::mpsc::channel::<()>();
         let mut working = Box::pin(permit.work(move || released.recv()));
         assert!(futures::poll!(&mut working).is_pending());
         drop(working);
-        let mut next = Box::pin(queues.to_compile(&acme));
+        let mut next = Box::pin(queues.enter_read_queue(&acme));
         assert!(futures::poll!(&mut next).is_pending(), "the work goes on");
         release.send(()).unwrap();
         assert!(next.await.is_ok());

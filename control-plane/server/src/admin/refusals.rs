@@ -93,7 +93,7 @@ pub async fn audit(State(state): State<Arc<AdminState>>, request: Request, next:
     }
     let headers = request.headers().clone();
     let response = next.run(request).await;
-    if is_telling(response.status()) {
+    if is_worth_auditing(response.status()) {
         // A sender that is not authenticated got 401, which is not audited.
         if let Ok(admin) = Admin::of(&headers, &state).await {
             let code = response.extensions().get::<Code>().map_or("unknown", |code| code.as_str());
@@ -108,7 +108,7 @@ fn is_write(method: &Method, path: &str) -> bool {
 }
 
 /// Whether a refusal is worth auditing: neither a malformed request (400, 413, 415) nor a fault of the server.
-fn is_telling(status: StatusCode) -> bool {
+fn is_worth_auditing(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::FORBIDDEN
@@ -202,7 +202,7 @@ mod tests {
     fn a_question_is_no_write_and_a_slip_of_form_is_not_audited() {
         assert!(is_write(&Method::DELETE, "/api/policy/orgs/acme/bindings"));
         assert!(!is_write(&Method::GET, "/api/audit") && !is_write(&Method::POST, "/api/policy/explain"));
-        assert!(is_telling(StatusCode::FORBIDDEN) && !is_telling(StatusCode::BAD_REQUEST));
-        assert!(!is_telling(StatusCode::UNAUTHORIZED) && !is_telling(StatusCode::OK));
+        assert!(is_worth_auditing(StatusCode::FORBIDDEN) && !is_worth_auditing(StatusCode::BAD_REQUEST));
+        assert!(!is_worth_auditing(StatusCode::UNAUTHORIZED) && !is_worth_auditing(StatusCode::OK));
     }
 }

@@ -20,7 +20,7 @@ use super::etag::{precondition, tagged};
 use super::optimistic::OptimisticWrite;
 use super::params::Path;
 use super::problem::Problem;
-use super::{AdminState, changed};
+use super::{AdminState, change_response};
 use crate::catalog::budget;
 use crate::placement;
 
@@ -77,7 +77,7 @@ pub async fn put(
     let mut attempt = OptimisticWrite::of(state.change(&admin, precondition(&headers)?));
     loop {
         let change = attempt.begin(&state).await?;
-        fit(&state, |placed| placed.regions.clone_from(&records)).await?;
+        check_budget(&state, |placed| placed.regions.clone_from(&records)).await?;
         let written = state.store.put_regions(change, &records).await;
         if attempt.end(&state, written)?.is_some() {
             break;
@@ -95,8 +95,8 @@ pub async fn delete(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.put_regions(&change, &[]).await?);
-    Ok(changed(written))
+    let written = state.notify_publisher(state.store.put_regions(&change, &[]).await?);
+    Ok(change_response(written))
 }
 
 /// Lists the homes of orgs.
@@ -141,7 +141,7 @@ pub async fn put_home(
     let mut attempt = OptimisticWrite::of(state.change(&admin, precondition(&headers)?));
     let written = loop {
         let change = attempt.begin(&state).await?;
-        fit(&state, |placed| {
+        check_budget(&state, |placed| {
             placed.homes.retain(|known| known.org != record.org);
             placed.homes.push(record.clone());
         })
@@ -166,12 +166,12 @@ pub async fn delete_home(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.delete_home(&change, &org).await?);
-    Ok(changed(written))
+    let written = state.notify_publisher(state.store.delete_home(&change, &org).await?);
+    Ok(change_response(written))
 }
 
 /// Checks that the stored placement fits into a snapshot with this change.
-async fn fit(state: &AdminState, change: impl FnOnce(&mut Placement)) -> Result<(), Problem> {
+async fn check_budget(state: &AdminState, change: impl FnOnce(&mut Placement)) -> Result<(), Problem> {
     let mut placed = Placement {
         regions: state.store.regions().await?.value,
         homes: state.store.homes().await?,

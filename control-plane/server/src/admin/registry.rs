@@ -51,7 +51,7 @@ pub async fn validate(
     State(state): State<Arc<AdminState>>,
     text: Text,
 ) -> Result<Json<Validity>, Problem> {
-    let permit = state.queues.to_compile(&admin).await?;
+    let permit = state.queues.enter_read_queue(&admin).await?;
     let report = permit.work(move || inline::check(&text)).await??.report;
     Ok(Json(Validity { valid: report.catalog.is_some(), errors: report.faults, warnings: report.warnings }))
 }
@@ -75,7 +75,7 @@ pub async fn compile(
     Query(query): Query<CompileQuery>,
     text: Text,
 ) -> Result<Json<Value>, Problem> {
-    let permit = state.queues.to_compile(&admin).await?;
+    let permit = state.queues.enter_read_queue(&admin).await?;
     let checked = permit.work(move || inline::check(&text)).await??;
     let Some(found) = checked.report.catalog else {
         return Err(Problem::primitives(checked.report.faults));
@@ -135,7 +135,7 @@ pub async fn put_server(
     let work = async move {
         let stored = store_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
         if stored.changes.iter().any(asp_registry::Change::breaks_callers) {
-            note_force(&state, &admin, &name, &stored.changes).await?;
+            audit_force(&state, &admin, &name, &stored.changes).await?;
         }
         Ok::<_, Problem>(stored.response(&name))
     };
@@ -199,7 +199,7 @@ pub(super) async fn store_files(
 }
 
 /// Audits, in addition to the write itself, that a breaking change was forced.
-async fn note_force(
+async fn audit_force(
     state: &AdminState,
     admin: &Admin,
     name: &str,
@@ -257,7 +257,7 @@ async fn store_server(
             Err(StoreError::DeniedIds(denied)) => {
                 return Err(Problem::primitives(ids::faults(server, &denied)));
             }
-            written => return Ok((state.published(written?), changes)),
+            written => return Ok((state.notify_publisher(written?), changes)),
         }
     }
 }
@@ -294,11 +294,11 @@ pub async fn get_server(
     let Some(record) = state.store.server(&name).await? else {
         return Err(Problem::not_found());
     };
-    Ok(shown(&record))
+    Ok(server_response(&record))
 }
 
 /// Returns the response with a server and its files.
-pub(super) fn shown(record: &ServerRecord) -> Response {
+pub(super) fn server_response(record: &ServerRecord) -> Response {
     let mut body = json!({
         "server": record.name,
         "revision": record.revision,
@@ -350,7 +350,7 @@ pub async fn delete_server(
     let work = async move {
         // A deleted server keeps its ids.
         catalog::ids::take_stored_of(&*state.store, &name).await?;
-        let written = state.published(state.store.delete_server(&change, &name).await?);
+        let written = state.notify_publisher(state.store.delete_server(&change, &name).await?);
         Ok::<_, Problem>(Json(
             json!({ "server": name, "revision": written.revision, "changed": written.changed }),
         ))

@@ -130,7 +130,7 @@ impl MadeRevocation {
         admin: &Admin,
         record: RevocationRecord,
     ) -> Result<MadeRevocation, Problem> {
-        let (commands, omitted) = keep_out(state, admin, &record).await?;
+        let (commands, omitted) = keep_out_commands(state, admin, &record).await?;
         let before = policy::revoked([&record], &[], record.created_at).before;
         // A user without an org is an admin of the platform.
         let more = if record.org.is_empty() && record.kind == "user" { MORE_LEEWAY } else { 0 };
@@ -146,7 +146,7 @@ impl MadeRevocation {
 
 /// Returns the commands that keep a revoked user or org out, and the number of allows that remain. None for a single
 /// token and for admins of the platform, to whom no policy applies.
-async fn keep_out(
+async fn keep_out_commands(
     state: &AdminState,
     admin: &Admin,
     record: &RevocationRecord,
@@ -206,7 +206,7 @@ pub async fn add(
         let (state, record) = (Arc::clone(&state), record.clone());
         async move {
             let written = state.admission.add_revocation(platform, &change, &record).await?;
-            Ok::<_, AdmissionError>(state.published(written))
+            Ok::<_, AdmissionError>(state.notify_publisher(written))
         }
     };
     queues::write(permit, work).await??;
@@ -237,7 +237,7 @@ pub async fn add_several(
         let (state, records) = (Arc::clone(&state), records.clone());
         async move {
             let written = state.admission.add_revocations(platform, &change, &records).await?;
-            Ok::<_, AdmissionError>(state.published(written))
+            Ok::<_, AdmissionError>(state.notify_publisher(written))
         }
     };
     queues::write(permit, work).await??;
@@ -366,10 +366,10 @@ pub async fn delete(
 ) -> Result<StatusCode, Problem> {
     let record = find(&admin, &state, &id).await?;
     admin.writer()?;
-    may_take_back(&admin, &record)?;
+    check_may_lift(&admin, &record)?;
     let _permit = state.queues.to_write(Topic::Revocations, &admin).await?;
     let change = state.change(&admin, Precondition::None);
-    state.published(state.store.delete_revocation(&change, &id).await?);
+    state.notify_publisher(state.store.delete_revocation(&change, &id).await?);
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -396,12 +396,12 @@ pub async fn delete_matching(
         return Err(Problem::not_found());
     }
     for found in &live {
-        may_take_back(&admin, found)?;
+        check_may_lift(&admin, found)?;
     }
     let work = async move {
         for found in &live {
             let change = state.change(&admin, Precondition::None);
-            state.published(state.store.delete_revocation(&change, &found.id).await?);
+            state.notify_publisher(state.store.delete_revocation(&change, &found.id).await?);
         }
         Ok::<_, Problem>(Json(live.into_iter().map(Revocation::from).collect()))
     };
@@ -418,7 +418,7 @@ async fn find(admin: &Admin, state: &AdminState, id: &str) -> Result<RevocationR
 }
 
 /// Refuses to let an org's admins revert a revocation by the platform.
-fn may_take_back(admin: &Admin, record: &RevocationRecord) -> Result<(), Problem> {
+fn check_may_lift(admin: &Admin, record: &RevocationRecord) -> Result<(), Problem> {
     if record.by_platform && !admin.role.is_platform() {
         let detail = format!(
             "an admin of the platform made revocation {}: only the platform's admins take it back",

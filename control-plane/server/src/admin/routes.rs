@@ -20,7 +20,7 @@ use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::optimistic::OptimisticWrite;
 use super::problem::Problem;
-use super::{AdminState, changed};
+use super::{AdminState, change_response};
 use crate::catalog::budget;
 use crate::placement;
 
@@ -80,7 +80,7 @@ pub async fn put(
     let mut attempt = OptimisticWrite::of(state.change(&admin, precondition(&headers)?));
     loop {
         let change = attempt.begin(&state).await?;
-        fit(&state, &records).await?;
+        check_budget(&state, &records).await?;
         let written = state.store.put_routes(change, &records).await;
         if attempt.end(&state, written)?.is_some() {
             break;
@@ -98,8 +98,8 @@ pub async fn delete(
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
     let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.put_routes(&change, &[]).await?);
-    Ok(changed(written))
+    let written = state.notify_publisher(state.store.put_routes(&change, &[]).await?);
+    Ok(change_response(written))
 }
 
 /// Lists the pools that have gateways or routes.
@@ -120,7 +120,7 @@ pub async fn pools(_admin: Admin, State(state): State<Arc<AdminState>>) -> Resul
 }
 
 /// Checks that the routes are within the budget of the edge snapshot.
-async fn fit(state: &AdminState, records: &[RouteRecord]) -> Result<(), Problem> {
+async fn check_budget(state: &AdminState, records: &[RouteRecord]) -> Result<(), Problem> {
     let servers = state.store.servers().await?.value;
     let stored = state.store.routes().await?.value;
     let compiler = state.compiler.clone();

@@ -77,7 +77,7 @@ pub async fn snapshot(
 ) -> Result<Json<SnapshotStatus>, Problem> {
     let store_revision = state.store.revision().await?;
     let xds_state = state.publisher.xds_state().borrow().clone();
-    let standing = state.publisher.standing().borrow().clone();
+    let standing = state.publisher.status().borrow().clone();
     let published = xds_state.snapshot.as_deref();
     let revision = published.map_or(0, |published| published.revision);
     let subscribers = state
@@ -171,7 +171,7 @@ pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String)
     if state.publisher.xds_state().borrow().snapshot.is_none() {
         return (StatusCode::SERVICE_UNAVAILABLE, "no snapshot yet\n".to_owned());
     }
-    let standing = state.publisher.standing().borrow().clone();
+    let standing = state.publisher.status().borrow().clone();
     if standing.fault.is_some() {
         let text =
             "not ready: nothing newer than the last good snapshot is published; `asp status` says why\n";
@@ -207,7 +207,7 @@ fn gauge(value: u64) -> i64 {
 
 /// Registers metrics that tell whether stored changes are published.
 fn register_standing(registry: &mut Registry, publisher: &Handle) {
-    let standing = publisher.standing().borrow().clone();
+    let standing = publisher.status().borrow().clone();
     let stuck: Gauge = Gauge::default();
     let age: Gauge = Gauge::default();
     let stale: Gauge = Gauge::default();

@@ -187,7 +187,7 @@ impl Api {
         if publishes {
             tokio::spawn(publisher.run(stop.clone()));
         }
-        let standing = handle.standing();
+        let standing = handle.status();
         let xds_state = handle.xds_state();
         let packages = state_dir.path().join("packages");
         let packages = DiskPackages::open(&packages, Quota { bytes: 1000, count: 3 }).await.unwrap();

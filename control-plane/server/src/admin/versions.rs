@@ -58,7 +58,7 @@ pub async fn get(
     let Some(record) = state.store.server_version(&name, revision).await? else {
         return Err(Problem::not_found());
     };
-    Ok(registry::shown(&record))
+    Ok(registry::server_response(&record))
 }
 
 /// Version to restore.

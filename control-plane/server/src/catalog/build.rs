@@ -166,7 +166,7 @@ impl Builder {
     }
 
     fn build_held(&mut self, has_new_servers: bool, raise: bool) -> anyhow::Result<SnapshotBuild> {
-        self.held.forget_ended(clock::now_ms());
+        self.held.drop_expired(clock::now_ms());
         // Must come first: servers are evaluated against the issuers.
         let out_of_force = self.take_trust();
         let mut placed = Vec::new();
@@ -174,24 +174,24 @@ impl Builder {
         self.settle(has_new_servers || is_other_base);
         placed.extend(self.take_routes());
         let unknown = self.revoke();
-        let mut fitted = self.fit(&BTreeMap::new());
+        let mut fitted = self.choose_forms(&BTreeMap::new());
         self.edge_is_stale |= self.differs_at_the_edge(&fitted.orgs);
         if self.edge_is_stale {
             let mut edge = self.edge_snapshot(&fitted.orgs);
             if edge_form::evaluate(&edge).is_err() {
                 // Edges would reject it although each write was checked: find the orgs that cause it.
-                fitted = self.fit(&self.refused());
+                fitted = self.choose_forms(&self.refused());
                 edge = self.edge_snapshot(&fitted.orgs);
                 edge_form::evaluate(&edge).context("the edges would refuse the snapshot")?;
             }
-            if !edge_form::says_the_same(&edge, &self.edge) {
+            if !edge_form::differs_only_in_revision(&edge, &self.edge) {
                 self.edge = Arc::new(edge);
             }
             self.edge_is_stale = false;
         }
         self.publish_orgs(fitted.orgs);
         if raise {
-            self.raise();
+            self.keep_unchanged_revisions();
         }
         let mut faults: Vec<Fault> = unknown.iter().map(|id| unknown_revocation(id)).collect();
         faults.append(&mut fitted.faults);
@@ -251,7 +251,7 @@ impl Builder {
                 LAST_FORM
             }
             false => {
-                *homes = homes::that_fit(std::mem::take(homes), budget::HOMES.bytes);
+                *homes = homes::select_fitting(std::mem::take(homes), budget::HOMES.bytes);
                 HOMES_CUT
             }
         };
@@ -305,7 +305,7 @@ impl Builder {
                 self.gateway.put(&names::of_server(name), None);
             }
         }
-        self.edge_is_stale |= !edge_form::shows_the_same(&self.servers, &servers);
+        self.edge_is_stale |= !edge_form::is_same_at_edges(&self.servers, &servers);
         self.server_bytes = servers.iter().map(|server| self.compiler.server_bytes(server)).sum();
         (self.servers, self.server_faults) = (servers, faults);
         self.held.offer(&self.servers);
@@ -338,7 +338,7 @@ impl Builder {
     }
 
     /// Gives unchanged parts the current revision.
-    fn raise(&mut self) {
+    fn keep_unchanged_revisions(&mut self) {
         let revision = self.held.revision;
         self.edge = Arc::new(asp_registry::at_revision((*self.edge).clone(), revision));
         let recent = RecentRevocations { revision, ..(*self.recent).clone() };
@@ -348,7 +348,7 @@ impl Builder {
 
     /// Chooses the form of each org to publish: all that fit, smallest first. `refused` holds the faults of orgs whose
     /// policy was refused.
-    fn fit(&self, refused: &BTreeMap<String, String>) -> OrgSelection {
+    fn choose_forms(&self, refused: &BTreeMap<String, String>) -> OrgSelection {
         let mut room = self.room();
         let mut forms: Vec<(usize, &String, &Arc<OrgForm>)> = Vec::with_capacity(self.held.orgs.len());
         let mut faults = Vec::new();
@@ -369,7 +369,7 @@ impl Builder {
                 }
                 None => self.does_not_fit(form.size),
             };
-            let (instead, in_force) = self.instead(org, form, &mut room);
+            let (instead, in_force) = self.last_form_or_denial(org, form, &mut room);
             orgs.insert(org.clone(), instead);
             faults.push(Fault {
                 part: Part::Org,

@@ -8,7 +8,7 @@ use asp_registry::CompiledServer;
 
 /// Whether edges see no difference between two lists of servers: the servers' own entries, the names under which
 /// primitives are limited, and the gateway pools. Edges do not see versions.
-pub(super) fn shows_the_same(before: &[Arc<CompiledServer>], servers: &[Arc<CompiledServer>]) -> bool {
+pub(super) fn is_same_at_edges(before: &[Arc<CompiledServer>], servers: &[Arc<CompiledServer>]) -> bool {
     let is_same = |(one, other): (&Arc<CompiledServer>, &Arc<CompiledServer>)| {
         Arc::ptr_eq(one, other)
             || one.edge == other.edge
@@ -29,7 +29,7 @@ pub(super) fn evaluate(edge: &EdgeSnapshot) -> Result<(), asp_edge::SnapshotErro
 }
 
 /// Whether two snapshots differ only in their revision.
-pub(super) fn says_the_same(one: &EdgeSnapshot, other: &EdgeSnapshot) -> bool {
+pub(super) fn differs_only_in_revision(one: &EdgeSnapshot, other: &EdgeSnapshot) -> bool {
     one.exposure == other.exposure && one.coarse_limits == other.coarse_limits && rest(one) == rest(other)
 }
 
@@ -160,18 +160,18 @@ mod tests {
         let limit = CoarseLimit { rate_per_second: 1.0, ..CoarseLimit::default() };
         let edge = EdgeSnapshot { coarse_limits: vec![limit], workers: 2, ..EdgeSnapshot::default() };
         let again = EdgeSnapshot { revision: 7, digest: vec![1; 32], ..edge.clone() };
-        assert!(says_the_same(&edge, &again));
+        assert!(differs_only_in_revision(&edge, &again));
         assert_eq!(change(&edge, &again), Nothing);
         for other in [
             EdgeSnapshot { workers: 3, ..edge.clone() },
             EdgeSnapshot { public_url: "https://a.example".into(), ..edge.clone() },
             EdgeSnapshot { revoked_through: 1, ..edge.clone() },
         ] {
-            assert!(!says_the_same(&edge, &other), "{other:?}");
+            assert!(!differs_only_in_revision(&edge, &other), "{other:?}");
             assert_eq!(change(&edge, &other), Other, "{other:?}");
         }
         let unlimited = EdgeSnapshot { coarse_limits: Vec::new(), ..edge.clone() };
-        assert!(!says_the_same(&edge, &unlimited));
+        assert!(!differs_only_in_revision(&edge, &unlimited));
     }
 
     #[test]

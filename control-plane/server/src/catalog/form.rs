@@ -60,7 +60,7 @@ pub(super) fn server(form: &PublishedForm) -> Option<CompiledServer> {
 /// Decodes an org's policy.
 pub(super) fn policy(form: &PublishedForm) -> Option<OrgPolicy> {
     match read(form)?.part?.part? {
-        Says::Org(part) if names::of_org(&part.org) == form.part => Some(OrgPolicy::published(part)),
+        Says::Org(part) if names::of_org(&part.org) == form.part => Some(OrgPolicy::read_published(part)),
         _ => None,
     }
 }

@@ -76,7 +76,7 @@ impl OfferTable {
 
 /// Returns the servers that orgs have switched on without an offer, which has no effect. After an upgrade from a
 /// version without offers these are the servers that orgs have lost.
-pub fn switched_on_in_vain(compiler: &Compiler, state: &ControlState) -> Vec<ExposureRecord> {
+pub fn ineffective_exposures(compiler: &Compiler, state: &ControlState) -> Vec<ExposureRecord> {
     let offered = OfferTable::of(&compiler.compile_all(&state.servers), &state.offers);
     let is_vain = |record: &&ExposureRecord| record.enabled && !offered.includes(&record.server, &record.org);
     state.exposure.iter().filter(is_vain).cloned().collect()
@@ -107,9 +107,9 @@ impl LostServer {
 const MOST_ORGS: usize = 100;
 
 /// Returns the stored servers that orgs have switched on without an offer. A deleted server cannot be offered.
-pub fn lost(compiler: &Compiler, state: &ControlState) -> Vec<LostServer> {
+pub fn unoffered_servers(compiler: &Compiler, state: &ControlState) -> Vec<LostServer> {
     let mut lost: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for ExposureRecord { server, org, .. } in switched_on_in_vain(compiler, state) {
+    for ExposureRecord { server, org, .. } in ineffective_exposures(compiler, state) {
         if state.servers.iter().any(|known| known.name == server) {
             lost.entry(server).or_default().insert(org);
         }

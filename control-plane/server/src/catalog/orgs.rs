@@ -126,7 +126,7 @@ impl OrgPolicy {
     }
 
     /// Reads the policy of a published part.
-    pub fn published(part: OrgPart) -> OrgPolicy {
+    pub fn read_published(part: OrgPart) -> OrgPolicy {
         let OrgPart { exposure, bindings, observed_bindings, limits, .. } = part;
         OrgPolicy { exposure, bindings, observed: observed_bindings, limits }
     }

@@ -112,7 +112,7 @@ impl Compiler {
     }
 
     /// Returns the servers that cannot be published as stored and whose last form was not read from the store yet.
-    pub(super) fn unasked(&self) -> Vec<String> {
+    pub(super) fn unread_servers(&self) -> Vec<String> {
         let known = self.compiled.lock();
         let unasked = known.iter().filter(|(_, outcome)| outcome.fault.is_some() && !outcome.asked);
         unasked.map(|(name, _)| name.clone()).collect()
@@ -214,7 +214,8 @@ mod tests {
         // It names no issuer of its own.
         record.revision = 2;
         record.files[1].text = "id: ping\n".into();
-        let settled = || (compiler.settle(std::slice::from_ref(&record)).servers.len(), compiler.unasked());
+        let settled =
+            || (compiler.settle(std::slice::from_ref(&record)).servers.len(), compiler.unread_servers());
         let unasked = vec!["first".to_owned()];
         take(1, "one");
         assert_eq!(settled(), (0, unasked.clone()));

@@ -1,6 +1,6 @@
 //! Sizes of servers, and the selection of those that fit into a snapshot together.
 //!
-//! A write is checked against the other servers before it is stored; [`that_fit`] is for servers that an older version
+//! A write is checked against the other servers before it is stored; [`select_fitting`] is for servers that an older version
 //! or another process stored.
 
 use std::sync::Arc;
@@ -60,7 +60,7 @@ fn admit_routes(
 }
 
 /// Keeps the servers that fit into `bound` bytes, smallest first; `size` is [`server_bytes`].
-pub(crate) fn that_fit(
+pub(crate) fn select_fitting(
     mut servers: Vec<Arc<CompiledServer>>,
     bound: usize,
     size: impl Fn(&CompiledServer) -> usize,

@@ -57,9 +57,9 @@ impl OrgForm {
             faults.push(unreadable_records(&state.org, &unreadable));
         }
         let limits: Vec<&LimitRecord> = state.limits.iter().collect();
-        let passed_over = overlap::passed_over(&limits);
+        let passed_over = overlap::partly_applied(&limits);
         if !passed_over.is_empty() {
-            faults.push(limits_passed_over(&state.org, &passed_over));
+            faults.push(partly_applied_limits(&state.org, &passed_over));
         }
         let machines = MachineCredentials::of(state, &mut faults);
         OrgForm { at, faults, ..OrgForm::from_policy(&state.org, policy, machines, offered) }
@@ -72,7 +72,7 @@ impl OrgForm {
     }
 
     /// Returns the same org with other offers; `None` if they make no difference to it.
-    fn offered(&self, org: &str, offered: &OfferTable) -> Option<OrgForm> {
+    fn with_offers(&self, org: &str, offered: &OfferTable) -> Option<OrgForm> {
         let wanted = self.wanted.as_ref().unwrap_or(&self.exposure);
         (offered.narrow(wanted) != self.exposure).then(|| self.with_machines(org, self.machines(), offered))
     }
@@ -88,7 +88,7 @@ impl OrgForm {
 
     /// Returns the same org without the keys and certificates that have expired at `now` (Unix seconds); `None` if none
     /// has.
-    fn without_ended(&self, org: &str, now: u64, offered: &OfferTable) -> Option<OrgForm> {
+    fn without_expired(&self, org: &str, now: u64, offered: &OfferTable) -> Option<OrgForm> {
         self.machines_until.filter(|until| *until <= now)?;
         let MachineCredentials { mut keys, mut certificates } = self.machines();
         keys.retain(|key| key.expires_at > now);
@@ -97,7 +97,7 @@ impl OrgForm {
     }
 
     /// Returns the same org with another policy, read at revision `at`.
-    pub(super) fn instead(&self, org: &str, at: u64, policy: OrgPolicy, offered: &OfferTable) -> OrgForm {
+    pub(super) fn with_policy(&self, org: &str, at: u64, policy: OrgPolicy, offered: &OfferTable) -> OrgForm {
         OrgForm { at, ..OrgForm::from_policy(org, policy, self.machines(), offered) }
     }
 
@@ -142,7 +142,7 @@ impl OrgForm {
     /// Returns its policy as written, including switches of servers that are not offered to it.
     pub(super) fn policy(&self) -> OrgPolicy {
         let mut policy = match self.part.as_ref().and_then(EncodedPart::read) {
-            Some(snapshot_part::Part::Org(part)) => OrgPolicy::published(part),
+            Some(snapshot_part::Part::Org(part)) => OrgPolicy::read_published(part),
             _ => OrgPolicy::default(),
         };
         if let Some(wanted) = &self.wanted {
@@ -172,8 +172,8 @@ impl MachineCredentials {
         let mut machines = MachineCredentials::default();
         faults.extend(state.unreadable_machines.iter().map(unreadable_machine));
         for record in state.machine_keys.iter().filter(|record| record.expires_at > now) {
-            if let Some(fault) = beyond(&state.machine_bound, &record.groups, &record.scopes) {
-                faults.push(beyond_fault(&record.org, "key", &record.id, &fault));
+            if let Some(fault) = first_excess(&state.machine_bound, &record.groups, &record.scopes) {
+                faults.push(excess_fault(&record.org, "key", &record.id, &fault));
                 continue;
             }
             match policy::machine_key(record) {
@@ -191,10 +191,10 @@ impl MachineCredentials {
                 Ok(certificate) if record.expires_at <= now => {
                     machines.certificates.extend(reservation(certificate));
                 }
-                Ok(certificate) => match beyond(&state.machine_bound, &record.groups, &record.scopes) {
+                Ok(certificate) => match first_excess(&state.machine_bound, &record.groups, &record.scopes) {
                     None => machines.certificates.push(certificate),
                     Some(fault) => {
-                        faults.push(beyond_fault(&record.org, "certificate", &record.id, &fault));
+                        faults.push(excess_fault(&record.org, "certificate", &record.id, &fault));
                         machines.certificates.extend(reservation(certificate));
                     }
                 },
@@ -315,9 +315,9 @@ impl StoredState {
     }
 
     /// Leaves out the keys and certificates that have expired at `now` (Unix milliseconds).
-    pub(super) fn forget_ended(&mut self, now: u64) {
+    pub(super) fn drop_expired(&mut self, now: u64) {
         let ended = |(org, form): (&String, &Arc<OrgForm>)| {
-            Some((org.clone(), form.without_ended(org, now / 1_000, &self.offered)?))
+            Some((org.clone(), form.without_expired(org, now / 1_000, &self.offered)?))
         };
         let ended: Vec<(String, OrgForm)> = self.orgs.iter().filter_map(ended).collect();
         ended.into_iter().for_each(|(org, form)| self.put(org, form));
@@ -364,7 +364,8 @@ impl StoredState {
         if offered == self.offered {
             return;
         }
-        let other = |(org, form): (&String, &Arc<OrgForm>)| Some((org.clone(), form.offered(org, &offered)?));
+        let other =
+            |(org, form): (&String, &Arc<OrgForm>)| Some((org.clone(), form.with_offers(org, &offered)?));
         let others: Vec<(String, OrgForm)> = self.orgs.iter().filter_map(other).collect();
         self.offered = offered;
         others.into_iter().for_each(|(org, form)| self.put(org, form));
@@ -414,7 +415,7 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
 
 /// Returns a fault that names limits that do not apply to all of their calls, in a list stored before such lists were
 /// refused.
-fn limits_passed_over(org: &str, limits: &[&LimitRecord]) -> Fault {
+fn partly_applied_limits(org: &str, limits: &[&LimitRecord]) -> Fault {
     let named = |limit: &&LimitRecord| {
         let LimitRecord { server, primitive, user, machine, capacity, refill, .. } = limit;
         format!(
@@ -452,12 +453,12 @@ fn unreadable_machine(row: &UnreadableMachine) -> Fault {
 }
 
 /// Returns the first group or scope of a machine that exceeds its org's bound.
-fn beyond(bound: &MachineBound, groups: &[String], scopes: &[String]) -> Option<String> {
+fn first_excess(bound: &MachineBound, groups: &[String], scopes: &[String]) -> Option<String> {
     bound.beyond(groups, scopes).map(|(kind, name)| format!("{kind} {name}"))
 }
 
 /// The whole key or certificate is left out: without a group it could escape a denial of that group.
-fn beyond_fault(org: &str, what: &str, id: &str, beyond: &str) -> Fault {
+fn excess_fault(org: &str, what: &str, id: &str, beyond: &str) -> Fault {
     org_fault(
         org,
         format!("{what} {id} has the {beyond}, which machines of the org may not have"),

@@ -243,7 +243,7 @@ fn revoked_bytes(revoked: &RevocationEntries) -> usize {
 pub fn revocation_bytes(record: &RevocationRecord, issuers: &[String]) -> usize {
     let bytes = match record.kind.as_str() {
         "token" if record.issuer.is_empty() => {
-            REVOCATION * policy::issuers_hit(&record.target, issuers).count()
+            REVOCATION * policy::issuers_of_jti(&record.target, issuers).count()
         }
         "token" | "token_hash" => REVOCATION,
         _ => revoked_bytes(&policy::revoked(std::slice::from_ref(record), issuers, 0)),

@@ -240,7 +240,7 @@ pub enum KeySource {
 
 impl Document {
     /// Whether a server may accept tokens of this issuer for this audience.
-    pub fn lets_accept(&self, server: &str, audience: &str) -> bool {
+    pub fn allows_audience(&self, server: &str, audience: &str) -> bool {
         let is_listed = |(pattern, list): (&String, &Vec<String>)| {
             patterns::matches(pattern, server)
                 && list.iter().any(|listed| listed.replace("{server}", server) == audience)

@@ -27,7 +27,7 @@ pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
             found.extend(faults.into_iter().map(|fault| format!("{word} issuer {}: {fault}", document.name)));
         }
     }
-    found.extend(repeated(file, dev));
+    found.extend(duplicates(file, dev));
     if file.clients.len() > 1 {
         let silent = file.clients.iter().filter(|document| document.orgs.is_empty());
         found.extend(silent.map(|document| {
@@ -47,16 +47,16 @@ pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
 }
 
 /// Returns the audiences of token exchange that do not name their primitives, each with the member to paste.
-pub(super) fn without_for(file: &File) -> Vec<String> {
+pub(super) fn audiences_without_for(file: &File) -> Vec<String> {
     let lists = file.clients.iter().flat_map(|document| {
-        let lines = of_lists(document).into_iter();
+        let lines = list_faults(document).into_iter();
         lines.map(|line| format!("client issuer {}: {line}", document.name))
     });
     lists.collect()
 }
 
 /// Returns the same for one issuer.
-pub fn of_lists(document: &Document) -> Vec<String> {
+pub fn list_faults(document: &Document) -> Vec<String> {
     let audiences = document.exchange.iter().flat_map(|exchange| &exchange.audiences);
     let silent = audiences.filter(|(_, audience)| audience.primitives().is_none());
     let line = |(name, audience): (&String, &ExchangeAudience)| {
@@ -72,7 +72,7 @@ pub fn of_lists(document: &Document) -> Vec<String> {
 
 /// Returns the bytes of a client issuer in an edge snapshot.
 fn bytes(document: &Document) -> usize {
-    let keys = document.jwks.as_ref().and_then(|jwks| keys::written(document, &jwks.keys).ok());
+    let keys = document.jwks.as_ref().and_then(|jwks| keys::read_keys(document, &jwks.keys).ok());
     compile::client(document, &keys.unwrap_or_default()).map_or(0, |issuer| issuer.encoded_len())
 }
 
@@ -87,30 +87,30 @@ pub fn of_document(side: Side, document: &Document) -> Vec<String> {
         if !kid.is_empty() && !kids.insert(kid) {
             found.push(format!("two keys have the kid {kid:?}"));
         }
-        found.extend(whole(side, &alone).err());
+        found.extend(compile_document(side, &alone).err());
     }
     // Finds too few, too many or missing keys.
     if found.is_empty() {
-        found.extend(whole(side, document).err());
+        found.extend(compile_document(side, document).err());
     }
     found
 }
 
 /// Compiles the document. An admin issuer's keys are checked by an edge, too, so that one rule holds for both kinds.
-fn whole(side: Side, document: &Document) -> Result<(), String> {
+fn compile_document(side: Side, document: &Document) -> Result<(), String> {
     let keys = match &document.jwks {
-        Some(jwks) => keys::written(document, &jwks.keys)?,
+        Some(jwks) => keys::read_keys(document, &jwks.keys)?,
         None => Vec::new(),
     };
     match side {
         Side::Clients => drop(compile::client(document, &keys)?),
         Side::Admins => drop(compile::admin(document, &keys)?),
     }
-    keys::at_the_edge(&document.name, &document.iss, &keys)
+    keys::check_edge_accepts(&document.name, &document.iss, &keys)
 }
 
 /// Returns the names and `iss` values that occur twice.
-fn repeated(file: &File, dev: bool) -> Vec<String> {
+fn duplicates(file: &File, dev: bool) -> Vec<String> {
     let mut found = Vec::new();
     let mut names: HashSet<&str> = HashSet::new();
     let mut issuers: HashSet<&str> = HashSet::new();

@@ -78,7 +78,7 @@ impl Fetcher {
                 }
             };
             if found.issuer != iss {
-                return Err(format!("{url}: its issuer is {:?}, not {iss:?}", shown(&found.issuer)));
+                return Err(format!("{url}: its issuer is {:?}, not {iss:?}", escape_for_log(&found.issuer)));
             }
             let asked =
                 [&found.token_endpoint, &found.introspection_endpoint, &found.device_authorization_endpoint];
@@ -107,19 +107,22 @@ impl Fetcher {
             return Err(format!("a URL of more than {MAX_URL} bytes"));
         }
         let own: Vec<String> = self.origins.iter().filter(|origin| is_below(iss, origin)).cloned().collect();
-        self.outbound.of_origins(url, &own).map(drop).map_err(|error| format!("{}: {error}", shown(url)))
+        self.outbound
+            .of_origins(url, &own)
+            .map(drop)
+            .map_err(|error| format!("{}: {error}", escape_for_log(url)))
     }
 
     async fn key_set(&self, url: &str) -> Result<KeySet, String> {
         let set: KeySet = self.get(url).await?;
         match set.keys.is_empty() {
-            true => Err(format!("{}: it has no keys", shown(url))),
+            true => Err(format!("{}: it has no keys", escape_for_log(url))),
             false => Ok(set),
         }
     }
 
     async fn get<T: serde::de::DeserializeOwned>(&self, url: &str) -> Result<T, String> {
-        let at = |fault: &dyn std::fmt::Display| format!("{}: {fault}", shown(url));
+        let at = |fault: &dyn std::fmt::Display| format!("{}: {fault}", escape_for_log(url));
         self.may_reach(url)?;
         let destination = self.outbound.of_origins(url, &self.origins).map_err(|error| at(&error))?;
         let request = destination.client.get(destination.url).header("accept", "application/json");
@@ -152,7 +155,7 @@ fn locations(iss: &str) -> Vec<String> {
 }
 
 /// Shortens and escapes a foreign text for a log line.
-fn shown(text: &str) -> String {
+fn escape_for_log(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }
 

@@ -49,15 +49,15 @@ impl Key {
 }
 
 /// Reads the keys in a document.
-pub(super) fn written(document: &Document, keys: &[Value]) -> Result<Vec<Key>, String> {
+pub(super) fn read_keys(document: &Document, keys: &[Value]) -> Result<Vec<Key>, String> {
     if keys.is_empty() || keys.len() > MAX_KEYS {
         return Err(format!("jwks must have 1 to {MAX_KEYS} keys"));
     }
-    keys.iter().map(|jwk| written_key(document, jwk)).collect()
+    keys.iter().map(|jwk| read_key(document, jwk)).collect()
 }
 
 /// Reads one key in a document.
-pub(super) fn written_key(document: &Document, value: &Value) -> Result<Key, String> {
+pub(super) fn read_key(document: &Document, value: &Value) -> Result<Key, String> {
     let kid = kid(value)?;
     // A key without `alg` takes the issuer's only one.
     let alg = match (text(value, "alg"), document.algs.as_slice()) {
@@ -70,7 +70,7 @@ pub(super) fn written_key(document: &Document, value: &Value) -> Result<Key, Str
 
 /// Returns the usable keys that an issuer publishes, and the faults of the others. If two keys have the same id,
 /// neither is used: it would be unknown which one signed.
-pub(super) fn published(document: &Document, keys: &[Value]) -> (Vec<Key>, Vec<String>) {
+pub(super) fn usable_keys(document: &Document, keys: &[Value]) -> (Vec<Key>, Vec<String>) {
     let mut named: HashMap<&str, usize> = HashMap::new();
     for key in keys {
         *named.entry(text(key, "kid").unwrap_or_default()).or_default() += 1;
@@ -79,7 +79,7 @@ pub(super) fn published(document: &Document, keys: &[Value]) -> (Vec<Key>, Vec<S
     let mut faults = Vec::new();
     let mut bytes = 0;
     for value in keys.iter().take(MAX_KEYS) {
-        match published_key(document, value) {
+        match usable_key(document, value) {
             Ok(key) if named.get(key.kid.as_str()).is_some_and(|count| *count > 1) => {
                 faults.push(format!("two keys have the kid {:?}", key.kid));
             }
@@ -103,7 +103,7 @@ pub(super) fn published(document: &Document, keys: &[Value]) -> (Vec<Key>, Vec<S
     (good, faults)
 }
 
-fn published_key(document: &Document, value: &Value) -> Result<Key, String> {
+fn usable_key(document: &Document, value: &Value) -> Result<Key, String> {
     let kid = kid(value)?;
     let is_allowed =
         |alg: &str| document.algs.is_empty() || document.algs.iter().any(|allowed| allowed == alg);
@@ -131,7 +131,7 @@ fn published_key(document: &Document, value: &Value) -> Result<Key, String> {
     }
     let alg = alg.to_owned();
     let key = key(kid, alg, jwk)?;
-    at_the_edge(&document.name, &document.iss, std::slice::from_ref(&key))?;
+    check_edge_accepts(&document.name, &document.iss, std::slice::from_ref(&key))?;
     Ok(key)
 }
 
@@ -189,7 +189,7 @@ fn is_on_its_curve(algorithm: Algorithm, key: &DecodingKey) -> bool {
 const ORIGIN: &str = "http://localhost";
 
 /// Checks that an edge accepts the keys: otherwise it would reject the whole snapshot later.
-pub(super) fn at_the_edge(name: &str, iss: &str, keys: &[Key]) -> Result<(), String> {
+pub(super) fn check_edge_accepts(name: &str, iss: &str, keys: &[Key]) -> Result<(), String> {
     let kids: Vec<String> = keys.iter().map(|key| format!("{:?}", key.kid)).collect();
     let issuer = snapshot::Issuer {
         name: name.to_owned(),

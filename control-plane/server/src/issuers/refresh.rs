@@ -110,7 +110,7 @@ impl Keeper {
                 asking.spawn(async move {
                     // A fetch is already running.
                     let Ok(_fetching) = asked.fetching.try_lock() else { return };
-                    stop.run_until_cancelled(keeper.ask(&wanted, &asked)).await;
+                    stop.run_until_cancelled(keeper.fetch_and_store(&wanted, &asked)).await;
                 });
             }
             tokio::select! {
@@ -207,7 +207,7 @@ impl Keeper {
     }
 
     /// Fetches an issuer once and stores the result. The caller holds its lock.
-    async fn ask(&self, wanted: &FetchedIssuer, asked: &FetchState) {
+    async fn fetch_and_store(&self, wanted: &FetchedIssuer, asked: &FetchState) {
         asked.standing.lock().asked = Some(Instant::now());
         let outcome = self.fetch(wanted).await;
         let now = Instant::now();
@@ -220,7 +220,7 @@ impl Keeper {
                 standing.failures = 0;
                 standing.heard = self.trust.clock().now_ms();
                 standing.revision = revision.unwrap_or(standing.revision);
-                standing.next = now + about(FRESH);
+                standing.next = now + with_jitter(FRESH);
             }
             Err(fault) => {
                 if standing.fault.as_ref() != Some(&fault) {
@@ -233,7 +233,7 @@ impl Keeper {
                 standing.fault = Some(fault);
                 let wait = RETRY * 2_u32.saturating_pow(standing.failures.min(8));
                 standing.failures = standing.failures.saturating_add(1);
-                standing.next = now + about(wait.min(LONGEST_RETRY));
+                standing.next = now + with_jitter(wait.min(LONGEST_RETRY));
             }
         }
     }
@@ -241,7 +241,7 @@ impl Keeper {
     /// Fetches and stores; returns the revision of the change, `None` if there was none.
     async fn fetch(&self, wanted: &FetchedIssuer) -> Result<Option<u64>, String> {
         let mut fetched = self.fetcher.fetch(&wanted.source).await?;
-        let (mut good, faults) = keys::published(&wanted.document, &fetched.jwks.keys);
+        let (mut good, faults) = keys::usable_keys(&wanted.document, &fetched.jwks.keys);
         if good.is_empty() {
             return Err(format!("none of its keys can be used: {}", faults.join("; ")));
         }
@@ -296,7 +296,7 @@ impl Keeper {
         let _fetching = asked.fetching.lock().await;
         let last = asked.standing.lock().asked;
         if last.is_none_or(|last| last.elapsed() >= ASKED_GAP) {
-            self.ask(wanted, &asked).await;
+            self.fetch_and_store(wanted, &asked).await;
         }
         let standing = asked.standing.lock();
         standing.revision
@@ -306,7 +306,7 @@ impl Keeper {
 #[cfg(test)]
 impl Keeper {
     /// Waits until all due issuers have been fetched.
-    pub(crate) async fn settled(&self) {
+    pub(crate) async fn wait_until_fetched(&self) {
         // Lets the loop wake and its tasks take their locks.
         for _ in 0..4 {
             tokio::task::yield_now().await;
@@ -319,6 +319,6 @@ impl Keeper {
 }
 
 /// Adds jitter of up to a tenth, so that many do not fetch at once.
-fn about(duration: Duration) -> Duration {
+fn with_jitter(duration: Duration) -> Duration {
     duration.mul_f64(rand::rng().random_range(0.9..1.1))
 }

@@ -126,8 +126,8 @@ impl Trust {
     }
 
     /// Whether the operator's file, or development, defines an issuer with this name.
-    pub fn is_given(&self, side: Side, name: &str) -> bool {
-        self.given_documents().any(|(known, document)| known == side && document.name == name)
+    pub fn is_configured(&self, side: Side, name: &str) -> bool {
+        self.configured_documents().any(|(known, document)| known == side && document.name == name)
             || (side == Side::Clients && self.given.clients.iter().any(|issuer| issuer.name == name))
     }
 
@@ -144,7 +144,7 @@ impl Trust {
         }
     }
 
-    fn given_documents(&self) -> impl Iterator<Item = (Side, &Document)> {
+    fn configured_documents(&self) -> impl Iterator<Item = (Side, &Document)> {
         let clients = self.given.file.clients.iter().map(|document| (Side::Clients, document));
         clients.chain(self.given.file.admins.iter().map(|document| (Side::Admins, document)))
     }
@@ -169,7 +169,7 @@ impl Trust {
         };
         builder.isses.extend(self.given.clients.iter().map(|issuer| (Side::Clients, issuer.iss.clone())));
         builder.isses.extend(self.given.admins.iter().map(|key| (Side::Admins, key.rules.iss.clone())));
-        for (side, document) in self.given_documents() {
+        for (side, document) in self.configured_documents() {
             builder.add(side, document);
         }
         for record in &state.issuers {
@@ -224,8 +224,8 @@ impl TrustBuilder<'_> {
         let is_stale =
             record.is_some_and(|record| record.fetched_at.saturating_add(millis(STALE)) <= self.now);
         let (keys, unusable): (Vec<Key>, Vec<String>) = match (&document.jwks, &fetched) {
-            (Some(jwks), _) => (keys::written(document, &jwks.keys)?, Vec::new()),
-            (None, Some(fetched)) if !is_stale => keys::published(document, &fetched.jwks.keys),
+            (Some(jwks), _) => (keys::read_keys(document, &jwks.keys)?, Vec::new()),
+            (None, Some(fetched)) if !is_stale => keys::usable_keys(document, &fetched.jwks.keys),
             (None, _) => (Vec::new(), Vec::new()),
         };
         if source.url().is_some() {

@@ -39,7 +39,7 @@ pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
             return Err(OverlapFault::Twice(first, place));
         }
     }
-    match most_drawn(limits) {
+    match max_drawn(limits) {
         most if most > MAX_DRAWN => Err(OverlapFault::TooMany(most)),
         _ => Ok(()),
     }
@@ -47,8 +47,8 @@ pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
 
 /// Returns the limits that apply only to some of their calls, in the order of the list: other calls draw from
 /// [`MAX_DRAWN`] tighter ones. Only lists stored before the check existed have any.
-pub fn passed_over<'l>(limits: &[&'l LimitRecord]) -> Vec<&'l LimitRecord> {
-    if most_drawn(limits.iter().copied()) <= MAX_DRAWN {
+pub fn partly_applied<'l>(limits: &[&'l LimitRecord]) -> Vec<&'l LimitRecord> {
+    if max_drawn(limits.iter().copied()) <= MAX_DRAWN {
         return Vec::new();
     }
     // A limit that cannot be read is ignored.
@@ -59,7 +59,7 @@ pub fn passed_over<'l>(limits: &[&'l LimitRecord]) -> Vec<&'l LimitRecord> {
             limits::tightest_first(*than, *tight).then(other.cmp(&place)).is_le()
         };
         let first = known.iter().enumerate().filter(comes_first).map(|(_, (other, _))| *other);
-        most_drawn(first.filter(|other| meet(other, limit))) > MAX_DRAWN
+        max_drawn(first.filter(|other| meet(other, limit))) > MAX_DRAWN
     };
     let passed = known.iter().enumerate().filter(|(place, limit)| is_passed_over(*place, limit));
     passed.map(|(_, (limit, _))| *limit).collect()
@@ -83,7 +83,7 @@ fn meet(one: &LimitRecord, other: &LimitRecord) -> bool {
 }
 
 /// Returns an upper bound for the number of limits that one call may draw from.
-fn most_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
+fn max_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
     let mut patterns: HashMap<[&str; 5], HashMap<(&str, bool), usize>> = HashMap::new();
     for limit in limits {
         let of_parts = patterns.entry(parts(limit)).or_default();
@@ -193,7 +193,7 @@ mod tests {
         let mut list: Vec<LimitRecord> = (1..=9).map(|n| nested(n, "60/m")).collect();
         let passed = |list: &[LimitRecord]| -> Vec<String> {
             let all: Vec<&LimitRecord> = list.iter().collect();
-            passed_over(&all).into_iter().map(|limit| limit.primitive.clone()).collect()
+            partly_applied(&all).into_iter().map(|limit| limit.primitive.clone()).collect()
         };
         assert_eq!(passed(&list), ["xxxxxxxxx*"], "the largest bucket");
         list[0].refill = "2/s".into();

@@ -65,12 +65,12 @@ pub fn to_store(list: &[ArgumentCondition]) -> Result<String, String> {
 }
 
 /// Converts a stored text to the form for gateways.
-pub fn stored(text: &str) -> Result<Vec<Condition>, String> {
-    shown(text)?.iter().map(message).collect()
+pub fn to_gateway_form(text: &str) -> Result<Vec<Condition>, String> {
+    to_admin_form(text)?.iter().map(message).collect()
 }
 
 /// Converts a stored text to the form for admins.
-pub fn shown(text: &str) -> Result<Vec<ArgumentCondition>, String> {
+pub fn to_admin_form(text: &str) -> Result<Vec<ArgumentCondition>, String> {
     if text.is_empty() {
         return Ok(Vec::new());
     }
@@ -137,10 +137,10 @@ mod tests {
         ]);
         let list: Vec<ArgumentCondition> = serde_json::from_value(written.clone()).unwrap();
         let text = to_store(&list).unwrap();
-        assert_eq!(shown(&text).unwrap(), list);
-        let published = stored(&text).unwrap();
+        assert_eq!(to_admin_form(&text).unwrap(), list);
+        let published = to_gateway_form(&text).unwrap();
         assert_eq!(published.iter().map(body).collect::<Vec<_>>(), list);
         assert_eq!(serde_json::to_value(&list).unwrap(), written);
-        assert_eq!((to_store(&[]).as_deref(), stored("").map(|list| list.len())), (Ok(""), Ok(0)));
+        assert_eq!((to_store(&[]).as_deref(), to_gateway_form("").map(|list| list.len())), (Ok(""), Ok(0)));
     }
 }

@@ -33,14 +33,14 @@ impl FormKeeper {
     }
 
     /// Writes these forms and the pending ones in the background.
-    pub(super) fn keep_soon(self: &Arc<Self>, published: PendingForms) {
+    pub(super) fn store_in_background(self: &Arc<Self>, published: PendingForms) {
         self.pending.lock().add(published);
         if self.is_due.swap(true, Ordering::SeqCst) {
             return;
         }
         let keeper = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = keeper.keep().await {
+            if let Err(error) = keeper.store_all().await {
                 tracing::warn!(
                     %error,
                     "last published forms could not be stored, retrying with the next change; until then a new \
@@ -51,7 +51,7 @@ impl FormKeeper {
     }
 
     /// Writes all forms that were published so far.
-    pub(super) async fn keep(&self) -> anyhow::Result<()> {
+    pub(super) async fn store_all(&self) -> anyhow::Result<()> {
         let _alone = self.alone.lock().await;
         self.is_due.store(false, Ordering::SeqCst);
         let mut pending = PendingForms::default();

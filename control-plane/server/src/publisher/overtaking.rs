@@ -76,7 +76,7 @@ impl RevocationWatch<'_> {
         // If the store has lost commits, revocations of a lower revision are not published.
         let newer_than = last.recent.revision.max(last.gateway.revision);
         let Some(recent) = recent.filter(|recent| recent.revision > newer_than) else { return };
-        let published = resources::overtaken(&last, recent, self.covers, self.filter_wasm);
+        let published = resources::with_recent_revocations(&last, recent, self.covers, self.filter_wasm);
         self.published = published.recent.revision;
         tracing::info!(
             revision = self.published,

@@ -128,7 +128,7 @@ impl SnapshotSource for StoreSource {
             let built = builder.build(since, raise);
             // Whether or not it can be published: budgets depend on what is stored.
             usage.take(builder.totals());
-            Ok((built?, builder.unasked()))
+            Ok((built?, builder.unread_parts()))
         });
         let (built, unasked) = built.await?;
         self.with_last_forms(built, unasked, raise).await
@@ -145,7 +145,7 @@ impl SnapshotSource for StoreSource {
 
     fn published(&self) {
         let pending = self.builder.lock().pending();
-        self.forms.keep_soon(pending);
+        self.forms.store_in_background(pending);
     }
 }
 

@@ -203,20 +203,20 @@ async fn a_snapshot_that_cannot_be_built_leaves_the_last_good_one() {
     running.fake.revision.store(2, Ordering::SeqCst);
     running.handle.changed();
     tokio::time::sleep(POLL * 3).await;
-    assert_eq!(running.handle.standing().borrow().fault.as_deref(), Some("disk on fire"));
+    assert_eq!(running.handle.status().borrow().fault.as_deref(), Some("disk on fire"));
     assert!(running.handle.is_stuck());
     assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().revision, 1);
 
     running.fake.broken.store(false, Ordering::SeqCst);
     revision_of(&mut xds_state, 2).await;
     assert!(!running.handle.is_stuck());
-    assert_eq!(running.handle.standing().borrow().covers, 2);
+    assert_eq!(running.handle.status().borrow().covers, 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_fault_of_an_earlier_revision_says_nothing_of_a_later_one() {
     let running = start();
-    let mut standing = running.handle.standing();
+    let mut standing = running.handle.status();
     running.fake.broken.store(true, Ordering::SeqCst);
     running.fake.revision.store(1, Ordering::SeqCst);
     running.handle.changed();
@@ -258,7 +258,7 @@ async fn a_revision_that_changes_nothing_is_not_pushed() {
     running.fake.revision.store(7, Ordering::SeqCst);
     running.handle.changed();
     tokio::time::sleep(POLL * 2).await;
-    assert_eq!(running.handle.standing().borrow().covers, 7);
+    assert_eq!(running.handle.status().borrow().covers, 7);
     assert!(!xds_state.has_changed().unwrap());
     running.fake.notes.store(false, Ordering::SeqCst);
     running.fake.revision.store(8, Ordering::SeqCst);
@@ -287,7 +287,7 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     running.fake.notes.store(true, Ordering::SeqCst);
     running.fake.revision.store(7, Ordering::SeqCst);
     running.handle.changed();
-    running.handle.standing().wait_for(|standing| standing.covers == 7).await.unwrap();
+    running.handle.status().wait_for(|standing| standing.covers == 7).await.unwrap();
     let seen_revisions = running.handle.seen_revisions();
     seen_revisions.seen(Kind::Edge, 3);
     seen_revisions.seen(Kind::Gateway, 9);
@@ -339,11 +339,11 @@ async fn a_read_that_fails_costs_a_revision_no_more_than_a_poll() {
     running.fake.revision.store(4, Ordering::SeqCst);
     running.handle.changed();
     let begun = Instant::now();
-    running.handle.standing().wait_for(|standing| standing.fault.is_some()).await.unwrap();
-    assert!(!running.handle.standing().borrow().is_of(4), "nothing is known of it");
+    running.handle.status().wait_for(|standing| standing.fault.is_some()).await.unwrap();
+    assert!(!running.handle.status().borrow().is_of(4), "nothing is known of it");
     revision_of(&mut xds_state, 4).await;
     assert!(begun.elapsed() <= POLL * 2 + COALESCE * 2, "{:?}", begun.elapsed());
-    running.handle.standing().wait_for(|standing| standing.fault.is_none()).await.unwrap();
+    running.handle.status().wait_for(|standing| standing.fault.is_none()).await.unwrap();
     running.fake.unread.store(u64::MAX, Ordering::SeqCst);
     running.fake.revision.store(5, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(60)).await;

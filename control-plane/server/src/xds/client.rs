@@ -192,7 +192,7 @@ impl SnapshotFollower {
         let (target, note_fresh) = (Arc::clone(&self.target), Arc::clone(&self.note_fresh));
         let (lists, mut other_lists) = mpsc::channel(1);
         let mut listening = pin!(revocations::listen(Arc::clone(&target), control.clone(), lists));
-        let mut fresher = pin!(freshness::fresher(target, control, channel, note_fresh));
+        let mut fresher = pin!(freshness::find_fresher(target, control, channel, note_fresh));
         loop {
             let push = tokio::select! {
                 biased;
@@ -287,7 +287,7 @@ impl SnapshotFollower {
                 if heard.is_ok() {
                     break;
                 }
-                heard = in_time(self.leave_anew(uri)).await;
+                heard = in_time(self.leave_on_new_stream(uri)).await;
             }
             heard
         };
@@ -307,17 +307,17 @@ impl SnapshotFollower {
         let (requests, pushes) = stream.await?;
         requests.send(self.last_request()).await.map_err(|_| StreamError::Ended)?;
         drop(requests);
-        ended(pushes).await
+        wait_for_end(pushes).await
     }
 
     /// Sends the announcement on a new stream that serves only this purpose: it does not make this gateway an endpoint
     /// again, and a process that is connected with its address by now is another one.
-    async fn leave_anew(&self, control: &Uri) -> Result<(), StreamError> {
+    async fn leave_on_new_stream(&self, control: &Uri) -> Result<(), StreamError> {
         let channel = connect(&self.target, control).await?;
         let mut client =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
         let only = tokio_stream::once(self.last_request());
-        ended(client.delta_aggregated_resources(only).await?.into_inner()).await
+        wait_for_end(client.delta_aggregated_resources(only).await?.into_inner()).await
     }
 
     fn node(&self) -> Node {
@@ -401,7 +401,7 @@ async fn in_time(leaves: impl Future<Output = Result<(), StreamError>>) -> Resul
 }
 
 /// Waits until the control plane ends the stream, which it does once it has read all of it.
-async fn ended(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<(), StreamError> {
+async fn wait_for_end(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<(), StreamError> {
     while pushes.message().await?.is_some() {}
     Ok(())
 }

@@ -274,7 +274,7 @@ impl Endpoints {
         self.publish(&members);
     }
 
-    fn lose(&self, key: &Key, id: StreamId) {
+    fn mark_lost(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
         let Some(Member::Connected(streams, _)) = members.known.get_mut(key) else {
             return;
@@ -384,7 +384,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
-            self.endpoints.lose(&key, self.id);
+            self.endpoints.mark_lost(&key, self.id);
         }
     }
 }

@@ -138,7 +138,7 @@ pub fn publish(content: Content, last: Option<&Publication>, filter_wasm: &str) 
 
 /// Returns the last publication with other recent revocations of a later revision. `covers` is the revision up to which
 /// everything else is published; the versions name it.
-pub fn overtaken(
+pub fn with_recent_revocations(
     last: &Publication,
     recent: RecentRevocations,
     covers: u64,

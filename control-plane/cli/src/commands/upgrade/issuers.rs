@@ -79,7 +79,7 @@ fn complete_document(
     for (server, public_url) in installation.compiled().filter_map(|server| Some((server, public_url?))) {
         let name = &server.server.name;
         for audience in catalog::foreign_audiences(server, public_url) {
-            if server.edge.issuers.contains(&document.name) && !completed.lets_accept(name, audience) {
+            if server.edge.issuers.contains(&document.name) && !completed.allows_audience(name, audience) {
                 completed.server_audiences.entry(name.clone()).or_default().push(audience.to_owned());
                 marks.push(format!(
                     "{name} takes tokens for {audience} by its own word: is that service {name} itself? Whoever else gets \

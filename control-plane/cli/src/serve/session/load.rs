@@ -222,7 +222,7 @@ async fn take_up(served: &SessionContext, installed: &[InstalledUnit]) {
 
 /// Waits until the gateway serves what the store has at `revision`; returns the parts that are served differently.
 async fn wait_for_revision(served: &SessionContext, revision: u64) -> anyhow::Result<Vec<Fault>> {
-    let mut standing = served.publisher.standing();
+    let mut standing = served.publisher.status();
     let standing = standing
         .wait_for(|standing| standing.is_of(revision))
         .await

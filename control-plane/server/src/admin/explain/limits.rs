@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 /// Lists the limits that the call would draw from, each with its kind of buckets.
 pub(super) fn of(org: &OrgPart, call: LimitedCall<'_>) -> Vec<Value> {
-    limits::drawn(&org.limits, call).into_iter().map(shown).collect()
+    limits::drawn(&org.limits, call).into_iter().map(limit_json).collect()
 }
 
-fn shown(limit: &Limit) -> Value {
+fn limit_json(limit: &Limit) -> Value {
     let is_of_machines = limit.issuer == MACHINE_ISSUER;
     let buckets = match (limit.user == names::EACH, limit.wcit == names::EACH) {
         (false, false) => "one",

@@ -82,7 +82,7 @@ fn hits(record: &RevocationRecord, holder: &TokenHolder<'_>) -> bool {
 
 impl CallerRevocations {
     /// Formats them for an answer. The team of a server does not get the reasons.
-    pub(super) fn shown(&self, is_team: bool) -> Vec<Value> {
+    pub(super) fn revocations_json(&self, is_team: bool) -> Vec<Value> {
         let shown = |record: &RevocationRecord| {
             let before = policy::revoked([record], &[], record.created_at).before;
             let issued_until = before.first().map(|before| before.not_after_iat);

@@ -55,7 +55,7 @@ impl Lockout<'_> {
                 omitted += 1;
                 continue;
             }
-            let denial = self.against(allow);
+            let denial = self.overruling_denial(allow);
             known.add(denial.clone(), self);
             denials.push(denial);
         }
@@ -74,7 +74,7 @@ impl Lockout<'_> {
     }
 
     /// Returns the broadest denial that overrules an allow.
-    fn against(&self, allow: &Binding) -> Binding {
+    fn overruling_denial(&self, allow: &Binding) -> Binding {
         let wide = self.denial(&allow.primitive, Protocol::Unspecified);
         let over_protocol = self.denial(&allow.primitive, allow.protocol());
         let same = Binding { allowed: false, approval: false, name: String::new(), ..allow.clone() };

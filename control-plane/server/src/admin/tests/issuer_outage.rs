@@ -23,7 +23,7 @@ async fn second(api: &Api) {
     tokio::time::advance(STEP).await;
     tokio::time::resume();
     api.trust.clock().pass(STEP);
-    api.keeper.settled().await;
+    api.keeper.wait_until_fetched().await;
 }
 
 async fn pass(api: &Api, time: Duration) {

@@ -211,7 +211,7 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
         upstreams: Vec::new(),
     });
     let vain =
-        async || crate::catalog::offers::switched_on_in_vain(&compiler, &api.store.load().await.unwrap());
+        async || crate::catalog::offers::ineffective_exposures(&compiler, &api.store.load().await.unwrap());
     assert_eq!(vain().await, [record]);
     let offer = OfferRecord { server: HIDDEN.into(), org: "acme".into() };
     api.store.put_offer(&change, &offer).await.unwrap();

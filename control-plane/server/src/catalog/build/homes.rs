@@ -15,7 +15,7 @@ const NOWHERE: &str = "not.told";
 
 /// Keeps the most specific homes that fit into `bytes`. Every other org is given a region that does not exist, because
 /// its home might be one of those left out.
-pub(super) fn that_fit(mut homes: Vec<Region>, bytes: usize) -> Vec<Region> {
+pub(super) fn select_fitting(mut homes: Vec<Region>, bytes: usize) -> Vec<Region> {
     let nowhere = Region { org: ANY.into(), region: NOWHERE.into(), ..Region::default() };
     let mut left = bytes.saturating_sub(budget::bytes(std::slice::from_ref(&nowhere)));
     homes.retain(|home| home.org != ANY);

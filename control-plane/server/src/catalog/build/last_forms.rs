@@ -98,12 +98,12 @@ impl PendingForms {
 impl Builder {
     /// Returns the names of the parts that are not published as stored and whose last form was not read from the store
     /// yet.
-    pub fn unasked(&self) -> Vec<String> {
+    pub fn unread_parts(&self) -> Vec<String> {
         let orgs = self.held.orgs.iter().filter(|(org, held)| {
             let is_instead = self.orgs.get(*org).is_some_and(|form| !Arc::ptr_eq(form, held));
             is_instead && !self.asked.contains_key(*org)
         });
-        let servers = self.compiler.unasked().into_iter().map(|name| names::of_server(&name));
+        let servers = self.compiler.unread_servers().into_iter().map(|name| names::of_server(&name));
         servers.chain(orgs.map(|(org, _)| names::of_org(org))).collect()
     }
 
@@ -154,14 +154,19 @@ impl Builder {
     }
 
     /// Returns the org's last published form if it still fits, else a denial, both with the current machines.
-    pub(super) fn instead(&self, org: &str, form: &OrgForm, room: &mut Room) -> (Arc<OrgForm>, &'static str) {
+    pub(super) fn last_form_or_denial(
+        &self,
+        org: &str,
+        form: &OrgForm,
+        room: &mut Room,
+    ) -> (Arc<OrgForm>, &'static str) {
         let (at, last) = self.last_form(org);
         let (at, policy, in_force) =
             match !last.is_empty() && self.compiler.evaluate(org, &last).is_ok() && room.take(last.size()) {
                 true => (at, last, LAST_FORM),
                 false => (0, OrgPolicy::denied(org), ORG_DENIED),
             };
-        let instead = form.instead(org, at, policy, &self.held.offered);
+        let instead = form.with_policy(org, at, policy, &self.held.offered);
         match self.orgs.get(org).filter(|last| last.part == instead.part && last.at == instead.at) {
             Some(last) => (Arc::clone(last), in_force),
             None => (Arc::new(instead), in_force),

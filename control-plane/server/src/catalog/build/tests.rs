@@ -115,7 +115,7 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
     let mut fresh = small();
     let first = fresh.build(Since::All(state.clone()), false).unwrap();
     assert_eq!(first.faults[0].in_force, ORG_DENIED);
-    let asked = fresh.unasked();
+    let asked = fresh.unread_parts();
     assert_eq!(asked, ["org/grown"]);
     fresh.take_forms(&asked, &forms);
     let second = fresh.build_again(first, false).unwrap();
@@ -124,7 +124,7 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
     let there = second.whole();
     assert_eq!(bindings(&there, "grown"), [("alice".to_owned(), false)]);
     assert_eq!((&here.bindings, &here.machine_keys), (&there.bindings, &there.machine_keys));
-    assert_eq!(fresh.unasked(), Vec::<String>::new(), "it was asked for");
+    assert_eq!(fresh.unread_parts(), Vec::<String>::new(), "it was asked for");
     assert_eq!(pending(&mut fresh).0, [], "nothing of it was published here as it is stored");
 
     // What was published here later than what the store has stays.
@@ -132,7 +132,7 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
         ControlState { revision: 3, bindings: vec![denial("grown", "bob")], ..ControlState::default() };
     built(&mut running, &later);
     let (whole, _) = built(&mut running, &ControlState { revision: 4, ..state });
-    let asked = running.unasked();
+    let asked = running.unread_parts();
     running.take_forms(&asked, &forms);
     assert_eq!(bindings(&whole, "grown"), [("bob".to_owned(), false)]);
     let again = running.build_again(SnapshotBuild::default(), false).unwrap();
@@ -346,7 +346,7 @@ fn a_uri_whose_registration_opens_nothing_is_published_as_reserved_and_a_fingerp
     said.sort_unstable();
     assert_eq!(said, [("urn://beyond", true), ("urn://ended", true), ("urn://live", false)]);
     assert_eq!(faults.len(), 1, "the one beyond the bound");
-    builder.held.forget_ended(now + 120_000);
+    builder.held.drop_expired(now + 120_000);
     let org = builder.held.orgs.get("acme").unwrap();
     let Some(snapshot_part::Part::Org(part)) = org.part.as_ref().and_then(EncodedPart::read) else {
         panic!()

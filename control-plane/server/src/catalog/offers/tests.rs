@@ -157,7 +157,7 @@ fn edge_and_gateway_equal_a_plain_model_after_each_of_many_changes() {
         exposure: model.exposure(),
         ..ControlState::default()
     };
-    let vain = switched_on_in_vain(&compiler, &state);
+    let vain = ineffective_exposures(&compiler, &state);
     let is_vain = |((org, server), on): &(&(String, String), &bool)| **on && !model.opens(server, org);
     assert_eq!(vain.len(), model.switches.iter().filter(is_vain).count());
 }
@@ -185,8 +185,9 @@ fn servers_that_orgs_have_lost_are_named_with_the_command_that_offers_them_again
         ],
         ..ControlState::default()
     };
-    let commands =
-        |state: &ControlState| lost(&compiler, state).iter().map(LostServer::command).collect::<Vec<_>>();
+    let commands = |state: &ControlState| {
+        unoffered_servers(&compiler, state).iter().map(LostServer::command).collect::<Vec<_>>()
+    };
     assert_eq!(commands(&state), ["asp servers offer one --to acme --to globex"]);
     let many = (0..102).map(|org| on(&format!("org-{org:03}"), "one", "mcp", true)).collect();
     let said = commands(&ControlState { exposure: many, ..state });

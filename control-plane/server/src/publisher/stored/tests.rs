@@ -57,7 +57,7 @@ async fn a_control_plane_that_has_just_started_serves_the_form_that_the_others_s
     let running = started(&store, &issuer);
     let (good, faults) = published(&running).await;
     assert_eq!(faults, Vec::<&str>::new());
-    running.forms.keep().await.unwrap();
+    running.forms.store_all().await.unwrap();
 
     store.put_server(&change(), "demo", &files(BAD), "h2").await.unwrap();
     let fresh = started(&store, &issuer);
@@ -72,7 +72,7 @@ async fn a_control_plane_that_has_just_started_serves_the_form_that_the_others_s
     assert!(there.changed.contains(&base), "what was built before the store was asked is said too");
     let servers = fresh.compiler.last_compiled();
     assert_eq!(servers[0].offered_to, ["acme"], "it is offered to whom it was");
-    fresh.forms.keep().await.unwrap();
+    fresh.forms.store_all().await.unwrap();
 
     // It is not a form of a later server with the same name.
     store.delete_server(&change(), "demo").await.unwrap();

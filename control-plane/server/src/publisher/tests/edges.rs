@@ -29,11 +29,11 @@ async fn a_large_edge_snapshot_waits_for_others_unless_more_than_exposure_and_li
     let gateways = gateways.await.unwrap().snapshot.clone().unwrap();
     assert!(begun.elapsed() <= COALESCE, "gateways do not wait");
     assert_eq!((gateways.edge.revision, gateways.revision), (1, 1));
-    assert_eq!(handle.standing().borrow().covers, 1, "not all of it is said");
+    assert_eq!(handle.status().borrow().covers, 1, "not all of it is said");
     let told = xds_state.wait_for(edge_is_at(2)).await.unwrap().snapshot.clone().unwrap();
     assert!(begun.elapsed() >= EDGE_COALESCE && begun.elapsed() <= EDGE_COALESCE + POLL + COALESCE * 2);
     assert_eq!((told.revision, told.gateway.revision), (2, 2));
-    handle.standing().wait_for(|standing| standing.covers == 2).await.unwrap();
+    handle.status().wait_for(|standing| standing.covers == 2).await.unwrap();
 
     let begun = Instant::now();
     write(3);
@@ -45,7 +45,7 @@ async fn a_large_edge_snapshot_waits_for_others_unless_more_than_exposure_and_li
     write(4);
     xds_state.wait_for(edge_is_at(4)).await.unwrap();
     assert!(begun.elapsed() <= COALESCE * 3, "{:?}", begun.elapsed());
-    assert_eq!(handle.standing().borrow().covers, 4);
+    assert_eq!(handle.status().borrow().covers, 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,23 +73,23 @@ async fn what_only_closes_reaches_edges_late_and_what_is_taken_back_by_then_neve
         let waiting = published();
         assert_eq!((waiting.revision, waiting.edge.revision), (revision - 1, 1));
         assert_eq!((waiting.gateway.revision, waiting.gateways_at()), (revision, revision));
-        assert_eq!(handle.standing().borrow().covers, revision - 1, "edges do not have it");
+        assert_eq!(handle.status().borrow().covers, revision - 1, "edges do not have it");
         write(revision + 1, &[shown]);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(published().edge.revision, 1, "they have it already");
-        assert_eq!((published().revision, handle.standing().borrow().covers), (revision + 1, revision + 1));
+        assert_eq!((published().revision, handle.status().borrow().covers), (revision + 1, revision + 1));
     }
 
     let begun = Instant::now();
     write(20, &[hidden]);
-    handle.sent_to_gateways(20).await;
+    handle.wait_until_sent(20).await;
     assert!(begun.elapsed() <= COALESCE * 2, "{:?}", begun.elapsed());
     tokio::time::sleep(Duration::from_secs(1)).await;
     write(21, &[hidden, second_hidden]);
     xds_state.wait_for(edge_is_at(21)).await.unwrap();
     let (elapsed, latest) = (begun.elapsed(), MAX_EDGE_COALESCE + POLL + COALESCE * 2);
     assert!((MAX_EDGE_COALESCE..=latest).contains(&elapsed), "{elapsed:?}");
-    handle.standing().wait_for(|standing| standing.covers == 21).await.unwrap();
+    handle.status().wait_for(|standing| standing.covers == 21).await.unwrap();
 
     let begun = Instant::now();
     write(22, &[hidden]);
@@ -107,7 +107,7 @@ async fn what_was_taken_back_is_published_at_a_later_revision_where_an_edge_has_
     revision_of(&mut xds_state, 0).await;
     fake.revision.store(3, Ordering::SeqCst);
     handle.changed();
-    handle.standing().wait_for(|standing| standing.covers == 3).await.unwrap();
+    handle.status().wait_for(|standing| standing.covers == 3).await.unwrap();
     assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().edge.revision, 0);
     handle.seen_revisions().seen(Kind::Edge, 2);
     xds_state.wait_for(edge_is_at(3)).await.unwrap();

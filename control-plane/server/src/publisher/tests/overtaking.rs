@@ -26,7 +26,7 @@ async fn a_revocation_overtakes_a_build_that_is_held() {
     assert_eq!((published.revision, published.edge.revision, published.gateway.revision), (3, 3, 5));
     assert_eq!(published.recent.content.revoked, [1; 16]);
     assert_eq!(published.gateway.changed.iter().map(|name| &**name).collect::<Vec<_>>(), [parts::RECENT]);
-    assert_eq!(handle.standing().borrow().covers, 3, "4 is not published yet");
+    assert_eq!(handle.status().borrow().covers, 3, "4 is not published yet");
     // A subscriber that has it has nothing beyond its version, also once something newer is published.
     let versions =
         [(Kind::Gateway, &published.gateway.version), (Kind::Revocations, &published.recent.version)];
@@ -114,7 +114,7 @@ async fn a_revocation_is_published_where_nothing_else_can_be_built() {
     handle.changed();
     let ahead = xds_state.wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.recent.revision == 4));
     assert_eq!(ahead.await.unwrap().snapshot.as_ref().unwrap().revision, 3);
-    handle.standing().wait_for(|standing| standing.fault.is_some()).await.unwrap();
+    handle.status().wait_for(|standing| standing.fault.is_some()).await.unwrap();
     fake.broken.store(false, Ordering::SeqCst);
     fake.revision.store(5, Ordering::SeqCst);
     handle.changed();

@@ -17,7 +17,7 @@ const MISSES: u32 = 3;
 
 /// Checks the followed control plane, over the connection of its stream, until it is stale and another one is fresh;
 /// returns that one. If no other one is fresh, the gateway stays and keeps its snapshot.
-pub(super) async fn fresher(
+pub(super) async fn find_fresher(
     target: Arc<SubscriptionTarget>,
     followed: ControlPlane,
     channel: Channel,

@@ -40,7 +40,7 @@ pub(super) async fn listen(
 ) -> Infallible {
     loop {
         for other in resolve(&target).await.into_iter().filter(|control| *control != followed) {
-            if let Err(error) = pass_on(&target, &other, &lists).await {
+            if let Err(error) = forward(&target, &other, &lists).await {
                 tracing::debug!(control = %other.uri, %error, "revocations of another control plane ended");
             }
         }
@@ -48,7 +48,7 @@ pub(super) async fn listen(
     }
 }
 
-async fn pass_on(
+async fn forward(
     target: &SubscriptionTarget,
     control: &ControlPlane,
     lists: &mpsc::Sender<RecentRevocations>,

@@ -124,7 +124,7 @@ fn recent_revocations_come_in_a_filter_that_differs_by_name_root_and_content_alo
 fn what_overtakes_a_build_reaches_no_further_than_everything_else_in_force() {
     let first = published(EdgeSnapshot::default(), RecentRevocations::default(), "/f.wasm");
     let recent = RecentRevocations { revision: 9, ..RecentRevocations::default() };
-    let ahead = overtaken(&first, recent, 5, "/f.wasm");
+    let ahead = with_recent_revocations(&first, recent, 5, "/f.wasm");
     assert_eq!(crate::xds::reach(&ahead.gateway.version), (9, 5));
     assert_eq!((first.gateways_at(), ahead.gateways_at()), (0, 5));
     assert_eq!(crate::xds::reach(&version_text(9, &[0; 4])), (9, 9));
