@@ -65,7 +65,7 @@ pub fn check_before_build(sources: &[Source]) -> Report {
 fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> Report {
     let mut faults = Vec::new();
     let mut parsed = Vec::new();
-    let bound = findings::bound_of_file(sources.len());
+    let bound = findings::max_per_file(sources.len());
     for source in sources.iter().take(MAX_FILES) {
         faults.extend(check_path(source));
         // Each fault of a file repeats its path.
@@ -184,7 +184,7 @@ fn link_and_compile(
         .collect();
     let index = Index::new(&declared);
     link::check_duplicate_ids(&declared, &mut findings);
-    let looping = link::looping(&declared, &index);
+    let looping = link::looping_delegates(&declared, &index);
     for (item, findings) in declared.iter().zip(&mut findings) {
         link::check_dependencies(item, &index, findings);
         link::check_delegate(item, &index, &looping, findings);
@@ -222,7 +222,7 @@ fn compile_servers(
     for decoded in servers {
         let Some(server) = &decoded.value else { continue };
         let members = link::members(server, index, &mut decoded.findings);
-        let needed = link::needed(&members, index);
+        let needed = link::required_members(&members, index);
         link::check_listed(&members, &needed, &mut decoded.findings);
         used.extend(members.iter().chain(&needed).map(|member| member.file.to_string()));
         if decoded.findings.has_faults() {
@@ -323,7 +323,7 @@ mod tests {
         let keys: String = (0..20).map(|key| format!("k{key}: 1\n")).collect();
         let file = |number: usize| Source { path: format!("demo/f{number}.yaml"), text: keys.clone() };
         let many: Vec<Source> = (0..1_000).map(file).collect();
-        assert_eq!(check(&many).faults.len(), 1_000 * findings::bound_of_file(1_000));
+        assert_eq!(check(&many).faults.len(), 1_000 * findings::max_per_file(1_000));
         let long = Source { path: format!("demo/{}.yaml", "x".repeat(100_000)), text: keys.clone() };
         let found = check(&[long]).faults;
         assert_eq!((found.len(), found[0].code), (1, FaultCode::BadPath));

@@ -141,10 +141,10 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     let before = &old.edge;
     let after = &new.edge;
     let lists = [
-        ("/protocols", gone(&before.protocols, &after.protocols), "a protocol is no longer supported"),
-        ("/auth/schemes", gone(&before.schemes, &after.schemes), "a scheme is no longer accepted"),
-        ("/auth/issuers", gone(&before.issuers, &after.issuers), "an issuer is no longer accepted"),
-        ("/auth/scopes", gone(&after.scopes, &before.scopes), "callers need another scope"),
+        ("/protocols", removed(&before.protocols, &after.protocols), "a protocol is no longer supported"),
+        ("/auth/schemes", removed(&before.schemes, &after.schemes), "a scheme is no longer accepted"),
+        ("/auth/issuers", removed(&before.issuers, &after.issuers), "an issuer is no longer accepted"),
+        ("/auth/scopes", removed(&after.scopes, &before.scopes), "callers need another scope"),
     ];
     for (path, is_gone, message) in lists {
         if is_gone {
@@ -154,7 +154,7 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     if before.default_allow && !after.default_allow {
         found.push("/defaultExposure", "organisations without an exposure lose the server", true);
     }
-    if !after.default_allow && gone(&old.offered_to, &new.offered_to) {
+    if !after.default_allow && removed(&old.offered_to, &new.offered_to) {
         found.push("/offeredTo", "an organisation is no longer offered the server", true);
     }
     if old.server.pool != new.server.pool {
@@ -168,7 +168,7 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     }
 }
 
-fn gone<T: PartialEq>(before: &[T], after: &[T]) -> bool {
+fn removed<T: PartialEq>(before: &[T], after: &[T]) -> bool {
     before.iter().any(|item| !after.contains(item))
 }
 
@@ -212,7 +212,7 @@ fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut ChangeCollect
         let breaking = danger(new.mutation()) > danger(old.mutation());
         found.push("/mutation", "the mutation differs", breaking);
     }
-    if gone(&new.scopes, &old.scopes) {
+    if removed(&new.scopes, &old.scopes) {
         found.push("/security/auth/scopes", "callers need another scope", true);
     }
     if old.idempotency_argument != new.idempotency_argument {
@@ -256,12 +256,12 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut ChangeCollector<'_
 }
 
 /// Whether arguments that are valid under `old` may be invalid under `new`.
-pub(crate) fn accepts_less(old: &Value, new: &Value) -> bool {
+pub(crate) fn narrows_arguments(old: &Value, new: &Value) -> bool {
     schema::differences(old, new, SchemaDirection::Input).iter().any(|difference| difference.breaking)
 }
 
 /// Whether results that are valid under `new` may be invalid under `old`.
-pub(crate) fn promises_less(old: &Value, new: &Value) -> bool {
+pub(crate) fn weakens_results(old: &Value, new: &Value) -> bool {
     schema::differences(old, new, SchemaDirection::Output).iter().any(|difference| difference.breaking)
 }
 

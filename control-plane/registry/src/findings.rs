@@ -33,7 +33,7 @@ impl<'a> Findings<'a> {
     }
 
     /// Attributes faults at `here` and below to `file`, at the path `there`.
-    pub(crate) fn stands_in(
+    pub(crate) fn attribute_to(
         &mut self,
         here: &'static str,
         file: &'a str,
@@ -90,6 +90,6 @@ const MAX_OF_ALL: usize = 10_000;
 const FEW: usize = 5;
 
 /// Returns the maximum number of faults, and of warnings, in each of `files` files.
-pub(crate) fn bound_of_file(files: usize) -> usize {
+pub(crate) fn max_per_file(files: usize) -> usize {
     (MAX_OF_ALL / files.max(1)).clamp(FEW, MAX_OF_FILE)
 }

@@ -19,7 +19,7 @@ mod loops;
 mod names;
 
 pub(crate) use delegate::{check_delegate, check_listed};
-pub(crate) use loops::looping;
+pub(crate) use loops::looping_delegates;
 
 /// A spec with its file and folder.
 pub(crate) struct Declaration<'a> {
@@ -78,7 +78,7 @@ pub(crate) fn check_duplicate_ids(declared: &[Declaration<'_>], findings: &mut [
         // A version that agrees with the first one agrees with all others, unless it has the same major version as
         // one of them.
         let mut earlier = first.get(id).into_iter().chain(versions.get(&version));
-        match earlier.find_map(|earlier| twice(earlier, item)) {
+        match earlier.find_map(|earlier| duplicate_reason(earlier, item)) {
             Some((message, hint)) => findings.add(FaultCode::DuplicateId, "/id", message, hint),
             None => {
                 first.entry(id).or_insert(item);
@@ -89,7 +89,7 @@ pub(crate) fn check_duplicate_ids(declared: &[Declaration<'_>], findings: &mut [
 }
 
 /// Returns the reason why two primitives may not have the same id.
-fn twice(earlier: &Declaration<'_>, item: &Declaration<'_>) -> Option<(String, &'static str)> {
+fn duplicate_reason(earlier: &Declaration<'_>, item: &Declaration<'_>) -> Option<(String, &'static str)> {
     let id = &item.spec.id;
     let file = earlier.file;
     if earlier.spec.major() == item.spec.major() {
@@ -183,7 +183,7 @@ fn check_scheme(server: &ServerFile, spec: &Spec, path: &str, findings: &mut Fin
 }
 
 /// Returns the elicitations and delegates that the members depend on, each once.
-pub(crate) fn needed<'a>(members: &[ServerMember<'a>], index: &Index<'a>) -> Vec<ServerMember<'a>> {
+pub(crate) fn required_members<'a>(members: &[ServerMember<'a>], index: &Index<'a>) -> Vec<ServerMember<'a>> {
     let mut needed: Vec<ServerMember<'a>> = Vec::new();
     let mut seen = HashSet::new();
     for member in members {

@@ -76,10 +76,10 @@ fn plugin_keys(primitive: &snapshot::Primitive, worker: &snapshot::Worker, objec
         // The gateway enforces rates.
         limits.remove("invocationCount");
         limits.remove("windowSeconds");
-        insert_given(limits, "pids", worker.pids.into());
-        insert_given(limits, "files", worker.files.into());
-        insert_given(limits, "diskBytes", worker.disk_bytes);
-        insert_given(limits, "logBytesPerSecond", worker.log_bytes_per_second);
+        insert_if_set(limits, "pids", worker.pids.into());
+        insert_if_set(limits, "files", worker.files.into());
+        insert_if_set(limits, "diskBytes", worker.disk_bytes);
+        insert_if_set(limits, "logBytesPerSecond", worker.log_bytes_per_second);
     }
 }
 
@@ -92,14 +92,14 @@ fn pool(primitive: &snapshot::Primitive, worker: &snapshot::Worker) -> Value {
     };
     let mut pool = Map::new();
     pool.insert("mode".into(), json!(if ephemeral { "ephemeral" } else { "warm" }));
-    insert_given(&mut pool, "min", worker.min_workers.into());
-    insert_given(&mut pool, "max", worker.max_workers.into());
-    insert_given(&mut pool, "concurrency", worker.concurrency.into());
-    insert_given(&mut pool, "idleSeconds", worker.idle_seconds.into());
+    insert_if_set(&mut pool, "min", worker.min_workers.into());
+    insert_if_set(&mut pool, "max", worker.max_workers.into());
+    insert_if_set(&mut pool, "concurrency", worker.concurrency.into());
+    insert_if_set(&mut pool, "idleSeconds", worker.idle_seconds.into());
     Value::Object(pool)
 }
 
-fn insert_given(object: &mut Map<String, Value>, key: &str, value: u64) {
+fn insert_if_set(object: &mut Map<String, Value>, key: &str, value: u64) {
     if value > 0 {
         object.insert(key.into(), json!(value));
     }

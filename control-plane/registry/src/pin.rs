@@ -34,12 +34,12 @@ pub fn pin(item: &Value) -> String {
 
 /// Whether arguments that fit `pinned` may not fit `now`. True unless the contrary can be proved.
 pub fn refuses_what_fitted(pinned: &Value, now: &Value) -> bool {
-    diff::accepts_less(pinned, now)
+    diff::narrows_arguments(pinned, now)
 }
 
 /// Whether results that fit `now` may not fit `pinned`. True unless the contrary can be proved.
 pub fn promises_less(pinned: &Value, now: &Value) -> bool {
-    diff::promises_less(pinned, now)
+    diff::weakens_results(pinned, now)
 }
 
 /// Hashes a value without ambiguity: each text ends with a byte that JSON text cannot contain. serde_json bounds the

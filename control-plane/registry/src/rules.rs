@@ -141,7 +141,7 @@ fn check_answers(spec: &Spec, path: &str, answers: &BTreeMap<String, Value>, fin
                 findings.add(FaultCode::BadExample, &path, "not an answer that a user can give", hint);
             }
         } else if !declared(&spec.dependencies.delegations, id) {
-            let message = format!("`{}` is not declared", name::shown(id));
+            let message = format!("`{}` is not declared", name::escape(id));
             let hint = "name an id of `primitiveDependencies`";
             findings.add(FaultCode::BadExample, &path, message, hint);
         }
@@ -201,7 +201,7 @@ fn check_media_types(spec: &Spec, findings: &mut Findings<'_>) {
         let is_plain =
             parameters.len() <= 128 && parameters.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
         if !server::is_media_type(media_type.trim_end()) || !is_plain {
-            let message = format!("`{}` is not a media type", name::shown(text));
+            let message = format!("`{}` is not a media type", name::escape(text));
             findings.add(FaultCode::BadValue, &path, message, "write type/subtype");
         }
     }
@@ -225,7 +225,7 @@ fn check_places(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(template) = &spec.schema.uri_template else { return };
     let parsed = UriTemplate::parse_matching(template)
         .map_err(|fault| fault.to_string())
-        .and_then(|template| uri::resource_uri(&template.filled()));
+        .and_then(|template| uri::resource_uri(&template.sample_uri()));
     if let Err(reason) = parsed {
         let hint = "use plain {name} expressions (RFC 6570 level 1), e.g. demo://items/{id}";
         findings.add(FaultCode::BadUriTemplate, "/primitiveSchema/uriTemplate", reason, hint);

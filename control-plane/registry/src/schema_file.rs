@@ -126,7 +126,7 @@ pub(crate) fn complete<'a>(
             match (own.as_ref(), said) {
                 (None, Some(said)) => {
                     *own = Some(said.clone());
-                    findings.stands_in(here, &file.source.path, file.document, there);
+                    findings.attribute_to(here, &file.source.path, file.document, there);
                 }
                 (Some(own), Some(said)) if own != said => differs(here, &place, findings),
                 _ => {}

@@ -154,7 +154,7 @@ impl UriTemplate {
     /// Replaces every variable by its percent-encoded value, with commas between the elements of a list (RFC 6570
     /// section 2.4.2). An empty list counts as absent.
     pub fn expand(&self, values: &Map<String, Value>) -> Result<String, ExpandFault> {
-        self.filled_with(values, |_, texts| {
+        self.expand_with(values, |_, texts| {
             let texts: Vec<String> = texts.iter().map(|text| encoded(text)).collect();
             Some(texts.join(","))
         })
@@ -162,7 +162,7 @@ impl UriTemplate {
 
     /// Expands the template as the value of a header, in which nothing is encoded (OpenAPI 3.1.1, Parameter Object).
     pub fn expand_header(&self, values: &Map<String, Value>) -> Result<String, ExpandFault> {
-        self.filled_with(values, |value, texts| {
+        self.expand_with(values, |value, texts| {
             let is_plain =
                 |text: &str| text.trim() == text && text.bytes().all(|b| (b' '..=b'~').contains(&b));
             let fits = |text: &str| is_plain(text) && !(value.is_array() && text.contains(','));
@@ -172,7 +172,7 @@ impl UriTemplate {
 
     /// Expands the template; `write` formats a variable from its value and texts, and returns `None` if a header
     /// cannot carry them.
-    fn filled_with(
+    fn expand_with(
         &self,
         values: &Map<String, Value>,
         write: impl Fn(&Value, &[Cow<'_, str>]) -> Option<String>,
@@ -184,7 +184,7 @@ impl UriTemplate {
                 TemplatePart::Variable(name) => {
                     let value = values.get(name).filter(|value| !is_absent(value));
                     let value = value.ok_or_else(|| ExpandFault::Missing(name.clone()))?;
-                    let texts = all_written(value).ok_or_else(|| ExpandFault::NoText(name.clone()))?;
+                    let texts = values_as_text(value).ok_or_else(|| ExpandFault::NoText(name.clone()))?;
                     let text = write(value, &texts).ok_or_else(|| ExpandFault::NoHeader(name.clone()))?;
                     expansion.variable(name, &text);
                 }
@@ -194,7 +194,7 @@ impl UriTemplate {
     }
 
     /// Replaces every variable by a plain letter, so that the rest can be checked as a URI.
-    pub fn filled(&self) -> String {
+    pub fn sample_uri(&self) -> String {
         let text = self.parts.iter().map(|part| match part {
             TemplatePart::Literal(literal) => literal.as_str(),
             TemplatePart::Variable(_) => "v",
@@ -301,15 +301,15 @@ fn is_absent(value: &Value) -> bool {
 }
 
 /// Returns a value, or the elements of a list, as texts; `None` if any has no plain text.
-fn all_written(value: &Value) -> Option<Vec<Cow<'_, str>>> {
+fn values_as_text(value: &Value) -> Option<Vec<Cow<'_, str>>> {
     match value {
-        Value::Array(elements) => elements.iter().map(written).collect(),
-        one => Some(vec![written(one)?]),
+        Value::Array(elements) => elements.iter().map(value_as_text).collect(),
+        one => Some(vec![value_as_text(one)?]),
     }
 }
 
 /// Returns a value as text; `None` if it has no plain text.
-fn written(value: &Value) -> Option<Cow<'_, str>> {
+fn value_as_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text)),
         Value::Number(number) => Some(Cow::Owned(number.to_string())),

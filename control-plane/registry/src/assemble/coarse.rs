@@ -92,11 +92,11 @@ fn of_org(
     let mut found: BTreeMap<Identity, CoarseLimit> = BTreeMap::new();
     for limit in limits {
         if limit.primitive == "*" {
-            keep(&mut found, &mut capacity, scaled(limit, &limit.server, "*", multiple));
+            add(&mut found, &mut capacity, scaled(limit, &limit.server, "*", multiple));
             continue;
         }
-        for name in names.covered(limit) {
-            if !keep(&mut found, &mut capacity, scaled(limit, name.server, &name.pattern, multiple)) {
+        for name in names.selected_names(limit) {
+            if !add(&mut found, &mut capacity, scaled(limit, name.server, &name.pattern, multiple)) {
                 break;
             }
         }
@@ -106,11 +106,7 @@ fn of_org(
 
 /// Adds a limit; returns false if there is no capacity left. Two limits that the edge counts in one bucket become the
 /// laxer one. Both use capacity, which also bounds the work.
-fn keep(
-    found: &mut BTreeMap<Identity, CoarseLimit>,
-    capacity: &mut FreeCapacity,
-    limit: CoarseLimit,
-) -> bool {
+fn add(found: &mut BTreeMap<Identity, CoarseLimit>, capacity: &mut FreeCapacity, limit: CoarseLimit) -> bool {
     let bytes = size(&limit);
     if capacity.entries == 0 || capacity.bytes < bytes {
         return false;

@@ -34,7 +34,7 @@ pub fn routes(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
         let is_pattern = route.primitive.ends_with('*');
         (is_pattern, Reverse(if is_pattern { route.primitive.len() } else { 0 }))
     });
-    named.extend(of_everything(servers, rules));
+    named.extend(catch_all(servers, rules));
     named
 }
 
@@ -45,7 +45,7 @@ pub fn closed_routes(servers: &[&CompiledServer], rules: &[Route], pool: &str, b
     let closed = |server: &str| route(server, ANY, ANY, pool);
     let named = servers.iter().filter(|server| !of_names(server, rules).is_empty());
     let mut found: Vec<Route> = named.map(|server| closed(&server.server.name)).collect();
-    found.extend(of_everything(servers, rules));
+    found.extend(catch_all(servers, rules));
     if routes_bytes(&found) > bytes {
         found = vec![closed(ANY)];
     }
@@ -91,7 +91,7 @@ fn of_names(server: &CompiledServer, rules: &[Route]) -> Vec<Route> {
 }
 
 /// Returns the routes for all requests to a server, or to every server.
-fn of_everything(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
+fn catch_all(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
     let mut found: Vec<(Specificity, Route)> = rules
         .iter()
         .filter(|rule| rule.primitive == ANY)

@@ -90,7 +90,7 @@ pub(super) fn name(spec: &Spec) -> &str {
 }
 
 /// Returns the members that all kinds share, such as name, title and description.
-fn heading(spec: &Spec, revision: Revision) -> Map<String, Value> {
+fn common_members(spec: &Spec, revision: Revision) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("name".into(), json!(name(spec)));
     if revision.has(Feature::Titles) {
@@ -116,7 +116,7 @@ fn tool(
     (input, output): (Option<&Value>, Option<&Value>),
     revision: Revision,
 ) -> Map<String, Value> {
-    let mut object = heading(spec, revision);
+    let mut object = common_members(spec, revision);
     if revision.has(Feature::ToolAnnotations) {
         let title = spec.annotations.title.as_ref().unwrap_or(&spec.name);
         object.insert(
@@ -141,7 +141,7 @@ fn tool(
 }
 
 fn resource(spec: &Spec, revision: Revision) -> Map<String, Value> {
-    let mut object = heading(spec, revision);
+    let mut object = common_members(spec, revision);
     let (key, place) = match spec.kind {
         Kind::Resource => ("uri", &spec.schema.uri),
         _ => ("uriTemplate", &spec.schema.uri_template),
@@ -165,7 +165,7 @@ fn resource(spec: &Spec, revision: Revision) -> Map<String, Value> {
 }
 
 fn prompt(spec: &Spec, revision: Revision) -> Map<String, Value> {
-    let mut object = heading(spec, revision);
+    let mut object = common_members(spec, revision);
     let Some(arguments) = &spec.schema.arguments else { return object };
     let arguments = arguments.iter().map(|argument| {
         let mut item = Map::new();

@@ -36,7 +36,7 @@ pub(crate) fn compile_server(
         members.iter().chain(needed).map(|member| compile_primitive(member.spec)).collect();
     primitives.sort_by(|a, b| (&a.id, &a.version).cmp(&(&b.id, &b.version)));
     primitives.dedup_by(|a, b| a.id == b.id && a.version == b.version);
-    let listings = members.iter().map(|member| listing(file, member)).collect();
+    let listings = members.iter().map(|member| exposed_names(file, member)).collect();
     let mut server = snapshot::Server {
         name: file.name.clone(),
         title: file.title.clone().unwrap_or_else(|| file.name.clone()),
@@ -83,7 +83,7 @@ fn hide_unserved(listing: &mut snapshot::Listing) {
 }
 
 /// Returns the exposed names of a member, "" where it is not exposed.
-pub(crate) fn listing(file: &ServerFile, member: &ServerMember<'_>) -> snapshot::Listing {
+pub(crate) fn exposed_names(file: &ServerFile, member: &ServerMember<'_>) -> snapshot::Listing {
     let spec = member.spec;
     let speaks = |protocol| file.protocols.contains(&protocol) && spec.kind.is_exposable();
     let mut listing =

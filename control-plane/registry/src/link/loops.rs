@@ -9,7 +9,7 @@ use super::delegate::target;
 use super::{Declaration, Index};
 
 /// Returns the files of delegates to which their own primitive may delegate again, directly or through others.
-pub(crate) fn looping<'a>(declared: &'a [Declaration<'a>], index: &Index<'a>) -> HashSet<&'a str> {
+pub(crate) fn looping_delegates<'a>(declared: &'a [Declaration<'a>], index: &Index<'a>) -> HashSet<&'a str> {
     let graph = Graph::of(declared, index);
     let mut components: HashMap<usize, Vec<usize>> = HashMap::new();
     for (node, component) in graph.components().into_iter().enumerate() {

@@ -24,7 +24,7 @@ pub(super) fn check(server: &ServerFile, members: &[ServerMember<'_>], findings:
     let mut tools = 0;
     for (position, member) in members.iter().enumerate() {
         let path = format!("/primitives/{position}");
-        let listing = compile::listing(server, member);
+        let listing = compile::exposed_names(server, member);
         // Tools, prompts and resources have separate lists in MCP.
         let list = match member.spec.kind {
             Kind::Tool | Kind::Task => "mcp tool",
@@ -98,7 +98,7 @@ impl Template {
 }
 
 fn segments_overlap(one: &str, another: &str) -> bool {
-    match (ends(one), ends(another)) {
+    match (fixed_ends(one), fixed_ends(another)) {
         (None, None) => one == another,
         (Some(ends), None) => fits(another, ends),
         (None, Some(ends)) => fits(one, ends),
@@ -110,7 +110,7 @@ fn segments_overlap(one: &str, another: &str) -> bool {
 }
 
 /// Returns the fixed text before the first variable and after the last one; `None` without a variable.
-fn ends(segment: &str) -> Option<(&str, &str)> {
+fn fixed_ends(segment: &str) -> Option<(&str, &str)> {
     let (start, _) = segment.split_once('{')?;
     let (_, end) = segment.rsplit_once('}')?;
     Some((start, end))

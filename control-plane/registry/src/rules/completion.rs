@@ -22,7 +22,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     for (argument, offered) in completions {
         let path = format!("/primitiveSchema/completions/{}", escape(argument));
         if !arguments.contains(argument.as_str()) {
-            let message = format!("there is no argument `{}`", name::shown(argument));
+            let message = format!("there is no argument `{}`", name::escape(argument));
             let hint = "name one of `arguments`, or a variable of `uriTemplate`";
             findings.add(FaultCode::BadValue, &path, message, hint);
         }
@@ -69,7 +69,7 @@ fn check_values(values: &[String], path: &str, findings: &mut Findings<'_>) {
             findings.add(FaultCode::BadValue, &path, message, format!("write 1 to {MAX_VALUE} bytes"));
         }
         if !seen.insert(value) {
-            let message = format!("the value `{}` occurs twice", name::shown(value));
+            let message = format!("the value `{}` occurs twice", name::escape(value));
             findings.add(FaultCode::DuplicateName, &path, message, "keep one of the two");
         }
     }

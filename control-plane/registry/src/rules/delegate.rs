@@ -101,7 +101,7 @@ fn check_primitive(spec: &Spec, runtime: &Runtime, findings: &mut Findings<'_>) 
     if let Some(reference) = &runtime.primitive
         && !name::is_name(bare_id(versioned(reference).0))
     {
-        let message = format!("`{}` is not an id", name::shown(reference));
+        let message = format!("`{}` is not an id", name::escape(reference));
         findings.add(
             FaultCode::BadId,
             "/runtime/primitive",

@@ -36,7 +36,7 @@ fn check_members(meta: &Map<String, Value>, path: &str, findings: &mut Findings<
         findings.add(FaultCode::TextTooLong, path, message, format!("keep it below {MAX_META} bytes"));
     }
     for member in meta.keys().filter(|member| is_reserved_meta(member)) {
-        let message = format!("`{}` is a name of MCP or of the platform", name::shown(member));
+        let message = format!("`{}` is a name of MCP or of the platform", name::escape(member));
         let hint =
             format!("begin with a domain of your own, such as `com.example/`, not with MCP's or `{OWN}`");
         findings.add(FaultCode::BadValue, &format!("{path}/{}", escape(member)), message, hint);

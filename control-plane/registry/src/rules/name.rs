@@ -40,7 +40,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(
             FaultCode::BadId,
             "/id",
-            format!("`{}` is not a primitive id", shown(&spec.id)),
+            format!("`{}` is not a primitive id", escape(&spec.id)),
             NAME_HINT,
         );
     }
@@ -54,28 +54,28 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     ] {
         let Some(name) = exposed.as_ref().and_then(|exposed| exposed.name.as_deref()) else { continue };
         if !is_name(name) {
-            let message = format!("`{}` is not an exposed name", shown(name));
+            let message = format!("`{}` is not an exposed name", escape(name));
             findings.add(FaultCode::BadExposedName, path, message, NAME_HINT);
         }
     }
     if let Some(name) = mcp.resource.as_ref().and_then(|exposed| exposed.name.as_deref())
         && !is_resource_name(name)
     {
-        let message = format!("`{}` is not a resource name", shown(name));
+        let message = format!("`{}` is not a resource name", escape(name));
         let hint = format!("use 1 to {MAX_RESOURCE_NAME} visible characters");
         findings.add(FaultCode::BadExposedName, "/exposure/mcp/resource/name", message, hint);
     }
     if let Some(id) = spec.exposure.a2a.skill.as_ref().and_then(|skill| skill.id.as_deref())
         && !is_skill_id(id)
     {
-        let message = format!("`{}` is not a skill id", shown(id));
+        let message = format!("`{}` is not a skill id", escape(id));
         let hint = "use 1 to 256 visible ASCII characters";
         findings.add(FaultCode::BadExposedName, "/exposure/a2a/skill/id", message, hint);
     }
     for (index, argument) in spec.schema.arguments.iter().flatten().enumerate() {
         if !is_name(&argument.name) {
             let path = format!("/primitiveSchema/arguments/{index}/name");
-            let message = format!("`{}` is not an argument name", shown(&argument.name));
+            let message = format!("`{}` is not an argument name", escape(&argument.name));
             findings.add(FaultCode::BadExposedName, &path, message, NAME_HINT);
         }
     }
@@ -86,7 +86,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 
 pub(super) fn check_version(version: &str, findings: &mut Findings<'_>) {
     if let Err(error) = semver::Version::parse(version) {
-        let message = format!("`{}` is not a semantic version: {error}", shown(version));
+        let message = format!("`{}` is not a semantic version: {error}", escape(version));
         findings.add(FaultCode::BadVersion, "/version", message, "write MAJOR.MINOR.PATCH, e.g. 1.0.0");
     }
 }
@@ -94,7 +94,7 @@ pub(super) fn check_version(version: &str, findings: &mut Findings<'_>) {
 pub(super) fn check_scopes(scopes: &[String], path: &str, findings: &mut Findings<'_>) {
     for (index, scope) in scopes.iter().enumerate() {
         if !is_scope(scope) {
-            let message = format!("`{}` is not a scope", shown(scope));
+            let message = format!("`{}` is not a scope", escape(scope));
             let hint = "use visible ASCII without spaces, quotes and backslashes";
             findings.add(FaultCode::BadScope, &format!("{path}/{index}"), message, hint);
         }
@@ -102,7 +102,7 @@ pub(super) fn check_scopes(scopes: &[String], path: &str, findings: &mut Finding
 }
 
 /// Shortens and escapes a value, which may be hostile.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.chars().take(60).collect::<String>().escape_debug().to_string()
 }
 

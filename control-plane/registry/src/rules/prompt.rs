@@ -35,7 +35,7 @@ fn check_placeholders(spec: &Spec, findings: &mut Findings<'_>) {
                 break;
             };
             if !arguments.iter().any(|argument| argument.name == placeholder) {
-                let message = format!("no argument fills {{{{{}}}}}", name::shown(placeholder));
+                let message = format!("no argument fills {{{{{}}}}}", name::escape(placeholder));
                 let hint = "declare it in `arguments`, without spaces between the braces";
                 findings.add(FaultCode::BadPlaceholder, &path, message, hint);
             }
@@ -46,7 +46,7 @@ fn check_placeholders(spec: &Spec, findings: &mut Findings<'_>) {
     for (index, argument) in arguments.iter().enumerate() {
         if !seen.insert(argument.name.as_str()) {
             let path = format!("/primitiveSchema/arguments/{index}/name");
-            let message = format!("the argument `{}` is declared twice", name::shown(&argument.name));
+            let message = format!("the argument `{}` is declared twice", name::escape(&argument.name));
             findings.add(FaultCode::DuplicateName, &path, message, "keep one of the two");
         }
     }
@@ -92,7 +92,7 @@ fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {
     for (key, property) in properties {
         let path = format!("{at}/properties/{}", escape(key));
         if !is_plain_field(property) {
-            fault(&path, format!("`{}` is not a plain field", name::shown(key)), findings);
+            fault(&path, format!("`{}` is not a plain field", name::escape(key)), findings);
         }
     }
     for required in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
@@ -124,12 +124,12 @@ fn check_fields(spec: &Spec, findings: &mut Findings<'_>) {
         if !name::is_name(&field.name) {
             fault(
                 "name",
-                format!("`{}` is not a field name", name::shown(&field.name)),
+                format!("`{}` is not a field name", name::escape(&field.name)),
                 "use A-Z a-z 0-9 _ . -",
             );
         }
         if !seen.insert(field.name.as_str()) {
-            fault("name", format!("the field `{}` occurs twice", name::shown(&field.name)), "keep one");
+            fault("name", format!("the field `{}` occurs twice", name::escape(&field.name)), "keep one");
         }
         if !field.choices.is_empty() && field.kind != FieldType::String {
             fault("enum", "only texts have choices".into(), "write type: string, or remove `enum`");

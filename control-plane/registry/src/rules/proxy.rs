@@ -84,7 +84,7 @@ fn check_calls(calls: &CallsProxy, findings: &mut Findings<'_>) {
     if let Some(tool) = &calls.tool
         && !name::is_name(tool)
     {
-        let message = format!("`{}` is not a tool name", name::shown(tool));
+        let message = format!("`{}` is not a tool name", name::escape(tool));
         let hint = "use 1 to 128 of the characters A-Z a-z 0-9 _ . -";
         findings.add(FaultCode::BadEntrypoint, "/runtime/calls/tool", message, hint);
     }
@@ -99,7 +99,7 @@ pub(super) fn check_url(url: &str, path: &str, findings: &mut Findings<'_>) {
         // A name under .internal (reserved for private use) already implies an upstream entry of the operator.
         Ok(parsed) if parsed.host.ends_with(".internal") => {}
         Ok(parsed) if !parsed.is_https || uri::is_private_host(parsed.host) => {
-            let message = format!("{} is plain http or private", name::shown(parsed.host));
+            let message = format!("{} is plain http or private", name::escape(parsed.host));
             let hint = "the operator must add an upstream entry for it";
             findings.add(FaultCode::PrivateUpstream, path, message, hint);
         }
@@ -131,7 +131,7 @@ fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
 fn check_url_template(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Findings<'_>) {
     let path = "/runtime/http/url";
     let Some(template) = check_template(&http.url, path, arguments, findings) else { return };
-    check_url(&template.filled(), path, findings);
+    check_url(&template.sample_uri(), path, findings);
     let authority = http.url.split_once("://").map_or("", |(_, rest)| rest);
     if authority.split(['/', '?']).next().is_some_and(|authority| authority.contains(['{', '}'])) {
         let hint = "write the host out; only path and query may hold arguments";
@@ -170,7 +170,7 @@ fn check_template(
 
 fn check_argument(argument: &str, path: &str, arguments: &SpecArguments<'_>, findings: &mut Findings<'_>) {
     if !arguments.knows(argument) {
-        let message = format!("no argument is called `{}`", name::shown(argument));
+        let message = format!("no argument is called `{}`", name::escape(argument));
         let hint = "name a top-level property of the input schema";
         findings.add(FaultCode::BadMapping, path, message, hint);
     }
@@ -187,7 +187,7 @@ pub fn is_refused_header(name: &str) -> bool {
 pub(super) fn check_header(key: &str, path: &str, findings: &mut Findings<'_>) {
     let is_token = !key.is_empty() && key.bytes().all(is_token_byte);
     if !is_token || is_refused_header(key) {
-        let message = format!("a spec may not set the header `{}`", name::shown(key));
+        let message = format!("a spec may not set the header `{}`", name::escape(key));
         let hint = "remove it; the platform supplies credentials, framing and what tells who calls";
         findings.add(FaultCode::BadHeader, path, message, hint);
     }
@@ -206,7 +206,7 @@ fn check_pointer(
 ) {
     let escapes_fit = pointer.split('~').skip(1).all(|part| part.starts_with('0') || part.starts_with('1'));
     if !(pointer.is_empty() || pointer.starts_with('/')) || !escapes_fit {
-        let message = format!("`{}` is not a JSON pointer", name::shown(pointer));
+        let message = format!("`{}` is not a JSON pointer", name::escape(pointer));
         findings.add(
             FaultCode::BadMapping,
             path,

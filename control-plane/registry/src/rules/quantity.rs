@@ -34,7 +34,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         ];
         for (key, written, read, range) in amounts {
             if let (Some(text), None) = (written, read) {
-                let message = format!("`{}` is not an amount of {key}", super::name::shown(text));
+                let message = format!("`{}` is not an amount of {key}", super::name::escape(text));
                 let hint = format!("write a whole number with K, M, G, Ki, Mi or Gi, {range}");
                 findings.add(FaultCode::BadQuantity, &format!("/runtime/resources/{key}"), message, hint);
             }

@@ -168,7 +168,7 @@ impl Checker<'_> {
                 self.faults.push(fault(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
             }
         }
-        self.check_elder(object, path);
+        self.check_draft_07(object, path);
         if object.get("enum").and_then(Value::as_array).is_some_and(|list| list.len() > MAX_ENUM) {
             let message = format!("more than {MAX_ENUM} values");
             let hint = "use a pattern, or check the value in the primitive";
@@ -187,7 +187,7 @@ impl Checker<'_> {
         if let Some(format) = object.get("format").and_then(Value::as_str)
             && !options().is_known_format(Draft::Draft202012, format)
         {
-            let message = format!("the format `{}` is not asserted", super::name::shown(format));
+            let message = format!("the format `{}` is not asserted", super::name::escape(format));
             let hint = "use a format of JSON Schema 2020-12, or a pattern";
             self.faults.push(fault(FaultCode::UnknownFormat, &format!("{path}/format"), message, hint));
         }
@@ -195,7 +195,7 @@ impl Checker<'_> {
     }
 
     /// Rejects draft-07 keywords whose meaning changed until 2020-12.
-    fn check_elder(&mut self, object: &serde_json::Map<String, Value>, path: &str) {
+    fn check_draft_07(&mut self, object: &serde_json::Map<String, Value>, path: &str) {
         let dialect = self.schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
         if dialect.trim_end_matches('#') != ELDER_DIALECT {
             return;
@@ -231,7 +231,7 @@ impl Checker<'_> {
             if let Err(error) = options().build(&json!({"pattern": pattern})) {
                 let hint = "use a pattern without look-around and back-references, with small repeat counts";
                 self.faults.push(fault(FaultCode::SchemaPattern, &path, error.to_string(), hint));
-            } else if let Err(error) = as_clients_read(pattern) {
+            } else if let Err(error) = check_portable_pattern(pattern) {
                 let message = format!("clients cannot read the pattern: {error}");
                 let hint = "write it as ECMA-262 with the flag u has it, e.g. [aA] for (?i)a, ^ for \\A";
                 self.faults.push(fault(FaultCode::SchemaPattern, &path, message, hint));
@@ -277,7 +277,7 @@ impl Checker<'_> {
         }
         let registry = Registry::new()
             .draft(Draft::Draft202012)
-            .add(SELF, jsonschema::Resource::from_contents(renamed(compiled)))
+            .add(SELF, jsonschema::Resource::from_contents(without_id(compiled)))
             .and_then(|registry| registry.prepare());
         let Ok(registry) = registry else {
             let message = format!("the schema at {} cannot be registered", self.at);
@@ -307,14 +307,14 @@ impl Checker<'_> {
 /// Checks that clients can read a pattern. Patterns are ECMA-262 (JSON Schema 2020-12 Core section 6.4), and clients
 /// that validate compile them with the flag `u`: a pattern that only our own engine reads makes them reject the whole
 /// tool.
-fn as_clients_read(pattern: &str) -> Result<(), String> {
+fn check_portable_pattern(pattern: &str) -> Result<(), String> {
     let flags = regress::Flags { unicode: true, ..regress::Flags::default() };
     let parsed = regress::backends::try_parse(pattern.chars().map(u32::from), flags);
     parsed.map(|_| ()).map_err(|error| error.text)
 }
 
 /// Returns the schema without its own `$id`, so that [`SELF`] names it.
-fn renamed(schema: &Value) -> Value {
+fn without_id(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(object) = schema.as_object_mut() {
         object.remove("$id");

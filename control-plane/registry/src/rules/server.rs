@@ -19,7 +19,7 @@ const PUBLIC_URL: &str = "${public_url}";
 /// Checks the server of `folder`.
 pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findings<'_>) {
     if !names::is_label(&file.name) || file.name != folder {
-        let message = format!("the server `{}` is in the folder `{folder}`", name::shown(&file.name));
+        let message = format!("the server `{}` is in the folder `{folder}`", name::escape(&file.name));
         let hint = "use 1 to 63 of a-z 0-9 - and give folder and server the same name";
         findings.add(FaultCode::BadServerName, "/name", message, hint);
     }
@@ -87,7 +87,7 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
     for (index, issuer) in auth.issuers.iter().enumerate() {
         if !name::is_name(issuer) {
             let path = format!("/auth/issuers/{index}");
-            let message = format!("`{}` is not an issuer name", name::shown(issuer));
+            let message = format!("`{}` is not an issuer name", name::escape(issuer));
             findings.add(FaultCode::BadValue, &path, message, "use the name the operator gave the issuer");
         }
     }
@@ -113,7 +113,7 @@ fn check_offers(file: &ServerFile, findings: &mut Findings<'_>) {
     for (index, org) in file.offered_to.iter().enumerate() {
         if !names::is_name(org) || org.contains('*') {
             let path = format!("/offeredTo/{index}");
-            let message = format!("`{}` is not an organisation", name::shown(org));
+            let message = format!("`{}` is not an organisation", name::escape(org));
             findings.add(FaultCode::BadValue, &path, message, "write its name as tokens have it, no pattern");
         }
     }
@@ -129,7 +129,7 @@ fn check_hosts(file: &ServerFile, findings: &mut Findings<'_>) {
     for (index, origin) in file.origins.iter().enumerate() {
         if !uri::is_origin(origin) {
             let path = format!("/origins/{index}");
-            let message = format!("`{}` is not a web origin", name::shown(origin));
+            let message = format!("`{}` is not a web origin", name::escape(origin));
             let hint = "write scheme://host[:port] in lower case, nothing after it, no wildcard";
             findings.add(FaultCode::BadOrigin, &path, message, hint);
         }
@@ -141,7 +141,7 @@ fn check_pool(pool: Option<&str>, path: &str, findings: &mut Findings<'_>) {
     if let Some(pool) = pool
         && !names::is_label(pool)
     {
-        let message = format!("`{}` is not the name of a gateway pool", name::shown(pool));
+        let message = format!("`{}` is not the name of a gateway pool", name::escape(pool));
         findings.add(FaultCode::BadPool, path, message, "use 1 to 63 of a-z 0-9 -");
     }
 }
@@ -174,7 +174,7 @@ fn check_card(card: &Card, findings: &mut Findings<'_>) {
         for (index, mode) in modes.iter().enumerate() {
             if !is_media_type(mode) {
                 let path = format!("/card/{key}/{index}");
-                let message = format!("`{}` is not a media type", name::shown(mode));
+                let message = format!("`{}` is not a media type", name::escape(mode));
                 findings.add(FaultCode::BadValue, &path, message, "write type/subtype");
             }
         }
@@ -210,7 +210,7 @@ fn check_lists(file: &ServerFile, findings: &mut Findings<'_>) {
             && !name::is_name(alias)
         {
             let path = format!("/primitives/{index}/as");
-            let message = format!("`{}` is not an exposed name", name::shown(alias));
+            let message = format!("`{}` is not an exposed name", name::escape(alias));
             let hint = "use 1 to 128 of the characters A-Z a-z 0-9 _ . -";
             findings.add(FaultCode::BadExposedName, &path, message, hint);
         }

@@ -39,7 +39,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     if let Some(credential) = &auth.credential
         && !is_credential(credential)
     {
-        let message = format!("`{}` is not the name of a credential", name::shown(credential));
+        let message = format!("`{}` is not the name of a credential", name::escape(credential));
         let hint = "write the name that the operator gave it: 1 to 63 of the characters A-Z a-z 0-9 - _ .";
         findings.add(FaultCode::BadValue, "/runtime/auth/credential", message, hint);
     }
@@ -89,7 +89,7 @@ fn check_token(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mu
     let path = "/runtime/auth/token/audience";
     match (&token.audience, runtime.mode == Mode::Plugin) {
         (Some(audience), true) if !is_origin(audience) => {
-            let message = format!("`{}` is not an origin", name::shown(audience));
+            let message = format!("`{}` is not an origin", name::escape(audience));
             findings.add(
                 FaultCode::BadValue,
                 path,

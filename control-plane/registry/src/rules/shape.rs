@@ -188,14 +188,14 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
     }
     // Delegates have rules of their own.
     if runtime.mode == Proxy && spec.kind != Kind::Delegate {
-        check_proxied(runtime, findings);
+        check_forwarding(runtime, findings);
     }
     check_entrypoint(spec, findings);
     check_domains_used(spec, findings);
 }
 
 /// Checks that a proxy forwards in exactly one way.
-fn check_proxied(runtime: &Runtime, findings: &mut Findings<'_>) {
+fn check_forwarding(runtime: &Runtime, findings: &mut Findings<'_>) {
     let ways = [
         ("http", runtime.http.is_some()),
         ("mcp", runtime.mcp.is_some()),
@@ -227,7 +227,7 @@ fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
             _ => inside,
         };
         if value.is_empty() || value.len() > 256 || !plain || !fits {
-            let message = format!("`{}` is not a valid {key}", super::name::shown(value));
+            let message = format!("`{}` is not a valid {key}", super::name::escape(value));
             findings.add(FaultCode::BadEntrypoint, &format!("/runtime/{key}"), message, hint);
         }
     }

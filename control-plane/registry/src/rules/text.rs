@@ -46,14 +46,14 @@ pub fn visible_text(text: &str) -> String {
 
 /// Whether `c`, the character at `at`, hides something.
 fn is_hidden(characters: &[char], at: usize, c: char) -> bool {
-    is_deceptive(c) && !is_written(characters, at)
+    is_deceptive(c) && !belongs_to_visible_text(characters, at)
 }
 
 /// Whether the invisible character at `at` belongs to visible text. A variation selector picks the emoji or text form
 /// of the symbol before it. A joiner connects pictographs, or shapes a letter of a script that joins. Tag characters
 /// spell a flag (Unicode TR 51, ED-14a). A carriage return before a line feed is part of a line break. Anywhere else,
 /// and two in a row, they hide data.
-fn is_written(characters: &[char], at: usize) -> bool {
+fn belongs_to_visible_text(characters: &[char], at: usize) -> bool {
     let Some(c) = characters.get(at).copied() else { return false };
     let before = characters.get(..at).unwrap_or_default();
     let last = before.last().copied().unwrap_or('a');
@@ -64,7 +64,7 @@ fn is_written(characters: &[char], at: usize) -> bool {
             let is_keycap = next == Some('\u{20E3}') && matches!(last, '0'..='9' | '#' | '*');
             is_keycap || (!last.is_ascii() && !last.is_alphanumeric() && !is_deceptive(last))
         }
-        '\u{200C}' | '\u{200D}' if is_joining(last) => !next.is_some_and(is_deceptive),
+        '\u{200C}' | '\u{200D}' if uses_joiners(last) => !next.is_some_and(is_deceptive),
         '\u{200D}' => {
             let symbol = before.iter().rev().find(|c| **c != '\u{FE0F}').copied();
             symbol.is_some_and(is_pictograph) && next.is_some_and(is_pictograph)
@@ -90,7 +90,7 @@ fn is_flag_tag(before: &[char], rest: &[char]) -> bool {
 
 /// Whether the letter belongs to a script whose orthography uses joiners: Arabic and its relatives, the Indic
 /// scripts, Tibetan, Myanmar, Khmer and Mongolian.
-fn is_joining(c: char) -> bool {
+fn uses_joiners(c: char) -> bool {
     let of_script = matches!(
         c,
         '\u{600}'..='\u{8FF}'

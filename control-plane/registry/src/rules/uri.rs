@@ -94,7 +94,7 @@ pub(super) fn host_of(authority: &str) -> Result<&str, String> {
             is_host_name(host) || host.parse::<Ipv4Addr>().is_ok_and(|address| address.to_string() == host)
         }
     };
-    if fits { Ok(host) } else { Err(format!("`{}` is not a host", super::name::shown(host))) }
+    if fits { Ok(host) } else { Err(format!("`{}` is not a host", super::name::escape(host))) }
 }
 
 /// Whether a text is a DNS name of letters, digits and hyphens (IDNs are written in punycode). A numeric last label

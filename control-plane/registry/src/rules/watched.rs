@@ -17,7 +17,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::BadValue, "/primitiveSchema/watched", message, hint);
         return;
     }
-    if has_one_place(spec) {
+    if has_one_slot(spec) {
         let message =
             "its plugin serves one call at a time, and a subscription would occupy it: reads would never run";
         let hint =
@@ -27,7 +27,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 }
 
 /// Whether the pool has a slot for only one call.
-fn has_one_place(spec: &Spec) -> bool {
+fn has_one_slot(spec: &Spec) -> bool {
     let pool = spec.runtime.as_ref().and_then(|runtime| runtime.pool.as_ref());
     let Some(pool) = pool.filter(|pool| pool.max == Some(1)) else { return false };
     // At high risk, every call has a process of its own (ADR 5).

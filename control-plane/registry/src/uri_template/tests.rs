@@ -63,7 +63,7 @@ fn templates_beyond_level_1_do_not_parse() {
     for text in ["{x_1.y}", "x://{a}{b}", "plain", ""] {
         assert!(UriTemplate::parse(text).is_ok(), "{text}");
     }
-    assert_eq!(UriTemplate::parse("demo://a/{id}/{b}c").unwrap().filled(), "demo://a/v/vc");
+    assert_eq!(UriTemplate::parse("demo://a/{id}/{b}c").unwrap().sample_uri(), "demo://a/v/vc");
 }
 
 #[test]

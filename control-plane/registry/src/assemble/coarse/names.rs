@@ -44,7 +44,7 @@ impl<'a> Names<'a> {
     }
 
     /// Returns the names of the primitives that the limit selects, without names that also stand for others.
-    pub(super) fn covered(&self, limit: &'a Limit) -> Box<dyn Iterator<Item = &EdgeName<'a>> + '_> {
+    pub(super) fn selected_names(&self, limit: &'a Limit) -> Box<dyn Iterator<Item = &EdgeName<'a>> + '_> {
         let pattern = limit.primitive.as_str();
         let start = pattern.strip_suffix('*').unwrap_or(pattern);
         let alone = move |name: &&EdgeName<'a>| {
@@ -88,7 +88,7 @@ fn of_server(server: &CompiledServer) -> Vec<EdgeName<'_>> {
     // Earlier listings that may match the same request as the next one.
     let mut open: Vec<usize> = Vec::new();
     for (place, next) in listed.iter().enumerate() {
-        open.retain(|before| listed.get(*before).is_some_and(|before| meets(before, next)));
+        open.retain(|before| listed.get(*before).is_some_and(|before| may_match(before, next)));
         for before in &open {
             let Some(other) = listed.get(*before) else { continue };
             share(shared.get_mut(*before), next.id);
@@ -110,7 +110,7 @@ fn of_server(server: &CompiledServer) -> Vec<EdgeName<'_>> {
 }
 
 /// Whether a request for `next` may match `before`. The text of `next` does not sort before that of `before`.
-fn meets(before: &FixedText<'_>, next: &FixedText<'_>) -> bool {
+fn may_match(before: &FixedText<'_>, next: &FixedText<'_>) -> bool {
     before.text == next.text || (before.template && next.text.starts_with(before.text))
 }
 

@@ -18,7 +18,7 @@ pub(super) fn check(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &
             check_pointer(pointer, at, Some(arguments), findings);
         }
         Some(RequestBody::Word(word)) if word != "args" => {
-            let message = format!("`{}` is not a body", name::shown(word));
+            let message = format!("`{}` is not a body", name::escape(word));
             let hint = "write `args`, a pointer such as /body, or a mapping";
             findings.add(FaultCode::BadMapping, at, message, hint);
         }

@@ -328,7 +328,7 @@ fn resolve(
     let Some(text) = reference.as_str() else {
         return Err((FaultCode::BadSchema, "the reference is not a text".into()));
     };
-    let shown = super::super::name::shown(text);
+    let shown = super::super::name::escape(text);
     let Some(fragment) = text.strip_prefix('#') else {
         return Err((FaultCode::SchemaRef, format!("`{shown}` leaves the schema")));
     };
