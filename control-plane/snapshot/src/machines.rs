@@ -96,7 +96,7 @@ impl Machines {
         let known = self.keys.get(id);
         // Ids are not secret. For an unknown id a hash is compared all the same.
         let expected = known.map_or([0; 32], |known| known.hash);
-        let is_same = same(&digest, &expected);
+        let is_same = constant_time_eq(&digest, &expected);
         let known = known.filter(|_| is_same)?;
         let MachineKey { org, user, groups, scopes, issued_at, expires_at, .. } = &known.key;
         Some(Caller {
@@ -148,7 +148,7 @@ impl Machines {
     /// Whether the key or certificate that a caller authenticated with is still registered.
     pub fn has(&self, caller: &Caller) -> bool {
         if let Some(known) = self.keys.get(&caller.wcit) {
-            return same(&known.hash, &caller.digest);
+            return constant_time_eq(&known.hash, &caller.digest);
         }
         let certificate = self.certificates.get(&caller.wcit);
         // A certificate registered by URI has no fingerprint; its URI was checked when it was presented.
@@ -157,7 +157,7 @@ impl Machines {
 }
 
 /// Compares all bytes, wherever they differ.
-fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+fn constant_time_eq(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differences = one.iter().zip(other).fold(0, |differences, (one, other)| differences | (one ^ other));
     // Without it the compiler might stop at the first difference.
     std::hint::black_box(differences) == 0

@@ -41,7 +41,8 @@ impl ParamHeaders {
 
     /// Returns the headers that a client sends with these arguments, as names and values.
     pub fn mirror(&self, arguments: &Value) -> Vec<(&str, String)> {
-        let sent = |mark: &'_ MarkedProperty| mirrored(value_at(mark, arguments)?).map(|text| encode(&text));
+        let sent =
+            |mark: &'_ MarkedProperty| header_text(value_at(mark, arguments)?).map(|text| encode(&text));
         self.marked.iter().filter_map(|mark| Some((mark.header.as_str(), sent(mark)?))).collect()
     }
 
@@ -77,7 +78,7 @@ fn value_at<'v>(mark: &MarkedProperty, arguments: &'v Value) -> Option<&'v Value
 }
 
 /// Returns the text of a value that a header can mirror.
-fn mirrored(value: &Value) -> Option<String> {
+fn header_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),

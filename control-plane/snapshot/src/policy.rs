@@ -182,14 +182,14 @@ impl Policy {
         let base = subject.and_then(|subject| subject.deciding(&primitive.id));
         let base = base.and_then(|binding| Some((rules::rank(binding, protocol)?, binding)));
         let Some(rules) = self.rules(caller) else {
-            let (effect, by) = decided(base, None, primitive);
+            let (effect, by) = combine(base, None, primitive);
             return Decision { effect, by: by.cloned(), observed: None };
         };
         let call = RuleContext { caller, primitive: &primitive.id, protocol, arguments };
         let argued = rules.enforced(&call);
-        let (effect, by) = decided(base, argued, primitive);
+        let (effect, by) = combine(base, argued, primitive);
         let [seen, seen_argued] = rules.observed(&call);
-        let would = decided(more_specific(base, seen), more_specific(argued, seen_argued), primitive);
+        let would = combine(more_specific(base, seen), more_specific(argued, seen_argued), primitive);
         let is_observed = |binding: &Arc<Binding>| {
             [seen, seen_argued].into_iter().flatten().any(|(_, observed)| Arc::ptr_eq(observed, binding))
         };
@@ -253,7 +253,7 @@ fn more_specific<'a>(enforced: RankedBinding<'a>, observed: RankedBinding<'a>) -
 /// Combines the deciding binding without conditions and the one with conditions. If the first denies, the primitive
 /// is hidden and stays so. Else the more specific one decides, at equal rank the one with conditions, because
 /// conditions only ever narrow.
-fn decided<'a>(
+fn combine<'a>(
     base: RankedBinding<'a>,
     argued: RankedBinding<'a>,
     primitive: &Primitive,

@@ -91,7 +91,7 @@ impl Snapshot {
                 draft.leave_out(&name, &rejection)?;
             }
         }
-        draft.done_partly()
+        draft.done_lenient()
     }
 
     /// Returns the parts that are not in force as they were sent.

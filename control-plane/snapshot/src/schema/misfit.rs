@@ -25,9 +25,9 @@ impl Misfit {
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected }
             | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-                unknown(&pointer, unexpected.first())
+                describe_undefined(&pointer, unexpected.first())
             }
-            ValidationErrorKind::FalseSchema => refused(error, value, pointer),
+            ValidationErrorKind::FalseSchema => describe_forbidden(error, value, pointer),
             ValidationErrorKind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
                 Misfit { pointer: below(&pointer, name), message: "is missing".into() }
@@ -50,7 +50,7 @@ impl Misfit {
 
 /// Describes a violation of the schema `false`, which forbids one member, or all members without a schema of their
 /// own.
-fn refused(error: &ValidationError<'_>, value: &Value, pointer: String) -> Misfit {
+fn describe_forbidden(error: &ValidationError<'_>, value: &Value, pointer: String) -> Misfit {
     let keyword = error.schema_path().to_string();
     let is_of_members =
         ["additionalProperties", "unevaluatedProperties"].iter().any(|word| keyword.ends_with(word));
@@ -58,14 +58,14 @@ fn refused(error: &ValidationError<'_>, value: &Value, pointer: String) -> Misfi
     let members = value.pointer(&pointer).and_then(Value::as_object).filter(|_| is_of_members);
     let first = members.and_then(|members| members.keys().next().cloned());
     match first {
-        Some(name) => unknown(&pointer, Some(&name)),
+        Some(name) => describe_undefined(&pointer, Some(&name)),
         None if pointer.is_empty() => Misfit { pointer, message: "no value is allowed".into() },
         None => Misfit { pointer, message: "is not one of this tool's".into() },
     }
 }
 
 /// Describes a member that the schema does not define.
-fn unknown(pointer: &str, name: Option<&String>) -> Misfit {
+fn describe_undefined(pointer: &str, name: Option<&String>) -> Misfit {
     let name = name.map(String::as_str).unwrap_or_default();
     Misfit { pointer: below(pointer, name), message: "is not one of this tool's".into() }
 }

@@ -82,12 +82,12 @@ impl SnapshotDraft<'_> {
     }
 
     /// Finishes the snapshot like [`SnapshotDraft::done`], and leaves out parts that do not compile.
-    pub(super) fn done_partly(mut self) -> Result<Snapshot, String> {
+    pub(super) fn done_lenient(mut self) -> Result<Snapshot, String> {
         self.retry_waiting();
         if self.next.base.is_none() && !self.before.edge.is_boot() {
             self.stop_serving();
         }
-        self.index_machines_partly()?;
+        self.index_machines_lenient()?;
         if let Ok(edge) = self.edge() {
             return Ok(self.finish(edge));
         }
@@ -121,7 +121,7 @@ impl SnapshotDraft<'_> {
         self.servers.clear();
     }
 
-    fn index_machines_partly(&mut self) -> Result<(), String> {
+    fn index_machines_lenient(&mut self) -> Result<(), String> {
         if self.index_machines().is_ok() {
             return Ok(());
         }
@@ -220,12 +220,12 @@ impl SnapshotDraft<'_> {
         };
         for name in new {
             let Some(newest) = self.next.servers.get(&name).cloned() else { continue };
-            let Err(reason) = beside(bare, &newest.edge) else { continue };
+            let Err(reason) = check_with_base(bare, &newest.edge) else { continue };
             let last = self
                 .before
                 .servers
                 .get(&name)
-                .filter(|last| !Arc::ptr_eq(last, &newest) && beside(bare, &last.edge).is_ok());
+                .filter(|last| !Arc::ptr_eq(last, &newest) && check_with_base(bare, &last.edge).is_ok());
             let in_force = match last {
                 Some(last) => {
                     self.next.servers.insert(name.clone(), Arc::clone(last));
@@ -243,7 +243,7 @@ impl SnapshotDraft<'_> {
 }
 
 /// Checks a server with the edge's code, together with the base only.
-fn beside(bare: &asp_edge::Snapshot, server: &EdgeServer) -> Result<(), String> {
+fn check_with_base(bare: &asp_edge::Snapshot, server: &EdgeServer) -> Result<(), String> {
     let alone = Changes { servers: vec![server], ..Changes::default() };
     bare.changed(alone).map(drop).map_err(|error| error.to_string())
 }

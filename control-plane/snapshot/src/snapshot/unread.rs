@@ -45,7 +45,7 @@ pub(super) fn settle(part: &mut OrgPart) -> Option<String> {
         // An exception that disables is kept: the edge's code denies by it.
         is_known || !exception.enabled
     });
-    in_words(&unknown)
+    describe(&unknown)
 }
 
 fn unknown_value(binding: &Binding) -> Option<String> {
@@ -57,7 +57,7 @@ fn unknown_value(binding: &Binding) -> Option<String> {
     is_unknown.then(|| format!("protocol {protocol} in a binding on {primitive}"))
 }
 
-fn in_words(unknown: &[String]) -> Option<String> {
+fn describe(unknown: &[String]) -> Option<String> {
     let shown = unknown.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join("; ");
     let more = match unknown.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
