@@ -25,7 +25,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::api::allocation::{named, no_handle};
+use crate::api::allocation::{requested_plugin, unknown_handle};
 use crate::pool::sampling;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::outbox;
@@ -58,7 +58,7 @@ impl RuntimeSupervisor for Api {
     ) -> Result<Response<EnsurePluginResponse>, Status> {
         Peer::of(&request)?;
         let request = request.into_inner();
-        let plugin = named(request.plugin)?;
+        let plugin = requested_plugin(request.plugin)?;
         let ensured = self.0.ensure(&plugin, request.prewarm).await;
         ensured.map_err(|refusal| Status::failed_precondition(refusal.to_string()))?;
         Ok(Response::new(EnsurePluginResponse {
@@ -90,11 +90,11 @@ impl RuntimeSupervisor for Api {
             .await
             .map_err(|_| Status::deadline_exceeded("no frame named the tunnel"))??
             .ok_or_else(|| Status::invalid_argument("no frame named the tunnel"))?;
-        if shared::begins(&first) {
+        if shared::is_multiplexed(&first) {
             return Ok(Response::new(Box::pin(shared::serve(Arc::clone(&self.0), peer, frames))));
         }
         let id = first.tunnel_id.clone();
-        let attached = self.0.handles.attach(&peer, &id).map_err(no_handle)?;
+        let attached = self.0.handles.attach(&peer, &id).map_err(unknown_handle)?;
         let (sender, stream) = outbox(&id, &self.0.outboxes);
         let tunnel = Tunnel::new(id, Inbound::new(first, frames), sender);
         let handles = Arc::clone(&self.0.handles);
@@ -124,10 +124,10 @@ impl RuntimeSupervisor for Api {
             (true, true) => return Err(Status::invalid_argument("the request names no allocation")),
         };
         if handles.is_empty() {
-            return Err(no_handle(NoHandle));
+            return Err(unknown_handle(NoHandle));
         }
         for handle in handles {
-            self.0.handles.close(&peer, &handle).map_err(no_handle)?;
+            self.0.handles.close(&peer, &handle).map_err(unknown_handle)?;
         }
         Ok(Response::new(CancelAllocationResponse {}))
     }
@@ -164,7 +164,7 @@ impl RuntimeSupervisor for Api {
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
         Peer::of(&request)?;
         let request = request.into_inner();
-        let plugin = named(request.plugin)?;
+        let plugin = requested_plugin(request.plugin)?;
         let limit = match request.graceful {
             true => duration(request.deadline.as_ref()).unwrap_or(DRAIN_WITHIN),
             false => Duration::ZERO,

@@ -58,14 +58,14 @@ fn find(path: &std::ffi::OsStr, runtime_dir: &std::ffi::OsStr) -> Option<PathBuf
     // The real path: whoever can change a symbolic link chooses its target.
     let mut programs = absolute.filter_map(|dir| dir.join(PROGRAM).canonicalize().ok());
     let found = programs.find(|program| {
-        program.is_file() && nobody_else_chooses(program) && access(program, Access::EXEC_OK).is_ok()
+        program.is_file() && is_trusted_program(program) && access(program, Access::EXEC_OK).is_ok()
     });
     found.filter(|_| managed)
 }
 
 /// Whether only this account and root decide what `program` is: they own it and its directory, nobody else may write to
 /// either, and nobody else may replace a directory above.
-fn nobody_else_chooses(program: &Path) -> bool {
+fn is_trusted_program(program: &Path) -> bool {
     program.ancestors().enumerate().all(|(above, path)| {
         let is_ours = |metadata: Metadata| {
             let is_owned = [0, geteuid().as_raw()].contains(&metadata.uid());

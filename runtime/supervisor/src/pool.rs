@@ -199,8 +199,8 @@ impl Pool {
             }
         });
         inner.starved = starved;
-        actions.extend(inner.scheduler.surplus(now));
-        self.carry_out(&mut inner, actions, leases);
+        actions.extend(inner.scheduler.stop_surplus(now));
+        self.execute(&mut inner, actions, leases);
     }
 
     /// Reports their queue positions to the waiting calls. Called periodically and not for every change: with a long
@@ -259,7 +259,7 @@ impl Pool {
     }
 
     /// Returns the time of the last request for the plugin.
-    pub fn asked_for(&self) -> Instant {
+    pub fn last_request(&self) -> Instant {
         *self.asked_for.lock()
     }
 
@@ -284,10 +284,10 @@ impl Pool {
     }
 
     /// Stops an idle worker in favour of another plugin; returns false if there is none.
-    pub fn yield_idle(self: &Arc<Self>) -> bool {
+    pub fn evict_idle(self: &Arc<Self>) -> bool {
         let mut inner = self.inner.lock();
-        let Some(action) = inner.scheduler.yield_idle() else { return false };
-        self.carry_out(&mut inner, vec![action], Vec::new());
+        let Some(action) = inner.scheduler.evict_idle() else { return false };
+        self.execute(&mut inner, vec![action], Vec::new());
         true
     }
 
@@ -302,7 +302,7 @@ impl Pool {
     pub fn close(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let refused = inner.scheduler.refuse_waiting(Instant::now());
-        self.carry_out(&mut inner, refused, Vec::new());
+        self.execute(&mut inner, refused, Vec::new());
         for worker in inner.workers.values() {
             worker.close();
         }
@@ -312,7 +312,7 @@ impl Pool {
     pub fn stop(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let refused = inner.scheduler.refuse_waiting(Instant::now());
-        self.carry_out(&mut inner, refused, Vec::new());
+        self.execute(&mut inner, refused, Vec::new());
         for worker in inner.workers.values() {
             worker.leave();
         }
@@ -336,19 +336,19 @@ impl Pool {
             admitted_warm: scheduler.admitted_warm,
             admitted_cold: scheduler.admitted_cold,
             breaker: scheduler.breaker(),
-            quarantined: scheduler.quarantined(Instant::now()),
+            quarantined: scheduler.remaining_quarantine(Instant::now()),
             tenants_off: scheduler.tenants_off(Instant::now()),
             draining: scheduler.is_draining(),
         }
     }
 
-    fn carry_out(self: &Arc<Self>, inner: &mut Inner, actions: Vec<Action>, mut leases: Vec<Lease>) {
+    fn execute(self: &Arc<Self>, inner: &mut Inner, actions: Vec<Action>, mut leases: Vec<Lease>) {
         for action in actions {
             match action {
                 Action::Start { worker } => {
                     // One lease was acquired for each start.
                     if let Some(lease) = leases.pop() {
-                        self.tasks.spawn(Arc::clone(self).keep(worker, lease));
+                        self.tasks.spawn(Arc::clone(self).run_worker(worker, lease));
                     }
                 }
                 Action::Assign { ticket, worker } => {
@@ -372,7 +372,7 @@ impl Pool {
     }
 
     /// Runs one worker from start to end.
-    async fn keep(self: Arc<Self>, number: WorkerId, lease: Lease) {
+    async fn run_worker(self: Arc<Self>, number: WorkerId, lease: Lease) {
         let began = Instant::now();
         match RunningWorker::start(&self.machine, &self.plan, number, lease).await {
             Ok(running) => {
@@ -384,19 +384,19 @@ impl Pool {
                 }
                 self.pump();
                 let worker = Arc::clone(&running.worker);
-                let mut keeping = pin!(running.keep());
+                let mut keeping = pin!(running.run_to_end());
                 let (mut death, remains) = tokio::select! {
                     kept = &mut keeping => kept,
                     () = worker.lost() => {
-                        self.inner.lock().scheduler.lost(number);
+                        self.inner.lock().scheduler.mark_lost(number);
                         keeping.await
                     }
                 };
-                self.totals.ended(ResourceUse::of(&worker.stats(), &worker.observed.vitals()));
+                self.totals.record_end(ResourceUse::of(&worker.stats(), &worker.observed.vitals()));
                 // Counted before its calls are notified: a client that retries at once finds the plugin or tenant
                 // quarantined if it is.
                 let quarantined = self.count_end(number, &death, None);
-                death.calls = worker.session.die(death.cause.unwrap_or(Cause::Drained));
+                death.calls = worker.session.notify_end(death.cause.unwrap_or(Cause::Drained));
                 self.note_death(&worker.id, &death, None, quarantined);
                 // The calls have been notified; only the slot waits for the kernel.
                 remains.clear().await;
@@ -412,7 +412,7 @@ impl Pool {
                 }
             }
         }
-        self.inner.lock().scheduler.gone(number);
+        self.inner.lock().scheduler.remove_ended(number);
         self.pump();
     }
 
@@ -426,7 +426,7 @@ impl Pool {
         };
         let mut inner = self.inner.lock();
         inner.workers.remove(&number);
-        inner.scheduler.ended(number, end, rand::random(), Instant::now())
+        inner.scheduler.record_end(number, end, rand::random(), Instant::now())
     }
 
     /// Reports an end that has been counted to operators, and frees the worker's slot; after a failure, also wakes the

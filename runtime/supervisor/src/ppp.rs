@@ -132,7 +132,7 @@ pub fn milliseconds(duration: Duration) -> Value {
 }
 
 /// Returns the time until `timestamp`; zero when it has passed.
-pub fn until(timestamp: &Timestamp) -> Duration {
+pub fn time_until(timestamp: &Timestamp) -> Duration {
     SystemTime::try_from(*timestamp)
         .ok()
         .and_then(|end| end.duration_since(SystemTime::now()).ok())

@@ -140,7 +140,7 @@ impl Runtime {
     pub async fn end_execution(&self, request_id: &str) -> Result<(), StillRuns> {
         // At most one pool has it, which may be one that is being replaced.
         for pool in self.all_pools() {
-            pool.plan.executions.succeed(request_id).await?;
+            pool.plan.executions.end_previous(request_id).await?;
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl Runtime {
     }
 
     /// Waits until [`Runtime::shut_down`] has finished.
-    pub async fn stopped(&self) {
+    pub async fn wait_until_stopped(&self) {
         self.stopped.cancelled().await;
     }
 
@@ -193,7 +193,7 @@ impl Runtime {
                 // The worker that has been idle for longest; none if all have calls.
                 let idle = others.filter_map(|other| Some((other.idle_since()?, other)));
                 if let Some((_, idlest)) = idle.min_by_key(|(since, _)| *since) {
-                    idlest.yield_idle();
+                    idlest.evict_idle();
                     continue;
                 }
                 // Otherwise, evicts the subscriptions of a worker that has nothing else, first one of the starved pool,
@@ -253,7 +253,7 @@ impl Runtime {
     fn pools_of(&self, key: &PluginKey) -> Vec<Arc<Pool>> {
         let key = &PluginKey { secrets: Vec::new(), ..key.clone() };
         let pools = self.pools.lock();
-        let beside = pools.range(key.clone()..).take_while(|(other, _)| other.is_beside(key));
+        let beside = pools.range(key.clone()..).take_while(|(other, _)| other.differs_only_in_secrets(key));
         beside.map(|(_, pool)| Arc::clone(pool)).collect()
     }
 
@@ -267,7 +267,7 @@ impl Runtime {
         let mut key = PluginKey::of(wanted, routes);
         let beside = self.pools_of(&key);
         if let Some(pool) = beside.first() {
-            key.secrets = self.machine.granted(&pool.plan.plugin, &wanted.called_as);
+            key.secrets = self.machine.granted_secrets(&pool.plan.plugin, &wanted.called_as);
         }
         if let Some(pool) = beside.into_iter().find(|pool| pool.key == key) {
             pool.touch();
@@ -279,12 +279,12 @@ impl Runtime {
         let loaded = tokio::task::spawn_blocking(move || Plugin::load(&plugins, &asked)).await;
         let mut plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
         plugin.private = key.routes.iter().filter_map(|number| routes.get(*number)).cloned().collect();
-        key.secrets = self.machine.granted(&plugin, &wanted.called_as);
+        key.secrets = self.machine.granted_secrets(&plugin, &wanted.called_as);
         let pool = Pool::new(&self.machine, key.clone(), plugin, self.tasks.clone())?;
         let mut pools = self.pools.lock();
         if pools.len() >= MAX_POOLS {
             let idle = pools.iter().filter(|(_, pool)| pool.is_empty());
-            let idle = idle.min_by_key(|(_, pool)| pool.asked_for()).map(|(key, _)| key.clone());
+            let idle = idle.min_by_key(|(_, pool)| pool.last_request()).map(|(key, _)| key.clone());
             match idle {
                 Some(idle) => pools.remove(&idle),
                 None => return Err(Refusal::Overload),

@@ -81,9 +81,9 @@ impl Tunnel {
 
     /// Begins with work that is already in the inbox and also stands for the `init`. `answer`, which confirms this, is
     /// sent unless the call ends at once; the caller must run [`Outbox::open_late`].
-    pub fn begin_briefly(&mut self, answer: PppServerFrame) -> Outbox {
+    pub fn begin_with_work(&mut self, answer: PppServerFrame) -> Outbox {
         self.init = true;
-        self.outbox.begin_briefly(answer);
+        self.outbox.begin_with_work(answer);
         self.outbox.clone()
     }
 
@@ -97,12 +97,12 @@ impl Tunnel {
             (outcome, result) = self.attempt(&mut attached, &mut stats).await;
             let Err(TunnelError::Undelivered(cause)) = result else { break };
             if attempt >= MAX_ATTEMPTS {
-                self.undelivered(cause);
+                self.report_undelivered(cause);
                 result = Err(TunnelError::Quiet);
                 break;
             }
             attempt += 1;
-            match attached.ticket.again(attached.soft_deadline) {
+            match attached.ticket.request_again(attached.soft_deadline) {
                 Ok(ticket) => attached.ticket = ticket,
                 Err(reason) => {
                     self.reject(&reason);
@@ -155,17 +155,17 @@ impl Tunnel {
         stats.bytes_in = self.inbound.bytes();
         let closed = closed_frame(&self.id, &result);
         if self.outbox.is_brief() {
-            stats.bytes_out = self.outbox.end_briefly(closed, result, cost(&stats));
+            stats.bytes_out = self.outbox.end_with_cost(closed, result, cost(&stats));
             if self.outbox.may_stay() {
-                handles.ended(&self.id, stats, self.outbox.clone());
+                handles.record_end(&self.id, stats, self.outbox.clone());
             } else {
-                handles.closed(&self.id, stats);
+                handles.record_close(&self.id, stats);
             }
         } else {
             stats.bytes_out = self.outbox.sent_bytes();
             self.outbox.send_last(closed);
             self.outbox.close(result);
-            handles.ended(&self.id, stats, self.outbox.clone());
+            handles.record_end(&self.id, stats, self.outbox.clone());
         }
         let outcome = match outcome {
             Outcome::Success => "answered",
@@ -204,7 +204,7 @@ impl Tunnel {
             }
             state = loop {
                 tokio::select! {
-                    state = attached.ticket.changed() => break state,
+                    state = attached.ticket.wait_for_change() => break state,
                     message = credential::next(&mut self.inbound, lease.as_deref()), if open => match message? {
                         Some(message) => self.before_call(message)?,
                         None => open = false,
@@ -249,7 +249,8 @@ impl Tunnel {
                 "a subscription needs a place that was asked for as one, and other work one that was not";
             return Err(Status::failed_precondition(text).into());
         }
-        let _in_use = attached.lease.as_ref().map(|lease| credential::use_in(worker, lease, &self.outbox));
+        let _in_use =
+            attached.lease.as_ref().map(|lease| credential::activate_in(worker, lease, &self.outbox));
         match work {
             FromGateway::Message(ClientMessage {
                 payload: Some(client_message::Payload::Invoke(invoke)),
@@ -273,7 +274,7 @@ impl Tunnel {
             Some(client_message::Payload::Invoke(_)) => return self.keep(message),
             Some(client_message::Payload::Ping(ping)) => {
                 let pong = ServerMessage { payload: Some(Payload::Pong(Pong { nonce: ping.nonce.clone() })) };
-                self.outbox.offer_now(PppServerFrame::carrying(&self.id, &pong));
+                self.outbox.offer_or_drop(PppServerFrame::carrying(&self.id, &pong));
             }
             // Nothing runs yet, so there is nothing to stop.
             Some(client_message::Payload::Cancel(cancel)) => {
@@ -335,7 +336,7 @@ impl Tunnel {
     /// Reports the beginning of the call. If the work is here already, the gateway does not wait for that report.
     async fn report(&self, frame: PppServerFrame) -> Result<(), TunnelError> {
         if self.work.is_some() || self.inbound.has_news() {
-            self.outbox.send_along(frame);
+            self.outbox.send_with_next(frame);
             return Ok(());
         }
         self.outbox.send(frame, PATIENCE).await.map_err(|_| TunnelError::Quiet)
@@ -347,7 +348,7 @@ impl Tunnel {
     }
 
     /// Reports to the gateway that workers died before they received the call.
-    fn undelivered(&self, cause: Cause) {
+    fn report_undelivered(&self, cause: Cause) {
         let details = fields([("cause", text(cause.name())), ("delivered", crate::ppp::boolean(false))]);
         let frame = event_frame(&self.id, Type::WorkerCrashed, &cause.to_string(), Some(details));
         self.outbox.send_last(frame);

@@ -219,9 +219,9 @@ impl Worker {
     }
 
     /// Checks whether the worker without calls is idle.
-    pub fn look(&self, idle: Idle) -> Quiescence {
+    pub fn check_quiescence(&self, idle: Idle) -> Quiescence {
         let Some((activity, at)) = self.accounting.activity() else { return Quiescence::Unclear };
-        self.watch.lock().look(activity, idle, at)
+        self.watch.lock().evaluate(activity, idle, at)
     }
 
     /// Whether its calls can continue elsewhere from checkpoints.
@@ -290,7 +290,7 @@ impl RunningWorker {
             Ok(opened) => opened,
             Err(fault) => {
                 let disk_bytes = plan.plugin.manifest.limits.disk_bytes;
-                let (cause, host) = process.not_started(fault, disk_bytes).await;
+                let (cause, host) = process.end_unstarted(fault, disk_bytes).await;
                 return Err(Box::new(StartFailure { cause, host, remains: Some(process) }));
             }
         };
@@ -319,8 +319,8 @@ impl RunningWorker {
         Ok(RunningWorker { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
 
-    /// Runs the worker until it ends. The caller notifies its calls ([`Session::die`]) and clears the process.
-    pub async fn keep(mut self) -> (Death, Process) {
+    /// Runs the worker until it ends. The caller notifies its calls ([`Session::notify_end`]) and clears the process.
+    pub async fn run_to_end(mut self) -> (Death, Process) {
         let outcome = self.watch().await;
         let lived = self.born.elapsed();
         let asked = outcome.is_none();

@@ -36,11 +36,11 @@ pub async fn allocate(
     request: AllocateWorkerRequest,
 ) -> Result<(AllocateWorkerResponse, Option<Allocation>), Status> {
     match runtime.allocate(peer.clone(), wanted(request)?).await {
-        Ok(allocation) => match allocated(&allocation) {
+        Ok(allocation) => match allocation_response(&allocation) {
             Ok(answer) => Ok((answer, Some(allocation))),
-            Err(refusal) => Ok((rejected(&refusal), None)),
+            Err(refusal) => Ok((rejection(&refusal), None)),
         },
-        Err(refusal) => Ok((rejected(&refusal), None)),
+        Err(refusal) => Ok((rejection(&refusal), None)),
     }
 }
 
@@ -50,7 +50,7 @@ fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
     if ids.iter().any(|id| id.len() > MAX_ID) {
         return Err(Status::invalid_argument("an id is too long"));
     }
-    let plugin = named(request.plugin)?;
+    let plugin = requested_plugin(request.plugin)?;
     let lease = request.credential.map(|credential| lease(&plugin, &credential)).transpose()?;
     Ok(runtime::Request {
         plugin,
@@ -74,7 +74,7 @@ fn lease(plugin: &PluginRef, credential: &Credential) -> Result<Arc<CredentialLe
 }
 
 /// Returns the plugin that a request names.
-pub fn named(plugin: Option<PluginRef>) -> Result<PluginRef, Status> {
+pub fn requested_plugin(plugin: Option<PluginRef>) -> Result<PluginRef, Status> {
     plugin.ok_or_else(|| Status::invalid_argument("the request names no plugin"))
 }
 
@@ -86,7 +86,7 @@ pub enum FinalStats {
 
 /// Closes a tunnel of `peer`.
 pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<FinalStats, Status> {
-    let Some(stats) = handles.close(peer, tunnel_id).map_err(no_handle)? else {
+    let Some(stats) = handles.close(peer, tunnel_id).map_err(unknown_handle)? else {
         return Ok(FinalStats::Now(TunnelStats::default()));
     };
     let known = *stats.borrow();
@@ -97,18 +97,18 @@ impl FinalStats {
     /// Returns the answer to CloseTunnel once the tunnel has ended.
     pub async fn answer(self) -> CloseTunnelResponse {
         match self {
-            FinalStats::Now(stats) => closed(&stats),
+            FinalStats::Now(stats) => close_response(&stats),
             FinalStats::Later(mut stats) => {
                 // A call that ignores its cancellation ends with its worker, soon after the grace period.
                 let ended = timeout(CANCEL_GRACE * 2, stats.wait_for(Option::is_some)).await;
-                closed(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
+                close_response(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
             }
         }
     }
 }
 
 /// Builds the answer to CloseTunnel.
-pub fn closed(stats: &TunnelStats) -> CloseTunnelResponse {
+pub fn close_response(stats: &TunnelStats) -> CloseTunnelResponse {
     let stats = fields([
         ("cpu_ms", number(stats.cpu_ms)),
         ("rss_max", number(stats.rss_max)),
@@ -119,11 +119,11 @@ pub fn closed(stats: &TunnelStats) -> CloseTunnelResponse {
     CloseTunnelResponse { stats: Some(stats) }
 }
 
-pub fn no_handle(_: NoHandle) -> Status {
+pub fn unknown_handle(_: NoHandle) -> Status {
     Status::not_found("there is no such tunnel")
 }
 
-fn allocated(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal> {
+fn allocation_response(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal> {
     let (status, delay, worker, queue) = match &allocation.state {
         TicketState::Assigned(worker) => (Admitted::Admitted, Duration::ZERO, worker.id.clone(), None),
         TicketState::Waiting(position) if position.starting => {
@@ -160,7 +160,7 @@ fn queue(position: QueuePosition) -> prost_types::Struct {
     ])
 }
 
-fn rejected(refusal: &Refusal) -> AllocateWorkerResponse {
+fn rejection(refusal: &Refusal) -> AllocateWorkerResponse {
     let admission = Admission {
         status: Admitted::Rejected.into(),
         estimated_start_delay: None,

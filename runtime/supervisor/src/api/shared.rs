@@ -10,7 +10,7 @@ use prost::Message;
 use prost_types::Any;
 use tonic::{Status, Streaming};
 
-use crate::api::allocation::{self, FinalStats, no_handle};
+use crate::api::allocation::{self, FinalStats, unknown_handle};
 use crate::pool::TicketState;
 use crate::ppp::closed_frame;
 use crate::ppp::inbound::Inbound;
@@ -31,7 +31,7 @@ struct SharedStreamReader {
 }
 
 /// Whether a stream that begins with this frame carries many tunnels.
-pub fn begins(first: &PppClientFrame) -> bool {
+pub fn is_multiplexed(first: &PppClientFrame) -> bool {
     first.keepalive && first.tunnel_id.is_empty() && first.ppp.is_none()
 }
 
@@ -53,21 +53,21 @@ impl SharedStreamReader {
                     // Nothing after it can be read either.
                     Err(status) => return self.multiplexer.end(Err(status)),
                 },
-                () = self.multiplexer.gone() => return,
-                () = self.runtime.stopped() => return self.multiplexer.end(Ok(())),
+                () = self.multiplexer.wait_for_close() => return,
+                () = self.runtime.wait_until_stopped() => return self.multiplexer.end(Ok(())),
             }
         }
         // The gateway sends no more; running calls continue.
         tokio::select! {
-            () = self.multiplexer.gone() => {}
-            () = self.multiplexer.emptied() => self.multiplexer.end(Ok(())),
-            () = self.runtime.stopped() => self.multiplexer.end(Ok(())),
+            () = self.multiplexer.wait_for_close() => {}
+            () = self.multiplexer.wait_until_empty() => self.multiplexer.end(Ok(())),
+            () = self.runtime.wait_until_stopped() => self.multiplexer.end(Ok(())),
         }
     }
 
     /// Returns the next frame, once there is capacity for an answer. Cancel-safe.
     async fn next(&self, frames: &mut Streaming<PppClientFrame>) -> Result<Option<PppClientFrame>, Status> {
-        self.multiplexer.room().await;
+        self.multiplexer.wait_for_capacity().await;
         frames.message().await
     }
 
@@ -78,7 +78,7 @@ impl SharedStreamReader {
             (Some(any), _) if is(&any, "CloseTunnelRequest") => self.close(&tunnel_id, &any),
             (Some(any), None) if is(&any, "AllocateWorkerRequest") => self.allocate(tunnel_id, &any),
             (Some(any), Some(stream)) => stream.put(any),
-            (None, Some(stream)) if keepalive => stream.queue.read_on(),
+            (None, Some(stream)) if keepalive => stream.queue.extend_window(),
             // The tunnel has just ended, or the frame is empty.
             (None, None) if keepalive => {}
             (None, Some(_)) => {}
@@ -88,7 +88,8 @@ impl SharedStreamReader {
 
     /// Handles a request for a worker under the gateway's own name. The tunnel begins on this stream.
     fn allocate(&self, name: String, any: &Any) {
-        let refuse = |status: Status| self.multiplexer.stray(closed_frame(&name, &Err(status)), true);
+        let refuse =
+            |status: Status| self.multiplexer.send_streamless(closed_frame(&name, &Err(status)), true);
         let mut request = match AllocateWorkerRequest::decode(any.value.as_slice()) {
             Ok(request) => request,
             Err(error) => return refuse(Status::invalid_argument(error.to_string())),
@@ -117,7 +118,8 @@ impl SharedStreamReader {
 
     /// Handles the first frame under a handle that AllocateWorker returned.
     fn attach(&self, tunnel_id: &str, ppp: Option<Any>) {
-        let refuse = |status: Status| self.multiplexer.stray(closed_frame(tunnel_id, &Err(status)), true);
+        let refuse =
+            |status: Status| self.multiplexer.send_streamless(closed_frame(tunnel_id, &Err(status)), true);
         // Opened before the handle is used: a call that was attached and then has no tunnel would never end.
         let stream = match self.multiplexer.open(tunnel_id) {
             Ok(stream) => stream,
@@ -127,7 +129,7 @@ impl SharedStreamReader {
             Ok(attached) => attached,
             Err(unknown) => {
                 self.multiplexer.forget(&stream.queue);
-                return refuse(no_handle(unknown));
+                return refuse(unknown_handle(unknown));
             }
         };
         ppp.into_iter().for_each(|any| stream.put(any));
@@ -147,17 +149,17 @@ impl SharedStreamReader {
             Err(error) => Err(Status::invalid_argument(error.to_string())),
         };
         match closed {
-            Err(status) => self.multiplexer.stray(closed_frame(tunnel_id, &Err(status)), true),
+            Err(status) => self.multiplexer.send_streamless(closed_frame(tunnel_id, &Err(status)), true),
             Ok(FinalStats::Now(stats)) => {
-                let answer = allocation::closed(&stats);
-                self.multiplexer.stray(PppServerFrame::carrying(tunnel_id, &answer), false);
+                let answer = allocation::close_response(&stats);
+                self.multiplexer.send_streamless(PppServerFrame::carrying(tunnel_id, &answer), false);
             }
             Ok(later) => {
                 let multiplexer = Arc::clone(&self.multiplexer);
                 let tunnel_id = tunnel_id.to_owned();
                 self.runtime.tasks.spawn(async move {
                     let answer = later.answer().await;
-                    multiplexer.stray(PppServerFrame::carrying(&tunnel_id, &answer), false);
+                    multiplexer.send_streamless(PppServerFrame::carrying(&tunnel_id, &answer), false);
                 });
             }
         }
@@ -186,7 +188,7 @@ async fn begin(
         Ok(answered) => answered,
         Err(status) => {
             multiplexer.forget(&stream.queue);
-            return multiplexer.stray(closed_frame(&name, &Err(status)), true);
+            return multiplexer.send_streamless(closed_frame(&name, &Err(status)), true);
         }
     };
     let assigned = allocation.as_ref().is_some_and(|given| matches!(given.state, TicketState::Assigned(_)));
@@ -194,7 +196,7 @@ async fn begin(
     let answer = PppServerFrame::carrying(&name, &answer);
     let Some(Allocation { tunnel_id: id, .. }) = allocation else {
         multiplexer.forget(&stream.queue);
-        return multiplexer.stray(answer, true);
+        return multiplexer.send_streamless(answer, true);
     };
     if !assigned {
         stream.inbox.refuse_early();
@@ -214,11 +216,11 @@ async fn begin(
     let mut tunnel = tunnel(&id, &stream);
     if !(brief && assigned) {
         // A worker that has its work runs in the meantime.
-        multiplexer.stray(answer, !(assigned && stream.inbox.has_news()));
+        multiplexer.send_streamless(answer, !(assigned && stream.inbox.has_news()));
         // Boxed: otherwise the task would be moved with the future in it.
         return Box::pin(tunnel.run(attached, handles, metrics)).await;
     }
-    let outbox = tunnel.begin_briefly(answer);
+    let outbox = tunnel.begin_with_work(answer);
     tokio::select! {
         biased;
         () = Box::pin(tunnel.run(attached, handles, metrics)) => {}

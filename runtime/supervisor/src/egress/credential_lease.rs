@@ -75,7 +75,7 @@ impl CredentialLease {
     }
 
     /// Waits until the service has refused the credential since the last wait.
-    pub async fn refused(&self) {
+    pub async fn wait_for_refusal(&self) {
         self.refused.notified().await;
     }
 
@@ -105,7 +105,7 @@ impl Origin {
     /// Whether a request that a worker sends to the proxy without TLS, for this host and port, is meant for this
     /// origin. For an origin of TLS at its default port, the default port of plain HTTP matches too, because clients
     /// write such requests that way.
-    fn is_meant_by(&self, host: &str, port: u16) -> bool {
+    fn applies_to(&self, host: &str, port: u16) -> bool {
         let usual = self.tls && self.port == TLS && port == PLAIN;
         same_host(&self.host, host) && (port == self.port || usual)
     }
@@ -140,7 +140,7 @@ impl ActiveCredentials {
     /// Returns the credential for a request to this host and port; the newest if several calls brought one.
     pub(super) fn find(&self, host: &str, port: u16) -> Option<Arc<CredentialLease>> {
         let all = self.0.lock();
-        all.iter().rev().find(|lease| lease.origin.is_meant_by(host, port)).cloned()
+        all.iter().rev().find(|lease| lease.origin.applies_to(host, port)).cloned()
     }
 
     /// Returns the credential itself while its call runs, otherwise the newest of another running call for the same

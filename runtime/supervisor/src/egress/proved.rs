@@ -202,21 +202,21 @@ async fn answer(
         return refused(StatusCode::FORBIDDEN);
     }
     let lease = lease.flatten();
-    let sent = sent(request, forward, lease.as_deref());
+    let sent = service_request(request, forward, lease.as_deref());
     let Some(((mut sender, end), sent)) = once.zip(sent) else { return refused(StatusCode::BAD_REQUEST) };
     match sender.send_request(sent).await {
         Ok(response) => {
             if let Some(lease) = lease.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
                 lease.refuse();
             }
-            returned(response, end)
+            worker_response(response, end)
         }
         Err(_) => refused(StatusCode::BAD_GATEWAY),
     }
 }
 
 /// Builds the request for the service. hyper sets the framing of the body itself.
-fn sent(
+fn service_request(
     request: Request<Incoming>,
     forward: &ForwardRequest,
     lease: Option<&CredentialLease>,
@@ -225,7 +225,7 @@ fn sent(
     let uri = forward.path.parse::<Uri>().ok();
     parts.uri = uri.filter(|uri| uri.scheme().is_none() && uri.authority().is_none())?;
     parts.version = Version::HTTP_11;
-    parts.headers = passing(&parts.headers);
+    parts.headers = forwarded_headers(&parts.headers);
     parts.headers.insert(HOST, forward.authority.clone());
     parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if let Some(lease) = lease {
@@ -236,7 +236,7 @@ fn sent(
 
 fn add_credential(headers: &mut HeaderMap, lease: &CredentialLease) {
     let (name, value) = lease.header();
-    let same: Vec<HeaderName> = headers.keys().filter(|key| is_same(key, &name)).cloned().collect();
+    let same: Vec<HeaderName> = headers.keys().filter(|key| is_same_header(key, &name)).cloned().collect();
     for key in same {
         headers.remove(key);
     }
@@ -246,13 +246,13 @@ fn add_credential(headers: &mut HeaderMap, lease: &CredentialLease) {
 
 /// Whether two header names are equal for a service that treats `_` as `-`, as with `x_api_key` (RFC 3875 section
 /// 4.1.18).
-fn is_same(key: &HeaderName, name: &HeaderName) -> bool {
+fn is_same_header(key: &HeaderName, name: &HeaderName) -> bool {
     let plain = |name: &HeaderName| name.as_str().replace('_', "-");
     plain(key) == plain(name)
 }
 
 /// Returns the headers that are forwarded.
-fn passing(headers: &HeaderMap) -> HeaderMap {
+fn forwarded_headers(headers: &HeaderMap) -> HeaderMap {
     let listed: Vec<&str> =
         headers.get_all(CONNECTION).iter().filter_map(|list| list.to_str().ok()).collect();
     let listed: Vec<&str> = listed.iter().flat_map(|list| list.split(',')).map(str::trim).collect();
@@ -264,7 +264,7 @@ fn passing(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// Builds the answer for the worker.
-fn returned(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<AnswerBody> {
+fn worker_response(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<AnswerBody> {
     // The proxy never asks for another protocol.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return refused(StatusCode::BAD_GATEWAY);
@@ -272,7 +272,7 @@ fn returned(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<
     let (mut parts, body) = response.into_parts();
     // The answer to HEAD contains the length that the body would have.
     let length = parts.headers.remove(hyper::header::CONTENT_LENGTH);
-    parts.headers = passing(&parts.headers);
+    parts.headers = forwarded_headers(&parts.headers);
     if let Some(length) = length {
         parts.headers.insert(hyper::header::CONTENT_LENGTH, length);
     }

@@ -59,7 +59,7 @@ impl PluginKey {
     }
 
     /// Whether the two keys are equal except for their secrets.
-    pub fn is_beside(&self, other: &PluginKey) -> bool {
+    pub fn differs_only_in_secrets(&self, other: &PluginKey) -> bool {
         (&self.id, &self.version, &self.credential, &self.routes)
             == (&other.id, &other.version, &other.credential, &other.routes)
     }

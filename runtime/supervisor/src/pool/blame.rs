@@ -62,7 +62,7 @@ impl Users {
 
 impl Blame {
     /// Records a crash that is certain to be of `tenant`. Returns the duration of its quarantine if this starts one.
-    pub fn sure(&mut self, tenant: &str, chance: f64, now: Instant) -> Option<Duration> {
+    pub fn record_certain(&mut self, tenant: &str, chance: f64, now: Instant) -> Option<Duration> {
         let suspect = self.suspect(tenant, now);
         suspect.backoff.failed(chance, now);
         suspect.crashes.push_back(now);
@@ -85,7 +85,7 @@ impl Blame {
     }
 
     /// Records a crash during calls of these tenants, any of which may have caused it.
-    pub fn suspected(&mut self, tenants: &BTreeSet<String>, now: Instant) {
+    pub fn record_suspects(&mut self, tenants: &BTreeSet<String>, now: Instant) {
         for tenant in tenants {
             self.suspect(tenant, now);
         }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn put_off(blame: &mut Blame, tenant: &str, now: Instant) -> Duration {
-        let rests = (0..CRASHES).filter_map(|_| blame.sure(tenant, 0.5, now));
+        let rests = (0..CRASHES).filter_map(|_| blame.record_certain(tenant, 0.5, now));
         rests.last().unwrap()
     }
 
@@ -165,9 +165,9 @@ mod tests {
     fn three_sure_crashes_in_a_minute_put_their_tenant_off_and_nobody_else() {
         let mut blame = Blame::default();
         let start = Instant::now();
-        assert_eq!(blame.sure("a", 0.5, start), None);
-        assert_eq!(blame.sure("a", 0.5, start + seconds(30)), None);
-        assert_eq!(blame.sure("a", 0.5, start + seconds(60)), Some(FIRST_REST));
+        assert_eq!(blame.record_certain("a", 0.5, start), None);
+        assert_eq!(blame.record_certain("a", 0.5, start + seconds(30)), None);
+        assert_eq!(blame.record_certain("a", 0.5, start + seconds(60)), Some(FIRST_REST));
         let now = start + seconds(61);
         assert_eq!(blame.rest("a", now), Some(FIRST_REST - seconds(1)));
         assert_eq!(blame.rest("b", now), None);
@@ -181,7 +181,7 @@ mod tests {
         let mut rest = put_off(&mut blame, "a", now);
         for expected in [60, 120, 240, 300, 300] {
             now += rest + seconds(1);
-            rest = blame.sure("a", 0.5, now).unwrap();
+            rest = blame.record_certain("a", 0.5, now).unwrap();
             assert_eq!(rest, seconds(expected));
         }
     }
@@ -193,7 +193,7 @@ mod tests {
         put_off(&mut blame, "a", start);
         let trusted = start + FIRST_REST + SUSPECTED;
         assert!(blame.is_suspect("a", trusted - seconds(1)) && !blame.is_suspect("a", trusted));
-        assert_eq!(blame.sure("a", 0.5, trusted), None, "all is forgotten");
+        assert_eq!(blame.record_certain("a", 0.5, trusted), None, "all is forgotten");
         assert_eq!(blame.waits_until("a", trusted), Some(trusted + Duration::from_millis(250)));
     }
 
@@ -203,7 +203,7 @@ mod tests {
         let now = Instant::now();
         let both = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
         for _ in 0..10 {
-            blame.suspected(&both, now);
+            blame.record_suspects(&both, now);
         }
         assert!(blame.is_suspect("a", now) && blame.is_suspect("b", now) && !blame.is_suspect("c", now));
         assert_eq!(
@@ -218,7 +218,7 @@ mod tests {
         let now = Instant::now();
         put_off(&mut blame, "first", now);
         for number in 0..MAX_TENANTS * 2 {
-            blame.suspected(&BTreeSet::from([number.to_string()]), now);
+            blame.record_suspects(&BTreeSet::from([number.to_string()]), now);
         }
         assert_eq!(blame.counts(now), (MAX_TENANTS, 1), "who is put off stays so");
     }

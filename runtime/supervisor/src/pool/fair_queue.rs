@@ -177,7 +177,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Records the cost of a call of `tenant`, in milliseconds.
-    pub fn spent(&mut self, tenant: &str, milliseconds: f64) {
+    pub fn charge(&mut self, tenant: &str, milliseconds: f64) {
         if self.costs.len() >= MAX_REMEMBERED && !self.costs.contains_key(tenant) {
             self.costs.pop_first();
         }
@@ -244,8 +244,8 @@ mod tests {
     fn worker_time_is_shared_not_the_number_of_calls() {
         let mut queue = FairQueue::new(1000);
         for _ in 0..60 {
-            queue.spent("slow", 1000.0);
-            queue.spent("quick", 10.0);
+            queue.charge("slow", 1000.0);
+            queue.charge("quick", 10.0);
         }
         for number in 0..500 {
             queue.push("slow", ("slow", number)).unwrap();

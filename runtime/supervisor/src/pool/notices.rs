@@ -100,7 +100,7 @@ impl Pool {
                 self.machine.metrics.emit("worker_gone", labels, details);
             }
             Some(cause) => {
-                self.totals.crashed(cause);
+                self.totals.record_crash(cause);
                 let calls = death.calls;
                 tracing::warn!(runtime = true, plugin, worker, lived_ms, calls, cause = %cause, "a worker crashed");
                 let details = fields([

@@ -31,7 +31,7 @@ pub struct Quarantine {
 impl Quarantine {
     /// Records a crash that is certain to be of `tenant`, or otherwise of the plugin itself. Returns whether it starts
     /// a quarantine.
-    pub fn crashed(&mut self, tenant: Option<&str>, now: Instant) -> bool {
+    pub fn record_crash(&mut self, tenant: Option<&str>, now: Instant) -> bool {
         self.crashes.push_back((now, tenant.map(str::to_owned)));
         self.crashes.retain(|(at, _)| now.duration_since(*at) <= WINDOW);
         while self.crashes.len() > REMEMBERED {
@@ -80,10 +80,10 @@ mod tests {
         let mut quarantine = Quarantine::default();
         let start = Instant::now();
         for second in 0..4 {
-            assert!(!quarantine.crashed(None, start + seconds(second)));
+            assert!(!quarantine.record_crash(None, start + seconds(second)));
         }
         assert_eq!(quarantine.remaining(start + seconds(4)), None);
-        assert!(quarantine.crashed(None, start + seconds(60)));
+        assert!(quarantine.record_crash(None, start + seconds(60)));
         assert_eq!(quarantine.remaining(start + seconds(61)), Some(REST - seconds(1)));
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let mut quarantine = Quarantine::default();
         let start = Instant::now();
         for crash in 0..100 {
-            assert!(!quarantine.crashed(None, start + seconds(crash * 16)), "crash {crash}");
+            assert!(!quarantine.record_crash(None, start + seconds(crash * 16)), "crash {crash}");
         }
     }
 
@@ -102,9 +102,9 @@ mod tests {
         let start = Instant::now();
         for crash in 0..200 {
             let tenant = ["a", "b"][crash % 2];
-            assert!(!quarantine.crashed(Some(tenant), start), "crash {crash}");
+            assert!(!quarantine.record_crash(Some(tenant), start), "crash {crash}");
         }
-        assert!(quarantine.crashed(Some("c"), start));
+        assert!(quarantine.record_crash(Some("c"), start));
     }
 
     #[test]
@@ -112,14 +112,14 @@ mod tests {
         let mut quarantine = Quarantine::default();
         let start = Instant::now();
         for second in 0..5 {
-            quarantine.crashed(None, start + seconds(second));
+            quarantine.record_crash(None, start + seconds(second));
         }
         let later = start + seconds(4) + REST;
         assert_eq!(quarantine.remaining(later), None);
-        assert!(quarantine.crashed(None, later + seconds(1)));
+        assert!(quarantine.record_crash(None, later + seconds(1)));
         let again = later + seconds(1) + REST;
         assert_eq!(quarantine.remaining(again), None);
-        assert!(!quarantine.crashed(None, again + seconds(61)), "it was healthy for a minute");
+        assert!(!quarantine.record_crash(None, again + seconds(61)), "it was healthy for a minute");
     }
 
     #[test]
@@ -127,12 +127,12 @@ mod tests {
         let mut quarantine = Quarantine::default();
         let start = Instant::now();
         for second in 0..5 {
-            quarantine.crashed(None, start + seconds(second));
+            quarantine.record_crash(None, start + seconds(second));
         }
         let later = start + seconds(4) + REST;
         assert_eq!(quarantine.remaining(later), None);
         for crash in 0..20 {
-            assert!(!quarantine.crashed(Some("a"), later + seconds(1)), "crash {crash}");
+            assert!(!quarantine.record_crash(Some("a"), later + seconds(1)), "crash {crash}");
         }
     }
 }

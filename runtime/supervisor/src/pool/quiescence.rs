@@ -15,14 +15,14 @@ impl Pool {
     pub fn check_quiescence(self: &Arc<Self>) {
         let open: Vec<(Arc<Worker>, Idle)> = {
             let inner = self.inner.lock();
-            let open = inner.scheduler.unchecked().into_iter();
+            let open = inner.scheduler.unchecked_workers().into_iter();
             open.filter_map(|(worker, idle)| Some((Arc::clone(inner.workers.get(&worker)?), idle))).collect()
         };
         for (worker, idle) in open {
             // Reads kernel files, so the lock is not held.
-            match worker.look(idle) {
+            match worker.check_quiescence(idle) {
                 Quiescence::Unclear => continue,
-                Quiescence::Quiet => self.inner.lock().scheduler.found_quiescent(worker.number, idle),
+                Quiescence::Quiet => self.inner.lock().scheduler.mark_quiescent(worker.number, idle),
                 Quiescence::ResidualWork(what) => {
                     if self.inner.lock().scheduler.condemn(worker.number, idle) {
                         worker.session.kill(Cause::ResidualWork(what));

@@ -204,12 +204,12 @@ impl Scheduler {
             Ok(displaced) => {
                 let displaced = displaced.map(|waiting| waiting.ticket);
                 if let Some(displaced) = displaced {
-                    self.abandoned(displaced, now);
+                    self.end_unrun(displaced, now);
                 }
                 Ok(displaced)
             }
             Err(full) => {
-                self.abandoned(ticket, now);
+                self.end_unrun(ticket, now);
                 Err(match full {
                     Overflow::Tenant => Refusal::Throttled,
                     Overflow::All => Refusal::Overload,
@@ -231,9 +231,9 @@ impl Scheduler {
         }
         self.make_room_for_fresh(now, &mut actions);
         self.start(now, may_start, &mut actions);
-        self.start_apart(now, may_start, &mut actions);
+        self.start_isolated(now, may_start, &mut actions);
         // A worker whose quiescence check is blocked by its other calls is better than none.
-        if self.starting() == 0 && self.taking() < self.policy.max {
+        if self.starting() == 0 && self.counted_workers() < self.policy.max {
             while let Some((waiting, worker)) = self.next_assignment(true, now) {
                 actions.push(Action::Assign { ticket: waiting.ticket, worker });
             }
@@ -253,7 +253,7 @@ impl Scheduler {
     }
 
     /// Records that a worker's connection is lost. New calls are not assigned to it, and have no part in its end.
-    pub fn lost(&mut self, worker: WorkerId) {
+    pub fn mark_lost(&mut self, worker: WorkerId) {
         if let Some(slot) = self.workers.get_mut(&worker)
             && matches!(slot.phase, Phase::Ready { .. })
         {
@@ -262,8 +262,14 @@ impl Scheduler {
     }
 
     /// Records the end of a worker: it takes no more calls, and keeps its slot in the pool until it is
-    /// [`Scheduler::gone`]. Returns the quarantine that starts because of it.
-    pub fn ended(&mut self, worker: WorkerId, end: WorkerEnd, chance: f64, now: Instant) -> QuarantineScope {
+    /// [`Scheduler::remove_ended`]. Returns the quarantine that starts because of it.
+    pub fn record_end(
+        &mut self,
+        worker: WorkerId,
+        end: WorkerEnd,
+        chance: f64,
+        now: Instant,
+    ) -> QuarantineScope {
         if let Some(slot) = self.workers.get_mut(&worker) {
             slot.phase = Phase::Leaving;
         }
@@ -287,7 +293,7 @@ impl Scheduler {
     }
 
     /// Removes an ended worker of which nothing is left.
-    pub fn gone(&mut self, worker: WorkerId) {
+    pub fn remove_ended(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
     }
 
@@ -301,7 +307,7 @@ impl Scheduler {
         if spent.outcome != Outcome::Abandoned && !spent.subscription {
             let milliseconds = spent.took.as_secs_f64() * 1000.0;
             self.mean_call = self.mean_call * (1.0 - ALPHA) + milliseconds * ALPHA;
-            self.queue.spent(tenant, milliseconds);
+            self.queue.charge(tenant, milliseconds);
         }
         let Some(slot) = self.workers.get_mut(&worker) else { return };
         slot.leave(tenant, spent.outcome == Outcome::Failure);
@@ -346,7 +352,7 @@ impl Scheduler {
     }
 
     /// Returns the remaining quarantine of the plugin.
-    pub fn quarantined(&mut self, now: Instant) -> Option<Duration> {
+    pub fn remaining_quarantine(&mut self, now: Instant) -> Option<Duration> {
         self.quarantine.remaining(now)
     }
 
@@ -358,7 +364,7 @@ impl Scheduler {
 
     /// Returns the number of workers that count against the pool's limit: neither stopping, nor isolated, nor kept from
     /// their quiescence check by their calls.
-    fn taking(&self) -> usize {
+    fn counted_workers(&self) -> usize {
         let taking = |slot: &&WorkerSlot| {
             !matches!(slot.phase, Phase::Leaving) && !slot.is_held_up() && slot.apart.is_none()
         };
@@ -372,7 +378,7 @@ impl Scheduler {
     }
 
     /// Ends an admitted call that has not run, which is no evidence about the plugin.
-    fn abandoned(&mut self, ticket: TicketId, now: Instant) {
+    fn end_unrun(&mut self, ticket: TicketId, now: Instant) {
         self.breaker.ended(ticket, Outcome::Abandoned, now.into_std());
     }
 
@@ -416,7 +422,7 @@ impl Scheduler {
     fn make_room_for_fresh(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let (fresh, _) = self.demand(now);
         // A worker that is stopping makes capacity already.
-        if fresh == 0 || self.taking() < self.policy.max || self.starting() > 0 {
+        if fresh == 0 || self.counted_workers() < self.policy.max || self.starting() > 0 {
             return;
         }
         let idle = |slot: &WorkerSlot| {
@@ -442,7 +448,7 @@ impl Scheduler {
         let spare = if self.prewarm && !self.draining { self.policy.min } else { 0 };
         let wanted = demand.saturating_sub(self.starting()).max(spare.saturating_sub(live.count()));
         for _ in 0..wanted {
-            let full = self.taking() >= self.policy.max || self.workers.len() >= self.policy.max * 2;
+            let full = self.counted_workers() >= self.policy.max || self.workers.len() >= self.policy.max * 2;
             if full || !may_start() {
                 return;
             }

@@ -31,7 +31,7 @@ impl Ticket {
     }
 
     /// Waits for the next state after the last one seen.
-    pub async fn changed(&mut self) -> TicketState {
+    pub async fn wait_for_change(&mut self) -> TicketState {
         // Err: the state was final; no other follows.
         if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -81,7 +81,7 @@ impl Ticket {
     }
 
     /// Requests a new ticket for the same call, whose worker died before it received it. Releases this one's slot.
-    pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
+    pub fn request_again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
         let pool = Arc::clone(&self.pool);
         let Ticket { fresh, subscription, .. } = self;
         let wanted = WorkerRequest { tenant: self.tenant.clone(), fresh, deadline, subscription };

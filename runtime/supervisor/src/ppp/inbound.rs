@@ -73,7 +73,9 @@ impl Inbound {
     pub async fn next(&mut self) -> Result<Option<FromGateway>, Status> {
         let any = match &mut self.source {
             FrameSource::Inbox(inbox) => inbox.take().await?,
-            FrameSource::Stream { tunnel_id, frames, first } => own(tunnel_id, frames, first).await?,
+            FrameSource::Stream { tunnel_id, frames, first } => {
+                next_of_own_stream(tunnel_id, frames, first).await?
+            }
         };
         let Some(any) = any else { return Ok(None) };
         self.bytes += any.value.len() as u64;
@@ -95,7 +97,7 @@ impl Inbound {
 }
 
 /// Returns the next message of a stream that carries one tunnel.
-async fn own(
+async fn next_of_own_stream(
     tunnel_id: &str,
     frames: &mut Streaming<PppClientFrame>,
     first: &mut Option<PppClientFrame>,

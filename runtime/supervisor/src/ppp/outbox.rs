@@ -139,7 +139,7 @@ impl Outbox {
     }
 
     /// Queues a frame if there is capacity; otherwise drops it.
-    pub fn offer_now(&self, frame: PppServerFrame) {
+    pub fn offer_or_drop(&self, frame: PppServerFrame) {
         // Err: nobody reads.
         let _ = self.offer(frame, true);
     }
@@ -158,7 +158,7 @@ impl Outbox {
 
     /// Queues a frame that reports the tunnel's beginning and is not urgent: on a shared stream it goes with the next
     /// one, or soon.
-    pub fn send_along(&self, frame: PppServerFrame) {
+    pub fn send_with_next(&self, frame: PppServerFrame) {
         let frame = self.queue.state.lock().hold(frame);
         // Err: nobody reads. There is capacity: it is one of the first frames.
         frame.into_iter().for_each(|frame| drop(self.offer(frame, false)));
@@ -332,7 +332,7 @@ impl FrameQueue {
     }
 
     /// Records that the gateway has read another half of the window.
-    pub fn read_on(self: &Arc<Self>) {
+    pub fn extend_window(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.unread = state.unread.saturating_sub(WINDOW / 2);
         self.wake(&mut state, true);

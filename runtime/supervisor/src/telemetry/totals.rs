@@ -86,13 +86,13 @@ impl PluginTotals {
     }
 
     /// Records that a worker ended that took calls; `used` is its last sample.
-    pub fn ended(&self, used: ResourceUse) {
+    pub fn record_end(&self, used: ResourceUse) {
         let mut totals = self.0.lock();
         totals.gone = totals.gone.plus(used);
     }
 
     /// Records that a worker failed, whether or not it took calls.
-    pub fn crashed(&self, cause: Cause) {
+    pub fn record_crash(&self, cause: Cause) {
         *self.0.lock().crashes.entry(cause.name()).or_default() += 1;
     }
 
@@ -145,10 +145,10 @@ mod tests {
         assert_eq!(totals_so_far.with([used(100), used(50)].into_iter()).used.cpu_ms, 150);
         // The worker ended, and its last sample has not arrived yet.
         assert_eq!(totals_so_far.with([used(60)].into_iter()).used.cpu_ms, 150);
-        totals_so_far.ended(used(110));
-        totals_so_far.crashed(Cause::Oom);
-        totals_so_far.crashed(Cause::Exit(1));
-        totals_so_far.crashed(Cause::Exit(2));
+        totals_so_far.record_end(used(110));
+        totals_so_far.record_crash(Cause::Oom);
+        totals_so_far.record_crash(Cause::Exit(1));
+        totals_so_far.record_crash(Cause::Exit(2));
         let totals = totals_so_far.with([used(60)].into_iter());
         assert_eq!((totals.starts, totals.used.cpu_ms), (2, 170));
         assert_eq!(totals.crashes, BTreeMap::from([("exit", 2), ("oom", 1)]));

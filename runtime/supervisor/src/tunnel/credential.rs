@@ -24,12 +24,12 @@ pub(super) struct InUse {
 }
 
 /// Activates the credential in the worker's proxy, and notifies the gateway each time the service refuses it.
-pub(super) fn use_in(worker: &Worker, lease: &Arc<CredentialLease>, outbox: &Outbox) -> InUse {
+pub(super) fn activate_in(worker: &Worker, lease: &Arc<CredentialLease>, outbox: &Outbox) -> InUse {
     let (refused, outbox) = (Arc::clone(lease), outbox.clone());
     let telling = tokio::spawn(async move {
         loop {
-            refused.refused().await;
-            outbox.offer_now(event_frame(outbox.tunnel_id(), Type::CredentialRefused, "", None));
+            refused.wait_for_refusal().await;
+            outbox.offer_or_drop(event_frame(outbox.tunnel_id(), Type::CredentialRefused, "", None));
         }
     });
     InUse { _active: worker.use_credential(lease), _telling: AbortOnDropHandle::new(telling) }

@@ -109,7 +109,7 @@ mod tests {
         let held = StallGuard::on(Some(&stall));
         let began = Instant::now();
         let given_up = async {
-            held.given_up().await;
+            held.wait_until_given_up().await;
             drop(held);
             began.elapsed()
         };
@@ -125,7 +125,7 @@ mod tests {
             loop {
                 let held = StallGuard::on(Some(&stall));
                 tokio::select! {
-                    () = held.given_up() => {}
+                    () = held.wait_until_given_up() => {}
                     () = tokio::time::sleep(SECOND) => {}
                 }
             }

@@ -132,7 +132,7 @@ impl Handles {
     }
 
     /// Records that a tunnel has ended.
-    pub fn ended(&self, id: &str, stats: TunnelStats, outbox: Outbox) {
+    pub fn record_end(&self, id: &str, stats: TunnelStats, outbox: Outbox) {
         if let Some(entry) = self.0.lock().get_mut(id) {
             entry.state = State::Ended { forget: Instant::now() + KEEP_STATS, outbox };
             entry.stats.send_replace(Some(stats));
@@ -140,7 +140,7 @@ impl Handles {
     }
 
     /// Records that a tunnel has ended and that its gateway has received the cost.
-    pub fn closed(&self, id: &str, stats: TunnelStats) {
+    pub fn record_close(&self, id: &str, stats: TunnelStats) {
         let entry = self.0.lock().remove(id);
         if let Some(entry) = entry {
             entry.stats.send_replace(Some(stats));

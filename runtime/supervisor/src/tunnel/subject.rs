@@ -56,7 +56,7 @@ impl LogSubject {
         }
     }
 
-    pub(super) fn ended(&self, end: CallEnd, took: Duration) {
+    pub(super) fn log_end(&self, end: CallEnd, took: Duration) {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         match end {
             CallEnd::Answered => line!(debug, self, took_ms, "a call ended"),
@@ -68,7 +68,7 @@ impl LogSubject {
     }
 
     /// Logs that the call is cancelled, and why.
-    pub(super) fn cancelled(&self, reason: &str) {
+    pub(super) fn log_cancel(&self, reason: &str) {
         line!(info, self, reason, "a call was cancelled; its worker has a short grace to end it");
     }
 

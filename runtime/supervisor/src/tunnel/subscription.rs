@@ -42,8 +42,8 @@ impl Tunnel {
         let subject = LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
         let began = Instant::now();
         let work = forward_updates(worker, endpoint, request, &call);
-        let end = self.carry(worker, &call, attached, work).await;
-        end.inspect(|end| subject.ended(*end, began.elapsed()))
+        let end = self.run_cancellable(worker, &call, attached, work).await;
+        end.inspect(|end| subject.log_end(*end, began.elapsed()))
     }
 }
 

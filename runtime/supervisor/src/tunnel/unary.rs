@@ -27,7 +27,7 @@ use super::credential;
 use super::subject::LogSubject;
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
 use crate::ppp::outbox::Outbox;
-use crate::ppp::{MAX_MESSAGE, until};
+use crate::ppp::{MAX_MESSAGE, time_until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::process::EXIT_WITHIN;
@@ -79,8 +79,8 @@ impl Tunnel {
             Ok(())
         };
         let began = Instant::now();
-        let end = self.carry(worker, &call, attached, work).await;
-        end.inspect(|end| subject.ended(*end, began.elapsed()))
+        let end = self.run_cancellable(worker, &call, attached, work).await;
+        end.inspect(|end| subject.log_end(*end, began.elapsed()))
     }
 
     pub(super) async fn prompt(
@@ -111,8 +111,8 @@ impl Tunnel {
             Ok(())
         };
         let began = Instant::now();
-        let end = self.carry(worker, &call, attached, work).await;
-        end.inspect(|end| subject.ended(*end, began.elapsed()))
+        let end = self.run_cancellable(worker, &call, attached, work).await;
+        end.inspect(|end| subject.log_end(*end, began.elapsed()))
     }
 
     pub(super) async fn list(
@@ -145,12 +145,12 @@ impl Tunnel {
             Ok(())
         };
         let began = Instant::now();
-        let end = self.carry(worker, &call, attached, work).await;
-        end.inspect(|end| subject.ended(*end, began.elapsed()))
+        let end = self.run_cancellable(worker, &call, attached, work).await;
+        end.inspect(|end| subject.log_end(*end, began.elapsed()))
     }
 
     /// Runs `work` to its end. Dropping it resets its stream, which the worker treats as a cancel.
-    pub(super) async fn carry(
+    pub(super) async fn run_cancellable(
         &mut self,
         worker: &Arc<Worker>,
         call: &Arc<Call>,
@@ -163,7 +163,7 @@ impl Tunnel {
             let (limit, reason) = call.limit();
             tokio::select! {
                 biased;
-                end = call.ended() => return Ok(end),
+                end = call.wait_for_end() => return Ok(end),
                 done = &mut work => break done.err(),
                 message = credential::next(&mut self.inbound, attached.lease.as_deref()), if !half_closed => match message {
                     Ok(None) => half_closed = true,
@@ -189,7 +189,7 @@ impl Tunnel {
             let within = if status.source().is_some() { BROKEN_WITHIN } else { DEATH_WITHIN };
             tokio::select! {
                 biased;
-                end = call.ended() => return Ok(end),
+                end = call.wait_for_end() => return Ok(end),
                 () = sleep(within) => {}
                 () = sleep_until(call.limit().0) => {}
                 () = self.outbox.reader_gone() => {}
@@ -226,10 +226,10 @@ pub(super) fn begin(
     if request_id.is_empty() {
         return Err(Status::invalid_argument("the request has no request_id").into());
     }
-    let deadline = deadline.map(|end| Instant::now() + until(end)).or(attached.soft_deadline);
+    let deadline = deadline.map(|end| Instant::now() + time_until(end)).or(attached.soft_deadline);
     match worker.session.begin(request_id, outbox, deadline) {
         Ok(call) => {
-            call.delivered();
+            call.record_delivery();
             Ok(call)
         }
         Err(BeginError::Duplicate) => {
@@ -296,7 +296,7 @@ fn answer(worker: &Worker, call: &Call, message: FromGateway) {
         return;
     };
     if answer.request_id == call.request_id {
-        call.answered(true, &answer.correlation_id);
+        call.record_answer(true, &answer.correlation_id);
         // Err: a server that does not read its messages is stopped for that.
         let _ = worker.session.try_send(Payload::McpAnswer(answer));
     }

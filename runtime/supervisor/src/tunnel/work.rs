@@ -18,7 +18,7 @@ use super::credential;
 use super::grace::Grace;
 use super::subject::LogSubject;
 use super::{AttachedTunnel, CallEnd, FromGateway, Tunnel, TunnelError};
-use crate::ppp::{MAX_QUEUED_BYTES, until};
+use crate::ppp::{MAX_QUEUED_BYTES, time_until};
 use crate::worker::Worker;
 use crate::worker::call::{CANCEL_GRACE, Call};
 use crate::worker::executions::StillRuns;
@@ -70,11 +70,11 @@ impl Tunnel {
         tokio::select! {
             // First, so that if there is no previous execution, cancellation is handled together with the call.
             biased;
-            former = executions.succeed(&invoke.request_id) => former.map_err(Status::from)?,
+            former = executions.end_previous(&invoke.request_id) => former.map_err(Status::from)?,
             () = self.outbox.reader_gone() => return Err(TunnelError::Quiet),
             () = attached.cancel.cancelled() => return Err(TunnelError::Quiet),
         }
-        let deadline = invoke.deadline.as_ref().map(|end| Instant::now() + until(end));
+        let deadline = invoke.deadline.as_ref().map(|end| Instant::now() + time_until(end));
         let deadline = deadline.or(attached.soft_deadline);
         let call = match worker.session.begin(&invoke.request_id, self.outbox.clone(), deadline) {
             Ok(call) => call,
@@ -86,12 +86,12 @@ impl Tunnel {
             }
         };
         // Marked before it is sent: if the worker dies during the send, it may have received the call.
-        call.delivered();
+        call.record_delivery();
         let _execution = executions.enter(&call);
         let subject =
             LogSubject::of(worker, attached, &invoke.request_id, invoke.ctx.as_ref(), &invoke.attrs);
         let mut progress = CallProgress { subject, ..CallProgress::default() };
-        pass_on(worker, &mut progress, Payload::Invoke(invoke));
+        forward(worker, &mut progress, Payload::Invoke(invoke));
         let end = self.follow(worker, &call, attached, progress).await;
         if call.was_stopped() {
             worker.stopped_a_call();
@@ -116,19 +116,19 @@ impl Tunnel {
             tokio::select! {
                 // First, and in this order: a gateway that has its answer disconnects, which is not a cancel.
                 biased;
-                end = call.ended() => {
-                    progress.subject.ended(end, began.elapsed());
+                end = call.wait_for_end() => {
+                    progress.subject.log_end(end, began.elapsed());
                     return progress.fault.map_or(Ok(end), |fault| Err(fault.into()));
                 }
                 message = credential::next(&mut self.inbound, attached.lease.as_deref()), if !progress.half_closed => {
                     self.take(message, worker, call, &mut progress).await;
                 }
-                room = worker.session.room(), if !progress.unsent.is_empty() => {
+                room = worker.session.wait_for_capacity(), if !progress.unsent.is_empty() => {
                     // None: the worker has ended, which ends the call.
                     let next = progress.next_unsent().zip(room);
                     next.into_iter().for_each(|(next, room)| room.send(ClientMessage { payload: Some(next) }));
                 }
-                () = sleep_until(limit) => match progress.has_had_its_time(call) {
+                () = sleep_until(limit) => match progress.is_grace_over(call) {
                     Some(true) => {
                         progress.subject.ignored_cancellation();
                         worker.session.kill_for_call(attached.ticket.tenant());
@@ -153,7 +153,7 @@ impl Tunnel {
                     progress.cancelled = true;
                     cancel(worker, call, "the tunnel is closed", &mut progress);
                 }
-                () = call.superseded(), if !progress.superseded => {
+                () = call.wait_until_superseded(), if !progress.superseded => {
                     progress.superseded = true;
                     call.mute();
                     cancel(worker, call, "its gateway runs it again", &mut progress);
@@ -199,13 +199,13 @@ impl Tunnel {
             Payload::Ping(ping) => {
                 let pong = server_message::Payload::Pong(Pong { nonce: ping.nonce.clone() });
                 let pong = ServerMessage { payload: Some(pong) };
-                self.outbox.offer_now(PppServerFrame::carrying(&self.id, &pong));
+                self.outbox.offer_or_drop(PppServerFrame::carrying(&self.id, &pong));
                 return;
             }
             Payload::Init(_) => return,
-            Payload::UserInput(answer) => call.answered(false, &answer.elicitation_id),
-            Payload::DelegationResult(answer) => call.answered(true, &answer.correlation_id),
-            Payload::McpAnswer(answer) => call.answered(true, &answer.correlation_id),
+            Payload::UserInput(answer) => call.record_answer(false, &answer.elicitation_id),
+            Payload::DelegationResult(answer) => call.record_answer(true, &answer.correlation_id),
+            Payload::McpAnswer(answer) => call.record_answer(true, &answer.correlation_id),
             Payload::Cancel(request) => {
                 call.stop(false);
                 let grace = match request.mode() {
@@ -215,7 +215,7 @@ impl Tunnel {
                     Mode::Soft => None,
                 };
                 if request.mode() == Mode::Hard {
-                    call.hurry();
+                    call.drop_when_blocked();
                 }
                 if let Some(grace) = grace {
                     progress.shorten(Grace::of(grace, call.stall()));
@@ -225,7 +225,7 @@ impl Tunnel {
                 // A plugin waits for this before it saves again.
                 sleep_until(progress.saved.map_or_else(Instant::now, |last| last + SAVE_EVERY)).await;
                 progress.saved = Some(Instant::now());
-                call.saved();
+                call.record_checkpoint();
             }
             Payload::Invoke(_) => {}
         }
@@ -236,7 +236,7 @@ impl Tunnel {
                 _ => refuse(worker, call, progress, "the gateway sends faster than the worker takes"),
             };
         }
-        pass_on(worker, progress, payload);
+        forward(worker, progress, payload);
     }
 }
 
@@ -255,7 +255,7 @@ fn is_of(payload: &Payload, call: &str) -> bool {
 
 impl CallProgress {
     /// Whether the worker has used up its grace, which may be extended; `None` while the call may run.
-    fn has_had_its_time(&mut self, call: &Call) -> Option<bool> {
+    fn is_grace_over(&mut self, call: &Call) -> Option<bool> {
         self.grace.as_mut().map(|grace| !grace.stretch(call.stall()))
     }
 
@@ -280,7 +280,7 @@ impl CallProgress {
 }
 
 /// Sends the worker a message, or queues it until the worker has capacity.
-fn pass_on(worker: &Worker, progress: &mut CallProgress, payload: Payload) {
+fn forward(worker: &Worker, progress: &mut CallProgress, payload: Payload) {
     let unsent = match progress.unsent.is_empty() {
         true => worker.session.try_send(payload).err(),
         false => Some(payload),
@@ -295,17 +295,17 @@ fn pass_on(worker: &Worker, progress: &mut CallProgress, payload: Payload) {
 /// unless a stall has extended it.
 fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgress) {
     call.stop(false);
-    call.hurry();
+    call.drop_when_blocked();
     if !progress.shorten(Grace::of(CANCEL_GRACE, call.stall())) {
         return;
     }
-    progress.subject.cancelled(reason);
+    progress.subject.log_cancel(reason);
     let request = CancelRequest {
         request_id: call.request_id.clone(),
         reason: reason.to_owned(),
         mode: Mode::Hard.into(),
     };
-    pass_on(worker, progress, Payload::Cancel(request));
+    forward(worker, progress, Payload::Cancel(request));
 }
 
 /// Asks a call whose plugin saves its state to yield, unless it is ending already. A call that does not yield keeps its
@@ -320,7 +320,7 @@ fn ask_to_yield(worker: &Worker, call: &Call, progress: &mut CallProgress) {
         reason: "the plugin is drained".to_owned(),
         mode: Mode::Preempt.into(),
     };
-    pass_on(worker, progress, Payload::Cancel(request));
+    forward(worker, progress, Payload::Cancel(request));
 }
 
 /// Ends the call because its gateway violated the protocol.

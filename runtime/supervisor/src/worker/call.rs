@@ -167,7 +167,7 @@ impl Call {
     }
 
     /// Records that the worker received the call.
-    pub fn delivered(&self) {
+    pub fn record_delivery(&self) {
         self.state.lock().delivered = true;
     }
 
@@ -208,7 +208,7 @@ impl Call {
         let stalled = StallGuard::on(stall);
         let sent = tokio::select! {
             sent = self.outbox.send(frame, PATIENCE) => Some(sent),
-            () = stalled.given_up() => Some(Err(SendError::NoRoom)),
+            () = stalled.wait_until_given_up() => Some(Err(SendError::NoRoom)),
             () = self.hurry.cancelled() => None,
         };
         drop(stalled);
@@ -230,12 +230,12 @@ impl Call {
     }
 
     /// Drops events that would have to wait from now on, so that the call's end gets through.
-    pub fn hurry(&self) {
+    pub fn drop_when_blocked(&self) {
         self.hurry.cancel();
     }
 
     /// Records that a question was answered.
-    pub fn answered(&self, delegation: bool, id: &str) {
+    pub fn record_answer(&self, delegation: bool, id: &str) {
         let mut state = self.state.lock();
         if state.questions.remove(&(delegation, id.to_owned())) && state.questions.is_empty() {
             let now = Instant::now();
@@ -258,7 +258,7 @@ impl Call {
     }
 
     /// Records that a checkpoint was acknowledged.
-    pub fn saved(&self) {
+    pub fn record_checkpoint(&self) {
         let mut state = self.state.lock();
         state.unsaved = state.unsaved.saturating_sub(1);
     }
@@ -274,7 +274,7 @@ impl Call {
     }
 
     /// Waits until the call is run again elsewhere.
-    pub async fn superseded(&self) {
+    pub async fn wait_until_superseded(&self) {
         self.superseded.cancelled().await;
     }
 
@@ -301,7 +301,7 @@ impl Call {
     }
 
     /// Waits for the end of the call.
-    pub async fn ended(&self) -> CallEnd {
+    pub async fn wait_for_end(&self) -> CallEnd {
         let mut end = self.end.subscribe();
         // Err: impossible, the sender is in `self`.
         end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or(CallEnd::Answered)
@@ -358,7 +358,7 @@ impl Call {
                 self.ask(true, &asked.correlation_id, self.rules.delegations.contains(&asked.delegate_id))
             }
             Payload::McpRequested(asked) if asked.withdrawn => {
-                self.answered(true, &asked.correlation_id);
+                self.record_answer(true, &asked.correlation_id);
                 Ok(())
             }
             Payload::McpRequested(asked) => self.ask(true, &asked.correlation_id, self.rules.is_mcp),

@@ -40,10 +40,10 @@ impl From<StillRuns> for Status {
 
 impl Executions {
     /// Tells a previous execution of the call to end, and waits until it has. Cancel-safe.
-    pub async fn succeed(&self, request_id: &str) -> Result<(), StillRuns> {
+    pub async fn end_previous(&self, request_id: &str) -> Result<(), StillRuns> {
         let Some(former) = self.0.lock().get(request_id).cloned() else { return Ok(()) };
         former.supersede();
-        timeout(END_WITHIN, former.ended()).await.map(drop).map_err(|_| StillRuns)
+        timeout(END_WITHIN, former.wait_for_end()).await.map(drop).map_err(|_| StillRuns)
     }
 
     /// Records that an execution has begun.

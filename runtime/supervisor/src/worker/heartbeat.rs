@@ -27,7 +27,7 @@ pub struct Heartbeat {
 
 impl Heartbeat {
     /// Returns the nonce of the next ping, which is due every `PING_EVERY`. `Err`: too many are unanswered.
-    pub fn beat(&mut self) -> Result<String, Cause> {
+    pub fn next_ping(&mut self) -> Result<String, Cause> {
         if self.open.len() >= MISSED_PINGS {
             return Err(Cause::Wedged);
         }
@@ -38,12 +38,12 @@ impl Heartbeat {
     }
 
     /// Whether the worker is responsive: at most the latest ping is open.
-    pub fn is_well(&self) -> bool {
+    pub fn is_responsive(&self) -> bool {
         self.open.len() <= 1
     }
 
     /// Handles a pong. It also answers the pings before its own, because a worker reads them in order.
-    pub fn pong(&mut self, nonce: &str) -> Result<(), Cause> {
+    pub fn handle_pong(&mut self, nonce: &str) -> Result<(), Cause> {
         if let Some(at) = self.open.iter().position(|open| open == nonce) {
             self.open.drain(..=at);
             return Ok(());
@@ -63,28 +63,28 @@ mod tests {
     #[test]
     fn a_worker_that_answers_late_lives_and_one_that_guesses_does_not() {
         let mut late = Heartbeat::default();
-        let mut before = late.beat().unwrap();
+        let mut before = late.next_ping().unwrap();
         for _ in 0..100 {
-            let next = late.beat().unwrap();
-            late.pong(&before).unwrap();
+            let next = late.next_ping().unwrap();
+            late.handle_pong(&before).unwrap();
             before = next;
         }
         let mut guesses = Heartbeat::default();
         for number in 0..MISSED_PINGS {
-            guesses.beat().unwrap();
-            guesses.pong(&number.to_string()).unwrap();
+            guesses.next_ping().unwrap();
+            guesses.handle_pong(&number.to_string()).unwrap();
         }
-        assert_eq!(guesses.beat(), Err(Cause::Wedged));
+        assert_eq!(guesses.next_ping(), Err(Cause::Wedged));
     }
 
     #[test]
     fn the_answer_to_a_ping_counts_once() {
         let mut heart = Heartbeat::default();
-        let nonce = heart.beat().unwrap();
-        heart.pong(&nonce).unwrap();
+        let nonce = heart.next_ping().unwrap();
+        heart.handle_pong(&nonce).unwrap();
         for _ in 0..EXTRA_PONGS {
-            heart.pong(&nonce).unwrap();
+            heart.handle_pong(&nonce).unwrap();
         }
-        assert!(matches!(heart.pong(&nonce), Err(Cause::Protocol(_))));
+        assert!(matches!(heart.handle_pong(&nonce), Err(Cause::Protocol(_))));
     }
 }

@@ -44,7 +44,7 @@ pub async fn follow(mut pipe: impl AsyncRead + Unpin, stream: &'static str, mete
 
 /// Logs a line that a server printed among its messages, as far as `meter` permits. Returns whether all of it was
 /// logged.
-pub fn printed(meter: &Arc<Meter>, line: &[u8]) -> bool {
+pub fn log_printed(meter: &Arc<Meter>, line: &[u8]) -> bool {
     let mut lines = Lines::new(Arc::clone(meter));
     let now = Instant::now();
     let log = |line: &str| meter.write("stdout", line);

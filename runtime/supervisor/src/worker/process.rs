@@ -173,7 +173,7 @@ impl Machine {
         let cgroups = match &probe.no_cgroup {
             None => Some(Cgroups::open().context("open the control groups")?),
             Some(reason) => {
-                without_groups::go_on(&settings, level, reason, probe.sees_workers)?;
+                without_groups::check_level(&settings, level, reason, probe.sees_workers)?;
                 None
             }
         };
@@ -202,7 +202,7 @@ impl Machine {
     }
 
     /// Returns the secrets that a plugin asks for and `user` may use.
-    pub fn granted(&self, plugin: &Plugin, user: &str) -> Vec<String> {
+    pub fn granted_secrets(&self, plugin: &Plugin, user: &str) -> Vec<String> {
         if !may_hold_secrets(self.own_user, self.level) {
             return Vec::new();
         }
@@ -350,7 +350,7 @@ impl Process {
 
     /// Ends a worker that did not start, and returns the cause: from its exit if that says more than `fault`, which is
     /// what the runtime observed.
-    pub async fn not_started(&mut self, fault: Cause, disk_bytes: u64) -> (Cause, Option<String>) {
+    pub async fn end_unstarted(&mut self, fault: Cause, disk_bytes: u64) -> (Cause, Option<String>) {
         // The fault may be the first sign of its end, which says more.
         let exit = timeout(UNSTARTED_EXIT_WITHIN, self.exited()).await;
         if exit.is_err() {

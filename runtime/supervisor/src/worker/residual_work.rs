@@ -60,7 +60,7 @@ impl QuiescenceCheck {
 
     /// Evaluates a sample of a worker without calls, taken at `now`. A sample from before its last call's end, or a
     /// repeated one, decides nothing.
-    pub fn look(&mut self, reading: Activity, idle: Idle, now: Instant) -> Quiescence {
+    pub fn evaluate(&mut self, reading: Activity, idle: Idle, now: Instant) -> Quiescence {
         if self.idle_since != Some(idle.since) {
             self.idle_since = Some(idle.since);
             self.last = None;
@@ -112,7 +112,7 @@ mod tests {
         let since = Instant::now();
         for step in 0..40 {
             let passed = STEP * step;
-            let found = watch.look(reading(passed), Idle { since, stopped }, since + passed);
+            let found = watch.evaluate(reading(passed), Idle { since, stopped }, since + passed);
             if found != Quiescence::Unclear {
                 return (found, passed);
             }
@@ -186,11 +186,11 @@ mod tests {
         let start = Instant::now();
         let idle = Idle { since: start + STEP, stopped: true };
         let busy = |passed: Duration| activity(2, 3, passed);
-        assert_eq!(watch.look(busy(Duration::ZERO), idle, start), Quiescence::Unclear, "the call ran");
+        assert_eq!(watch.evaluate(busy(Duration::ZERO), idle, start), Quiescence::Unclear, "the call ran");
         for _ in 0..3 {
-            assert_eq!(watch.look(busy(STEP), idle, start + STEP), Quiescence::Unclear, "nothing new");
+            assert_eq!(watch.evaluate(busy(STEP), idle, start + STEP), Quiescence::Unclear, "nothing new");
         }
-        assert_eq!(watch.look(busy(STEP), idle, start + STEP * 2), Quiescence::Quiet);
+        assert_eq!(watch.evaluate(busy(STEP), idle, start + STEP * 2), Quiescence::Quiet);
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             // A call ends at every step; nothing can be said about a worker that is constantly used.
             let now = start + STEP * step;
             let idle = Idle { since: now, stopped: false };
-            assert_eq!(watch.look(busy(STEP * step), idle, now), Quiescence::Unclear);
+            assert_eq!(watch.evaluate(busy(STEP * step), idle, now), Quiescence::Unclear);
         }
     }
 }

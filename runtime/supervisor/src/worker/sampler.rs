@@ -36,7 +36,7 @@ const BURST: f64 = 5.0;
 const TOLERANCE: f64 = 2.0;
 
 /// Function that samples workers.
-type Look = fn(&mut Lookout, &[Arc<SampledWorker>]);
+type SampleFn = fn(&mut Lookout, &[Arc<SampledWorker>]);
 
 /// Samples the workers of this machine.
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ impl Sampler {
     /// Starts sampling on `aside`, for ever; it does nothing while there is no worker.
     pub fn start(aside: &Handle) -> Sampler {
         let sampler = Sampler { workers: Arc::default(), added: Arc::default() };
-        aside.spawn(sampler.clone().run(look));
+        aside.spawn(sampler.clone().run(sample_all));
         sampler
     }
 
@@ -115,7 +115,7 @@ impl Sampler {
         Ok(sampled)
     }
 
-    async fn run(self, look: Look) {
+    async fn run(self, sample: SampleFn) {
         let mut lookout = Lookout::default();
         let mut fails = false;
         let mut ticks = interval(LOOK_EVERY);
@@ -127,9 +127,9 @@ impl Sampler {
                 self.added.notified().await;
                 continue;
             }
-            let looked = look_aside(look, lookout, watched.clone()).await;
-            let failed = looked.is_none();
-            lookout = looked.unwrap_or_default();
+            let sampled = sample_blocking(sample, lookout, watched.clone()).await;
+            let failed = sampled.is_none();
+            lookout = sampled.unwrap_or_default();
             if failed {
                 if !fails {
                     tracing::error!(
@@ -138,7 +138,7 @@ impl Sampler {
                          because its limits would not hold; report this with the panic's message"
                     );
                 }
-                look_at_each(look, watched).await;
+                sample_each(sample, watched).await;
             }
             fails = failed;
         }
@@ -152,23 +152,27 @@ impl Sampler {
 }
 
 /// Samples workers: reads some files of each of their processes, and periodically of every process of the machine.
-fn look(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
+fn sample_all(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
     let roots: Vec<u32> = watched.iter().map(|worker| worker.root).collect();
     // Taken before reading, so that the time of the sample is not too late.
     let now = Instant::now();
     let trees = lookout.look(&roots);
-    watched.iter().zip(&trees).for_each(|(worker, tree)| worker.look(tree, now));
+    watched.iter().zip(&trees).for_each(|(worker, tree)| worker.sample(tree, now));
 }
 
 /// Samples on a blocking thread; `None`: the sample failed.
-async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<SampledWorker>>) -> Option<Lookout> {
+async fn sample_blocking(
+    sample: SampleFn,
+    mut lookout: Lookout,
+    watched: Vec<Arc<SampledWorker>>,
+) -> Option<Lookout> {
     let work = move || {
-        look(&mut lookout, &watched);
+        sample(&mut lookout, &watched);
         lookout
     };
     // The executor itself panics if it gets no thread for the work.
-    let looked = AssertUnwindSafe(async { tokio::task::spawn_blocking(work).await }).catch_unwind().await;
-    match looked {
+    let sampled = AssertUnwindSafe(async { tokio::task::spawn_blocking(work).await }).catch_unwind().await;
+    match sampled {
         Ok(Ok(lookout)) => Some(lookout),
         // The executor is ending, and this task with it.
         Ok(Err(error)) if error.is_cancelled() => std::future::pending().await,
@@ -177,10 +181,10 @@ async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<SampledWo
 }
 
 /// Samples workers one by one, after a sample of all of them failed: a single one may be the cause.
-async fn look_at_each(look: Look, watched: Vec<Arc<SampledWorker>>) {
+async fn sample_each(sample: SampleFn, watched: Vec<Arc<SampledWorker>>) {
     for worker in watched {
-        if look_aside(look, Lookout::default(), vec![Arc::clone(&worker)]).await.is_none() {
-            worker.judged(Some(Cause::Unmeasured));
+        if sample_blocking(sample, Lookout::default(), vec![Arc::clone(&worker)]).await.is_none() {
+            worker.end_if_repeated(Some(Cause::Unmeasured));
         }
     }
 }
@@ -203,22 +207,22 @@ impl SampledWorker {
         self.verdict.get().copied()
     }
 
-    fn look(&self, tree: &Tree, now: Instant) {
+    fn sample(&self, tree: &Tree, now: Instant) {
         let seen = !tree.times.is_empty();
         let used = seen.then(|| self.used_by(tree));
         // Includes ended processes: otherwise a process that ends would hide as much of another's use.
         let cpu = used.unwrap_or(tree.activity.cpu);
         *self.activity.lock() = Some((Activity { cpu, ..tree.activity }, now));
-        let found = if seen { self.judge(tree) } else { self.unseen() };
+        let found = if seen { self.exceeded_limit(tree) } else { self.cause_if_unseen() };
         let over_share = used.is_some_and(|used| self.share.lock().is_over(used, now));
-        self.judged(found);
+        self.end_if_repeated(found);
         if over_share {
             self.end(Cause::Limit("processor time"));
         }
     }
 
     /// Ends the worker if two samples in a row found a violation.
-    fn judged(&self, found: Option<Cause>) {
+    fn end_if_repeated(&self, found: Option<Cause>) {
         let before = std::mem::replace(&mut *self.suspicion.lock(), found);
         if let Some(cause) = found.filter(|_| before.is_some()) {
             self.end(cause);
@@ -232,7 +236,7 @@ impl SampledWorker {
     }
 
     /// Returns the limit that is exceeded, if any.
-    fn judge(&self, tree: &Tree) -> Option<Cause> {
+    fn exceeded_limit(&self, tree: &Tree) -> Option<Cause> {
         let files = self.files();
         let mut memory = tree.memory_bytes().saturating_add(files);
         if memory > self.limits.memory_bytes && tree.activity.processes > 1 {
@@ -254,7 +258,7 @@ impl SampledWorker {
     }
 
     /// Returns the cause if no process was found: the worker has ended, or this process may not see it.
-    fn unseen(&self) -> Option<Cause> {
+    fn cause_if_unseen(&self) -> Option<Cause> {
         let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
         let polled = poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         (polled == Ok(0)).then_some(Cause::Unseen)
@@ -357,9 +361,9 @@ mod tests {
         let (mut child, sampled) = sleeper(1);
         let found = Lookout::default().look(&[child.id()]).remove(0);
         assert!(found.memory_bytes() > 1, "{found:?}");
-        sampled.look(&found, Instant::now());
+        sampled.sample(&found, Instant::now());
         assert_eq!(sampled.verdict(), None);
-        sampled.look(&found, Instant::now());
+        sampled.sample(&found, Instant::now());
         assert_eq!(sampled.verdict(), Some(Cause::Oom));
         assert_eq!(child.wait().unwrap().signal(), Some(2));
     }
@@ -374,7 +378,7 @@ mod tests {
         static LOOKS: AtomicUsize = AtomicUsize::new(0);
         fn fails_at_first(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
             assert!(LOOKS.fetch_add(1, Ordering::Relaxed) >= 1, "as the test wants it");
-            look(lookout, watched);
+            sample_all(lookout, watched);
         }
         let sampler = sampler();
         let (child, sampled) = watched_sleeper(&sampler, 1);
@@ -390,7 +394,7 @@ mod tests {
         const BAD: u64 = 7 << 40;
         fn fails_at_one(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
             assert!(watched.iter().all(|worker| worker.limits.memory_bytes != BAD), "as the test wants it");
-            look(lookout, watched);
+            sample_all(lookout, watched);
         }
         let sampler = sampler();
         let (bad, unmeasured) = watched_sleeper(&sampler, BAD);
@@ -408,15 +412,15 @@ mod tests {
     fn a_worker_that_runs_and_cannot_be_seen_is_ended_and_one_that_has_gone_is_not() {
         let (mut child, sampled) = sleeper(1 << 30);
         let nothing = Tree::default();
-        sampled.look(&nothing, Instant::now());
-        sampled.look(&nothing, Instant::now());
+        sampled.sample(&nothing, Instant::now());
+        sampled.sample(&nothing, Instant::now());
         assert_eq!(sampled.verdict(), Some(Cause::Unseen));
         assert_eq!(child.wait().unwrap().signal(), Some(2));
         let (mut child, sampled) = sleeper(1 << 30);
         child.kill().unwrap();
         child.wait().unwrap();
-        sampled.look(&nothing, Instant::now());
-        sampled.look(&nothing, Instant::now());
+        sampled.sample(&nothing, Instant::now());
+        sampled.sample(&nothing, Instant::now());
         assert_eq!(sampled.verdict(), None);
     }
 

@@ -117,14 +117,14 @@ impl Session {
     }
 
     /// Waits for capacity for one message; `None` when the worker has ended. Cancel-safe.
-    pub async fn room(&self) -> Option<mpsc::Permit<'_, ClientMessage>> {
+    pub async fn wait_for_capacity(&self) -> Option<mpsc::Permit<'_, ClientMessage>> {
         self.to_worker.reserve().await.ok()
     }
 
     /// Sends the next ping. `Err`: too many are unanswered. A ping for which there is no capacity counts too: a worker
     /// that does not read does not answer either.
     pub fn ping(&self) -> Result<(), Cause> {
-        let nonce = self.heart.lock().beat()?;
+        let nonce = self.heart.lock().next_ping()?;
         let payload = Some(client_message::Payload::Ping(Ping { nonce }));
         // Err: there is no capacity, or the worker has ended.
         let _ = self.pings.try_send(ClientMessage { payload });
@@ -140,7 +140,7 @@ impl Session {
     /// Ends the worker because a call of `tenant` ignored its cancellation.
     pub fn kill_for_call(&self, tenant: &str) {
         // If the worker does not answer pings either, any of its calls may block it.
-        if self.heart.lock().is_well() {
+        if self.heart.lock().is_responsive() {
             // Err: a culprit is known already, and one is enough.
             let _ = self.culprit.set(tenant.to_owned());
         }
@@ -156,7 +156,7 @@ impl Session {
     pub async fn receive(&self, message: ServerMessage) -> Result<(), Cause> {
         let payload = message.payload.ok_or(Cause::Protocol("an empty or unknown message"))?;
         match payload {
-            Payload::Pong(pong) => self.heart.lock().pong(&pong.nonce),
+            Payload::Pong(pong) => self.heart.lock().handle_pong(&pong.nonce),
             Payload::Init(_) => Err(Cause::Protocol("a second init")),
             Payload::Log(line) => self.log(line).await,
             // The answer may arrive after the call's end, and adds nothing to it.
@@ -173,7 +173,7 @@ impl Session {
     /// Logs a line outside calls, or sends one of a call to its gateway: both within the worker's rate.
     async fn log(&self, mut line: LogLine) -> Result<(), Cause> {
         if line.request_id.is_empty() {
-            self.logs.outside_calls(&line.message);
+            self.logs.log_outside_calls(&line.message);
             return Ok(());
         }
         let call = self.find(&line.request_id).ok_or(Cause::Protocol("an event of an unknown call"))?;
@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// Notifies every call that the worker has ended; returns their number.
-    pub fn die(&self, cause: Cause) -> usize {
+    pub fn notify_end(&self, cause: Cause) -> usize {
         let open = {
             let mut calls = self.calls.lock();
             calls.dead = Some(cause);
@@ -353,8 +353,8 @@ mod tests {
         }
         let one_more = rig.session.receive(checkpoint(17, 1)).await;
         assert_eq!(one_more, Err(Cause::Limit("unacknowledged checkpoints")));
-        call.saved();
-        call.saved();
+        call.record_checkpoint();
+        call.record_checkpoint();
         rig.session.receive(checkpoint(18, 1)).await.unwrap();
         for bytes in [(64 << 10) + 1, 3 << 20] {
             let oversize = rig.session.receive(checkpoint(19, bytes)).await;
@@ -390,7 +390,7 @@ mod tests {
         rig.session.kill(Cause::Wedged);
         rig.session.kill(Cause::Deadline);
         assert_eq!(rig.kill.recv().await, Some(Cause::Wedged), "the first cause counts");
-        assert_eq!(rig.session.die(Cause::Wedged), 2);
+        assert_eq!(rig.session.notify_end(Cause::Wedged), 2);
         for (call, _) in &calls {
             assert_eq!(call.end(), Some(CallEnd::Crashed(Cause::Wedged)));
         }

@@ -8,12 +8,12 @@
 //! cancelled call, since MCP servers do not answer one; each request of the server is answered exactly once.
 //! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server, client.
 
-mod asked;
 mod handshake;
 mod lines;
 mod listing;
 mod reading;
-mod said;
+mod server_requests;
+mod translation;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,13 +31,13 @@ use tokio::sync::mpsc;
 use tonic::{Code, Status};
 
 use crate::cause::Cause;
-use asked::ServerRequests;
 pub use handshake::open;
 pub use listing::Listing;
 use listing::NamedLists;
 use reading::ReadOutcome;
 pub use reading::{ReadPart, Reading, Work};
-use said::{completed, failed, notified, refused};
+use server_requests::ServerRequests;
+use translation::{failed, translate_error, translate_notification, translate_result};
 use wire::{RpcAnswer, RpcMessage, ServerLine};
 
 /// Capacity for messages from the server that the runtime has not taken. Each may be large, so there are few.
@@ -86,7 +86,7 @@ pub struct Bridge {
     /// Calls by the id of their request to the server. Bounded by the pool's slots.
     calls: BTreeMap<u64, RunningRequest>,
     /// Unanswered requests of the server.
-    asked: ServerRequests,
+    server_requests: ServerRequests,
     pings: BTreeMap<u64, String>,
     ignored: BTreeSet<u64>,
     lists: NamedLists,
@@ -116,8 +116,8 @@ impl Bridge {
                 Some(reading) = self.readings.recv() => self.read(reading).await,
                 line = self.lines.recv() => match line {
                     Some(ServerLine::Message(message)) => self.receive(message).await,
-                    Some(ServerLine::TooLarge { id }) => self.unanswered(id, &TOO_LARGE).await,
-                    Some(ServerLine::Malformed { id }) => self.unanswered(id, &MALFORMED).await,
+                    Some(ServerLine::TooLarge { id }) => self.fail_unusable(id, &TOO_LARGE).await,
+                    Some(ServerLine::Malformed { id }) => self.fail_unusable(id, &MALFORMED).await,
                     // The process is ending, and its exit says why.
                     None => return,
                 },
@@ -134,7 +134,7 @@ impl Bridge {
         match payload {
             In::Invoke(invoke) => self.call(invoke).await,
             In::Cancel(cancel) => self.cancel(&cancel.request_id, &cancel.reason).await,
-            In::McpAnswer(answer) => match self.asked.answer(answer) {
+            In::McpAnswer(answer) => match self.server_requests.answer(answer) {
                 Some(line) => self.write(&line).await,
                 None => Ok(()),
             },
@@ -222,29 +222,29 @@ impl Bridge {
 
     async fn receive(&mut self, message: RpcMessage) -> Result<(), Cause> {
         match message {
-            RpcMessage::Response { id, answer } => self.answered(id, answer).await,
+            RpcMessage::Response { id, answer } => self.handle_answer(id, answer).await,
             RpcMessage::Request { id, method, .. } if method == "ping" => {
                 self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)).await
             }
             RpcMessage::Request { id, method, params } => {
                 // A listing has no client that could be asked.
-                let only = self.only().filter(|(call, _)| !self.lists(*call));
-                match self.asked.begin(only, id, method, &params) {
+                let only = self.only_call().filter(|(call, _)| !self.lists(*call));
+                match self.server_requests.begin(only, id, method, &params) {
                     Ok((call, asked)) => self.emit_for(call, Out::McpRequested(asked)).await,
                     Err(refusal) => self.write(&refusal).await?,
                 }
                 Ok(())
             }
             RpcMessage::Notification { method, params } => {
-                self.notified(&method, &params).await;
+                self.handle_notification(&method, &params).await;
                 Ok(())
             }
         }
     }
 
-    async fn notified(&mut self, method: &str, params: &Json) {
+    async fn handle_notification(&mut self, method: &str, params: &Json) {
         if method == "notifications/cancelled" {
-            if let Some((call, taken_back)) = self.asked.take_back(params) {
+            if let Some((call, taken_back)) = self.server_requests.withdraw(params) {
                 self.emit_for(call, Out::McpRequested(taken_back)).await;
             }
             return;
@@ -254,9 +254,10 @@ impl Bridge {
             self.report_list_changes().await;
         }
         // Logs and updates name no call; if a single one runs, they belong to it.
-        let only = self.only().and_then(|(id, _)| self.calls.get(&id)).filter(|call| call.reading.is_none());
+        let only =
+            self.only_call().and_then(|(id, _)| self.calls.get(&id)).filter(|call| call.reading.is_none());
         let only = only.map(|call| call.request_id.clone()).unwrap_or_default();
-        match notified(method, params, only) {
+        match translate_notification(method, params, only) {
             // Progress of a call that has ended is dropped.
             Some(Out::Progress(progress)) if !self.runs(&progress.request_id) => {}
             Some(payload) => self.emit(payload).await,
@@ -264,7 +265,7 @@ impl Bridge {
         }
     }
 
-    async fn answered(&mut self, id: u64, answer: RpcAnswer) -> Result<(), Cause> {
+    async fn handle_answer(&mut self, id: u64, answer: RpcAnswer) -> Result<(), Cause> {
         if let Some(nonce) = self.pings.remove(&id) {
             // Any answer to the ping shows that the server is alive.
             self.emit(Out::Pong(Pong { nonce })).await;
@@ -279,7 +280,7 @@ impl Bridge {
         };
         self.close_requests(id).await?;
         if let Some((work, parts)) = call.reading {
-            let part = match work.given(answer, self.lists) {
+            let part = match work.translate_answer(answer, self.lists) {
                 ReadOutcome::Part(part) => part,
                 ReadOutcome::Rest(_) if parts.is_closed() => return Ok(()),
                 ReadOutcome::Rest(rest) => return self.ask_for(*rest, parts).await,
@@ -290,15 +291,15 @@ impl Bridge {
         }
         let request_id = call.request_id;
         let payload = match answer {
-            RpcAnswer::Result(result) => completed(&request_id, &result),
-            RpcAnswer::Error { code, message, data } => refused(&request_id, (code, &message), data),
+            RpcAnswer::Result(result) => translate_result(&request_id, &result),
+            RpcAnswer::Error { code, message, data } => translate_error(&request_id, (code, &message), data),
         };
         self.emit(payload).await;
         Ok(())
     }
 
     /// Ends a call whose answer cannot be used; the process and its other calls continue.
-    async fn unanswered(&mut self, id: u64, fault: &Unusable) -> Result<(), Cause> {
+    async fn fail_unusable(&mut self, id: u64, fault: &Unusable) -> Result<(), Cause> {
         if let Some(nonce) = self.pings.remove(&id) {
             self.emit(Out::Pong(Pong { nonce })).await;
             return Ok(());
@@ -317,7 +318,7 @@ impl Bridge {
     }
 
     /// Returns the only call, with the id of its request to the server.
-    fn only(&self) -> Option<(u64, String)> {
+    fn only_call(&self) -> Option<(u64, String)> {
         let mut calls = self.calls.iter();
         let (id, call) = calls.next()?;
         calls.next().is_none().then(|| (*id, call.request_id.clone()))
@@ -348,7 +349,7 @@ impl Bridge {
 
     /// Answers the server's requests within a call that has ended.
     async fn close_requests(&mut self, call: u64) -> Result<(), Cause> {
-        for line in self.asked.close(call) {
+        for line in self.server_requests.close(call) {
             self.write(&line).await?;
         }
         Ok(())

@@ -29,7 +29,7 @@ fn is_memory(directory: &Path) -> io::Result<bool> {
 }
 
 /// Checks whether the runtime may run with workers of `level`, and logs it; `reason`: why there are no groups.
-pub(super) fn go_on(
+pub(super) fn check_level(
     settings: &Settings,
     level: Level,
     reason: &str,
@@ -50,7 +50,7 @@ pub(super) fn go_on(
              ({reason})"
         );
     }
-    files_are_counted(settings, level)?;
+    check_file_accounting(settings, level)?;
     tracing::warn!(
         runtime = true,
         bounds = "sampled",
@@ -64,7 +64,7 @@ pub(super) fn go_on(
 /// Checks that the memory that workers fill with files is attributed to them without a control group. At level 3 each
 /// has a file system of its own, which is sampled. Files in a shared one cannot be attributed, so it must not be in
 /// memory: the state directory, and at level 1, where workers are not confined, every directory that they may write to.
-fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
+fn check_file_accounting(settings: &Settings, level: Level) -> anyhow::Result<()> {
     let runs = settings.min_level <= level;
     if level == Level::L3 || !runs {
         return Ok(());
@@ -95,12 +95,12 @@ fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
 /// cannot be inspected does not count. A writable directory inside an unwritable one is missed.
 fn memory_of_all() -> io::Result<Option<PathBuf>> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
-    let mut places = mounts.lines().filter_map(place_in_memory);
+    let mut places = mounts.lines().filter_map(memory_mount);
     Ok(places.find(|place| may_write(place) && is_memory(place).unwrap_or(false)))
 }
 
 /// Returns the mount point if a line of /proc/self/mounts (fstab(5)) mounts memory.
-fn place_in_memory(mount: &str) -> Option<PathBuf> {
+fn memory_mount(mount: &str) -> Option<PathBuf> {
     let mut fields = mount.split(' ').skip(1);
     let place = fields.next()?;
     let place = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn memory_is_found_among_mounts_wherever_it_lies() {
-        let place = |line| place_in_memory(line).map(|place| place.display().to_string());
+        let place = |line| memory_mount(line).map(|place| place.display().to_string());
         assert_eq!(place("tmpfs /dev/shm tmpfs rw,nosuid 0 0").as_deref(), Some("/dev/shm"));
         assert_eq!(place(r"none /a\040b\134 ramfs rw 0 0").as_deref(), Some(r"/a b\"));
         assert_eq!(place("/dev/vda / ext4 rw 0 0"), None);

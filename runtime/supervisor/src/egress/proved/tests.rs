@@ -225,7 +225,7 @@ async fn a_refusal_is_told_and_what_takes_the_headers_place_is_sent_from_then_on
     let request = format!("GET http://localhost:{}/ HTTP/1.1\r\n\r\n", service.port);
     let answer = worker.ask(&request).await;
     assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("www-authenticate: Key"), "{answer}");
-    tokio::time::timeout(Duration::from_secs(20), worker.lease.refused()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), worker.lease.wait_for_refusal()).await.unwrap();
     assert!(service.heard().await.contains(KEY));
     worker.lease.renew(&service.origin(), "authorization", "Bearer newer").unwrap();
     worker.ask(&request).await;

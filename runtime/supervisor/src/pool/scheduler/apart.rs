@@ -27,13 +27,13 @@ impl Scheduler {
         match slot.users.clone() {
             Users::Nobody => {
                 self.backoff.failed(chance, now);
-                if self.quarantine.crashed(None, now) {
+                if self.quarantine.record_crash(None, now) {
                     return QuarantineScope::Plugin;
                 }
             }
             Users::One(tenant) => {
-                let rest = self.blame.sure(&tenant, chance, now);
-                if self.quarantine.crashed(Some(&tenant), now) {
+                let rest = self.blame.record_certain(&tenant, chance, now);
+                if self.quarantine.record_crash(Some(&tenant), now) {
                     return QuarantineScope::Plugin;
                 }
                 if let Some(rest) = rest {
@@ -46,7 +46,7 @@ impl Scheduler {
                     Some(culprit) => [culprit].into(),
                     None => slot.tenants.keys().cloned().collect(),
                 };
-                self.blame.suspected(&suspects, now);
+                self.blame.record_suspects(&suspects, now);
             }
         }
         QuarantineScope::Nobody
@@ -61,7 +61,7 @@ impl Scheduler {
     }
 
     /// Returns the suspects that wait for a worker of their own, those that wait longest first.
-    pub(super) fn waiting_apart(&self, now: Instant) -> Vec<String> {
+    pub(super) fn waiting_suspects(&self, now: Instant) -> Vec<String> {
         if self.blame.is_empty() {
             return Vec::new();
         }
@@ -83,7 +83,7 @@ impl Scheduler {
 
     /// Starts a worker for each suspect that waits and has none. If there are as many such workers as the pool's `max`,
     /// the one that has served most calls stops when its calls are done.
-    pub(super) fn start_apart(
+    pub(super) fn start_isolated(
         &mut self,
         now: Instant,
         may_start: &mut dyn FnMut() -> bool,
@@ -92,7 +92,7 @@ impl Scheduler {
         if self.starts_again_at(now).is_some() || self.quarantine.remaining(now).is_some() {
             return;
         }
-        for tenant in self.waiting_apart(now) {
+        for tenant in self.waiting_suspects(now) {
             let apart = |slot: &&WorkerSlot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_some();
             let own = |slot: &WorkerSlot| slot.apart.as_ref() == Some(&tenant) && !slot.single;
             if self.workers.values().filter(apart).any(own) {
@@ -100,7 +100,7 @@ impl Scheduler {
             }
             let crowded = self.workers.values().filter(apart).count() >= self.policy.max;
             if crowded {
-                self.release_apart();
+                self.release_isolated();
             }
             if crowded || self.workers.len() >= self.policy.max * 2 || !may_start() {
                 return;
@@ -113,7 +113,7 @@ impl Scheduler {
     }
 
     /// Lets one suspect's worker take no more calls, unless another is already about to stop.
-    fn release_apart(&mut self) {
+    fn release_isolated(&mut self) {
         let apart =
             |slot: &&mut WorkerSlot| matches!(slot.phase, Phase::Ready { .. }) && slot.apart.is_some();
         let mut serving: Vec<&mut WorkerSlot> = self.workers.values_mut().filter(apart).collect();

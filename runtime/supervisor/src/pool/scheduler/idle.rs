@@ -12,10 +12,10 @@ use crate::worker::residual_work::Idle;
 
 impl Scheduler {
     /// Stops the workers that are no longer needed. Called after releases and periodically.
-    pub fn surplus(&mut self, now: Instant) -> Vec<Action> {
+    pub fn stop_surplus(&mut self, now: Instant) -> Vec<Action> {
         let shared = |slot: &&WorkerSlot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_none();
         let mut live = self.workers.values().filter(shared).count();
-        let waiting = self.waiting_apart(now);
+        let waiting = self.waiting_suspects(now);
         let keep = if self.draining || !self.prewarm { 0 } else { self.policy.min };
         let mut actions = Vec::new();
         for (worker, slot) in &mut self.workers {
@@ -45,7 +45,7 @@ impl Scheduler {
     }
 
     /// Stops a worker without calls, to give its memory to another plugin.
-    pub fn yield_idle(&mut self) -> Option<Action> {
+    pub fn evict_idle(&mut self) -> Option<Action> {
         let worker = self.idle_since()?.1;
         self.workers.get_mut(&worker)?.phase = Phase::Leaving;
         Some(Action::Retire { worker })
@@ -61,7 +61,7 @@ impl Scheduler {
     }
 
     /// Returns the workers without calls that still need a quiescence check.
-    pub fn unchecked(&self) -> Vec<(WorkerId, Idle)> {
+    pub fn unchecked_workers(&self) -> Vec<(WorkerId, Idle)> {
         let open = |(worker, slot): (&WorkerId, &WorkerSlot)| match slot.phase {
             Phase::Ready { idle_since } if slot.is_idle() && slot.history != History::Clean => {
                 Some((*worker, Idle { since: idle_since, stopped: slot.history == History::Suspect }))
@@ -77,7 +77,7 @@ impl Scheduler {
     }
 
     /// Records that a worker was found idle.
-    pub fn found_quiescent(&mut self, worker: WorkerId, idle: Idle) {
+    pub fn mark_quiescent(&mut self, worker: WorkerId, idle: Idle) {
         if let Some(slot) = self.still(worker, idle) {
             slot.history = History::Clean;
         }

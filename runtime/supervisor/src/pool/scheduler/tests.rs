@@ -70,8 +70,8 @@ impl Rig {
     }
 
     fn end(&mut self, worker: WorkerId, end: WorkerEnd) {
-        self.scheduler.ended(worker, end, 0.5, self.now);
-        self.scheduler.gone(worker);
+        self.scheduler.record_end(worker, end, 0.5, self.now);
+        self.scheduler.remove_ended(worker);
     }
 
     fn wait(&mut self, milliseconds: u64) {
@@ -116,7 +116,7 @@ fn a_crashed_worker_is_replaced_after_its_backoff() {
 fn nobody_comes_to_a_worker_whose_stream_is_gone_and_nobody_replaces_it_before_its_end() {
     let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 1);
-    rig.scheduler.lost(1);
+    rig.scheduler.mark_lost(1);
     rig.call("other", false).unwrap();
     assert_eq!(rig.pump(), []);
     rig.end(1, WorkerEnd::Crashed);
@@ -162,7 +162,7 @@ fn a_start_that_the_machine_had_no_room_for_is_told_at_once_and_sets_nobody_asid
         rig.wait(1000);
     }
     assert_eq!((rig.scheduler.crashes, rig.scheduler.host_failures), (0, 20));
-    assert_eq!(rig.scheduler.quarantined(rig.now), None);
+    assert_eq!(rig.scheduler.remaining_quarantine(rig.now), None);
     let ticket = rig.call("t", false).unwrap();
     let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
     rig.scheduler.ready(worker, rig.now);
@@ -197,7 +197,7 @@ fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     let other = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Assign { ticket: fresh, worker: 2 }], "it is shared with nobody");
     rig.release(2);
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }]);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), [Action::Retire { worker: 2 }]);
     rig.end(2, WorkerEnd::Went);
     assert_eq!(rig.pump(), [Action::Start { worker: 3 }]);
     rig.scheduler.ready(3, rig.now);
@@ -214,19 +214,19 @@ fn a_worker_that_goes_has_no_place_and_costs_no_other_its_own() {
     rig.scheduler.ready(2, rig.now);
     rig.pump();
     rig.release(2);
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }], "it is used up");
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), [Action::Retire { worker: 2 }], "it is used up");
     rig.call("t", true).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 3 }], "not the end of the warm worker");
     rig.scheduler.ready(3, rig.now);
     rig.pump();
     rig.release(3);
-    rig.scheduler.surplus(rig.now);
+    rig.scheduler.stop_surplus(rig.now);
     rig.call("t", true).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 4 }]);
     rig.scheduler.ready(4, rig.now);
     rig.pump();
     rig.release(4);
-    rig.scheduler.surplus(rig.now);
+    rig.scheduler.stop_surplus(rig.now);
     rig.call("t", true).unwrap();
     assert_eq!(rig.pump(), [], "three go: with twice as many processes as slots it waits");
     rig.end(2, WorkerEnd::Went);
@@ -240,10 +240,12 @@ fn a_worker_with_a_stopped_call_takes_no_other_until_it_is_quiescent() {
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [], "its slot is not another's yet");
-    let [(1, idle)] = rig.scheduler.unchecked()[..] else { panic!("{:?}", rig.scheduler.unchecked()) };
+    let [(1, idle)] = rig.scheduler.unchecked_workers()[..] else {
+        panic!("{:?}", rig.scheduler.unchecked_workers())
+    };
     assert!(rig.scheduler.is_held_back());
-    rig.scheduler.found_quiescent(1, idle);
-    assert!(!rig.scheduler.is_held_back() && rig.scheduler.unchecked().is_empty());
+    rig.scheduler.mark_quiescent(1, idle);
+    assert!(!rig.scheduler.is_held_back() && rig.scheduler.unchecked_workers().is_empty());
     assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 1 }]);
 }
 
@@ -253,7 +255,7 @@ fn a_worker_with_residual_work_is_replaced_and_is_no_crash() {
     rig.worker_with(1, 1);
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
-    let (_, idle) = rig.scheduler.unchecked()[0];
+    let (_, idle) = rig.scheduler.unchecked_workers()[0];
     assert!(rig.scheduler.condemn(1, idle));
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
     rig.end(1, WorkerEnd::Went);
@@ -267,15 +269,15 @@ fn others_calls_finish_in_a_worker_that_must_be_checked() {
     let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 2);
     rig.stop(1);
-    assert_eq!(rig.scheduler.unchecked(), [], "another call runs: nothing can be told");
+    assert_eq!(rig.scheduler.unchecked_workers(), [], "another call runs: nothing can be told");
     let next = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }], "it does not wait for the other call");
     rig.scheduler.ready(2, rig.now);
     assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 2 }]);
     rig.release(1);
-    let (_, idle) = rig.scheduler.unchecked()[0];
-    rig.scheduler.found_quiescent(1, idle);
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }], "its slot is taken");
+    let (_, idle) = rig.scheduler.unchecked_workers()[0];
+    rig.scheduler.mark_quiescent(1, idle);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), [Action::Retire { worker: 1 }], "its slot is taken");
 }
 
 #[test]
@@ -293,14 +295,14 @@ fn a_call_that_ended_by_itself_holds_nothing_back() {
     let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.release(1);
-    assert_eq!(rig.scheduler.unchecked().len(), 1);
-    let (_, idle) = rig.scheduler.unchecked()[0];
+    assert_eq!(rig.scheduler.unchecked_workers().len(), 1);
+    let (_, idle) = rig.scheduler.unchecked_workers()[0];
     let next = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 1 }]);
     assert!(!rig.scheduler.condemn(1, idle), "what was seen is of another time");
-    rig.scheduler.found_quiescent(1, idle);
+    rig.scheduler.mark_quiescent(1, idle);
     rig.release(1);
-    assert_eq!(rig.scheduler.unchecked().len(), 1, "its next call is to be looked at too");
+    assert_eq!(rig.scheduler.unchecked_workers().len(), 1, "its next call is to be looked at too");
 }
 
 #[test]
@@ -319,10 +321,10 @@ fn min_workers_stay_and_the_others_go_when_idle() {
     for worker in [1, 1, 2, 2] {
         rig.release(worker);
     }
-    assert_eq!(rig.scheduler.surplus(rig.now), []);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), []);
     rig.wait(300_000);
-    assert_eq!(rig.scheduler.surplus(rig.now).len(), 1);
-    assert_eq!(rig.scheduler.surplus(rig.now), []);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now).len(), 1);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), []);
 }
 
 #[test]
@@ -371,11 +373,11 @@ fn a_draining_pool_finishes_what_waits_and_then_empties() {
     rig.scheduler.drain();
     assert_eq!(rig.call("t", false), Err(Refusal::Draining));
     rig.scheduler.ready(1, rig.now);
-    assert_eq!(rig.scheduler.surplus(rig.now), [], "somebody waits for it");
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), [], "somebody waits for it");
     assert_eq!(rig.pump(), [Action::Assign { ticket, worker: 1 }]);
-    assert_eq!(rig.scheduler.surplus(rig.now), []);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), []);
     rig.release(1);
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }]);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), [Action::Retire { worker: 1 }]);
     rig.end(1, WorkerEnd::Went);
     assert!(rig.scheduler.is_empty());
 }

@@ -11,7 +11,7 @@ impl Scheduler {
     pub fn cancel(&mut self, ticket: TicketId, now: Instant) -> bool {
         let removed = self.take_waiting(|waiting| waiting.ticket == ticket);
         for waiting in &removed {
-            self.given_up(waiting, now);
+            self.end_waiting(waiting, now);
         }
         !removed.is_empty()
     }
@@ -20,7 +20,7 @@ impl Scheduler {
     pub fn refuse_waiting(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         for waiting in self.take_waiting(|_| true) {
-            self.given_up(&waiting, now);
+            self.end_waiting(&waiting, now);
             actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Draining });
         }
         actions
@@ -34,14 +34,14 @@ impl Scheduler {
             waiting.deadline <= now || waiting.subscription && is_draining
         });
         for waiting in late {
-            self.given_up(&waiting, now);
+            self.end_waiting(&waiting, now);
             let reason = if is_draining && waiting.subscription { Refusal::Draining } else { Refusal::Late };
             actions.push(Action::Refuse { ticket: waiting.ticket, reason });
         }
         self.refuse_for_host_trouble(now, actions);
         let Some(rest) = self.quarantine.remaining(now) else { return };
         for waiting in self.take_waiting(|_| true) {
-            self.given_up(&waiting, now);
+            self.end_waiting(&waiting, now);
             actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Quarantined { rest } });
         }
     }
@@ -54,7 +54,7 @@ impl Scheduler {
             return;
         }
         for waiting in self.take_waiting(|_| true) {
-            self.given_up(&waiting, now);
+            self.end_waiting(&waiting, now);
             let reason = Refusal::HostTrouble(why.clone());
             actions.push(Action::Refuse { ticket: waiting.ticket, reason });
         }
@@ -73,10 +73,10 @@ impl Scheduler {
     }
 
     /// Ends a call that has not run, which is no evidence about the plugin.
-    fn given_up(&mut self, waiting: &WaitingCall, now: Instant) {
+    fn end_waiting(&mut self, waiting: &WaitingCall, now: Instant) {
         // The breaker does not count subscriptions.
         if !waiting.subscription {
-            self.abandoned(waiting.ticket, now);
+            self.end_unrun(waiting.ticket, now);
         }
     }
 }

@@ -34,7 +34,7 @@ struct HeldFrames {
 
 impl Outbox {
     /// Marks the tunnel as begun with its work; `answer` confirms this.
-    pub fn begin_briefly(&self, answer: PppServerFrame) {
+    pub fn begin_with_work(&self, answer: PppServerFrame) {
         let opening = Some(HeldFrames { answer, rest: Vec::new() });
         self.queue.state.lock().brief = Some(Brief { opening, last: None });
     }
@@ -56,7 +56,12 @@ impl Outbox {
 
     /// Ends the tunnel's frames with one that reports its cost: the last message, or, after a fault or without such a
     /// message, `closed`. Adds the sent bytes to the cost, and returns them.
-    pub fn end_briefly(&self, closed: PppServerFrame, end: Result<(), Status>, mut cost: TunnelCost) -> u64 {
+    pub fn end_with_cost(
+        &self,
+        closed: PppServerFrame,
+        end: Result<(), Status>,
+        mut cost: TunnelCost,
+    ) -> u64 {
         let mut state = self.queue.state.lock();
         let last = state.brief.as_mut().and_then(|brief| brief.last.take());
         let mut frame = match last {
@@ -96,7 +101,7 @@ impl FrameQueue {
         let opening = state.brief.as_mut().and_then(|brief| brief.opening.take());
         if let (Some(HeldFrames { answer, rest }), Some(shared)) = (opening, &self.shared) {
             // The answer is not limited by the window. Strays go first.
-            shared.multiplexer.stray(answer, false);
+            shared.multiplexer.send_streamless(answer, false);
             rest.into_iter().for_each(|frame| self.enqueue(state, frame));
         }
     }
@@ -139,11 +144,11 @@ mod tests {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
         let stream = multiplexer.open_early("+1").unwrap();
         let outbox = Outbox::shared("one", stream.queue);
-        outbox.begin_briefly(event_frame("+1", Type::TunnelReady, "stands for the answer", None));
-        outbox.send_along(event_frame("one", Type::TunnelReady, "", None));
+        outbox.begin_with_work(event_frame("+1", Type::TunnelReady, "stands for the answer", None));
+        outbox.send_with_next(event_frame("one", Type::TunnelReady, "", None));
         outbox.send_last(event_frame("one", Type::WorkerCrashed, "", None));
         let end = Ok(());
-        let told = outbox.end_briefly(closed_frame("one", &end), end, TunnelCost::default());
+        let told = outbox.end_with_cost(closed_frame("one", &end), end, TunnelCost::default());
         let sent: Vec<PppServerFrame> =
             std::iter::from_fn(|| merged.next().now_or_never().flatten().and_then(Result::ok)).collect();
         let [answer, rest @ ..] = sent.as_slice() else { panic!("{sent:?}") };

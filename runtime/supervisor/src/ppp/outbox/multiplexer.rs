@@ -139,7 +139,7 @@ impl Multiplexer {
     }
 
     /// Waits until no tunnel is left.
-    pub async fn emptied(&self) {
+    pub async fn wait_until_empty(&self) {
         loop {
             let emptied = self.emptied.notified();
             if self.state.lock().streams.is_empty() {
@@ -151,7 +151,7 @@ impl Multiplexer {
 
     /// Waits until another message may be read that is answered here. Messages already read may add as many answers as
     /// there are tunnels.
-    pub async fn room(&self) {
+    pub async fn wait_for_capacity(&self) {
         loop {
             let room = self.room.notified();
             if self.state.lock().strays.len() < MAX_STRAYS {
@@ -162,7 +162,7 @@ impl Multiplexer {
     }
 
     /// Sends a frame that belongs to no stream; at once if it is `urgent`.
-    pub fn stray(&self, frame: PppServerFrame, urgent: bool) {
+    pub fn send_streamless(&self, frame: PppServerFrame, urgent: bool) {
         let mut state = self.state.lock();
         if !state.gone {
             state.strays.push_back(frame);
@@ -193,7 +193,7 @@ impl Multiplexer {
     }
 
     /// Waits until the gateway no longer reads.
-    pub async fn gone(&self) {
+    pub async fn wait_for_close(&self) {
         self.gone.cancelled().await;
     }
 
@@ -326,12 +326,12 @@ mod tests {
         let (_a, one) = stream(&multiplexer, "a");
         let (_b, two) = stream(&multiplexer, "b");
         for _ in 0..3 {
-            one.offer_now(frame("a", ""));
+            one.offer_or_drop(frame("a", ""));
         }
-        two.offer_now(frame("b", ""));
+        two.offer_or_drop(frame("b", ""));
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
         assert_eq!(order, ["a", "b", "a", "a"]);
-        multiplexer.stray(frame("c", ""), true);
+        multiplexer.send_streamless(frame("c", ""), true);
         assert_eq!(now(&mut merged).as_deref(), Some("c"));
     }
 
@@ -342,20 +342,20 @@ mod tests {
         let (_stream, other) = stream(&multiplexer, "other");
         let text = "x".repeat(WINDOW / 4);
         for _ in 0..6 {
-            slow.offer_now(frame("slow", &text));
+            slow.offer_or_drop(frame("slow", &text));
         }
         for _ in 0..4 {
             assert_eq!(now(&mut merged).as_deref(), Some("slow"));
         }
         assert_eq!(now(&mut merged), None, "its window is used up");
-        other.offer_now(frame("other", ""));
+        other.offer_or_drop(frame("other", ""));
         assert_eq!(now(&mut merged).as_deref(), Some("other"));
         let mut refused = Ok(());
         while refused.is_ok() {
             refused = slow.send(frame("slow", &text), Duration::from_secs(1)).await;
         }
         assert_eq!(refused, Err(SendError::NoRoom));
-        slow_stream.queue.read_on();
+        slow_stream.queue.extend_window();
         assert_eq!(now(&mut merged).as_deref(), Some("slow"), "and goes on when it is read");
     }
 
@@ -363,13 +363,13 @@ mod tests {
     async fn what_nobody_waits_for_goes_with_the_next_frame_or_soon() {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
         let (_stream, outbox) = stream(&multiplexer, "a");
-        outbox.send_along(frame("a", ""));
-        multiplexer.stray(frame("b", ""), false);
+        outbox.send_with_next(frame("a", ""));
+        multiplexer.send_streamless(frame("b", ""), false);
         assert_eq!(now(&mut merged), None);
-        outbox.offer_now(frame("a", ""));
+        outbox.offer_or_drop(frame("a", ""));
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
         assert_eq!(order, ["b", "a", "a"], "one write for all");
-        outbox.send_along(frame("a", ""));
+        outbox.send_with_next(frame("a", ""));
         assert_eq!(now(&mut merged), None);
         let before = tokio::time::Instant::now();
         assert!(merged.next().await.is_some(), "nothing else came");
@@ -382,21 +382,21 @@ mod tests {
         let begun = multiplexer.open_early("+1").unwrap();
         multiplexer.name("one", &begun).unwrap();
         let outbox = Outbox::shared("one", Arc::clone(&begun.queue));
-        outbox.begin_briefly(frame("+1", "place"));
-        assert!(multiplexer.room().now_or_never().is_some());
-        (0..MAX_STRAYS).for_each(|_| multiplexer.stray(frame("?", "refused"), false));
-        assert!(multiplexer.room().now_or_never().is_none(), "nothing more is read");
-        outbox.offer_now(frame("one", "result"));
+        outbox.begin_with_work(frame("+1", "place"));
+        assert!(multiplexer.wait_for_capacity().now_or_never().is_some());
+        (0..MAX_STRAYS).for_each(|_| multiplexer.send_streamless(frame("?", "refused"), false));
+        assert!(multiplexer.wait_for_capacity().now_or_never().is_none(), "nothing more is read");
+        outbox.offer_or_drop(frame("one", "result"));
         let order: Vec<_> = std::iter::from_fn(|| now(&mut merged)).collect();
         assert_eq!(order.get(MAX_STRAYS..), Some(&["+1".to_owned(), "one".to_owned()][..]));
-        assert!(multiplexer.room().now_or_never().is_some());
+        assert!(multiplexer.wait_for_capacity().now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn a_gateway_that_reads_its_answers_is_read_on() {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
-        (0..=MAX_STRAYS).for_each(|_| multiplexer.stray(frame("?", "refused"), true));
-        let mut waits = std::pin::pin!(multiplexer.room());
+        (0..=MAX_STRAYS).for_each(|_| multiplexer.send_streamless(frame("?", "refused"), true));
+        let mut waits = std::pin::pin!(multiplexer.wait_for_capacity());
         assert!(waits.as_mut().now_or_never().is_none());
         now(&mut merged);
         assert!(waits.as_mut().now_or_never().is_none());
@@ -408,7 +408,7 @@ mod tests {
     async fn a_closed_tunnel_sends_nothing_more() {
         let (multiplexer, mut merged) = multiplexer(&Arc::default());
         let (_stream, outbox) = stream(&multiplexer, "a");
-        outbox.offer_now(frame("a", ""));
+        outbox.offer_or_drop(frame("a", ""));
         outbox.close(Ok(()));
         outbox.discard();
         assert_eq!(now(&mut merged), None);
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(multiplexer.open("a").unwrap_err(), NoStream, "a name is used once");
         drop(merged);
         outbox.reader_gone().await;
-        multiplexer.gone().await;
+        multiplexer.wait_for_close().await;
         assert_eq!(outbox.send(frame("a", ""), Duration::ZERO).await, Err(SendError::Gone));
         assert_eq!(multiplexer.open("b").unwrap_err(), NoStream);
     }
@@ -436,7 +436,7 @@ mod tests {
         let (_stream, outbox) = stream(&multiplexer, "slow");
         let text = "x".repeat(WINDOW / 4);
         for _ in 0..6 {
-            outbox.offer_now(frame("slow", &text));
+            outbox.offer_or_drop(frame("slow", &text));
         }
         while now(&mut merged).is_some() {}
         outbox.give_up(frame("slow", "too slow"));

@@ -76,7 +76,7 @@ impl<'a> StallGuard<'a> {
     }
 
     /// Waits until the stall must be given up.
-    pub async fn given_up(&self) {
+    pub async fn wait_until_given_up(&self) {
         let Some(stall) = self.stall else { return pending().await };
         loop {
             let given_up = stall.given_up.notified();

@@ -50,7 +50,7 @@ async fn the_clock_stands_while_a_question_is_open() {
     call.receive(elicit("age")).await.unwrap();
     assert_eq!(call.limit(), (start + Duration::from_secs(20 + 305), "input expired"));
     tokio::time::advance(Duration::from_secs(200)).await;
-    call.answered(false, "age");
+    call.record_answer(false, "age");
     tokio::time::advance(Duration::from_secs(15)).await;
     call.receive(Payload::Progress(Progress::default())).await.unwrap();
     assert_eq!(call.limit(), (start + Duration::from_secs(260), "maximum runtime"));
@@ -120,7 +120,7 @@ async fn what_a_delegation_is_called_has_a_bound_and_is_forgotten_with_its_answe
     for number in 0..10 * MAX_QUESTIONS {
         let id = number.to_string();
         call.receive(delegate(&id)).await.unwrap();
-        call.answered(true, &id);
+        call.record_answer(true, &id);
     }
     assert!(call.state.lock().questions.is_empty());
     let long = delegate(&"x".repeat(MAX_CORRELATION + 1));
@@ -195,7 +195,7 @@ async fn a_call_that_is_to_end_waits_for_no_reader() {
         async move { call.receive(progress()).await }
     });
     tokio::task::yield_now().await;
-    call.hurry();
+    call.drop_when_blocked();
     waits.await.unwrap().unwrap();
     call.receive(progress()).await.unwrap();
     call.receive(completed()).await.unwrap();

@@ -81,7 +81,7 @@ impl Meter {
     }
 
     /// Logs a line that the worker sent by PPP outside any call; truncated where the rate ends.
-    pub fn outside_calls(&self, message: &str) {
+    pub fn log_outside_calls(&self, message: &str) {
         let now = Instant::now();
         let allowed = self.take_bytes(message.len().clamp(1, MAX_LINE), now);
         if allowed == 0 || !self.take_one(now) {

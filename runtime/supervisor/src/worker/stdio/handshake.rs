@@ -37,7 +37,7 @@ pub async fn open(
         readings: to_read,
         next_id: 1,
         calls: BTreeMap::new(),
-        asked: ServerRequests::default(),
+        server_requests: ServerRequests::default(),
         pings: BTreeMap::new(),
         ignored: BTreeSet::new(),
         lists: NamedLists::default(),

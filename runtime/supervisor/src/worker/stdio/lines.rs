@@ -47,11 +47,11 @@ pub(super) async fn read(
                     return;
                 }
             }
-            None if line.iter().all(u8::is_ascii_whitespace) || logs::printed(&meter, &line) => {}
+            None if line.iter().all(u8::is_ascii_whitespace) || logs::log_printed(&meter, &line) => {}
             // A flood is read slowly, as everywhere.
             None => sleep(PAUSE).await,
         }
-        pace.keep(line.len() + LINE_COST).await;
+        pace.throttle(line.len() + LINE_COST).await;
     }
 }
 
@@ -77,9 +77,9 @@ async fn too_large<R: AsyncRead + Unpin>(
         if end.is_some() {
             break;
         }
-        pace.keep(length).await;
+        pace.throttle(length).await;
     }
-    envelope.answered().map(|id| ServerLine::TooLarge { id })
+    envelope.answered_id().map(|id| ServerLine::TooLarge { id })
 }
 
 /// Rate limit on reading a server's output.
@@ -91,7 +91,7 @@ impl Pace {
     }
 
     /// Waits until this many bytes may have been read. The writer is blocked during it, this process is not.
-    async fn keep(&mut self, bytes: usize) {
+    async fn throttle(&mut self, bytes: usize) {
         let mut ahead = bytes - self.0.take(bytes, Instant::now());
         while ahead > 0 {
             sleep(PAUSE).await;

@@ -8,7 +8,7 @@ use asp_json::{Json, Members, first_elements, named};
 use asp_proto::plugin::{ListResourcesRequest, ListResourcesResponse, McpLists};
 use tonic::Status;
 
-use super::said;
+use super::translation;
 use super::wire::RpcAnswer;
 
 /// The methods, each with the member of its result, in the order of `McpLists`.
@@ -117,7 +117,7 @@ impl Listing {
 
     pub(super) fn finish(self, tells_of_changes: bool) -> ListResourcesResponse {
         let [tools, prompts, resources, templates] =
-            self.found.map(|items| Some(said::json(&format!("[{}]", items.join(",")))));
+            self.found.map(|items| Some(translation::json(&format!("[{}]", items.join(",")))));
         let mcp = McpLists { tools, prompts, resources, templates, tells_of_changes };
         ListResourcesResponse { mcp: Some(mcp), ..ListResourcesResponse::default() }
     }

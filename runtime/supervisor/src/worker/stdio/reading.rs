@@ -19,7 +19,7 @@ use tonic::Status;
 
 use super::INVALID_PARAMS;
 use super::listing::{Listing, NamedLists};
-use super::said;
+use super::translation;
 use super::wire::{RpcAnswer, string, string_member};
 
 /// MCP 2025-11-25, server/resources, error handling.
@@ -120,7 +120,7 @@ impl Work {
     }
 
     /// Turns the server's answer into a part for the caller, or into the next request.
-    pub(super) fn given(self, answer: RpcAnswer, lists: NamedLists) -> ReadOutcome {
+    pub(super) fn translate_answer(self, answer: RpcAnswer, lists: NamedLists) -> ReadOutcome {
         let given = match (self, answer) {
             (Work::Lists(mut listing), answer) => match listing.take(answer, lists) {
                 Ok(()) if listing.next().is_some() => {
@@ -172,7 +172,7 @@ fn content(item: &str) -> Result<ContentChunk, Status> {
         uri: uri.and_then(string).unwrap_or_default(),
         mime_type: mime_type.and_then(string).unwrap_or_default(),
         data: Some(data),
-        meta: meta.filter(|meta| *meta != "null").map(said::json),
+        meta: meta.filter(|meta| *meta != "null").map(translation::json),
         ..ContentChunk::default()
     })
 }
@@ -180,7 +180,10 @@ fn content(item: &str) -> Result<ContentChunk, Status> {
 fn prompt(result: &Json) -> Result<GetPromptResponse, Status> {
     let message = |item: &str| {
         let [role, content] = named(item, ["role", "content"]).unwrap_or_default();
-        PromptMessage { role: role.and_then(string).unwrap_or_default(), content: content.map(said::json) }
+        PromptMessage {
+            role: role.and_then(string).unwrap_or_default(),
+            content: content.map(translation::json),
+        }
     };
     Ok(GetPromptResponse {
         description: string_member(result.text(), "description").unwrap_or_default(),
@@ -234,7 +237,7 @@ mod tests {
         ] {
             let work = Work::Resource(ReadResourceRequest::default());
             let answer = RpcAnswer::Error { code, message: "no".into(), data: None };
-            let given = work.given(answer, NamedLists::default());
+            let given = work.translate_answer(answer, NamedLists::default());
             let ReadOutcome::Part(ReadPart::Failed(status)) = given else { panic!("{code}") };
             assert_eq!(status.code(), expected, "{code}");
         }

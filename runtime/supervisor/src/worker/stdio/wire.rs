@@ -63,7 +63,7 @@ pub(super) fn parse(line: &[u8]) -> Option<ServerLine> {
     let text = String::from_utf8_lossy(line);
     // A replacement character is longer than the byte that it replaces.
     if text.len() > MAX_LINE {
-        return Envelope::of(line).answered().map(|id| ServerLine::TooLarge { id });
+        return Envelope::of(line).answered_id().map(|id| ServerLine::TooLarge { id });
     }
     match named(&text, ["jsonrpc", "id", "method", "params", "result", "error"]) {
         Some([Some(version), id, method, params, result, error])
@@ -77,7 +77,7 @@ pub(super) fn parse(line: &[u8]) -> Option<ServerLine> {
             }
         }
         Some(_) => None,
-        None => Envelope::of(line).answered().map(|id| ServerLine::Malformed { id }),
+        None => Envelope::of(line).answered_id().map(|id| ServerLine::Malformed { id }),
     }
 }
 

@@ -10,7 +10,7 @@ fn crash_with(rig: &mut Rig, tenants: &[&str]) -> QuarantineScope {
     let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start for {tenants:?}") };
     rig.scheduler.ready(worker, rig.now);
     assert_eq!(rig.pump().len(), tenants.len());
-    let quarantined = rig.scheduler.ended(worker, WorkerEnd::Crashed, 0.5, rig.now);
+    let quarantined = rig.scheduler.record_end(worker, WorkerEnd::Crashed, 0.5, rig.now);
     for tenant in tenants {
         let spent = FinishedCall {
             ticket: rig.next_ticket - 1,
@@ -21,7 +21,7 @@ fn crash_with(rig: &mut Rig, tenants: &[&str]) -> QuarantineScope {
         };
         rig.scheduler.release(worker, tenant, spent, rig.now);
     }
-    rig.scheduler.gone(worker);
+    rig.scheduler.remove_ended(worker);
     rig.wait(5000);
     quarantined
 }
@@ -75,7 +75,7 @@ fn a_tenant_whose_calls_crash_workers_is_put_off_and_others_go_on() {
         assert!(is_served(&mut rig, "good"));
         rig.wait(60_000);
     }
-    assert_eq!(rig.scheduler.quarantined(rig.now), None);
+    assert_eq!(rig.scheduler.remaining_quarantine(rig.now), None);
     assert_eq!(rig.scheduler.breaker(), "closed");
 }
 
@@ -135,7 +135,7 @@ fn of_a_call_that_ignores_its_cancel_its_tenant_alone_is_suspected() {
     rig.scheduler.ready(1, rig.now);
     assert_eq!(rig.pump().len(), 2);
     assert_eq!(
-        rig.scheduler.ended(1, WorkerEnd::Overrun("stubborn".to_owned()), 0.5, rig.now),
+        rig.scheduler.record_end(1, WorkerEnd::Overrun("stubborn".to_owned()), 0.5, rig.now),
         QuarantineScope::Nobody
     );
     assert_eq!(rig.scheduler.crashes, 1);
@@ -151,8 +151,8 @@ fn what_one_tenant_leaves_in_a_worker_is_not_blamed_on_the_next() {
     rig.release(1);
     let victim = rig.call("victim", false).unwrap();
     assert_eq!(rig.pump(), [Action::Assign { ticket: victim, worker: 1 }]);
-    assert_eq!(rig.scheduler.ended(1, WorkerEnd::Crashed, 0.5, rig.now), QuarantineScope::Nobody);
-    rig.scheduler.gone(1);
+    assert_eq!(rig.scheduler.record_end(1, WorkerEnd::Crashed, 0.5, rig.now), QuarantineScope::Nobody);
+    rig.scheduler.remove_ended(1);
     assert_eq!(rig.scheduler.blame.culprits(rig.now), 0, "each of the two may have done it");
 }
 
@@ -179,7 +179,7 @@ fn a_suspect_with_much_to_do_makes_room_for_another() {
         rig.scheduler.release(worker, "a", spent, rig.now);
     }
     assert_eq!(rig.pump(), [], "it goes, and then the other has its turn");
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker }]);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), [Action::Retire { worker }]);
     rig.end(worker, WorkerEnd::Went);
     let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
     rig.scheduler.ready(worker, rig.now);

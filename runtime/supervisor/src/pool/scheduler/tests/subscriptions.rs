@@ -142,7 +142,7 @@ fn a_drain_ends_them_at_once_and_refuses_those_that_wait() {
     assert!(actions.contains(&Action::Unsubscribe { worker: 1 }), "{actions:?}");
     assert!(actions.contains(&Action::Refuse { ticket: waits, reason: Refusal::Draining }), "{actions:?}");
     unsubscribe(&mut rig, 1, "t");
-    assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }]);
+    assert_eq!(rig.scheduler.stop_surplus(rig.now), [Action::Retire { worker: 1 }]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_worker_with_nothing_else_gives_its_memory_to_another_plugins_calls() {
     assert_eq!(rig.scheduler.subscribed_since(), None, "it has a call");
     rig.release(1);
     assert_eq!(
-        rig.scheduler.surplus(rig.now + Duration::from_secs(3600)),
+        rig.scheduler.stop_surplus(rig.now + Duration::from_secs(3600)),
         [],
         "and it does not go by itself"
     );

@@ -39,7 +39,7 @@ impl Envelope {
     }
 
     /// Returns the id of the request that the line answers.
-    pub(in crate::worker::stdio) fn answered(&self) -> Option<u64> {
+    pub(in crate::worker::stdio) fn answered_id(&self) -> Option<u64> {
         self.id.filter(|_| self.is_version_2 && self.has_answer && !self.has_method)
     }
 

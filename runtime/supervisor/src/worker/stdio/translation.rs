@@ -16,7 +16,7 @@ pub(super) fn json(text: &str) -> JsonText {
 
 /// Translates a result, keeping the server's text. A result that is not one of MCP becomes a tool error that says what
 /// is wrong with it.
-pub(super) fn completed(request_id: &str, result: &Json) -> Out {
+pub(super) fn translate_result(request_id: &str, result: &Json) -> Out {
     let members = named(result.text(), ["structuredContent", "content", "isError", "_meta"]);
     let [output, content, is_error, meta] =
         members.unwrap_or_default().map(|member| member.filter(|text| *text != "null"));
@@ -35,11 +35,11 @@ pub(super) fn completed(request_id: &str, result: &Json) -> Out {
             });
         }
     };
-    malformed(request_id, fault, content.and_then(string))
+    malformed_result(request_id, fault, content.and_then(string))
 }
 
 /// Builds a tool error with the fault, and with the text that the server sent in place of content.
-fn malformed(request_id: &str, fault: &str, text: Option<String>) -> Out {
+fn malformed_result(request_id: &str, fault: &str, text: Option<String>) -> Out {
     let fault = format!("the server's answer is malformed: {fault}");
     let texts = [Some(fault), text].into_iter().flatten();
     let content: Vec<Value> = texts.map(|text| json!({"type": "text", "text": text})).collect();
@@ -61,7 +61,7 @@ pub(super) fn failed(request_id: &str, code: &str, message: &str) -> Out {
 }
 
 /// Translates an error, keeping the server's text; code and data are in the details.
-pub(super) fn refused(request_id: &str, (code, message): (i64, &str), data: Option<Json>) -> Out {
+pub(super) fn translate_error(request_id: &str, (code, message): (i64, &str), data: Option<Json>) -> Out {
     let word = if code == INVALID_PARAMS { "INVALID_ARGUMENT" } else { "INTERNAL" };
     let mut details = Members::from_iter([("code", Json::from(Value::from(code)))]);
     if let Some(data) = data {
@@ -77,7 +77,7 @@ pub(super) fn refused(request_id: &str, (code, message): (i64, &str), data: Opti
 }
 
 /// Translates a notification, if it has a meaning in PPP. `only` is the id of the only running call, or empty.
-pub(super) fn notified(method: &str, params: &Json, only: String) -> Option<Out> {
+pub(super) fn translate_notification(method: &str, params: &Json, only: String) -> Option<Out> {
     let text = |name: &str| string_member(params.text(), name).unwrap_or_default();
     match method {
         "notifications/progress" => progress(params),
@@ -143,7 +143,7 @@ mod tests {
     fn an_error_keeps_its_code_and_its_data() {
         let data = Json::part(r#"{"n":1.50,"s":"\ud83d"}"#);
         for (code, word) in [(INVALID_PARAMS, "INVALID_ARGUMENT"), (-32601, "INTERNAL"), (1001, "INTERNAL")] {
-            let Out::Failed(failed) = refused("r", (code, "no"), Some(data.clone())) else {
+            let Out::Failed(failed) = translate_error("r", (code, "no"), Some(data.clone())) else {
                 panic!("{code}")
             };
             let details = String::from_utf8(failed.details.unwrap().value).unwrap();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_result_that_is_none_of_mcp_is_an_error_and_no_empty_success() {
-        let of = |result: &str| match completed("r", &Json::parse(result.as_bytes()).unwrap()) {
+        let of = |result: &str| match translate_result("r", &Json::parse(result.as_bytes()).unwrap()) {
             Out::Completed(completed) => completed,
             other => panic!("{other:?}"),
         };
@@ -189,7 +189,8 @@ mod tests {
             ("loud", Level::Info, "info"),
         ] {
             let params = json!({"level": level, "data": {"a": 1}}).into();
-            let Some(Out::Log(line)) = notified("notifications/message", &params, "r".into()) else {
+            let Some(Out::Log(line)) = translate_notification("notifications/message", &params, "r".into())
+            else {
                 panic!("no log")
             };
             assert_eq!((line.level(), line.severity.as_str()), (expected, kept));
@@ -199,8 +200,9 @@ mod tests {
 
     #[test]
     fn an_update_is_told_within_a_call_and_a_changed_list_to_the_log() {
-        let told =
-            |method: &str, only: &str| notified(method, &json!({"uri": "a:1"}).into(), only.to_owned());
+        let told = |method: &str, only: &str| {
+            translate_notification(method, &json!({"uri": "a:1"}).into(), only.to_owned())
+        };
         assert!(told("notifications/resources/updated", "").is_none());
         assert!(matches!(
             told("notifications/resources/updated", "r"),

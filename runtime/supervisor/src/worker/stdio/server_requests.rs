@@ -88,7 +88,7 @@ impl ServerRequests {
     }
 
     /// Removes a request that the server withdraws; returns the notice for its call, and the call.
-    pub(super) fn take_back(&mut self, params: &Json) -> Option<(u64, McpRequested)> {
+    pub(super) fn withdraw(&mut self, params: &Json) -> Option<(u64, McpRequested)> {
         let id = server_id(params.member("requestId")?.text())?;
         let number = self.open.iter().find(|(_, open)| open.id == id).map(|(number, _)| *number)?;
         let open = self.open.remove(&number)?;
@@ -159,7 +159,7 @@ mod tests {
         let line = asked.answer(answer(&ids[0], "r")).unwrap();
         assert_eq!(line, r#"{"jsonrpc":"2.0","id":0,"result":{"roots": [1e400]}}"#);
         assert_eq!(asked.answer(answer(&ids[0], "r")), None);
-        let (call, taken_back) = asked.take_back(&json!({"requestId": 1}).into()).unwrap();
+        let (call, taken_back) = asked.withdraw(&json!({"requestId": 1}).into()).unwrap();
         assert_eq!((call, taken_back.withdrawn, taken_back.correlation_id), (3, true, ids[1].clone()));
         assert!(asked.close(4).is_empty());
         let closed = asked.close(3);
