@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    fn described_answer(outcome: &str, decided_by: Value) -> String {
+    fn line(outcome: &str, decided_by: Value) -> String {
         let question = json!({
             "org": "acme", "user": "alice", "server": "demo", "primitive": "echo", "protocol": "mcp"
         });
@@ -259,30 +259,23 @@ mod tests {
             }})
         };
         assert_eq!(
-            described_answer("denied", binding(false)),
+            line("denied", binding(false)),
             "denied: a binding of acme denies the group ops to call ec* over every protocol. To change \
              that, remove that binding (`asp policy acme --remove 'ec*' --group ops`) or write a more specific one that \
              allows it."
         );
         assert!(
-            described_answer("allowed", binding(true))
-                .starts_with("allowed: a binding of acme allows the group ops")
+            line("allowed", binding(true)).starts_with("allowed: a binding of acme allows the group ops")
         );
-        assert!(described_answer("allowed", json!({})).contains("no binding speaks of echo"));
-        assert!(
-            described_answer("needs_approval", json!({ "rule": "destructive" }))
-                .contains("once a person approves")
-        );
-        let hidden = described_answer("not_exposed", json!({ "rule": "the server's default" }));
+        assert!(line("allowed", json!({})).contains("no binding speaks of echo"));
+        assert!(line("needs_approval", json!({ "rule": "destructive" })).contains("once a person approves"));
+        let hidden = line("not_exposed", json!({ "rule": "the server's default" }));
         assert!(hidden.contains("by the server's default") && hidden.contains("/exposure"), "{hidden}");
-        let scopes = described_answer("insufficient_scope", json!({ "required": ["read", "write"] }));
+        let scopes = line("insufficient_scope", json!({ "required": ["read", "write"] }));
         assert!(scopes.contains("read, write"), "{scopes}");
-        assert!(described_answer("token_revoked", json!({})).contains("is revoked"));
-        assert!(
-            described_answer("denied", json!({ "withheld": true }))
-                .starts_with("denied: the policy of acme denies")
-        );
-        let unserved = described_answer("not_served", json!({ "rule": "a2a is not served yet" }));
+        assert!(line("token_revoked", json!({})).contains("is revoked"));
+        assert!(line("denied", json!({ "withheld": true })).starts_with("denied: the policy of acme denies"));
+        let unserved = line("not_served", json!({ "rule": "a2a is not served yet" }));
         assert_eq!(unserved, "denied: a2a is not served yet.");
         let rule = json!({
             "target": { "type": "user", "idOrPattern": "*" },
@@ -290,7 +283,7 @@ mod tests {
             "allowed": true, "approval": true, "name": "large",
             "when": [{ "pointer": "/amount", "range": { "min": 1 } }],
         });
-        let asked = described_answer("needs_approval", json!({ "binding": rule.clone() }));
+        let asked = line("needs_approval", json!({ "binding": rule.clone() }));
         assert!(
             asked.starts_with(
                 "allowed once a person approves: a binding `large` of acme wants a person's approval for the user * \
@@ -298,8 +291,7 @@ mod tests {
             ),
             "{asked}"
         );
-        let misfit =
-            described_answer("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
+        let misfit = line("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
         assert_eq!(misfit, "denied: the arguments do not fit the schema at `/a`: is no string.");
         let question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
         let question: Question = serde_json::from_value(question).unwrap();
@@ -315,7 +307,7 @@ mod tests {
         assert!(lines[2].starts_with("observed: it would be needs approval, because"), "{}", lines[2]);
         assert!(arguments("[]").is_err() && arguments("{").is_err() && arguments("{}").is_ok());
         for unknown in ["unknown_server", "unknown_primitive"] {
-            assert!(described_answer(unknown, json!({})).starts_with("denied: "), "{unknown}");
+            assert!(line(unknown, json!({})).starts_with("denied: "), "{unknown}");
         }
     }
 }
