@@ -77,7 +77,7 @@ impl Processes {
 
     fn of(pids: impl Iterator<Item = u32>) -> Processes {
         let mut found = Processes::default();
-        for (pid, seen) in pids.filter_map(|pid| Some((pid, look(pid)?))) {
+        for (pid, seen) in pids.filter_map(|pid| Some((pid, read_stat(pid)?))) {
             found.children.entry(seen.parent).or_default().push(pid);
             found.seen.insert(pid, seen);
         }
@@ -113,7 +113,7 @@ impl Tree {
     pub fn memory_bytes(&self) -> u64 {
         let own = |pid: &u32| {
             let status = status(*pid);
-            held(&status) + page_tables(&status)
+            private_memory(&status) + page_tables(&status)
         };
         self.pids.iter().map(own).sum::<u64>() * KIBIBYTE
     }
@@ -127,7 +127,7 @@ impl Tree {
             let rollup = read(&format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
             let shared = kibibytes(&rollup, "Pss_Anon:")
                 .map(|anonymous| anonymous + kibibytes(&rollup, "SwapPss:").unwrap_or(0));
-            shared.unwrap_or_else(|| held(&status)) + page_tables(&status)
+            shared.unwrap_or_else(|| private_memory(&status)) + page_tables(&status)
         };
         self.pids.iter().map(own).sum::<u64>() * KIBIBYTE
     }
@@ -150,7 +150,7 @@ pub fn mapped_bytes(pids: &[u32]) -> u64 {
 }
 
 /// Returns the private memory in /proc/<pid>/status, in KiB.
-fn held(status: &str) -> u64 {
+fn private_memory(status: &str) -> u64 {
     ["RssAnon:", "VmSwap:"].iter().filter_map(|name| kibibytes(status, name)).sum()
 }
 
@@ -180,7 +180,7 @@ fn read(path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
 }
 
-fn look(pid: u32) -> Option<ProcessStat> {
+fn read_stat(pid: u32) -> Option<ProcessStat> {
     let stat = read(&format!("/proc/{pid}/stat"))?;
     // The name is in parentheses and may hold anything; the state follows it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -122,7 +122,7 @@ impl Cgroups {
         base.all().into_iter().for_each(sweep);
         let controllers = v2_controllers(&base);
         if let (Some(dir), false) = (&base.unified, controllers.is_empty()) {
-            hand_down(dir, &controllers)?;
+            delegate_controllers(dir, &controllers)?;
         }
         let name = format!("asp-{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let parent = Cgroups(base.below(&name));
@@ -184,11 +184,11 @@ impl Cgroup {
                 write(&dir.join("memory.max"), &memory)?;
                 // A worker whose helper process was killed is of no use: the kernel kills all or none.
                 write(&dir.join("memory.oom.group"), "1")?;
-                write_if_there(&dir.join("memory.swap.max"), "0")
+                write_if_present(&dir.join("memory.swap.max"), "0")
             }
             VersionedDir::V1(dir) => {
                 write(&dir.join("memory.limit_in_bytes"), &memory)?;
-                write_if_there(&dir.join("memory.memsw.limit_in_bytes"), &memory)
+                write_if_present(&dir.join("memory.memsw.limit_in_bytes"), &memory)
             }
         }
     }
@@ -288,7 +288,7 @@ impl Drop for Cgroup {
 impl FrozenGroup {
     /// Kills like [`Cgroup::kill`], but one process after another. Blocks for 0.6 s at most.
     pub fn kill(self) -> Result<(), CgroupError> {
-        self.0.kill_by_and_by()
+        self.0.kill_gradually()
     }
 }
 
@@ -315,7 +315,7 @@ fn read_controllers(dir: &Path) -> Vec<String> {
 }
 
 /// Delegates our own group's controllers to its children, which requires that it has no processes of its own.
-fn hand_down(own: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
+fn delegate_controllers(own: &Path, controllers: &[&str]) -> Result<(), CgroupError> {
     let enabled = enable(own, controllers);
     let busy = |error: &CgroupError| matches!(error, CgroupError::Io { source, .. } if is_busy(source));
     match enabled {
@@ -366,7 +366,7 @@ fn write(path: &Path, value: &str) -> Result<(), CgroupError> {
     fs::write(path, value).map_err(|source| failed("write", path, source))
 }
 
-fn write_if_there(path: &Path, value: &str) -> Result<(), CgroupError> {
+fn write_if_present(path: &Path, value: &str) -> Result<(), CgroupError> {
     if path.exists() { write(path, value) } else { Ok(()) }
 }
 

@@ -21,16 +21,16 @@ use crate::system;
 /// world-readable file of the machine next to this sandbox's directories, which no description lists. `keeps_user` is
 /// the description's.
 pub(crate) fn run(level: u32, hidden: &Path, keeps_user: bool) -> ExitCode {
-    let found = privileges(keeps_user).and_then(|()| if level < 3 { neighbours() } else { Ok(()) });
-    let found = found.and_then(|()| if level >= 2 { fences(hidden) } else { Ok(()) });
+    let found = privileges(keeps_user).and_then(|()| if level < 3 { check_neighbours() } else { Ok(()) });
+    let found = found.and_then(|()| if level >= 2 { check_fences(hidden) } else { Ok(()) });
     match found.and_then(|()| if level >= 3 { namespaces(hidden) } else { Ok(()) }) {
-        Ok(()) => until_looked_at(),
+        Ok(()) => wait_until_observed(),
         Err(broken) => SetupFailure::new("check", broken).report(),
     }
 }
 
 /// Writes a byte to standard output when everything is built, and stays observable until standard input ends.
-fn until_looked_at() -> ExitCode {
+fn wait_until_observed() -> ExitCode {
     // Err: nobody waits for it.
     let _ = std::io::stdout().write_all(b"!").and_then(|()| std::io::stdout().flush());
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -50,11 +50,11 @@ fn privileges(keeps_user: bool) -> Result<(), String> {
 }
 
 /// Checks signals: below level 3 other processes are visible, among them the outermost process.
-fn neighbours() -> Result<(), String> {
+fn check_neighbours() -> Result<(), String> {
     holds(kill(getppid(), None).is_err(), "it may signal processes that are not its own")
 }
 
-fn fences(hidden: &Path) -> Result<(), String> {
+fn check_fences(hidden: &Path) -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     holds(status.lines().any(|line| line == "Seccomp:\t2"), "its system calls are not filtered")?;
     let network = socket(AddressFamily::INET, SocketType::STREAM, None);
@@ -102,7 +102,10 @@ fn foreign_mount(mountinfo: &str, described: &[PathBuf]) -> Option<PathBuf> {
         let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next());
         let point = PathBuf::from(unescape(line.split(' ').nth(4).unwrap_or_default()));
         let own_root = point == Path::new("/") && kind == Some("tmpfs");
-        if !own_root && !system::is_setting(&point) && !described.iter().any(|path| point.starts_with(path)) {
+        if !own_root
+            && !system::is_shown_setting(&point)
+            && !described.iter().any(|path| point.starts_with(path))
+        {
             return Some(point);
         }
     }

@@ -42,7 +42,7 @@ impl SetupFailure {
     /// Prints one line to standard error for people, and sends a message to the supervisor.
     pub(crate) fn report(&self) -> ExitCode {
         if let Some(reporter) = REPORTER.get() {
-            reporter.tell(&self.fault);
+            reporter.report_failure(&self.fault);
         }
         self.print()
     }
@@ -62,9 +62,9 @@ pub(crate) fn hand_over(run_dir: BorrowedFd<'_>, work_dir: BorrowedFd<'_>) {
 }
 
 /// Reports the peak resident memory of any one process of the worker, in bytes, to the supervisor.
-pub(crate) fn tell_peak(resident_bytes: u64) {
+pub(crate) fn report_peak(resident_bytes: u64) {
     if let Some(reporter) = REPORTER.get() {
-        reporter.tell_peak(resident_bytes);
+        reporter.report_peak(resident_bytes);
     }
 }
 

@@ -84,9 +84,9 @@ impl Connection {
     fn interest(&self) -> (PollFlags, PollFlags) {
         let mut client = PollFlags::empty();
         let mut proxy = PollFlags::empty();
-        client.set(PollFlags::IN, self.out.wants_more());
+        client.set(PollFlags::IN, self.out.can_read());
         proxy.set(PollFlags::OUT, self.out.has_more());
-        proxy.set(PollFlags::IN, self.back.wants_more());
+        proxy.set(PollFlags::IN, self.back.can_read());
         client.set(PollFlags::OUT, self.back.has_more());
         (client, proxy)
     }
@@ -124,7 +124,7 @@ impl HalfConnection {
         self.written < self.buffer.len()
     }
 
-    fn wants_more(&self) -> bool {
+    fn can_read(&self) -> bool {
         !self.ended && !self.has_more()
     }
 
@@ -139,7 +139,7 @@ impl HalfConnection {
     }
 
     fn advance(&mut self, from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
-        if self.wants_more() {
+        if self.can_read() {
             self.buffer.resize(BUFFER_BYTES, 0);
             self.written = 0;
             let read = from.read(&mut self.buffer);

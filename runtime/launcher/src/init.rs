@@ -34,10 +34,10 @@ pub(crate) fn run(
 ) -> Result<ExitCode, SetupFailure> {
     die_with_watcher(&reporter)?;
     namespaces::hide_groups();
-    namespaces::name_host(&sandbox.hostname)?;
-    let way_out = open_way_out(sandbox)?;
+    namespaces::set_host_name(&sandbox.hostname)?;
+    let way_out = open_egress(sandbox)?;
     mounts::build(sandbox)?;
-    let counted = namespaces::count_apart(sandbox)?;
+    let counted = namespaces::enter_counting_namespace(sandbox)?;
     privileges::drop_all(sandbox)?;
     // A change of user clears the death signal.
     die_with_watcher(&reporter)?;
@@ -53,7 +53,7 @@ pub(crate) fn run(
         }
     }
     match fork()? {
-        ForkResult::Child => worker::become_it(sandbox, counted),
+        ForkResult::Child => worker::exec_worker(sandbox, counted),
         ForkResult::Parent { child } => {
             let end = reap_until(child, signals)?;
             rustix::io::write(&reporter, &end.to_bytes()).during("report")?;
@@ -75,7 +75,7 @@ fn die_with_watcher(reporter: &OwnedFd) -> Result<(), SetupFailure> {
 
 /// Opens both ends of the egress. Runs before the old file system is hidden: the proxy is reached by a handle, not by
 /// its path.
-fn open_way_out(sandbox: &Sandbox) -> Result<Option<EgressSockets>, SetupFailure> {
+fn open_egress(sandbox: &Sandbox) -> Result<Option<EgressSockets>, SetupFailure> {
     let Some(egress) = &sandbox.egress else { return Ok(None) };
     namespaces::raise_loopback()?;
     let listener = TcpListener::bind(("127.0.0.1", egress.port)).during("egress")?;

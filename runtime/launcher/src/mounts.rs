@@ -44,10 +44,10 @@ pub(crate) fn build(sandbox: &Sandbox) -> Result<(), SetupFailure> {
     let root = Root(sandbox.work_dir.clone());
     mount_tmpfs(&root.0, ROOT_OPTIONS, MsFlags::empty())?;
     for path in system::PROGRAMS {
-        root.show(Path::new(path))?;
+        root.mount_read_only(Path::new(path))?;
     }
     for path in system::settings() {
-        root.show(&path)?;
+        root.mount_read_only(&path)?;
     }
     for (path, text) in system::written_settings(sandbox) {
         let target = root.place(Path::new(path))?;
@@ -56,7 +56,7 @@ pub(crate) fn build(sandbox: &Sandbox) -> Result<(), SetupFailure> {
     root.make_devices(sandbox)?;
     root.make_proc()?;
     for path in &sandbox.read_only {
-        root.show(path)?;
+        root.mount_read_only(path)?;
     }
     let run_dir = root.make_run_dir(sandbox)?;
     let work_dir = root.make_work_dir(sandbox)?;
@@ -82,7 +82,7 @@ impl Root {
     }
 
     /// Mounts the machine's file or directory read-only at the same path. A link stays a link; programs may be absent.
-    fn show(&self, path: &Path) -> Result<(), SetupFailure> {
+    fn mount_read_only(&self, path: &Path) -> Result<(), SetupFailure> {
         let Ok(metadata) = path.symlink_metadata() else {
             let optional = system::PROGRAMS.iter().any(|program| path == Path::new(program));
             return if optional {

@@ -58,7 +58,7 @@ pub(crate) fn map_user_unless_root(sandbox: &Sandbox) -> Result<(), SetupFailure
 /// inside and none outside. In it `RLIMIT_NPROC` counts only this worker's processes: a fork above the limit is refused
 /// before anything is copied, whereas a control group refuses it only afterwards. If the kernel does not permit such a
 /// namespace (`user.max_user_namespaces`, a security module), only the control group counts.
-pub(crate) fn count_apart(sandbox: &Sandbox) -> Result<ProcessScope, SetupFailure> {
+pub(crate) fn enter_counting_namespace(sandbox: &Sandbox) -> Result<ProcessScope, SetupFailure> {
     if geteuid().is_root() {
         take_user(sandbox)?;
     }
@@ -93,7 +93,7 @@ fn map_user(sandbox: &Sandbox, (user, group): (Uid, Gid)) -> Result<(), SetupFai
     nix::sys::prctl::set_dumpable(false).during("user namespace")
 }
 
-pub(crate) fn name_host(name: &str) -> Result<(), SetupFailure> {
+pub(crate) fn set_host_name(name: &str) -> Result<(), SetupFailure> {
     sethostname(name).during("hostname")
 }
 

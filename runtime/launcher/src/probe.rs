@@ -170,7 +170,7 @@ fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result
     let mut launch = launch(worker_init, sandbox, cgroup).map_err(|error| error.to_string())?;
     let streams = launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = streams.spawn().and_then(|mut child| {
-        let seen = is_seen(&mut child)?;
+        let seen = is_visible(&mut child)?;
         Ok((child.wait_with_output()?, seen))
     });
     let (output, seen) = started.map_err(|error| format!("start {}: {error}", worker_init.display()))?;
@@ -190,7 +190,7 @@ fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result
 
 /// Whether `child` and its descendants are visible, once everything is built: before that, its user may inspect it,
 /// which is the criterion of `hidepid` of /proc (proc(5)).
-fn is_seen(child: &mut Child) -> io::Result<bool> {
+fn is_visible(child: &mut Child) -> io::Result<bool> {
     let mut built = [0];
     let said = child.stdout.as_mut().map(|stdout| stdout.read(&mut built)).transpose()?;
     Ok(said == Some(1) && Activity::below(child.id()).processes > 1)

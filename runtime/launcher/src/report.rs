@@ -146,16 +146,16 @@ impl Reporter {
     }
 
     /// Reports a failure. Never blocks.
-    pub fn tell(&self, fault: &Fault) {
-        self.say(fault);
+    pub fn report_failure(&self, fault: &Fault) {
+        self.send_json(fault);
     }
 
     /// Reports the peak resident memory of any one process of the worker, in bytes. Never blocks.
-    pub fn tell_peak(&self, resident_bytes: u64) {
-        self.say(&Peak { resident_bytes });
+    pub fn report_peak(&self, resident_bytes: u64) {
+        self.send_json(&Peak { resident_bytes });
     }
 
-    fn say(&self, what: &impl Serialize) {
+    fn send_json(&self, what: &impl Serialize) {
         let text = serde_json::to_vec(what).unwrap_or_default();
         // Err: the supervisor is gone, and this process will end in a moment.
         let _ = send(&self.0, &text, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -177,8 +177,8 @@ mod tests {
         let (report, reporter) = Report::open().unwrap();
         assert_eq!(report.fault(), None);
         let fault = Fault { step: "mounts".into(), error: "No space left on device".into(), host: true };
-        reporter.tell(&fault);
-        reporter.tell_peak(5 << 30);
+        reporter.report_failure(&fault);
+        reporter.report_peak(5 << 30);
         drop(reporter);
         assert_eq!(report.fault(), Some(fault.clone()));
         assert_eq!(report.peak_bytes(), Some(5 << 30));
@@ -193,7 +193,7 @@ mod tests {
         let [run_dir, work_dir] = dirs.each_ref().map(|dir| std::fs::File::open(dir.path()).unwrap());
         reporter.hand_over(run_dir.as_fd(), work_dir.as_fd());
         let fault = Fault { step: "landlock".into(), error: "absent".into(), host: true };
-        reporter.tell(&fault);
+        reporter.report_failure(&fault);
         assert_eq!(report.fault(), Some(fault));
         let number = |handle| rustix::fs::fstat(handle).unwrap().st_ino;
         assert_eq!(number(report.run_dir().unwrap()), number(run_dir.as_fd()));

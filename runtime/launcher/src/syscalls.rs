@@ -152,17 +152,17 @@ fn programs(sandbox: &Sandbox, user: User) -> Result<Vec<BpfProgram>, BackendErr
         ]);
     }
     if sandbox.level < Level::L3 {
-        programs.extend(neighbours::unreachable()?);
+        programs.extend(neighbours::forbid_reaching()?);
         // A dedicated user may also be that of a worker of another runtime.
-        programs.push(neighbours::unchanged(process::id())?);
+        programs.push(neighbours::forbid_changes(process::id())?);
         // Landlock's fence around signals distinguishes a worker's own children from other processes.
         if user == User::Supervisors && (sandbox.level < Level::L2 || !file_access::ends_signals()) {
-            programs.extend(neighbours::unsignalled(process::id())?);
+            programs.extend(neighbours::forbid_signals(process::id())?);
         }
     }
     if sandbox.bounds == Bounds::Sampled {
         programs.push(compile(every(&UNCOUNTED), libc::ENOSYS)?);
-        programs.push(compile(uncounted_maps()?, libc::EPERM)?);
+        programs.push(compile(forbid_uncounted_maps()?, libc::EPERM)?);
     }
     Ok(programs)
 }
@@ -236,7 +236,7 @@ fn protocols() -> Result<FilterRules, BackendError> {
 
 /// Refuses shared anonymous memory and growing stacks: neither counts as a process's data (is_data_mapping in
 /// mm/vma.h).
-fn uncounted_maps() -> Result<FilterRules, BackendError> {
+fn forbid_uncounted_maps() -> Result<FilterRules, BackendError> {
     let flags = |flags: libc::c_int| {
         let flags = u64::from(flags.unsigned_abs());
         rule([condition(3, SeccompCmpOp::MaskedEq(flags), flags)?])

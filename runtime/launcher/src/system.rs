@@ -44,7 +44,7 @@ const SETTINGS: [&str; 10] = [
 const JAVA_SETTINGS: &str = "java-";
 
 /// Whether a sandbox may show `path` as a setting; inside a sandbox, `/etc` cannot be listed.
-pub(crate) fn is_setting(path: &Path) -> bool {
+pub(crate) fn is_shown_setting(path: &Path) -> bool {
     let of_java = |below: &Path| below.as_os_str().as_encoded_bytes().starts_with(JAVA_SETTINGS.as_bytes());
     SETTINGS.iter().any(|setting| path.starts_with(setting)) || path.strip_prefix("/etc").is_ok_and(of_java)
 }

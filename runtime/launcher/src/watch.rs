@@ -61,7 +61,7 @@ pub(crate) fn run(descriptor: u32, report: Option<u32>) -> Result<ExitCode, Setu
             drop(reporter);
             let status = wait_for(child, &signals, &supervisor)?;
             kill_children();
-            tell_peak();
+            report_peak();
             Ok(end_as(read_end(&report).unwrap_or(status)))
         }
     }
@@ -140,7 +140,7 @@ fn become_without_namespaces(sandbox: &Sandbox) -> Result<ExitCode, SetupFailure
     privileges::drop_all(sandbox)?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during("supervisor")?;
     syscalls::restrict(sandbox, user)?;
-    worker::become_it(sandbox, ProcessScope::WithOthers)
+    worker::exec_worker(sandbox, ProcessScope::WithOthers)
 }
 
 /// Waits for the child's end and passes signals on to it; kills it when the supervisor is gone.
@@ -181,11 +181,11 @@ fn kill_children() {
 
 /// Reports the worker's peak memory, which sampling would miss; the kernel records it for each process that was waited
 /// for, in KiB, and for those that it had waited for (getrusage(2)).
-fn tell_peak() {
+fn report_peak() {
     // Err: the arguments would be invalid, which they are not.
     let kibibytes = getrusage(UsageWho::RUSAGE_CHILDREN).map(|usage| usage.max_rss());
     if let Ok(kibibytes) = u64::try_from(kibibytes.unwrap_or(0)) {
-        failure::tell_peak(kibibytes.saturating_mul(1024));
+        failure::report_peak(kibibytes.saturating_mul(1024));
     }
 }
 

@@ -13,9 +13,9 @@ use crate::namespaces::ProcessScope;
 use crate::{file_access, limits};
 
 /// Becomes the worker's program; returns only if that fails.
-pub(crate) fn become_it(sandbox: &Sandbox, counted: ProcessScope) -> Result<ExitCode, SetupFailure> {
+pub(crate) fn exec_worker(sandbox: &Sandbox, counted: ProcessScope) -> Result<ExitCode, SetupFailure> {
     umask(Mode::from_bits_truncate(0o077));
-    nix::unistd::chdir(&sandbox.work_dir).map_err(|error| cannot_enter(sandbox, error))?;
+    nix::unistd::chdir(&sandbox.work_dir).map_err(|error| entry_failure(sandbox, error))?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None).during("signals")?;
     // Ignored signals stay ignored after exec: SIGPIPE because of Rust's runtime, others because of the process that
     // started the supervisor.
@@ -28,7 +28,7 @@ pub(crate) fn become_it(sandbox: &Sandbox, counted: ProcessScope) -> Result<Exit
 }
 
 /// Describes why the work directory cannot be entered. At level 3 every directory above it is accessible.
-fn cannot_enter(sandbox: &Sandbox, error: Errno) -> SetupFailure {
+fn entry_failure(sandbox: &Sandbox, error: Errno) -> SetupFailure {
     let dir = sandbox.work_dir.display();
     let user = sandbox.uid;
     let text = match error {

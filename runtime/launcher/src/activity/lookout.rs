@@ -36,9 +36,9 @@ pub struct Lookout {
 
 impl Lookout {
     /// Returns each of `roots` with everything below it, in order; an empty tree for one that is gone.
-    pub fn look(&mut self, roots: &[u32]) -> Vec<Tree> {
-        let last = last_given();
-        let mut found = match self.new_numbers(roots, last) {
+    pub fn sample(&mut self, roots: &[u32]) -> Vec<Tree> {
+        let last = last_assigned_id();
+        let mut found = match self.newly_assigned_ids(roots, last) {
             Some(new) => {
                 self.partial += 1;
                 let known = self.members.union(&self.strays).copied().filter(|pid| !new.contains(pid));
@@ -59,7 +59,7 @@ impl Lookout {
     }
 
     /// Returns the ids assigned since the sample before the last; `None` if unknown or too many.
-    fn new_numbers(&self, roots: &[u32], last: Option<u32>) -> Option<RangeInclusive<u32>> {
+    fn newly_assigned_ids(&self, roots: &[u32], last: Option<u32>) -> Option<RangeInclusive<u32>> {
         let known = roots.iter().all(|root| self.roots.contains(root));
         let new = self.given[1]?.checked_add(1)?..=last?;
         // The last id is below an earlier one after the ids wrapped around.
@@ -69,7 +69,7 @@ impl Lookout {
 }
 
 /// Returns the id that the kernel assigned last, to a process or a thread, in this process's namespace.
-fn last_given() -> Option<u32> {
+fn last_assigned_id() -> Option<u32> {
     fs::read_to_string("/proc/sys/kernel/ns_last_pid").ok()?.trim().parse().ok()
 }
 
@@ -99,7 +99,7 @@ mod tests {
         let began = Instant::now();
         loop {
             lookout.partial = lookout.partial.min(1);
-            let found = lookout.look(&[root]).remove(0);
+            let found = lookout.sample(&[root]).remove(0);
             if wanted(&found) || began.elapsed() > Duration::from_secs(30) {
                 return found;
             }
@@ -111,16 +111,16 @@ mod tests {
     fn before_and_after(mut root: Child, wanted: impl Fn(&Tree) -> bool) -> (Tree, Tree) {
         let mut lookout = Lookout::default();
         for _ in 0..3 {
-            lookout.look(&[root.id()]);
+            lookout.sample(&[root.id()]);
         }
-        let before = lookout.look(&[root.id()]).remove(0);
+        let before = lookout.sample(&[root.id()]).remove(0);
         root.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let after = becomes(&mut lookout, root.id(), wanted);
         for time in &after.times {
             Command::new("kill").args(["-9", &time.pid.to_string()]).status().unwrap();
         }
         root.wait().unwrap();
-        let gone = lookout.look(&[root.id()]).remove(0);
+        let gone = lookout.sample(&[root.id()]).remove(0);
         assert_eq!(gone.activity.processes, 0, "{gone:?}");
         (before, after)
     }
@@ -145,15 +145,15 @@ mod tests {
     fn all_processes_are_read_where_the_numbers_do_not_tell() {
         let known = |given, partial| Lookout { roots: vec![7], given, partial, ..Lookout::default() };
         let fresh = known([Some(120), Some(100)], 0);
-        assert_eq!(fresh.new_numbers(&[7], Some(130)), Some(101..=130));
-        assert_eq!(fresh.new_numbers(&[7, 8], Some(130)), None, "a new root may have children");
-        assert_eq!(fresh.new_numbers(&[7], Some(100 + MAX_NEW)), Some(101..=100 + MAX_NEW));
-        assert_eq!(fresh.new_numbers(&[7], Some(101 + MAX_NEW)), None, "too many");
-        assert_eq!(fresh.new_numbers(&[7], Some(90)), None, "they began anew");
-        assert_eq!(fresh.new_numbers(&[7], None), None, "the kernel does not tell");
-        assert_eq!(known([Some(120), None], 0).new_numbers(&[7], Some(130)), None, "the second look");
+        assert_eq!(fresh.newly_assigned_ids(&[7], Some(130)), Some(101..=130));
+        assert_eq!(fresh.newly_assigned_ids(&[7, 8], Some(130)), None, "a new root may have children");
+        assert_eq!(fresh.newly_assigned_ids(&[7], Some(100 + MAX_NEW)), Some(101..=100 + MAX_NEW));
+        assert_eq!(fresh.newly_assigned_ids(&[7], Some(101 + MAX_NEW)), None, "too many");
+        assert_eq!(fresh.newly_assigned_ids(&[7], Some(90)), None, "they began anew");
+        assert_eq!(fresh.newly_assigned_ids(&[7], None), None, "the kernel does not tell");
+        assert_eq!(known([Some(120), None], 0).newly_assigned_ids(&[7], Some(130)), None, "the second look");
         assert_eq!(
-            known([Some(120), Some(100)], FULL_EVERY).new_numbers(&[7], Some(130)),
+            known([Some(120), Some(100)], FULL_EVERY).newly_assigned_ids(&[7], Some(130)),
             None,
             "now and then"
         );

@@ -103,8 +103,8 @@ impl Dirs {
 
     /// Kills frozen processes one after another, the youngest first, so that other workers can run in between; finally
     /// kills all that are left. Blocks for `THIN_WITHIN` at most.
-    pub(super) fn kill_by_and_by(&self) -> Result<(), CgroupError> {
-        let thinned = self.thin();
+    pub(super) fn kill_gradually(&self) -> Result<(), CgroupError> {
+        let thinned = self.kill_youngest();
         match self.kill().and(thinned) {
             // The group was killed and removed by someone else.
             Err(_) if !self.pids.dir().exists() => Ok(()),
@@ -112,7 +112,7 @@ impl Dirs {
         }
     }
 
-    fn thin(&self) -> Result<(), CgroupError> {
+    fn kill_youngest(&self) -> Result<(), CgroupError> {
         let started = Instant::now();
         let procs = self.pids.dir().join("cgroup.procs");
         let listed = fs::read_to_string(&procs).map_err(|source| failed("read", &procs, source))?;

@@ -26,7 +26,7 @@ const F_SETOWN_EX: u64 = 15;
 /// Refuses sockets and rings, which reach other processes by name. Without a file system of its own, the worker sees
 /// the paths of the supervisor's socket and of the machine's services (`/dev/log`, systemd's); without a user of its
 /// own, it has the right to use them. A ring connects past every filter. A worker's own server only accepts.
-pub(super) fn unreachable() -> Result<Vec<BpfProgram>, BackendError> {
+pub(super) fn forbid_reaching() -> Result<Vec<BpfProgram>, BackendError> {
     let mut refused = every(&[libc::SYS_connect]);
     let datagrams = || {
         let local = || condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_UNIX.unsigned_abs()));
@@ -42,7 +42,7 @@ pub(super) fn unreachable() -> Result<Vec<BpfProgram>, BackendError> {
 
 /// Restricts a worker with the supervisor's user to limits, priorities and processors of the process `own` and of its
 /// first thread. Landlock has no rule for them.
-pub(super) fn unchanged(own: u32) -> Result<BpfProgram, BackendError> {
+pub(super) fn forbid_changes(own: u32) -> Result<BpfProgram, BackendError> {
     let own = u64::from(own);
     let not_own = |argument| rule([differs(argument, 0)?, differs(argument, own)?]);
     let mut refused = FilterRules::new();
@@ -65,7 +65,7 @@ pub(super) fn unchanged(own: u32) -> Result<BpfProgram, BackendError> {
 /// Restricts a worker with the supervisor's user, if Landlock does not stop signals at the sandbox's border, to signals
 /// to the process `own`, such as those of an abort, a thread or a garbage collector. Signals to the group would reach
 /// the outermost process.
-pub(super) fn unsignalled(own: u32) -> Result<Vec<BpfProgram>, BackendError> {
+pub(super) fn forbid_signals(own: u32) -> Result<Vec<BpfProgram>, BackendError> {
     let own = u64::from(own);
     let to_others = || Ok(vec![rule([differs(0, own)?])?]);
     let calls = [

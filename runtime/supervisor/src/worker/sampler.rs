@@ -156,7 +156,7 @@ fn sample_all(lookout: &mut Lookout, watched: &[Arc<SampledWorker>]) {
     let roots: Vec<u32> = watched.iter().map(|worker| worker.root).collect();
     // Taken before reading, so that the time of the sample is not too late.
     let now = Instant::now();
-    let trees = lookout.look(&roots);
+    let trees = lookout.sample(&roots);
     watched.iter().zip(&trees).for_each(|(worker, tree)| worker.sample(tree, now));
 }
 
@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn two_looks_in_a_row_that_find_too_much_memory_end_a_worker_and_one_does_not() {
         let (mut child, sampled) = sleeper(1);
-        let found = Lookout::default().look(&[child.id()]).remove(0);
+        let found = Lookout::default().sample(&[child.id()]).remove(0);
         assert!(found.memory_bytes() > 1, "{found:?}");
         sampled.sample(&found, Instant::now());
         assert_eq!(sampled.verdict(), None);
