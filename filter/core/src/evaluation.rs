@@ -61,8 +61,8 @@ impl Evaluation<'_> {
         let mut admitted = admitted(&target, &errors, max_body);
         if target.path_kind != PathKind::Public {
             self.identify(server, headers, &errors, &mut admitted)?;
-            if let Some(cluster) = self.passed_on(headers, &errors, &admitted)? {
-                return Ok(Step::Decided(pass_on(headers, admitted, cluster)));
+            if let Some(cluster) = self.home_cluster(headers, &errors, &admitted)? {
+                return Ok(Step::Decided(forward_to_home(headers, admitted, cluster)));
             }
             if !admitted.unverified {
                 self.check_access(server, admitted.path_kind, admitted.caller.as_deref(), &errors)?;
@@ -74,7 +74,7 @@ impl Evaluation<'_> {
         }
         let changes = self.changes(&target, headers, admitted.caller.as_deref());
         if !target.jsonrpc || headers.method != b"POST" {
-            let (method, name) = rest::named(&target, headers);
+            let (method, name) = rest::method_and_tool(&target, headers);
             let cluster = self.route(&admitted, method, name);
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
@@ -82,7 +82,7 @@ impl Evaluation<'_> {
             return Err(errors.refuse(Reason::InvalidRequest));
         }
         if self.role == Role::Filter && admitted.era == Era::Modern {
-            let (method, name) = modern::mirrored(headers);
+            let (method, name) = modern::method_and_name(headers);
             self.charge(&admitted, Stage::Named, name.as_deref(), &errors)?;
             let cluster = self.route(&admitted, method.as_deref(), name.as_deref());
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
@@ -141,7 +141,7 @@ impl Evaluation<'_> {
             RequestCredential::Bearer(token)
                 if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) =>
             {
-                match self.tokens.judge(self.snapshot.trust(server), token, self.env.now_ms / 1000) {
+                match self.tokens.evaluate(self.snapshot.trust(server), token, self.env.now_ms / 1000) {
                     Ok(caller) => admitted.caller = Some(caller),
                     Err(TokenRefusal { unknown_key_of: Some(issuer), .. })
                         if server.issuers.contains(&issuer) =>
@@ -170,22 +170,22 @@ impl Evaluation<'_> {
 
     /// Returns the cluster of the home region if the caller's org is at home elsewhere. A gateway cannot forward the
     /// request and refuses it, as does an edge that received it from another region by mistake.
-    fn passed_on(
+    fn home_cluster(
         &self,
         headers: &Headers<'_>,
         errors: &ErrorFormat,
         admitted: &Admitted,
     ) -> Result<Option<&OrgHome>, Reply> {
-        let Some(home) = self.elsewhere(admitted.caller.as_deref()) else { return Ok(None) };
+        let Some(home) = self.foreign_home(admitted.caller.as_deref()) else { return Ok(None) };
         let may_pass_on = self.role == Role::Filter && headers.home_region.is_none();
         match home {
             OrgHome::There { .. } if may_pass_on => Ok(Some(home)),
-            _ => Err(not_here(home, errors)),
+            _ => Err(refuse_foreign_org(home, errors)),
         }
     }
 
-    fn elsewhere(&self, caller: Option<&Caller>) -> Option<&OrgHome> {
-        caller.and_then(|caller| self.snapshot.homes().elsewhere(&caller.org))
+    fn foreign_home(&self, caller: Option<&Caller>) -> Option<&OrgHome> {
+        caller.and_then(|caller| self.snapshot.homes().foreign_home(&caller.org))
     }
 
     /// Checks exposure and scopes: whether the caller may see this server.
@@ -221,7 +221,7 @@ impl Evaluation<'_> {
         let server = server.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
         let now = self.env.now_ms / 1000;
         let fault = match () {
-            () if !server.takes_from(&caller.issuer) => Some(Reason::TokenInvalid),
+            () if !server.accepts_issuer(&caller.issuer) => Some(Reason::TokenInvalid),
             () if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now => Some(Reason::TokenExpired),
             () if self.snapshot.revoked(&caller) => Some(Reason::TokenRevoked),
             () => None,
@@ -232,8 +232,8 @@ impl Evaluation<'_> {
         if !self.snapshot.accepts_tokens() {
             return Err(errors.refuse(Reason::UpstreamUnavailable));
         }
-        if let Some(home) = self.elsewhere(Some(&caller)) {
-            return Err(not_here(home, &errors));
+        if let Some(home) = self.foreign_home(Some(&caller)) {
+            return Err(refuse_foreign_org(home, &errors));
         }
         self.check_access(server, admitted.path_kind, Some(&caller), &errors)?;
         Ok(Admitted { caller: Some(caller), unverified: false, unknown_key_of: None, ..admitted })
@@ -308,7 +308,7 @@ fn forward(admitted: Admitted, mut changes: HeaderChanges, cluster: Option<&str>
 
 /// Forwards to another region, which evaluates the request as if it had arrived there first: it gets no results of this
 /// evaluation.
-fn pass_on(headers: &Headers<'_>, admitted: Admitted, home: &OrgHome) -> Verdict {
+fn forward_to_home(headers: &Headers<'_>, admitted: Admitted, home: &OrgHome) -> Verdict {
     let set = match home {
         OrgHome::There { region, cluster } => {
             vec![(region::HEADER, cluster.to_string()), (region::HOME_HEADER, region.to_string())]
@@ -324,7 +324,7 @@ fn pass_on(headers: &Headers<'_>, admitted: Admitted, home: &OrgHome) -> Verdict
 }
 
 /// Refuses a request whose org is at home elsewhere.
-fn not_here(home: &OrgHome, errors: &ErrorFormat) -> Reply {
+fn refuse_foreign_org(home: &OrgHome, errors: &ErrorFormat) -> Reply {
     match home {
         OrgHome::There { region, .. } => {
             errors.refuse_with(Reason::WrongRegion, region::HOME_HEADER, region.to_string())

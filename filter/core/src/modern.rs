@@ -34,7 +34,7 @@ pub(crate) fn may_batch(version: Option<&[u8]>) -> bool {
 }
 
 /// Returns `Mcp-Method` and the decoded `Mcp-Name`, if the version header makes them count.
-pub(crate) fn mirrored<'a>(headers: &Headers<'a>) -> (Option<Cow<'a, str>>, Option<Cow<'a, str>>) {
+pub(crate) fn method_and_name<'a>(headers: &Headers<'a>) -> (Option<Cow<'a, str>>, Option<Cow<'a, str>>) {
     if !headers.protocol_version.is_some_and(is_modern_date) {
         return (None, None);
     }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     fn mirror<'a>(version: &'a str, name: &'a str) -> (Option<Cow<'a, str>>, Option<Cow<'a, str>>) {
-        mirrored(&Headers {
+        method_and_name(&Headers {
             protocol_version: Some(version.as_bytes()),
             mcp_method: Some(b"tools/call"),
             mcp_name: Some(name.as_bytes()),

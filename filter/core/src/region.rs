@@ -74,7 +74,7 @@ impl Homes {
     }
 
     /// Returns the home of `org` if it is elsewhere. A caller without an org (`""`) is served here.
-    pub(crate) fn elsewhere(&self, org: &str) -> Option<&OrgHome> {
+    pub(crate) fn foreign_home(&self, org: &str) -> Option<&OrgHome> {
         if org.is_empty() || (self.exact.is_empty() && self.prefixes.is_empty()) {
             return None;
         }
@@ -102,15 +102,15 @@ mod tests {
         ])
         .unwrap();
         let there = Some(&OrgHome::There { region: "eu".into(), cluster: "region-eu".into() });
-        assert_eq!(homes.elsewhere("eu-one"), there);
-        assert_eq!(homes.elsewhere("acme"), there);
-        assert_eq!(homes.elsewhere("acme2"), None);
-        assert_eq!(homes.elsewhere("eu-own"), None);
-        assert_eq!(homes.elsewhere("eu-gov-x"), Some(&OrgHome::Unknown { region: "gov".into() }));
-        assert_eq!(homes.elsewhere(""), None);
+        assert_eq!(homes.foreign_home("eu-one"), there);
+        assert_eq!(homes.foreign_home("acme"), there);
+        assert_eq!(homes.foreign_home("acme2"), None);
+        assert_eq!(homes.foreign_home("eu-own"), None);
+        assert_eq!(homes.foreign_home("eu-gov-x"), Some(&OrgHome::Unknown { region: "gov".into() }));
+        assert_eq!(homes.foreign_home(""), None);
         let all = Homes::index(&[region("*", "eu", "region-eu"), region("acme", "us", "here")]).unwrap();
-        assert_eq!((all.elsewhere("anybody"), all.elsewhere("acme")), (there, None));
-        assert_eq!(Homes::default().elsewhere("acme"), None);
+        assert_eq!((all.foreign_home("anybody"), all.foreign_home("acme")), (there, None));
+        assert_eq!(Homes::default().foreign_home("acme"), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ const CALL: &str = "tools/call";
 
 /// Returns method and tool of a request for the calls of a tool, `/<server>/rest/tools/<tool>/…`; `None` for other
 /// requests.
-pub(crate) fn named<'a>(
+pub(crate) fn method_and_tool<'a>(
     target: &RequestTarget<'_>,
     headers: &Headers<'a>,
 ) -> (Option<&'static str>, Option<&'a str>) {

@@ -59,7 +59,7 @@ impl Revocations {
     pub(crate) fn with_recent(&self, new: &Arc<RecentList>) -> Revocations {
         let recent = match &self.recent {
             Some(held) if new.revision() < held.revision() => Arc::clone(held),
-            Some(held) => self.bridged(held, new).unwrap_or_else(|| Arc::clone(new)),
+            Some(held) => self.merge_early(held, new).unwrap_or_else(|| Arc::clone(new)),
             None => Arc::clone(new),
         };
         Revocations { recent: Some(recent), ..self.clone() }
@@ -67,10 +67,10 @@ impl Revocations {
 
     /// Merges the current list with a new one that arrived before its base. The new list may omit entries of that base;
     /// until the base arrives, the current list fills the gap.
-    fn bridged(&self, held: &RecentList, new: &RecentList) -> Option<Arc<RecentList>> {
+    fn merge_early(&self, held: &RecentList, new: &RecentList) -> Option<Arc<RecentList>> {
         let through = self.through?;
         let needed = new.since() > through && held.since() <= through;
-        needed.then(|| held.joined(new)).flatten().map(Arc::new)
+        needed.then(|| held.merge(new)).flatten().map(Arc::new)
     }
 
     pub(crate) fn recent(&self) -> Option<&Arc<RecentList>> {
@@ -87,7 +87,7 @@ impl Revocations {
     /// hashes, so they are not computed while nothing is listed.
     pub(crate) fn hit<M: AsRef<[Mark]>>(&self, marks: impl FnOnce() -> M, caller: &Caller) -> bool {
         let lists =
-            || [Some(&*self.base), self.recent.as_ref().map(|recent| recent.listed())].into_iter().flatten();
+            || [Some(&*self.base), self.recent.as_ref().map(|recent| recent.entries())].into_iter().flatten();
         if lists().any(|listed| listed.before(&caller.org, &caller.user, caller.issued_at)) {
             return true;
         }

@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// Whether the server accepts callers of this issuer.
-    pub(crate) fn takes_from(&self, issuer: &str) -> bool {
+    pub(crate) fn accepts_issuer(&self, issuer: &str) -> bool {
         match issuer {
             // The gateway has checked which of the two credentials it was.
             MACHINE_ISSUER => self.accepts.psk || self.accepts.elsewhere,

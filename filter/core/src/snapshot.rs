@@ -83,7 +83,7 @@ impl Snapshot {
         for entry in &message.servers {
             let server = Server::index(entry, &message.public_url, message.dev, &issuers)?;
             if servers.insert(server.name.as_str().into(), Arc::new(server)).is_some() {
-                return Err(given_twice(&entry.name));
+                return Err(duplicate_server(&entry.name));
             }
         }
         Ok(Snapshot {
@@ -213,7 +213,7 @@ impl Snapshot {
     }
 }
 
-fn given_twice(server: &str) -> SnapshotError {
+fn duplicate_server(server: &str) -> SnapshotError {
     SnapshotError::invalid(format!("servers[{server}]"), "is given twice")
 }
 

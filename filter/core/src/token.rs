@@ -94,7 +94,7 @@ impl Tokens {
     }
 
     /// Evaluates `token` for one server at `now` (Unix seconds).
-    pub(crate) fn judge(
+    pub(crate) fn evaluate(
         &self,
         trust: ServerTrust<'_>,
         token: &str,

@@ -31,7 +31,7 @@ impl Trace {
             found.next().filter(|_| found.next().is_none()).map(|(_, value)| value.as_ref().trim_ascii())
         };
         let sent = only("traceparent").and_then(Trace::parse);
-        sent.or_else(|| Trace::named(only("x-request-id")?, random)).unwrap_or_else(|| Trace::new(random))
+        sent.or_else(|| Trace::from_uuid(only("x-request-id")?, random)).unwrap_or_else(|| Trace::new(random))
     }
 
     /// Creates a trace. Neither of its ids may be zero, which random bytes practically never are.
@@ -66,7 +66,7 @@ impl Trace {
     }
 
     /// Returns the trace whose id consists of the digits of a UUID.
-    fn named(uuid: &[u8], random: [u8; 24]) -> Option<Trace> {
+    fn from_uuid(uuid: &[u8], random: [u8; 24]) -> Option<Trace> {
         let [a, b, c, d, e] =
             [(0, 8), (9, 13), (14, 18), (19, 23), (24, 36)].map(|(from, to)| uuid.get(from..to));
         let separated = uuid.len() == 36 && [8, 13, 18, 23].iter().all(|at| uuid.get(*at) == Some(&b'-'));

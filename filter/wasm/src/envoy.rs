@@ -120,7 +120,7 @@ impl RootContext for Root {
 fn put_snapshot(vm: &Vm, bytes: &[u8]) -> bool {
     // A restarted VM takes over the stored list.
     if !vm.has_recent()
-        && let Some(recent) = shared::held(&SharedData)
+        && let Some(recent) = shared::load(&SharedData)
     {
         let applied = Ok(vm.put_recent(&recent));
         report("recent revocations", METRICS.with(|metrics| metrics.revocations), &applied);

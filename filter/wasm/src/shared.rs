@@ -35,7 +35,7 @@ pub fn keep(shared: &impl SharedValue, bytes: &[u8], revision: u64) {
 }
 
 /// Returns the stored list; one that this module cannot read counts as none, and tokens wait for the next push.
-pub fn held(shared: &impl SharedValue) -> Option<Arc<RecentList>> {
+pub fn load(shared: &impl SharedValue) -> Option<Arc<RecentList>> {
     let (held, _) = shared.get();
     RecentList::decode(&held?).ok().map(Arc::new)
 }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     fn revision(memory: &Memory) -> Option<u64> {
-        held(memory).map(|recent| recent.revision())
+        load(memory).map(|recent| recent.revision())
     }
 
     #[test]

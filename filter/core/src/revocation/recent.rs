@@ -50,13 +50,13 @@ impl RecentList {
         self.since
     }
 
-    pub(super) fn listed(&self) -> &RevocationList {
+    pub(super) fn entries(&self) -> &RevocationList {
         &self.listed
     }
 
     /// Merges this list with a newer one; `None` if there is a gap in time between them, or if they have too many
     /// entries.
-    pub(super) fn joined(&self, newer: &RecentList) -> Option<RecentList> {
+    pub(super) fn merge(&self, newer: &RecentList) -> Option<RecentList> {
         if newer.since > self.until {
             return None;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{BasePart, EdgeServer, ExposureException, RecentRevocations, RevokedPart};
 
-use super::{Snapshot, check_public_url, given_twice};
+use super::{Snapshot, check_public_url, duplicate_server};
 use crate::error::SnapshotError;
 use crate::region::Homes;
 use crate::route::Routes;
@@ -85,7 +85,7 @@ impl Snapshot {
         for entry in new {
             let server = Server::index(entry, &self.public_url, self.dev, &self.issuers)?;
             if !seen.insert(entry.name.as_str()) {
-                return Err(given_twice(&entry.name));
+                return Err(duplicate_server(&entry.name));
             }
             servers.insert(server.name.as_str().into(), Arc::new(server));
         }

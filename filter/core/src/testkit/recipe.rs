@@ -34,8 +34,8 @@ pub fn mint(recipe: &Recipe, keys: &Keys, now: u64, public_url: &str) -> String 
         "iss": "asp-dev", "aud": public_url, "sub": "alice", "org": "acme", "groups": ["staff"],
         "client_id": "cli", "jti": "jti-1", "iat": now - 60, "exp": now + 600,
     });
-    lay_over(&mut header, &recipe.header, now, public_url);
-    lay_over(&mut claims, &recipe.claims, now, public_url);
+    overlay(&mut header, &recipe.header, now, public_url);
+    overlay(&mut claims, &recipe.claims, now, public_url);
     if recipe.filler > 0 {
         claims["filler"] = json!("x".repeat(recipe.filler));
     }
@@ -49,10 +49,10 @@ pub fn mint(recipe: &Recipe, keys: &Keys, now: u64, public_url: &str) -> String 
         "none" => Vec::new(),
         name => keys.sign(name, signed.as_bytes()),
     };
-    spoil(&recipe.spoil, &signed, &claims, signature)
+    corrupt(&recipe.spoil, &signed, &claims, signature)
 }
 
-fn lay_over(base: &mut Value, over: &Map<String, Value>, now: u64, public_url: &str) {
+fn overlay(base: &mut Value, over: &Map<String, Value>, now: u64, public_url: &str) {
     let base = base.as_object_mut().expect("an object");
     for (name, value) in over {
         match value {
@@ -81,7 +81,7 @@ fn doubled(object: &Value, member: &str) -> String {
     format!("{{\"{member}\":{},{inner}", object[member])
 }
 
-fn spoil(how: &str, signed: &str, claims: &str, mut signature: Vec<u8>) -> String {
+fn corrupt(how: &str, signed: &str, claims: &str, mut signature: Vec<u8>) -> String {
     let text = |signature: &[u8]| URL_SAFE_NO_PAD.encode(signature);
     let good = format!("{signed}.{}", text(&signature));
     let (header, body) = signed.split_once('.').unwrap_or_default();

@@ -105,7 +105,7 @@ fn ed25519(jwk: &Jwk) -> Result<DecodingKey, String> {
     if key.len() != 32 {
         return Err("x is not 32 bytes long".to_owned());
     }
-    if !is_sound(&key) {
+    if !is_valid_point(&key) {
         return Err("x is a point of small order or not canonical".to_owned());
     }
     Ok(DecodingKey::from_ed_der(&key))
@@ -131,7 +131,7 @@ const SMALL_ORDER: [[u8; 32]; 5] = [
 ];
 
 /// Whether an encoded point has a y below 2^255 - 19 (RFC 8032 section 5.1.3) and is not of small order.
-fn is_sound(point: &[u8]) -> bool {
+fn is_valid_point(point: &[u8]) -> bool {
     // The highest bit is the sign of x.
     let y = point.iter().enumerate().map(|(place, byte)| if place == 31 { byte & 0x7f } else { *byte });
     let is = |known: &[u8]| y.clone().eq(known.iter().copied());

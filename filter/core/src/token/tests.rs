@@ -37,7 +37,7 @@ impl Bench {
 
     fn judge_at(&self, token: &str, server: &str, now: u64) -> Result<Arc<Caller>, Reason> {
         let snapshot = Snapshot::from_message(self.message.clone()).unwrap();
-        let judged = self.tokens.judge(snapshot.trust(snapshot.server(server).unwrap()), token, now);
+        let judged = self.tokens.evaluate(snapshot.trust(snapshot.server(server).unwrap()), token, now);
         judged.map_err(|refused| refused.reason)
     }
 
@@ -310,7 +310,7 @@ fn a_list_of_more_entries_than_policy_is_evaluated_for_is_refused_by_its_claim()
     ] {
         let token = bench.mint(json!({"claims": {claim: value}}));
         let snapshot = Snapshot::from_message(bench.message.clone()).unwrap();
-        let judged = bench.tokens.judge(snapshot.trust(snapshot.server("demo").unwrap()), &token, NOW);
+        let judged = bench.tokens.evaluate(snapshot.trust(snapshot.server("demo").unwrap()), &token, NOW);
         let cause = judged.unwrap_err().cause.unwrap().to_string();
         assert!(cause.starts_with(&format!("{claim} has more than {MAX_LISTED} entries")), "{cause}");
     }
@@ -471,7 +471,7 @@ fn what_is_wrong_with_a_token_is_told_to_the_operator_from_the_cache_too() {
         for _ in 0..2 {
             let refused = bench
                 .tokens
-                .judge(snapshot.trust(snapshot.server("demo").unwrap()), &token, NOW)
+                .evaluate(snapshot.trust(snapshot.server("demo").unwrap()), &token, NOW)
                 .unwrap_err();
             assert_eq!(refused.cause.map(|cause| cause.to_string()).as_deref(), Some(cause));
         }

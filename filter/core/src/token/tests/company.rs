@@ -102,7 +102,7 @@ fn only_a_key_that_could_be_a_newer_one_is_asked_for() {
         let token = bench.mint(recipe);
         let snapshot = Snapshot::from_message(bench.message.clone()).unwrap();
         let trust = snapshot.trust(snapshot.server("demo").unwrap());
-        bench.tokens.judge(trust, &token, NOW).unwrap_err().unknown_key_of
+        bench.tokens.evaluate(trust, &token, NOW).unwrap_err().unknown_key_of
     };
     let fetched = bench(|issuer| issuer.keys_refreshed = true);
     let newer = json!({"sign": "attacker", "header": {"kid": "newer"}});
