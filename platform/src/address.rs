@@ -16,7 +16,7 @@ pub fn may_reach(address: IpAddr, listed: &[Network]) -> bool {
 
 /// Whether `address` is a public unicast address (IANA special-purpose registries).
 pub fn is_public(address: IpAddr) -> bool {
-    match plain(address) {
+    match embedded_ipv4(address) {
         IpAddr::V4(address) => is_public_v4(address),
         IpAddr::V6(address) => is_public_v6(address),
     }
@@ -31,7 +31,7 @@ pub fn is_this_machine(host: &str) -> bool {
 
 /// Returns the IPv4 address embedded in an IPv6 address (mapped, NAT64 of RFC 6052, 6to4 of RFC 3056), which decides
 /// about it.
-fn plain(address: IpAddr) -> IpAddr {
+fn embedded_ipv4(address: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = address else { return address };
     match six.segments() {
         [0, 0, 0, 0, 0, 0xffff, high, low]

@@ -163,7 +163,7 @@ pub(super) struct Socket(Arc<Mutex<WriteBuffer<OwnedWriteHalf>>>);
 impl Socket {
     /// Limits the kernel's send buffer, so that little is kept for a peer that does not read, and progress of one that
     /// reads slowly is visible early. The kernel doubles the number (socket(7)).
-    pub(super) fn keep_at_most(&self, bytes: usize) {
+    pub(super) fn limit_send_buffer(&self, bytes: usize) {
         let waiting = self.0.lock();
         if let Err(error) = rustix::net::sockopt::set_socket_send_buffer_size(waiting.write.as_ref(), bytes) {
             tracing::debug!(%error, "send buffer size could not be set");
@@ -417,10 +417,10 @@ mod tests {
         };
         let (near, _silent) = pair().await;
         let (stream, batches) = batched(near);
-        batches.socket().keep_at_most(16 << 10);
+        batches.socket().limit_send_buffer(16 << 10);
         let (other, mut slow) = pair().await;
         let (others, other_batches) = batched(other);
-        other_batches.socket().keep_at_most(16 << 10);
+        other_batches.socket().limit_send_buffer(16 << 10);
         let mut kept = tokio::spawn(other_batches.of(endless(others), longest));
         let reads = tokio::spawn(async move {
             let mut part = [0; 16 << 10];

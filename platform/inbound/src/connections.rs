@@ -67,7 +67,7 @@ impl Connections {
             if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
                 break permit;
             }
-            self.close_the_longest_idle();
+            self.close_longest_idle();
             // Err: none is idle yet. The semaphore is never closed.
             if let Ok(Ok(permit)) = timeout(LOOK_AGAIN, Arc::clone(&self.permits).acquire_owned()).await {
                 break permit;
@@ -80,7 +80,7 @@ impl Connections {
         ConnectionPermit { number, state, table: Arc::clone(&self.table), _permit: permit }
     }
 
-    fn close_the_longest_idle(&self) {
+    fn close_longest_idle(&self) {
         let all = self.table.all.lock();
         let idle = all.values().filter(|state| !state.wanted.is_cancelled()).filter_map(|state| {
             let activity = state.activity.lock();
@@ -115,7 +115,7 @@ impl ConnectionPermit {
     }
 
     /// Completes when the connection is idle and its permit is needed.
-    pub(crate) async fn wanted(&self) {
+    pub(crate) async fn wait_until_wanted(&self) {
         self.state.wanted.cancelled().await;
     }
 }
@@ -149,7 +149,7 @@ impl OpenRequest {
     /// Keeps the request open until its response has been sent, in parts of at most `largest` bytes. The request for
     /// the next part shows how much the client has read, so a client that reads a large response slowly counts as
     /// reading.
-    pub(crate) fn until_the_end_of(self, body: Body, largest: usize) -> Body {
+    pub(crate) fn hold_until_end(self, body: Body, largest: usize) -> Body {
         Body::new(ResponseBody { body, largest, rest: Bytes::new(), _open: self })
     }
 }

@@ -113,7 +113,7 @@ pub async fn serve_within(
         let Some(connection) = listening.admit(peer, &stop).await else { break };
         let (stream, batches) = batch::batched(stream);
         let (socket, narrowed) = (batches.socket(), Arc::new(Once::new()));
-        let narrow = move || narrowed.call_once(|| socket.keep_at_most(MAX_UNSENT));
+        let narrow = move || narrowed.call_once(|| socket.limit_send_buffer(MAX_UNSENT));
         tokio::spawn(connection.run(stream, batches, narrow, None));
     }
     drop(listener);
@@ -257,7 +257,7 @@ impl ServerConnection {
             async move {
                 // A router is always ready, and its error type has no values.
                 let response = router.oneshot(request.map(Body::new)).await?;
-                Ok::<_, std::convert::Infallible>(response.map(|body| open.until_the_end_of(body, largest)))
+                Ok::<_, std::convert::Infallible>(response.map(|body| open.hold_until_end(body, largest)))
             }
         });
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
@@ -275,7 +275,7 @@ impl ServerConnection {
             () = permit.silent_for(limits.first_request) => {
                 tracing::debug!(%peer, "connection closed because no request arrived in time");
             }
-            () = permit.wanted() => {
+            () = permit.wait_until_wanted() => {
                 tracing::debug!(%peer, "idle connection closed to make room for another one");
             }
         }

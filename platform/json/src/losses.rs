@@ -24,7 +24,7 @@ fn of_value<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<(),
         Some(b'{') => of_object(cursor, found),
         Some(b'[') => cursor.array(|cursor| of_value(cursor, found)),
         _ => {
-            found.extend(lost(cursor.value()?));
+            found.extend(changed_scalar(cursor.value()?));
             Ok(())
         }
     }
@@ -38,7 +38,7 @@ fn of_object<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<()
         keys.push(key.unescape());
         of_value(cursor, found)
     })?;
-    if are_other_in_view(keys) {
+    if differ_in_view(keys) {
         // The whole object counts, including the losses in it.
         found.truncate(before);
         found.push(cursor.text_since(start)?);
@@ -46,13 +46,13 @@ fn of_object<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<()
     Ok(())
 }
 
-fn are_other_in_view(keys: Vec<Cow<'_, str>>) -> bool {
+fn differ_in_view(keys: Vec<Cow<'_, str>>) -> bool {
     // A key with a lone surrogate is a different key in the view.
     keys.iter().any(|key| key.contains('\u{fffd}')) || has_repeated(keys)
 }
 
 /// Returns a scalar that the view represents differently.
-fn lost(scalar: Value<'_>) -> Option<&str> {
+fn changed_scalar(scalar: Value<'_>) -> Option<&str> {
     match scalar {
         Value::Number(number) => is_rounded(number).then_some(number),
         Value::String(string) => has_lone_surrogate(string.literal).then_some(string.literal),
@@ -92,7 +92,7 @@ mod tests {
         let plain =
             r#"{"a":[1,-1,18446744073709551615,0.5,1e3,1E-7,0,-0.0,"\ud83d\ude00\n",null,true],"b":{"a":1}}"#;
         assert!(losses(plain).is_empty(), "{:?}", losses(plain));
-        for (text, lost) in [
+        for (text, changed_scalar) in [
             ("[18446744073709551616,1]", "18446744073709551616"),
             ("0.1234567890123456789", "0.1234567890123456789"),
             ("[1e400]", "1e400"),

@@ -39,12 +39,12 @@ impl Accounts {
 
 /// Returns the user id of the process at the other end of a connection from `remote` to `own`.
 fn owner(remote: SocketAddr, own: SocketAddr) -> procfs::ProcResult<Option<u32>> {
-    let (remote, own) = (canonical(remote), canonical(own));
+    let (remote, own) = (normalize(remote), normalize(own));
     // A closing socket counts as root's, whoever owned it.
     let is_it = |entry: &TcpNetEntry| {
         entry.state == TcpState::Established
-            && canonical(entry.local_address) == remote
-            && canonical(entry.remote_address) == own
+            && normalize(entry.local_address) == remote
+            && normalize(entry.remote_address) == own
     };
     let found = tcp()?.into_iter().find(is_it);
     // An IPv6 socket may be connected to an IPv4 address; a kernel without IPv6 has no such table.
@@ -58,7 +58,7 @@ fn owner(remote: SocketAddr, own: SocketAddr) -> procfs::ProcResult<Option<u32>>
     Ok(found.map(|entry| entry.uid))
 }
 
-fn canonical(address: SocketAddr) -> SocketAddr {
+fn normalize(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 

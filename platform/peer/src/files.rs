@@ -63,7 +63,7 @@ impl<T: Clone> FileCache<T> {
     }
 
     /// Returns the value, loaded again if a file has changed since.
-    pub(crate) fn fresh(&self, load: impl FnOnce() -> Result<T, PeerError>) -> T {
+    pub(crate) fn reload_if_changed(&self, load: impl FnOnce() -> Result<T, PeerError>) -> T {
         let mut current = self.current.lock();
         let stamps = stamps(&self.files);
         if stamps != current.stamps {

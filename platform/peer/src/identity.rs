@@ -108,7 +108,7 @@ impl Identity {
         let [uri] = uris.as_slice() else {
             return Err(IdentityError::Uris(uris.len()));
         };
-        let (domain, role, name) = parts(uri).ok_or_else(|| IdentityError::Malformed(shown(uri)))?;
+        let (domain, role, name) = parts(uri).ok_or_else(|| IdentityError::Malformed(printable_uri(uri)))?;
         Ok(Identity { domain: domain.to_owned(), role, name: name.to_owned(), addresses, dns_names })
     }
 
@@ -164,7 +164,7 @@ fn parts(uri: &str) -> Option<(&str, Role, &str)> {
 }
 
 /// Returns the URI for a message: bounded, without control characters.
-fn shown(uri: &str) -> String {
+fn printable_uri(uri: &str) -> String {
     uri.chars().filter(|character| !character.is_control()).take(MAX_PART).collect()
 }
 

@@ -125,7 +125,7 @@ impl OpenConnections {
     }
 
     /// Removes connections that have ended.
-    pub(crate) fn tidy(&self) {
+    pub(crate) fn remove_ended(&self) {
         self.all.lock().retain(|(_, CloseHandle(end))| !end.is_closed());
     }
 

@@ -93,7 +93,7 @@ impl Peer {
                 looking: Once::new(),
             }),
         };
-        peer.fresh();
+        peer.reload_if_changed();
         Ok(peer)
     }
 
@@ -103,22 +103,22 @@ impl Peer {
     }
 
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
-        self.fresh().server
+        self.reload_if_changed().server
     }
 
     pub(crate) fn client(&self) -> Arc<ClientConfig> {
-        self.fresh().client
+        self.reload_if_changed().client
     }
 
     /// Returns the settings, read again if a file has changed since.
-    fn fresh(&self) -> Settings {
+    fn reload_if_changed(&self) -> Settings {
         let Inner { files, role, domain, current, .. } = self.inner.as_ref();
-        let settings = current.fresh(|| {
+        let settings = current.reload_if_changed(|| {
             let (identity, settings) = load(files)?;
             admitted(identity, domain, *role, files)?;
             Ok(settings)
         });
-        self.tell_late(settings.due);
+        self.report_overdue(settings.due);
         settings
     }
 
@@ -127,12 +127,12 @@ impl Peer {
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
         self.inner.open.add(chain, end);
         self.inner.looking.call_once(|| {
-            tokio::spawn(look(Arc::downgrade(&self.inner)));
+            tokio::spawn(check_files(Arc::downgrade(&self.inner)));
         });
     }
 
     /// Reports each overdue list once.
-    fn tell_late(&self, due: Option<SystemTime>) {
+    fn report_overdue(&self, due: Option<SystemTime>) {
         let (Some(due), Some(list)) = (due, &self.inner.files.revoked) else { return };
         if due > SystemTime::now() || self.inner.told_late.lock().replace(due) == Some(due) {
             return;
@@ -157,15 +157,15 @@ impl std::fmt::Debug for Peer {
 }
 
 /// Checks the files as long as the process has a `Peer`.
-async fn look(inner: Weak<Inner>) {
+async fn check_files(inner: Weak<Inner>) {
     let mut before: Option<Settings> = None;
     let mut judging = 0;
     loop {
         tokio::time::sleep(LOOK).await;
         let Some(inner) = inner.upgrade() else { return };
         let peer = Peer { inner };
-        let settings = peer.fresh();
-        peer.inner.open.tidy();
+        let settings = peer.reload_if_changed();
+        peer.inner.open.remove_ended();
         // Also the first time: a list may be newer than the connection that started this task.
         if before.is_none_or(|before| !Arc::ptr_eq(&before.verifier, &settings.verifier)) {
             judging = JUDGED;
@@ -207,7 +207,7 @@ fn load(files: &PeerFiles) -> Result<(Identity, Settings), PeerError> {
         .build()
         .map_err(unfit)?;
     if let Some(path) = &files.revoked {
-        revoked::judge(path, clients.as_ref(), &chain)?;
+        revoked::check_chain(path, clients.as_ref(), &chain)?;
     }
     let verifier = Arc::clone(&clients);
     let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))

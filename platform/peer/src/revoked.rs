@@ -52,7 +52,7 @@ pub(crate) fn read(
 
 /// Checks that the lists can verify this process's own `chain`: lists signed by another key, or without an intermediate
 /// authority, would refuse everybody.
-pub(crate) fn judge(
+pub(crate) fn check_chain(
     path: &Path,
     verifier: &dyn ClientCertVerifier,
     chain: &[CertificateDer<'static>],

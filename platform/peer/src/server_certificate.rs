@@ -34,7 +34,7 @@ impl ServerCertificate {
 
     pub(crate) fn server(&self) -> Arc<ServerConfig> {
         let Inner { certificate, key, current } = self.inner.as_ref();
-        current.fresh(|| load(certificate, key))
+        current.reload_if_changed(|| load(certificate, key))
     }
 }
 

@@ -8,7 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use super::plain;
+use super::embedded_ipv4;
 
 /// Networks for private use; a listed network must lie within one of them.
 const PRIVATE: [Network; 7] = [
@@ -56,7 +56,7 @@ impl Network {
     /// Whether `address`, or the IPv4 address embedded in it, is in this network. False for the address of a metadata
     /// service.
     pub fn contains(self, address: IpAddr) -> bool {
-        let address = plain(address);
+        let address = embedded_ipv4(address);
         !METADATA.contains(&address)
             && address.is_ipv4() == self.address.is_ipv4()
             && self.first(address) == self.first(self.address)
@@ -99,8 +99,9 @@ impl FromStr for Network {
             return Err(NetworkError::Loose);
         }
         // An IPv6 address with an embedded IPv4 address is never accepted: the operator must list the IPv4 network.
-        let within =
-            |wide: &Network| plain(address) == address && wide.prefix <= prefix && wide.contains(address);
+        let within = |wide: &Network| {
+            embedded_ipv4(address) == address && wide.prefix <= prefix && wide.contains(address)
+        };
         if PRIVATE.iter().any(within) { Ok(network) } else { Err(NetworkError::NotPrivate) }
     }
 }
