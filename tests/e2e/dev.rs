@@ -105,7 +105,7 @@ async fn edits_of_code_and_specs_take_effect_and_faults_change_nothing(_: &Share
 
     author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
     said(&dev, "fault: greet/greet.yaml:3: ").await?;
-    said(&dev, "what was served before stays").await?;
+    said(&dev, "the previous specs and code stay").await?;
     greets(&block, "greet", "Welcome, Ada!").await?;
     author.edit("greet/greet.yaml", "type: tole", "type: tool")?;
     said(&dev, "applied: nothing changed").await?;

@@ -159,8 +159,8 @@ async fn what_cannot_be_served_ends_with_the_reason(_: &Shared) -> Result<()> {
         ensure!(said.contains(because), "{because}: {said}");
         Ok(())
     };
-    refused(&[], "there are: demo, greet").await?;
-    refused(&["--server", "other"], "there is no server other").await?;
+    refused(&[], "existing servers: demo, greet").await?;
+    refused(&["--server", "other"], "server other does not exist").await?;
     let spec = desk.at("mine/greet/greet.yaml");
     let text = fs::read_to_string(&spec)?;
     fs::write(&spec, text.replace("type: tool", "type: tole"))?;

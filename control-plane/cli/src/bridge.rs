@@ -98,7 +98,7 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
             let told = tokio::time::timeout(TELL, bridge.legacy.tell(bridge, &message)).await;
             if !matches!(told, Ok(Ok(()))) {
                 crate::print::note(
-                    "asp mcp: the server did not take a notification or an answer of the client",
+                    "asp mcp: the server did not accept a notification or an answer of the client",
                 );
             }
         }

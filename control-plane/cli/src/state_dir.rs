@@ -31,8 +31,8 @@ pub fn create(dir: &Path) -> io::Result<()> {
     if mode & STICKY != 0 {
         tracing::warn!(
             directory = %dir.display(),
-            "state directory is writable for every account, like /tmp, and is left so; its files are private, but set \
-             ASP_STATE_DIR to a directory of its own"
+            "state directory is writable for every account, like /tmp, and stays so; its files are private, but \
+             set ASP_STATE_DIR to a private directory"
         );
     } else if mode & !DIRECTORY != 0 {
         tracing::warn!(

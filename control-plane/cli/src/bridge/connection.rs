@@ -65,9 +65,7 @@ pub(super) struct Connection {
 pub(super) enum RequestFault {
     #[error("{url}: nothing answers there; the request was not delivered")]
     NotDelivered { url: Url },
-    #[error(
-        "{url}: the connection broke off before the answer came; whether the request took effect is not known"
-    )]
+    #[error("{url}: the connection was lost before the answer arrived; the request may have taken effect")]
     Lost { url: Url },
     #[error("{url} answered {}, and not with a message", status.as_u16())]
     NoMessage { url: Url, status: StatusCode },

@@ -9,7 +9,7 @@ pub(super) fn describe_binding(org: &str, binding: &Value) -> String {
     let text = |pointer: &str| text(binding, pointer);
     let flag = |name: &str| binding.get(name).and_then(Value::as_bool).unwrap_or_default();
     let verb = match (flag("approval"), flag("allowed")) {
-        (true, _) => "wants a person's approval for",
+        (true, _) => "requires a person's approval for",
         (false, true) => "allows",
         (false, false) => "denies",
     };

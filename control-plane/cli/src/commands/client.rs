@@ -168,7 +168,7 @@ impl AdminClient {
         } else if error.is_timeout() {
             "no answer in time: look at its log, or try again"
         } else {
-            tracing::debug!(%error, "the admin API could not be asked");
+            tracing::debug!(%error, "the request to the admin API failed");
             "the request failed: is ASP_ADMIN_URL (scheme, host and port) the admin API's?"
         };
         Failure::Other(anyhow::anyhow!("{}: {problem}", self.url))

@@ -106,7 +106,7 @@ async fn export(open: &OperatorDatabase, args: &DbExportArgs) -> Result<(), Fail
     let path = &args.file;
     if path == Path::new(STREAM) {
         let written = archive::export(&open.source, BufWriter::new(std::io::stdout())).await;
-        let written = written.context("export to standard output; what came there is not whole")?;
+        let written = written.context("export to standard output; the output is incomplete")?;
         print_summary(path, "exported", &written, args.json, print::note);
         return Ok(());
     }

@@ -64,8 +64,8 @@ fn directory(path: &Path) -> Result<PathBuf, Failure> {
     let folders = std::fs::read_dir(&directory).with_context(|| format!("read {shown}"))?;
     if !folders.flatten().any(|entry| is_server(&entry.path())) {
         return Err(refused(format!(
-            "{shown} has no server: no folder in it has a server.yaml; `asp plugin new hello --language python {shown}` \
-             makes one that works"
+            "{shown} contains no server: no folder has a server.yaml; `asp plugin new hello --language python \
+             {shown}` creates a working one"
         )));
     }
     Ok(directory)

@@ -183,8 +183,8 @@ fn describe_decision(question: &Question, answer: &Value) -> String {
             format!("denied: the arguments do not fit the schema at `{place}`: {rule}.")
         }
         ("not_offered", _) => format!(
-            "denied: {org} is offered no server {server} with the id {primitive}. `asp servers show {server} --org \
-             {org}` says more to whom it may be said; ids are not the exposed names."
+            "denied: no server {server} with the id {primitive} is offered to {org}. Admins of the server and of \
+             the platform see more with `asp servers show {server} --org {org}`. Ids differ from exposed names."
         ),
         ("unknown_server", _) => {
             format!("denied: no server is called {server}. `asp apply` registers one; `asp diff` lists them.")
@@ -286,7 +286,7 @@ mod tests {
         let asked = line("needs_approval", json!({ "binding": rule.clone() }));
         assert!(
             asked.starts_with(
-                "allowed once a person approves: a binding `large` of acme wants a person's approval for the user * \
+                "allowed once a person approves: a binding `large` of acme requires a person's approval for the user * \
                  to call echo over mcp when [{\"pointer\":\"/amount\""
             ),
             "{asked}"

@@ -112,8 +112,8 @@ fn write_import(args: &ImportArgs, mut imported: ImportResult) -> Result<(), Fai
         (Some(before), Some(after)) if !accepted(args, before, &after) => return Err(Failure::Refused),
         (None, _) if !stale.is_empty() && !args.accept => {
             print::error(&format!(
-                "nothing was written: what was imported before into {prefix} has faults, so that nobody can see what \
-                 changes; `asp lint` names them, --accept writes over it"
+                "nothing was written: the earlier import in {prefix} has faults, so the changes cannot be listed; \
+                 fix the faults that `asp lint` lists, or overwrite it with --accept"
             ));
             return Err(Failure::Refused);
         }
@@ -166,7 +166,7 @@ fn servable_part(
         append(file, &lines)?;
     }
     if left(&left_out).is_empty() && !imported.ids.is_empty() {
-        print::error("nothing was written: none of it can be served");
+        print::error("nothing was written: no part of it can be served");
         return Err(Failure::Refused);
     }
     files.insert(server_file.clone(), listed(&left_out));

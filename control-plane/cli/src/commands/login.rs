@@ -67,8 +67,8 @@ fn client(url: &str, environment: &ProcessEnvironment) -> anyhow::Result<Client>
 
 async fn method(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<LoginMethod> {
     let answer = client.get(format!("{url}/api/login")).send().await;
-    let answer = answer.with_context(|| format!("ask {url} how its admins log in"))?;
-    let mut found: Value = answer.json().await.with_context(|| format!("read what {url} says of logins"))?;
+    let answer = answer.with_context(|| format!("read how admins of {url} log in"))?;
+    let mut found: Value = answer.json().await.with_context(|| format!("read the login methods of {url}"))?;
     let methods: Vec<LoginMethod> =
         serde_json::from_value(found.get_mut("issuers").map(Value::take).unwrap_or_default())
             .context("read how admins log in")?;

@@ -148,7 +148,10 @@ fn rotate(args: &RotateKeyArgs) -> Result<(), Failure> {
     let made = block_on(async {
         let all = api.get(&path).await?.accepted()?;
         let body = successor_request(&all, &args.id, ttl).with_context(|| {
-            format!("{} has no key {}: `asp machines keys list {}` shows them", args.org, args.id, args.org)
+            format!(
+                "{} has no key {}; `asp machines keys list {}` lists its keys",
+                args.org, args.id, args.org
+            )
         })?;
         api.post(&path, &body).await?.accepted()
     })?;
@@ -262,7 +265,7 @@ fn certificate(file: &Path) -> Result<Vec<u8>, Failure> {
         Err(_) => bytes,
         Ok(text) => {
             let body = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
-            let (body, _) = body.ok_or_else(|| bad("there is no certificate in it"))?;
+            let (body, _) = body.ok_or_else(|| bad("it contains no certificate"))?;
             let body: String = body.split_whitespace().collect();
             STANDARD.decode(body).map_err(|error| bad(&error.to_string()))?
         }

@@ -116,7 +116,7 @@ fn nothing_tested(args: &PluginTestArgs, units: &[Unit], left_out: usize) -> Str
     match &args.only {
         Some(only) if !known(only) => format!("`{only}` is not a plugin of {directory}"),
         _ if left_out > 0 => {
-            "nothing was tested: its language is not here; what to set is said above".to_owned()
+            "nothing was tested: its language is not installed; see the settings above".to_owned()
         }
         Some(only) => format!("{only} has no example with an input; write `examples` in its spec"),
         None => "no plugin here has an example with an input; write `examples` in its spec".to_owned(),
@@ -148,7 +148,7 @@ fn fault(ended: anyhow::Result<PluginOutcome>, expected: Option<&Value>) -> Opti
             }
             _ => None,
         },
-        Ok(PluginOutcome::Error(said)) => Some(format!("the tool says: {said}")),
+        Ok(PluginOutcome::Error(said)) => Some(format!("the tool returned an error: {said}")),
         Ok(PluginOutcome::Failed { code, message }) => Some(format!("{code}: {message}{}", remedy(&code))),
         Err(error) => Some(print::in_full(&error)),
     }
@@ -158,7 +158,9 @@ fn fault(ended: anyhow::Result<PluginOutcome>, expected: Option<&Value>) -> Opti
 fn remedy(code: &str) -> &'static str {
     match code {
         "INVALID_ARGUMENT" => " (the input must fit input_schema)",
-        "INVALID_OUTPUT" => " (return what output_schema says, or change it; at most 4 MiB)",
+        "INVALID_OUTPUT" => {
+            " (return a value that matches output_schema, or change the schema; at most 4 MiB)"
+        }
         "INPUT_UNSUPPORTED" | "DELEGATION_FAILED" => {
             " (no user can be asked here: pass --answer ID=JSON, or add `answers` to the example)"
         }

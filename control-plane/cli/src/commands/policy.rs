@@ -167,7 +167,10 @@ pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     if let Some(id) = &args.lift {
         let api = AdminClient::new(&ProcessEnvironment)?;
         block_on(async { api.delete(&api_path(&["api", "revocations", id])).await?.accepted() })?;
-        let words = format!("lifted ({id}); within a second what it ended is good again, until it expires");
+        let words = format!(
+            "lifted ({id}); the tokens that it revoked are valid again within a second, until \
+            they expire"
+        );
         return show(&json!({ "lifted": id }), args.json, &words);
     }
     let lists = [("token", &args.tokens), ("token_hash", &args.token_hashes)];
@@ -240,7 +243,7 @@ fn revoked(answer: &Value) -> String {
     }
     if let Some(until) = number("until") {
         lines.push_str(&format!(
-            "\nit is kept until {}, when the last of these tokens has expired",
+            "\nit stays until {}, when the last of these tokens has expired",
             rfc3339(until)
         ));
     }
@@ -424,7 +427,7 @@ mod tests {
             revoked(&answer),
             "revoked (r1); edges and gateways enforce it within a second, until `asp revoke --lift r1`\n\
              it ends tokens issued until 1970-01-01T00:01:00.000Z; a token issued later works\n\
-             it is kept until 1970-01-02T00:01:00.000Z, when the last of these tokens has expired\n\
+             it stays until 1970-01-02T00:01:00.000Z, when the last of these tokens has expired\n\
              to keep bob out, new tokens included:\n  asp policy acme --deny '*' --user bob"
         );
         let mut many = answer.clone();
@@ -439,7 +442,7 @@ mod tests {
             revoked(&token),
             "revoked (r2); edges and gateways enforce it within a second, until `asp revoke --lift r2`\n\
              it ends this token; a new one works at once\n\
-             it is kept until 1970-01-01T00:00:01.000Z, when the last of these tokens has expired"
+             it stays until 1970-01-01T00:00:01.000Z, when the last of these tokens has expired"
         );
     }
 

@@ -42,8 +42,8 @@ pub fn line(access: &ServerAccess<'_>) -> String {
         }
         CallPermission::Depends => {
             format!(
-                "{said}, allowed: it depends on who calls what, which `asp explain --org {org} --server {server} --user NAME \
-                 --primitive ID` says to admins of {org} and of {server}"
+                "{said}, allowed: depends on the caller and the primitive. Admins of {org} and of {server} see it \
+                 with `asp explain --org {org} --server {server} --user NAME --primitive ID`"
             )
         }
     }

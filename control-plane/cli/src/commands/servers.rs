@@ -44,7 +44,7 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
                 } else if answer.get("changed") == Some(&Value::Bool(true)) {
                     let revision = number(&answer, "revision");
                     print::line(&format!(
-                        "{} is what it was at {}; revision {revision}",
+                        "{} is rolled back to {}; revision {revision}",
                         args.server, args.to
                     ));
                 } else {

@@ -23,7 +23,8 @@ pub fn run(args: &TokenArgs) -> Result<(), Failure> {
         require_emergency_key(&state_dir)?;
         BreakGlass::replace(&state_dir).context("replace the emergency key")?;
         print::line(
-            "the emergency key is a new one: restart this control plane, which takes tokens of the old key until then",
+            "the emergency key was replaced: restart this control plane, which accepts tokens of the old key \
+             until then",
         );
         return Ok(());
     }
@@ -45,7 +46,7 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
     let minted = if args.admin {
         if AdminRole::parse(&args.role).is_none() {
             let message = format!(
-                "`{}` is none of platform, org:<id>, server:<name> and installer, with :read or not",
+                "`{}` is not a role: use platform, org:<id>, server:<name> or installer, with or without :read",
                 args.role
             );
             return Err(Failure::bad("--role", message));

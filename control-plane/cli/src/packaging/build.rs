@@ -97,7 +97,7 @@ fn build(folder: &Path, language: &str, stop: &CancellationToken) -> anyhow::Res
         return Ok(false);
     }
     let shim = std::env::var("ASP_PLUGIN_JAVA_SHIM")
-        .context("ASP_PLUGIN_JAVA_SHIM says where the shim's jars are")?;
+        .context("set ASP_PLUGIN_JAVA_SHIM to the folder of the shim's jars")?;
     let classes = folder.join(CLASSES);
     if classes.is_dir() {
         fs::remove_dir_all(&classes).with_context(|| format!("empty {}", classes.display()))?;

@@ -44,8 +44,8 @@ pub enum FolderError {
     NotBuilt(PathBuf),
     #[error("{}: Maven's folder has several jars; run `mvn clean package` there", .0.display())]
     SeveralJars(PathBuf),
-    #[error("{} is neither a file nor a folder; a package has no links and no devices, except npm's links to \
-             @asp/plugin and to devDependencies of package.json, which are left out", .0.display())]
+    #[error("{} is neither a file nor a folder; remove it: a package cannot contain links or devices, except \
+             npm's links to @asp/plugin and to devDependencies of package.json, which are left out", .0.display())]
     Special(PathBuf),
     #[error("a file name is not UTF-8: {}", .0.display())]
     Name(PathBuf),

@@ -78,8 +78,8 @@ pub enum InstallError {
     #[error("plugin {id}: manifest.json of the package: {source}")]
     Command { id: String, source: stdio::CommandError },
     #[error(
-        "plugin {id}@{version}: its spec pins the package {pinned}, but the code beside it makes {found}; pin that \
-         one or restore the code"
+        "plugin {id}@{version}: its spec pins the package {pinned}, but its code builds {found}; pin that one or \
+         restore the code"
     )]
     Pinned { id: String, version: String, pinned: String, found: String },
     #[error(

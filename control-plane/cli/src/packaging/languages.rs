@@ -145,7 +145,7 @@ impl Interpreter {
         let program = self.program;
         let mut candidates = std::env::split_paths(path).map(|folder| folder.join(program));
         let found = candidates.find(|candidate| candidate.is_file());
-        let found = found.ok_or_else(|| format!("there is no {program} on the PATH"))?;
+        let found = found.ok_or_else(|| format!("{program} was not found on the PATH"))?;
         let shown = format!("{}, the first on the PATH,", found.display());
         // Run by the name found on the PATH, from which a dispatcher knows which program it stands for.
         let mut command = Command::new(&found);
@@ -171,7 +171,7 @@ impl Interpreter {
         };
         let real = place
             .canonicalize()
-            .map_err(|error| format!("{shown} says it is {}: {error}", place.display()))?;
+            .map_err(|error| format!("{shown} reports the version {}: {error}", place.display()))?;
         let text = real.to_str().map(str::to_owned);
         Ok((text.ok_or_else(|| format!("{} is not UTF-8", real.display()))?, version))
     }

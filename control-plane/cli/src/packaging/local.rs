@@ -94,7 +94,7 @@ impl Local {
     pub async fn start(units: &[Unit], languages: Languages) -> anyhow::Result<Local> {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
         let binary =
-            binary.context("there is no asp-runtime next to asp; install it or set ASP_RUNTIME_BIN")?;
+            binary.context("asp-runtime was not found next to asp; install it or set ASP_RUNTIME_BIN")?;
         let directory = tempfile::Builder::new().prefix("asp").tempdir().context("make a directory")?;
         let plugins = directory.path().join("plugins");
         std::fs::create_dir(&plugins).context("make a directory")?;

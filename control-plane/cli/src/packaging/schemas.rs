@@ -61,7 +61,7 @@ pub async fn from_code(
     let mut found = Vec::new();
     for (unit, (path, committed)) in asked.iter().zip(places) {
         let described = describe(&mut local, unit).await;
-        let described = described.with_context(|| format!("{}: ask the code for its schemas", unit.id))?;
+        let described = described.with_context(|| format!("{}: read the schemas of the code", unit.id))?;
         found.push(PluginSchemas {
             id: unit.id.clone(),
             path,
@@ -79,7 +79,7 @@ async fn describe(local: &mut Local, unit: &Unit) -> anyhow::Result<Value> {
     match local.describe(&plugin).await {
         Ok(PluginOutcome::Completed(said)) if said.get("format") == Some(&1.into()) => Ok(said),
         Ok(PluginOutcome::Completed(_) | PluginOutcome::Error(_)) => {
-            bail!("the plugin's library is too old to be asked; install the one of this asp")
+            bail!("the plugin's library is too old to report its schemas; install the version of this asp")
         }
         Ok(PluginOutcome::Failed { code, message }) => bail!("{code}: {message}"),
         Err(error) => {
@@ -123,7 +123,9 @@ impl PluginSchemas {
         let path = self.path.display();
         match (&self.committed, &self.said) {
             (None, _) => format!("{path} is missing"),
-            (Some(_), None) => format!("{path} is there, and the code of {} says nothing any more", self.id),
+            (Some(_), None) => {
+                format!("{path} exists, but the code of {} declares no schemas any more", self.id)
+            }
             (Some(committed), Some(said)) => {
                 format!("{path} differs from the code:\n{}", lines(committed, said))
             }

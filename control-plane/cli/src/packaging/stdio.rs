@@ -121,7 +121,7 @@ fn words(command: String, args: Vec<String>) -> Result<Vec<String>, CommandError
         || words.iter().any(|word| word.contains('\0'))
         || words.first().is_none_or(String::is_empty)
     {
-        return Err(CommandError::Value("server.mcp_config has no command, or too long a one".into()));
+        return Err(CommandError::Value("server.mcp_config has no command, or it is too long".into()));
     }
     Ok(words)
 }

@@ -38,7 +38,7 @@ pub fn run(
         bail!("{name} was not started: asp ends");
     }
     // A file, unlike a pipe, never fills up, and reading it does not wait for a process that outlives the tool.
-    let mut output = tempfile::tempfile().context("make a file for what the tool says")?;
+    let mut output = tempfile::tempfile().context("create a file for the tool's output")?;
     let share = || output.try_clone().context("share a file");
     // A separate process group can be killed as a whole; the kernel kills its first process if this one dies.
     command.stdin(Stdio::null()).stdout(share()?).stderr(share()?).process_group(0);
@@ -49,7 +49,7 @@ pub fn run(
     // The end of the output has the reason.
     let from = output.metadata().map_or(0, |metadata| metadata.len().saturating_sub(MAX_SAID));
     let read = output.seek(SeekFrom::Start(from)).and_then(|_| output.take(MAX_SAID).read_to_end(&mut said));
-    read.with_context(|| format!("read what {name} said"))?;
+    read.with_context(|| format!("read the output of {name}"))?;
     let said = String::from_utf8_lossy(&said).into_owned();
     match ended {
         End::Own { succeeded: true } => Ok(said),
@@ -57,7 +57,10 @@ pub fn run(
         End::Stopped => bail!("{name} was ended, as asp ends"),
         End::TooLong => {
             let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
-            bail!("{name} did not end within {} s and was ended; it said last: {last}", limit.as_secs())
+            bail!(
+                "{name} did not finish within {} s and was stopped; its last output: {last}",
+                limit.as_secs()
+            )
         }
     }
 }
@@ -133,7 +136,7 @@ mod tests {
         let never = CancellationToken::new();
         let limit = Duration::from_secs(2);
         let error = run(&mut tool(&pid, "sleep 600"), "mvn", limit, &never).unwrap_err().to_string();
-        assert_eq!(error, "mvn did not end within 2 s and was ended; it said last: loading");
+        assert_eq!(error, "mvn did not finish within 2 s and was stopped; its last output: loading");
         ends(&pid);
     }
 

@@ -42,7 +42,7 @@ pub fn ask(root: &Path) -> anyhow::Result<()> {
     let mut terminal = io::stderr();
     write!(
         terminal,
-        "{shown}: Maven runs what its pom.xml files say as you, outside of the sandbox. Build here? [y/N] "
+        "{shown}: Maven runs code of its pom.xml files as your user, outside of the sandbox. Build here? [y/N] "
     )?;
     terminal.flush()?;
     io::Read::take(io::stdin().lock(), MAX_LINE).read_line(&mut said).context("read the answer")?;
@@ -59,8 +59,8 @@ pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "Maven runs what the pom.xml of {} says as you, outside of the sandbox: say yes to `asp plugin build` at a terminal, or \
-         set {ENV_TRUST_BUILDS}=true",
+        "Maven runs code of the pom.xml of {} as your user, outside of the sandbox: confirm it by `asp plugin \
+         build` at a terminal, or set {ENV_TRUST_BUILDS}=true",
         folder.display()
     )
 }

@@ -77,7 +77,7 @@ pub(super) fn machine(process: &Process, not_installed: Vec<MissingPlugin>) -> D
         match stack {
             Some(stack) => stack.runtime.is_none().then(|| {
                 OffCause::new(
-                    "there is no asp-runtime next to asp (ASP_RUNTIME_BIN)",
+                    "asp-runtime was not found next to asp (ASP_RUNTIME_BIN)",
                     "make build, then make run",
                 )
             }),

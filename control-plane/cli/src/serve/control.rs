@@ -247,7 +247,7 @@ fn keep_issuers(
     publisher: &Handle,
 ) -> anyhow::Result<Arc<Keeper>> {
     let origins = process.settings.issuer_origins.clone();
-    let fetcher = Fetcher::new(origins).context("make the client that asks issuers")?;
+    let fetcher = Fetcher::new(origins).context("create the HTTP client for issuers")?;
     let news = publisher.clone();
     let keeper = Keeper::new(Arc::clone(store), trust.clone(), fetcher, move || news.changed());
     process.tasks.spawn(Arc::clone(&keeper).run(process.stop_background.clone()));

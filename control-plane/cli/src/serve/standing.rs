@@ -62,7 +62,7 @@ fn add_report(health: &RuntimeHealth, machine: &mut DevMachine) {
         let why = if rest > 0.0 {
             format!("its workers crash too often; the next try is in {rest:.0} s")
         } else if crashes > 0.0 && number("workers") < 1.0 {
-            format!("its workers have crashed {crashes:.0} times and none runs")
+            format!("its workers crashed {crashes:.0} times and no worker runs")
         } else {
             continue;
         };

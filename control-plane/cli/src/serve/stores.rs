@@ -83,7 +83,9 @@ impl Stores {
     pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<ControlStore>> {
         let store = match (self, &settings.database) {
             (Stores::Postgres { database, .. }, _) => {
-                if let Some(why) = database.may_lose_commits().await.context("ask how commits are kept")? {
+                if let Some(why) =
+                    database.may_lose_commits().await.context("read the durability settings")?
+                {
                     tracing::warn!(
                         why,
                         "a failover or crash of the database may lose acknowledged writes, including revocations and results \

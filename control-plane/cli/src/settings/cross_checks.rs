@@ -103,8 +103,8 @@ impl Settings {
         }
         let (admin, gateway, xds) = (self.listen.admin(), self.listen.gateway(), self.listen.xds());
         if self.roles.control && !xds.is_loopback() && self.peer.is_none() {
-            let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA: whoever subscribes \
-                           learns every policy (or ASP_PEER_PLAINTEXT=mesh)";
+            let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA, because subscribers \
+                           receive every policy (or set ASP_PEER_PLAINTEXT=mesh)";
             checks.fault("ASP_PEER_CERT", message);
         }
         if self.roles.control && !admin.is_loopback() && self.admin_tls.is_none() {

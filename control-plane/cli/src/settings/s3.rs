@@ -112,7 +112,7 @@ impl S3Section {
 /// Parses a key. Rejects other than printable characters, such as a line end from a file.
 fn key(text: &str) -> Result<Secret, &'static str> {
     if text.len() > MAX_KEY || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("must be printable without spaces and line ends");
+        return Err("must cross printable without spaces and line ends");
     }
     Ok(Secret::new(text.to_owned()))
 }

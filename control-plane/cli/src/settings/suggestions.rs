@@ -77,8 +77,8 @@ pub fn unlisted(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -
             found.extend(users.iter().filter(|one| !is_listed(one)).map(|one| {
                 let (server, id) = (one.server, &one.primitive.id);
                 format!(
-                    "{server}/{id} uses {name} of {list}, whose `for` does not name it, so that its calls are refused: add it \
-                     there, or remove it from the server"
+                    "{server}/{id} uses {name} of {list}, but its `for` does not name it: its calls are refused. \
+                     Add it there, or remove it from the server"
                 )
             }));
         }
@@ -154,7 +154,7 @@ fn widenings(entry: &str, users: &[ServedPrimitive<'_>]) -> Vec<String> {
     for ServedPrimitive { server, primitive } in users {
         if let Some(method) = mislabelled_method(primitive) {
             let id = &primitive.id;
-            marks.push(format!("{server}/{id} says that it reads only, and sends {method} to {entry}"));
+            marks.push(format!("{server}/{id} is declared read-only, but sends {method} to {entry}"));
         }
     }
     marks
@@ -258,7 +258,7 @@ mod tests {
         let found = suggestions(&environment, &[ServedPrimitive { server: "weather", primitive: &forecast }]);
         assert_eq!(
             found[0].marks,
-            ["weather/forecast says that it reads only, and sends DELETE to crm.internal"]
+            ["weather/forecast is declared read-only, but sends DELETE to crm.internal"]
         );
         // With these lines, nothing is left to suggest.
         let pasted: Vec<(&str, &str)> = lines

@@ -86,7 +86,7 @@ impl TlsArgs {
             return None;
         }
         for (name, _) in files.iter().filter(|(_, file)| file.is_none()) {
-            checks.fault(name, "is required: certificate, key and authority come together");
+            checks.fault(name, "is required: set certificate, key and authority together");
         }
         None
     }

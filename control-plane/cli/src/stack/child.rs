@@ -89,7 +89,7 @@ fn error_line(line: &str) -> String {
     let parsed: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
     let member = |name: &str| parsed.get(name).and_then(serde_json::Value::as_str);
     let said = member("error").or_else(|| member("fault")).or_else(|| member("message"));
-    said.unwrap_or(if line.is_empty() { "it said nothing" } else { line }).to_owned()
+    said.unwrap_or(if line.is_empty() { "it printed nothing" } else { line }).to_owned()
 }
 
 /// Returns the pause before a restart: it doubles with each recent death, and half of it is random.

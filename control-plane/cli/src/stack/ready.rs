@@ -53,7 +53,7 @@ pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
         }
         let Some(statistics) = statistics else { return };
         lacks = format!(
-            "Envoy has not taken the snapshot, the list of revoked tokens and a gateway; see {statistics}"
+            "Envoy has not received the snapshot, the list of revoked tokens and a gateway; see {statistics}"
         );
         while ask(&client, &statistics).await.is_none_or(|text| nonzero(&text) < NEEDED_COUNT) {
             tokio::time::sleep(ASK_EVERY).await;

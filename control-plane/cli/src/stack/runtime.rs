@@ -51,7 +51,7 @@ impl LocalRuntime {
     pub fn find(settings: &Settings, stack: &StackSection, languages: Languages) -> Option<LocalRuntime> {
         let Some(program) = stack.runtime.clone() else {
             tracing::warn!(
-                "plugins are off: there is no asp-runtime next to asp; install it or set ASP_RUNTIME_BIN"
+                "plugins are off: asp-runtime was not found next to asp; install it or set ASP_RUNTIME_BIN"
             );
             return None;
         };

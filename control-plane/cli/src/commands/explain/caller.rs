@@ -13,7 +13,9 @@ pub(super) fn scope(question: &Question, answer: &Value) -> String {
         required.into_iter().filter(|scope| !question.scopes.iter().any(|given| given == scope)).collect();
     let named = missing.join(", ");
     let said = match question.scopes.is_empty() {
-        true => format!("denied unless the token has the scopes {named}: none was named (--scope)"),
+        true => {
+            format!("denied unless the token has the scopes {named}: the question names no scope (--scope)")
+        }
         false => format!("denied: the token lacks the scopes {named}"),
     };
     let options = |name: &str| missing.iter().map(|scope| shell::option(name, scope)).collect::<String>();
@@ -33,12 +35,12 @@ pub(super) fn scope(question: &Question, answer: &Value) -> String {
             shell::command("asp machines keys create", org, &format!(" {machine}{}", options("scope")));
         let bound = shell::command("asp machines bound", org, &options("allow-scope"));
         format!(
-            "An admin of {org} makes a key that has them: `{keys}`, once an admin of the platform lets machines of {org} have \
-             them: `{bound}`"
+            "First an admin of the platform permits them for machines of {org}: `{bound}`. Then an admin of {org} \
+             creates a key with them: `{keys}`"
         )
     };
     format!(
-        "{said}. {given}. The team of {server} decides what is needed: `auth.scopes` of its server.yaml and \
+        "{said}. {given}. The team of {server} sets the required scopes: `auth.scopes` of its server.yaml and \
          `security.auth.scopes` of {primitive}."
     )
 }
@@ -155,7 +157,8 @@ mod tests {
         assert!(user.contains("The team of shop"), "{user}");
         let unnamed = scope(&question(json!({})), &answer);
         assert!(
-            unnamed.starts_with("denied unless the token has the scopes read, buy: none was named"),
+            unnamed
+                .starts_with("denied unless the token has the scopes read, buy: the question names no scope"),
             "{unnamed}"
         );
         let machine = scope(&question(json!({ "user": "", "machine": "press" })), &answer);

@@ -110,7 +110,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
                 report.operation(&place(), &why);
             }
             Ok(_) if specs.files.values().map(String::len).sum::<usize>() > MAX_SPECS => {
-                report.operation(&place(), "the specs before it have more bytes than one import may");
+                report.operation(&place(), "the earlier specs use up the size limit of an import");
             }
             Ok(tool) => {
                 for note in &tool.notes {
@@ -147,7 +147,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
 fn report_unserved(args: &ImportArgs, document: &OpenApiDocument, report: &mut Omissions) {
     for operation in document.unserved().iter().filter(|operation| is_selected(args, operation)) {
         let place = one_line(&format!("{} {}", operation.method, operation.path));
-        report.operation(&place, "its method is none that a tool has");
+        report.operation(&place, "no tool can have its method");
     }
     for (path, fault) in document.external_paths() {
         report.operation(path, &fault.to_string());

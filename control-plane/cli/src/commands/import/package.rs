@@ -42,7 +42,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
         return Err(Failure::bad("--stdio", message));
     }
     // Former specs may state requirements of its process.
-    let sources = asp_registry::read_dir(&args.out).context("read what was imported before")?;
+    let sources = asp_registry::read_dir(&args.out).context("read the earlier import")?;
     let prefix = format!("{}/", args.server);
     let own: Vec<Source> = sources.into_iter().filter(|source| source.path.starts_with(&prefix)).collect();
     let servers = asp_registry::check(&own).catalog.map(|catalog| catalog.servers).unwrap_or_default();

@@ -52,8 +52,8 @@ fn remedy(fault: &ClientFault, credential: Option<&str>) -> &'static str {
             Some(_) => "; it does not accept this credential: look at its entry in ASP_CREDENTIALS",
         },
         ClientFault::Refused { status: StatusCode::METHOD_NOT_ALLOWED, .. } => {
-            "; it takes no messages there: import its address of Streamable HTTP, which is another one than that of HTTP with SSE \
-             (MCP 2024-11-05)"
+            "; it accepts no messages there: import its Streamable HTTP URL, which differs from its URL for HTTP \
+             with SSE (MCP 2024-11-05)"
         }
         _ => "",
     }

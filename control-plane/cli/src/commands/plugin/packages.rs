@@ -61,7 +61,10 @@ fn check(stale: &[PluginSchemas], args: &PluginBuildArgs) -> Result<(), Failure>
     for schemas in stale {
         print::error(&schemas.difference());
     }
-    print::error(&format!("run `asp plugin build {}` and commit what it writes", args.directory.display()));
+    print::error(&format!(
+        "run `asp plugin build {}` and commit the files that it writes",
+        args.directory.display()
+    ));
     Err(Failure::Refused)
 }
 
@@ -155,7 +158,9 @@ fn package_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         found.retain(|path| is_package(path));
         found.sort();
         if found.is_empty() {
-            return Err(anyhow!("{} has no package; `asp plugin build` makes them", path.display()).into());
+            return Err(
+                anyhow!("{} has no package; create it with `asp plugin build`", path.display()).into()
+            );
         }
         files.extend(found);
     }
@@ -302,7 +307,7 @@ async fn install_one(
     }
     let (size, sha256) = digest(&path)?;
     if sha256 != *pin {
-        return Err(anyhow!("plugin {name}: what was sent is {sha256}, not {pin}"));
+        return Err(anyhow!("plugin {name}: the package has the digest {sha256}, not {pin}"));
     }
     let package = PackageFile { path, name: format!("{}-{}.jar", unit.id, unit.version), size, sha256 };
     Ok(Some(packaging::install_package(unit, &package, plugins, existing)?))

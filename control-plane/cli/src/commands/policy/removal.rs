@@ -97,14 +97,14 @@ fn none(org: &str, primitive: &str, bindings: &[Value]) -> String {
     let commands: Vec<String> =
         same.map(|binding| format!("\n  {}", binding::removal(org, binding))).collect();
     if commands.is_empty() {
-        return format!("{org} has no binding of {primitive}: `asp policy {org}` lists what there is");
+        return format!("{org} has no binding of {primitive}; `asp policy {org}` lists its bindings");
     }
     let more = match commands.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!("\n  and {more} more"),
     };
     let shown: String = commands.into_iter().take(MAX_NAMED).collect();
-    format!("{org} has no such binding of {primitive}. Those that it has are removed by{shown}{more}")
+    format!("{org} has no such binding of {primitive}. Remove its existing ones by{shown}{more}")
 }
 
 #[cfg(test)]

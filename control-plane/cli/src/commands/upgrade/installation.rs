@@ -169,7 +169,7 @@ async fn list<T: DeserializeOwned>(api: &AdminClient, path: &str) -> Result<Vec<
 }
 
 fn parse_response<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, Failure> {
-    Ok(serde_json::from_value(value).with_context(|| format!("the answer of {path} is not what is known"))?)
+    Ok(serde_json::from_value(value).with_context(|| format!("the answer of {path} has an unknown form"))?)
 }
 
 /// Reads the server, unless it was deleted since, and whether there are offers.

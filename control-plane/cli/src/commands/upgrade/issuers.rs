@@ -82,8 +82,8 @@ fn complete_document(
             if server.edge.issuers.contains(&document.name) && !completed.allows_audience(name, audience) {
                 completed.server_audiences.entry(name.clone()).or_default().push(audience.to_owned());
                 marks.push(format!(
-                    "{name} takes tokens for {audience} by its own word: is that service {name} itself? Whoever else gets \
-                     such tokens can act as their users there"
+                    "{name} itself declares that it accepts tokens for {audience}: check that this is its own \
+                     service. Any other service that receives such tokens can act as their users there"
                 ));
                 changed = true;
             }

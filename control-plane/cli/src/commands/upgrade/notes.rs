@@ -16,7 +16,8 @@ pub(super) fn refused_servers(installation: &Installation) -> Vec<ReportLine> {
     let item = |(server, faults): (&super::installation::StoredServer, &Vec<_>)| {
         let faults: Vec<String> = faults.iter().map(catalog::describe).collect();
         let text = format!(
-            "{}: this version refuses its files, so that no `for` below names its primitives; check again once it is applied:\n{}",
+            "{}: this version rejects its files, so no `for` below names its primitives; check again after you \
+             apply it:\n{}",
             server.name,
             faults.join("\n")
         );
@@ -48,8 +49,8 @@ fn of_org(org: &Org) -> Vec<String> {
     for certificate in &org.certificates {
         if let Some(fingerprint) = &certificate.fingerprint {
             notes.push(format!(
-                "{}: the certificate {} of {} is known by its fingerprint {fingerprint}, and nobody proved to have its key; it \
-                 stays, and a registered URI identifies before it",
+                "{}: the certificate {} of {} is registered by its fingerprint {fingerprint} without a proof of \
+                 its key; it stays, but a registered URI takes precedence",
                 org.name, certificate.id, certificate.machine
             ));
         }
@@ -93,10 +94,10 @@ fn bound(org: &Org) -> Option<String> {
     let when = if is_kept {
         "its machines may have"
     } else {
-        "after the upgrade its machines may have what they have now:"
+        "after the upgrade its machines may have what they have today:"
     };
     Some(format!(
-        "{}: {when} groups {}; scopes {}. To take one away: asp machines bound {} --withdraw-scope SCOPE",
+        "{}: {when} groups {}; scopes {}. To remove one: asp machines bound {} --withdraw-scope SCOPE",
         org.name,
         words(bound.groups),
         words(bound.scopes),

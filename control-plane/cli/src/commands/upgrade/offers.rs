@@ -48,7 +48,7 @@ pub(super) fn missing_offers(installation: &Installation) -> Vec<MissingOffer> {
                     "{server} was switched on for {} by {by}, an admin of the organisation itself",
                     org.name
                 )),
-                None => Some(format!("nothing says who switched {server} on for {}", org.name)),
+                None => Some(format!("it is unknown who switched {server} on for {}", org.name)),
             };
             missing.push(MissingOffer { server: server.clone(), org: org.name.clone(), mark });
         }

@@ -53,8 +53,8 @@ fn note(org: &str, open: &Binding, issuers: &[&str]) -> String {
     words.extend(Some(name.as_str()).filter(|name| !name.is_empty()).map(|name| ("name", name)));
     let options: String = words.iter().map(|(name, value)| shell::option(name, value)).collect();
     format!(
-        "{}, of whichever of its issuers ({}): name the one that is meant, `{} --issuer NAME` ('*' for all of them), then take \
-         this one away, `{}`",
+        "{}, of any of its issuers ({}): add a binding that names the issuer, `{} --issuer NAME` ('*' for all), \
+         then remove this one, `{}`",
         binding::describe_binding(org, &stored),
         issuers.join(", "),
         shell::command("asp policy", org, &options),

@@ -82,7 +82,7 @@ fn lists_get_the_primitives_that_use_them_and_marks_where_that_is_more_than_one_
         body(&lines),
         [
             "# check: crm.internal is used by the servers crm, weather: keep those that its owner means",
-            "# check: weather/forecast says that it reads only, and sends DELETE to crm.internal",
+            "# check: weather/forecast is declared read-only, but sends DELETE to crm.internal",
             "ASP_UPSTREAMS='crm.internal=http://10.0.0.5:8080;for=crm/find weather/forecast'",
             "ASP_TOKEN_AUDIENCES='http://crm.internal;for=crm/find'",
             "# 2 to do, 1 of them to check first",
@@ -133,7 +133,7 @@ fn what_orgs_have_on_is_offered_and_what_they_switched_on_themselves_is_marked()
             "asp servers offer crm --to acme",
             "# check: crm was switched on for Globex Ltd by eve@Globex Ltd, an admin of the organisation itself",
             "asp servers offer crm --to 'Globex Ltd'",
-            "# check: nothing says who switched crm on for other",
+            "# check: it is unknown who switched crm on for other",
             "asp servers offer crm --to other",
             "# 3 to do, 2 of them to check first",
         ]
@@ -165,7 +165,7 @@ fn issuers_get_primitives_of_exchange_and_audiences_of_servers() {
     let lines = checked(&[(ENV_PUBLIC_URL, "https://mcp.example.com")], &installation);
     let (mark, command) = (&lines[1], &lines[2]);
     assert!(
-        mark.starts_with("# check: shop takes tokens for https://shop.example.com by its own word"),
+        mark.starts_with("# check: shop itself declares that it accepts tokens for https://shop.example.com"),
         "{mark}"
     );
     let (_, text) = command.split_once(" -d '").unwrap();
@@ -226,9 +226,9 @@ fn what_is_kept_of_machines_is_noted_and_stops_nothing() {
     let lines = checked(&[], &before);
     let has = |text: &str| lines.iter().any(|line| line.contains(text));
     assert!(has(
-        "after the upgrade its machines may have what they have now: groups robots; scopes orders:read"
+        "after the upgrade its machines may have what they have today: groups robots; scopes orders:read"
     ));
-    assert!(has("the certificate c1 of arm is known by its fingerprint ab12"), "{lines:#?}");
+    assert!(has("the certificate c1 of arm is registered by its fingerprint ab12"), "{lines:#?}");
     assert!(has("bindings of the user press-* are for the machines press-7 too"), "{lines:#?}");
     assert!(
         !has("alice") && lines.last().is_some_and(|line| line == "# nothing is left to do"),
@@ -279,9 +279,9 @@ fn a_stored_allow_that_names_no_issuer_is_noted_where_several_speak_for_the_org(
     assert_eq!(
         noted,
         [
-            "# a binding of acme allows the user alice to call cc.pay over every protocol, of whichever of its issuers (login, \
-             contractors): name the one that is meant, `asp policy acme --allow cc.pay --user alice --issuer NAME` ('*' for all of \
-             them), then take this one away, `asp policy acme --remove cc.pay --user alice`"
+            "# a binding of acme allows the user alice to call cc.pay over every protocol, of any of its issuers (login, \
+             contractors): add a binding that names the issuer, `asp policy acme --allow cc.pay --user alice --issuer NAME` \
+             ('*' for all), then remove this one, `asp policy acme --remove cc.pay --user alice`"
         ]
     );
     assert!(lines.last().is_some_and(|line| line == "# nothing is left to do"), "{lines:#?}");
@@ -320,7 +320,7 @@ fn a_server_that_this_version_refuses_is_named_with_its_faults_in_comments() {
         ..Installation::default()
     };
     let lines = checked(&[], &installation);
-    assert!(lines[1].starts_with("# old: this version refuses its files, "), "{lines:#?}");
-    assert!(lines[1].contains("applied:\n#   old/find.yaml"), "{lines:#?}");
+    assert!(lines[1].starts_with("# old: this version rejects its files, "), "{lines:#?}");
+    assert!(lines[1].contains("apply it:\n#   old/find.yaml"), "{lines:#?}");
     assert!(lines.iter().flat_map(|line| line.lines()).all(|line| line.starts_with('#')), "{lines:#?}");
 }

@@ -68,10 +68,10 @@ fn server_of<'a>(wanted: Option<&str>, servers: &'a [String]) -> anyhow::Result<
     match (wanted, servers) {
         (Some(name), _) => match servers.iter().find(|server| *server == name) {
             Some(server) => Ok(server),
-            None => bail!("there is no server {name}; there are: {there}"),
+            None => bail!("server {name} does not exist; existing servers: {there}"),
         },
         (None, [server]) => Ok(server),
-        (None, _) => bail!("say by --server NAME which one is meant; there are: {there}"),
+        (None, _) => bail!("choose a server with --server NAME; existing servers: {there}"),
     }
 }
 

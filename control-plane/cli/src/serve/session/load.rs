@@ -162,8 +162,8 @@ async fn put_in_force(
     let revision = apply::servers(served.store.as_ref(), &served.compiler, bundles, TERMS).await?;
     served.publisher.changed();
     let waited = tokio::time::timeout(IN_FORCE, wait_for_revision(served, revision)).await;
-    let parts = waited
-        .context("the gateway did not take the snapshot in time; its log says why (ASP_LOG=info)")??;
+    let parts =
+        waited.context("the gateway did not apply the snapshot in time; see its log (ASP_LOG=info)")??;
     let is_left_out =
         |server: &str| parts.iter().any(|part| part.part == Part::Server && part.name == server);
     let held = |plugin: &InstalledUnit| {

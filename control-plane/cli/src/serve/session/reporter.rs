@@ -112,7 +112,7 @@ impl SessionReporter {
         faults.iter().for_each(|fault| self.print(&format!("fault: {fault}")));
         let stays = match self.revision {
             None => "nothing is served until this is mended",
-            Some(_) => "what was served before stays in force until this is mended, specs and code",
+            Some(_) => "the previous specs and code stay in force until this is fixed",
         };
         let count = faults.len();
         let plural = if count == 1 { "" } else { "s" };

@@ -57,8 +57,8 @@ pub(super) fn make(path: &Path) -> anyhow::Result<()> {
 fn refuse(path: &Path, why: Option<String>) -> anyhow::Result<()> {
     let Some(why) = why else { return Ok(()) };
     bail!(
-        "{} {why}: somebody else may choose what the runtime finds there. Remove it or close it to others, or name a \
-         directory of your own (ASP_STATE_DIR, whose path is short enough for sockets; else TMPDIR)",
+        "{} {why}: another account could replace its content. Remove it, close it to other accounts, or set \
+         ASP_STATE_DIR to your own directory with a path short enough for sockets (else TMPDIR)",
         path.display()
     )
 }
@@ -69,7 +69,7 @@ fn foreign(path: &Path) -> io::Result<Option<String>> {
     let found = fs::symlink_metadata(path)?;
     let own = geteuid().as_raw();
     Ok(if !found.is_dir() {
-        Some("is no directory".to_owned())
+        Some("is not a directory".to_owned())
     } else if found.uid() != own {
         Some(format!("belongs to user {}, not to {own}", found.uid()))
     } else {
@@ -150,9 +150,9 @@ mod tests {
         let mut cases = vec![
             ("open", "mode 0777".to_owned()),
             ("of-a-group", "mode 0770".to_owned()),
-            ("link", "is no directory".to_owned()),
-            ("dangling", "is no directory".to_owned()),
-            ("file", "is no directory".to_owned()),
+            ("link", "is not a directory".to_owned()),
+            ("dangling", "is not a directory".to_owned()),
+            ("file", "is not a directory".to_owned()),
         ];
         // Only root can give a directory to another account.
         if geteuid().is_root() {

@@ -172,7 +172,7 @@ impl<'a> Search<'a> {
         }
         match text("style") {
             Some("deepObject") => None,
-            Some("form") if is_object => Some("is an object whose members are fields of their own"),
+            Some("form") if is_object => Some("is an object that is sent as one field per member"),
             None | Some("form")
                 if is_scalar(field.schema) || says("explode") != Some(&Value::Bool(false)) =>
             {

@@ -75,7 +75,7 @@ impl<'a> SchemaTranslator<'a> {
     /// Returns the differences between the translations and the document, one a line.
     pub(super) fn notes(&self) -> impl Iterator<Item = String> {
         let is_cut = self.left == 0 || self.nodes > MAX_NODES;
-        let cut = "its schemas are too large to be taken over whole; what lies beyond accepts anything";
+        let cut = "its schemas are too large to be imported completely; the rest accepts any value";
         is_cut.then(|| cut.to_owned()).into_iter().chain(self.changes.lines())
     }
 

@@ -14,7 +14,7 @@ pub(super) enum SkipReason {
     Parameter { name: String, why: &'static str },
     #[error("it has more than {MAX_PARAMETERS} parameters")]
     TooMany,
-    #[error("its path does not begin with a slash, so that it would be a part of the host's name")]
+    #[error("its path does not begin with a slash and would become part of the host name")]
     NoPath,
     #[error("it is at another server, {0}; import it separately, with --operation and --proxy-url")]
     Server(String),

@@ -189,8 +189,8 @@ fn what_version_3_2_adds_and_no_tool_has_is_left_out_and_named() {
     assert!(imported.said.contains("(2 left out)"), "{}", imported.said);
     let lines = std::fs::read_to_string(report).unwrap();
     for line in [
-        "left out: query /a: its method is none that a tool has",
-        "left out: COPY /a: its method is none that a tool has",
+        "left out: query /a: no tool can have its method",
+        "left out: COPY /a: no tool can have its method",
         "note: a: its querystring parameter filter is left out: it is in no place that is known here",
     ] {
         assert!(lines.lines().any(|written| written == line), "{line} in {lines}");
@@ -227,18 +227,18 @@ fn each_member_of_a_path_that_is_no_tool_is_named() {
     assert_eq!(
         lines,
         [
-            "left out: options /a: its method is none that a tool has",
-            "left out: trace /a: its method is none that a tool has",
-            "left out: GET /a: its method is none that a tool has",
+            "left out: options /a: no tool can have its method",
+            "left out: trace /a: no tool can have its method",
+            "left out: GET /a: no tool can have its method",
             "note: post /a: it is left out: it holds no object",
             "note: serves /a: it is left out: it holds no object",
             "note: /b: it is left out: it holds no object",
             "note: /a: the summary of the path is left out",
-            "note: /c: members beside the `$ref` of the path are left out",
+            "note: /c: members next to the `$ref` of the path are left out",
             "note: webhook sold: it is left out: the service sends it, and no tool receives it",
             "note: the document: its member `info` is left out",
             "note: the document: its servers after the first one are left out (`--proxy-url` names another)",
-            "note: the document: the variables of its server are taken at their defaults (`--proxy-url` names another)",
+            "note: the document: the variables of its server get their default values (`--proxy-url` overrides the server)",
         ]
     );
 }

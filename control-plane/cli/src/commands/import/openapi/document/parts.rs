@@ -51,7 +51,7 @@ impl OpenApiDocument {
         }
         if variables.is_some_and(|variables| !variables.is_empty()) {
             let note =
-                "the variables of its server are taken at their defaults (`--proxy-url` names another)";
+                "the variables of its server get their default values (`--proxy-url` overrides the server)";
             found.push((WHOLE.into(), note.into()));
         }
         found
@@ -77,7 +77,7 @@ impl OpenApiDocument {
                 && written.keys().any(|name| name != "$ref" && !name.starts_with("x-"))
         };
         if written.is_some_and(has_siblings) {
-            found.push((place, "members beside the `$ref` of the path are left out".into()));
+            found.push((place, "members next to the `$ref` of the path are left out".into()));
         }
     }
 }

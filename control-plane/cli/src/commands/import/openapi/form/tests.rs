@@ -91,7 +91,7 @@ fn a_field_that_is_encoded_in_another_way_is_left_out_and_named() {
         (&list, json!({"explode": false}), Some("is a list in one text")),
         (&list, json!({"style": "pipeDelimited"}), Some("is a list in one text")),
         (&list, json!({"contentType": "image/png, image/jpeg"}), Some("has a content type of its own")),
-        (&object, json!({"style": "form"}), Some("is an object whose members are fields of their own")),
+        (&object, json!({"style": "form"}), Some("is an object that is sent as one field per member")),
         (&object, json!({"contentType": "application/json; charset=utf-8"}), None),
         (&list, json!({"contentType": "text/plain"}), None),
     ] {

@@ -157,8 +157,10 @@ impl<'a> Building<'a> {
             Ok(Shape::Members) => self.members(&parameter),
             Ok(shape) => {
                 if is_untyped {
-                    let note =
-                        format!("its {place} parameter {} has no type: it takes a text", one_line(name));
+                    let note = format!(
+                        "its {place} parameter {} has no type: it is imported as text",
+                        one_line(name)
+                    );
                     self.tool.notes.push(note);
                 }
                 self.add(parameter, shape);

@@ -122,9 +122,9 @@ impl fmt::Display for SchemaChange {
                  any type so"
             }
             SchemaChange::ReadOnly => "properties of its schemas that are `readOnly` are left out",
-            SchemaChange::Choice => "`oneOf` of its schemas is taken as `anyOf`",
-            SchemaChange::Unknown => "members of its schemas that are no known keywords are left out",
-            SchemaChange::Beside => "members beside a `$ref` of its schemas are left out",
+            SchemaChange::Choice => "`oneOf` of its schemas is imported as `anyOf`",
+            SchemaChange::Unknown => "members of its schemas that are not known keywords are left out",
+            SchemaChange::Beside => "members next to a `$ref` of its schemas are left out",
             SchemaChange::Recursion => "a schema of it within itself accepts anything",
             SchemaChange::Reference => {
                 "a `$ref` of its schemas that leads to nothing in the document accepts anything"

@@ -165,11 +165,11 @@ fn each_keyword_that_is_not_taken_over_is_named_once() {
     let (notes, _) = noted(&body);
     let mut expected = vec![
         "properties of its schemas that are `readOnly` are left out".to_owned(),
-        "`oneOf` of its schemas is taken as `anyOf`".to_owned(),
+        "`oneOf` of its schemas is imported as `anyOf`".to_owned(),
     ];
     let keywords = ["default", "discriminator", "format", "minProperties", "pattern"];
     expected.extend(keywords.map(left_out));
-    expected.push("members of its schemas that are no known keywords are left out".to_owned());
+    expected.push("members of its schemas that are not known keywords are left out".to_owned());
     assert_eq!(notes, expected);
     let (notes, _) = noted(&json!({"anyOf": [{}], "oneOf": [{}], "type": "file"}));
     assert_eq!(notes, ["oneOf", "type"].map(left_out));
@@ -177,7 +177,7 @@ fn each_keyword_that_is_not_taken_over_is_named_once() {
     assert_eq!(
         notes,
         [
-            "members beside a `$ref` of its schemas are left out",
+            "members next to a `$ref` of its schemas are left out",
             "a schema of it within itself accepts anything"
         ]
     );

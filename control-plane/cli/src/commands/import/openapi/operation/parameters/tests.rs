@@ -207,8 +207,8 @@ fn a_parameter_without_a_type_takes_a_text() {
     assert_eq!(tool.input["required"], json!(["id"]));
     assert_eq!((tool.path.as_str(), tool.query.len(), tool.headers.len()), ("/things/{id}", 4, 1));
     for note in [
-        "its path parameter id has no type: it takes a text",
-        "its query parameter old has no type: it takes a text",
+        "its path parameter id has no type: it is imported as text",
+        "its query parameter old has no type: it is imported as text",
     ] {
         assert!(tool.notes.iter().any(|other| other == note), "{:?}", tool.notes);
     }
