@@ -115,7 +115,7 @@ async fn an_older_database_is_seen_and_stops_nothing(_: &Shared) -> Result<()> {
         let shown = cluster.admin("/api/snapshot").await?;
         return Err(error.context(format!("{shown}\n{}", cluster.control.tail())));
     }
-    cluster.control.logged("restore of an older database").await?;
+    cluster.control.logged("an older database was restored").await?;
     for (request, status) in [(&list, 200), (&bob, 401)] {
         let answer = http1::send(edge, request).await?;
         ensure!(answer.status == status, "{}: {}", answer.status, answer.text());

@@ -194,7 +194,7 @@ fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
     }
     if is_team && question.arguments.is_some() {
         let detail =
-            "only the org's own admins may ask which arguments its policy refuses: leave `arguments` out";
+            "only the org's own admins see which arguments its policy refuses: leave `arguments` out";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))

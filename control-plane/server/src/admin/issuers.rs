@@ -170,7 +170,7 @@ async fn check(state: &AdminState, side: Side, document: &Document, take_over: b
 /// their stored answers and their bindings are stored by the issuer's name.
 fn identity_fault(document: &Document, own: Option<&str>, former: Option<&str>) -> Option<String> {
     let Document { name, iss, .. } = document;
-    let why = "under the same name another provider's users would be taken for its users";
+    let why = "under the same name, users of another provider would count as its users";
     match (own, former) {
         (Some(own), _) if own != iss => {
             Some(format!("iss: {name} is {own}; {why}: store {iss} under another name"))

@@ -166,8 +166,8 @@ pub(super) fn check_open_target(
         return Ok(());
     }
     let detail = format!(
-        "{target} may be somebody else with each issuer that speaks for {org}: {}. Set target.issuer (--issuer) to the one that is \
-         meant, or to `*` for every issuer",
+        "{target} may be a different user at each issuer of {org}: {}. Set target.issuer (--issuer) to one \
+         issuer, or to `*` for every issuer",
         describe_scope(&issuers)
     );
     Err(Problem::new(Code::AmbiguousName, detail))

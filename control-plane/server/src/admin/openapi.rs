@@ -213,8 +213,8 @@ pub async fn page() -> Html<String> {
     }
     Html(format!(
         "<!doctype html><html lang=en><meta charset=utf-8><title>ASP admin API</title>{STYLE}\
-         <h1>Admin API</h1><p>Every operation wants an admin token (<code>asp token --admin --user NAME</code>) \
-         as <code>Authorization: Bearer</code>. The whole contract: <a href=openapi.json>openapi.json</a>.</p>\
+         <h1>Admin API</h1><p>Every operation requires an admin token (<code>asp token --admin --user NAME</code>) \
+         as <code>Authorization: Bearer</code>. The full contract: <a href=openapi.json>openapi.json</a>.</p>\
          <h2>Try it</h2><pre>{EXAMPLES}</pre><h2>Operations</h2><table>\n{rows}</table>\
          <p>A refusal is a problem document (RFC 9457) with a stable <code>code</code>. Answers carry an ETag where \
          <code>If-Match</code> guards a change.</p></html>"

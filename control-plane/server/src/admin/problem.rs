@@ -135,7 +135,7 @@ impl Code {
             Code::ArtifactInUse => "the artifact is in use",
             Code::IssuerInUse => "servers accept the issuer's tokens",
             Code::CertificateInUse => "the certificate is registered for another machine",
-            Code::IssuerGiven => "the issuer is given by the operator's file",
+            Code::IssuerGiven => "the issuer is defined in the operator's file",
             Code::OfferedByServer => "the server's own file offers it",
             Code::BreakingChange => "the change breaks callers without a new major version",
             Code::PreconditionFailed => "the resource has changed since",
@@ -215,8 +215,8 @@ impl Problem {
     pub fn breaking(changes: Vec<asp_registry::Change>) -> Problem {
         let count = changes.iter().filter(|change| change.breaks_callers()).count();
         let detail = format!(
-            "{count} of the differences in `changes` break callers: raise the major version of what they are in \
-             (the server's for a primitive that is gone), or send ?force=true"
+            "{count} of the differences in `changes` break callers: raise the major version of each changed \
+             primitive (of the server, if a primitive was removed), or send ?force=true"
         );
         Problem { changes, ..Problem::new(Code::BreakingChange, detail) }
     }

@@ -176,7 +176,7 @@ impl OrgQueues {
         budget.take(scope, now_ms).map_err(|wait| {
             Problem::too_many(
                 format!(
-                    "the {who} writes too often: at most {burst} at once and {per_second} a second after these"
+                    "the {who} writes too often: at most {burst} writes at once, then {per_second} a second"
                 ),
                 wait,
             )

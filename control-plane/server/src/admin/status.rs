@@ -174,11 +174,12 @@ pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String)
     let standing = state.publisher.status().borrow().clone();
     if standing.fault.is_some() {
         let text =
-            "not ready: nothing newer than the last good snapshot is published; `asp status` says why\n";
+            "not ready: nothing newer than the last good snapshot is published; `asp status` shows why\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
     }
     if state.publisher.is_stuck() {
-        let text = "not ready: the store has not been read for some time, so that changes are not published; check the database\n";
+        let text = "not ready: the store has not been read for some time, so changes are not published; check the \
+            database\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
     }
     match standing.parts.len() {
@@ -229,7 +230,7 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
     );
     registry.register(
         "asp_snapshot_stale",
-        "1 while this control plane may be behind its store, so that subscribers leave it for another one",
+        "1 while this control plane may be behind its store; subscribers then leave it for another one",
         stale.clone(),
     );
     stale.set(i64::from(publisher.freshness().is_stale()));

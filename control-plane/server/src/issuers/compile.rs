@@ -232,7 +232,7 @@ fn check(document: &Document) -> Result<(), String> {
     }
     for (claim, path) in document.claims.all() {
         if path.len() > 256 || path.chars().any(char::is_control) {
-            return Err(format!("claims.{claim} is longer than 256 bytes, or holds a control character"));
+            return Err(format!("claims.{claim} is longer than 256 bytes, or contains a control character"));
         }
     }
     let org = &document.defaults.org;
@@ -330,7 +330,7 @@ fn check_urls(document: &Document) -> Result<(), String> {
         ("login.tokenEndpoint", login.and_then(|login| login.token_endpoint.as_ref())),
     ];
     let discovered = document.source() == super::document::KeySource::Discovery(document.iss.clone());
-    let iss = [("iss, whose discovery is asked,", discovered.then_some(&document.iss))];
+    let iss = [("iss, which is used for discovery,", discovered.then_some(&document.iss))];
     for (member, url) in urls.into_iter().chain(iss) {
         let Some(url) = url else { continue };
         let uri: Option<http::Uri> = url.parse().ok();

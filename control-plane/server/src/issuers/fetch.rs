@@ -131,7 +131,7 @@ impl Fetcher {
             return Err(at(&format!("it answers with status {}", response.status().as_u16())));
         }
         let body = body(response, MAX_BODY).await.map_err(|fault| at(&fault))?;
-        serde_json::from_slice(&body).map_err(|error| at(&format!("it is not what it should be: {error}")))
+        serde_json::from_slice(&body).map_err(|error| at(&format!("it has an invalid form: {error}")))
     }
 }
 

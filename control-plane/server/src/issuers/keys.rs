@@ -111,8 +111,9 @@ fn usable_key(document: &Document, value: &Value) -> Result<Key, String> {
         Some(alg) => Some(alg),
         None => ALGS.iter().map(|(alg, _)| *alg).find(|alg| fits(value, alg) && is_allowed(alg)),
     };
-    let alg =
-        alg.filter(|alg| is_allowed(alg)).ok_or_else(|| format!("key {kid} is for none of the algs"))?;
+    let alg = alg
+        .filter(|alg| is_allowed(alg))
+        .ok_or_else(|| format!("key {kid} fits none of the allowed algorithms"))?;
     // A certificate chain, or members of another kind of key, would only make snapshots larger.
     let of_kind: &[&str] = match text(value, "kty") {
         Some("RSA") => &["n", "e"],

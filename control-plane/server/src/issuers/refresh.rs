@@ -243,7 +243,7 @@ impl Keeper {
         let mut fetched = self.fetcher.fetch(&wanted.source).await?;
         let (mut good, faults) = keys::usable_keys(&wanted.document, &fetched.jwks.keys);
         if good.is_empty() {
-            return Err(format!("none of its keys can be used: {}", faults.join("; ")));
+            return Err(format!("it has no usable key: {}", faults.join("; ")));
         }
         // Unused keys and a different order are not a change.
         good.sort_by(|a, b| a.kid.cmp(&b.kid));

@@ -72,7 +72,7 @@ impl StoreSource {
             // The work panicked halfway: start over, read and build everything.
             *self.builder.lock() = Builder::new(self.compiler.clone());
         }
-        done.context("build what is published")?
+        done.context("build the snapshot")?
     }
 
     /// Builds again with the store's last forms of `parts`. If the store does not answer, nothing is delayed, least of

@@ -57,7 +57,7 @@ impl Health for HealthService {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         if !request.get_ref().service.is_empty() {
-            return Err(Status::not_found("no service has a health of its own"));
+            return Err(Status::not_found("single services have no health status; leave the name empty"));
         }
         let has_snapshot = self.xds_state.borrow().snapshot.is_some();
         let status = match has_snapshot && !self.freshness.is_stale() {

@@ -111,9 +111,8 @@ impl Participant {
     pub(super) fn refused(&self, kind: Kind, refusal: StaleSnapshot) {
         tracing::error!(
             node = %self.node.id, kind = kind.as_str(), revision = refusal.offered, in_force = refusal.in_force,
-            "the published snapshot is older than the one in force at this subscriber, as after the restore of an \
-             older database; it keeps its own until the revision has passed it. Raise the revision with `asp db \
-             raise-revision`"
+            "the published snapshot is older than the one in force at this subscriber, for example after an older \
+             database was restored; the subscriber keeps its own. Raise the revision with `asp db raise-revision`"
         );
         self.entry.rejected(kind, refusal.offered, &refusal.to_string());
     }

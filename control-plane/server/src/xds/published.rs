@@ -95,7 +95,7 @@ impl Publication {
     pub fn evaluator(&self, server: &ServerPart, org: &OrgPart) -> Result<Evaluator, String> {
         let base = match self.gateway.parts.get(parts::BASE).and_then(EncodedPart::read) {
             Some(Says::Base(base)) => base,
-            _ => return Err("there is no base".into()),
+            _ => return Err("the base part is missing".into()),
         };
         let changes = Changes {
             revision: self.revision,

@@ -16,7 +16,7 @@ use crate::issuers::refresh::ASKED_GAP;
 use crate::xds::keys::RefreshKeys as _;
 
 const KEYS: &str = "/keys";
-const NOT_JSON: &str = "not what it should be";
+const NOT_JSON: &str = "it has an invalid form";
 
 /// A document at a path, and part of the message that the operator gets.
 struct Case {
@@ -164,17 +164,17 @@ fn keys() -> Vec<Case> {
         json!({ "kty": "RSA", "kid": "rsa", "alg": "RS256", "n": URL_SAFE_NO_PAD.encode(n), "e": e })
     };
     for bits in [512, 768, 1_024, 2_040] {
-        cases.push((json!([rsa(bits / 8, "AQAB")]), "none of its keys"));
+        cases.push((json!([rsa(bits / 8, "AQAB")]), "it has no usable key"));
     }
     // Exponents of 0, 1 and 2, and one of 64 bits; a modulus of more room than a key may take.
     for e in ["", "AA", "AQ", "Ag", "__________8"] {
-        cases.push((json!([rsa(256, e)]), "none of its keys"));
+        cases.push((json!([rsa(256, e)]), "it has no usable key"));
     }
     cases.push((json!([rsa(2_048, "AQAB")]), "takes more than"));
     for alg in ["none", "HS256", "RS1", "PS256", "ES256K", "ES512", "RSA-OAEP", "dir", ""] {
         let mut bad = key("alg");
         bad["alg"] = json!(alg);
-        cases.push((json!([bad]), "none of its keys"));
+        cases.push((json!([bad]), "it has no usable key"));
     }
     let (zeros, ones) = (URL_SAFE_NO_PAD.encode([0; 32]), URL_SAFE_NO_PAD.encode([0xff; 32]));
     for (member, value) in [
@@ -212,7 +212,7 @@ fn keys() -> Vec<Case> {
     ] {
         let mut bad = key("bad");
         bad[member] = value;
-        cases.push((json!([bad]), "none of its keys"));
+        cases.push((json!([bad]), "it has no usable key"));
     }
     let ed = |crv: &str, x: &[u8]| json!({ "kty": "OKP", "crv": crv, "kid": "ed", "alg": "EdDSA", "x": URL_SAFE_NO_PAD.encode(x) });
     let mut identity = [0; 32];
@@ -225,14 +225,14 @@ fn keys() -> Vec<Case> {
         ed("Ed25519", &[0; 32]),
         ed("Ed25519", &identity),
     ] {
-        cases.push((json!([bad]), "none of its keys"));
+        cases.push((json!([bad]), "it has no usable key"));
     }
     cases.push((json!([]), "no keys"));
     cases.push((json!([{}]), "no kid"));
     cases.push((json!([7, null, "x", [[]]]), "no kid"));
     cases.push((json!([key("same"), key("same")]), "two keys have the kid"));
     let secret = json!({ "kty": "oct", "kid": "s", "k": "c2VjcmV0", "alg": "HS256" });
-    cases.push((json!([secret]), "none of its keys"));
+    cases.push((json!([secret]), "it has no usable key"));
     cases.push((json!(vec![json!({}); 5_000]), "no kid"));
     cases.into_iter().map(|(keys, told)| case(KEYS, Page::Json(json!({ "keys": keys })), told)).collect()
 }
