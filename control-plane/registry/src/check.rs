@@ -284,7 +284,7 @@ fn check_file_set(sources: &[Source]) -> Vec<Fault> {
             fault(
                 FaultCode::DuplicateId,
                 &source.path,
-                "the path is given twice".into(),
+                "the path occurs twice".into(),
                 "send each file once",
             );
         } else if source.is_server() && !folders.insert(source.folder()) {

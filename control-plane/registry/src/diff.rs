@@ -223,7 +223,7 @@ fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut ChangeCollect
         );
     }
     if prompt_arguments(old) != prompt_arguments(new) {
-        found.push("/primitiveSchema/arguments", "the prompt takes other arguments", true);
+        found.push("/primitiveSchema/arguments", "the prompt has different arguments", true);
     }
     compare_rest(old, new, found);
 }
@@ -245,7 +245,7 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut ChangeCollector<'_
         (
             "/primitiveDependencies",
             (&old.elicitations, &old.delegations) != (&new.elicitations, &new.delegations),
-            "it asks other questions",
+            "its questions changed",
         ),
     ];
     for (path, differs, message) in parts {

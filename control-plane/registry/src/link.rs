@@ -177,7 +177,7 @@ fn check_scheme(server: &ServerFile, spec: &Spec, path: &str, findings: &mut Fin
     if auth.scheme == Scheme::None || server.auth.schemes.contains(&auth.scheme) {
         return;
     }
-    let message = format!("`{}` wants {}, which is not in auth.schemes", spec.id, auth.scheme.word());
+    let message = format!("`{}` requires {}, which is not in auth.schemes", spec.id, auth.scheme.word());
     let hint = "add the scheme to the server, or list the primitive elsewhere";
     findings.add(FaultCode::AuthConflict, path, message, hint);
 }

@@ -37,7 +37,7 @@ pub enum ReadError {
     TooLarge { path: String },
     #[error("{path} is not UTF-8 text")]
     NotText { path: String },
-    #[error("{path}: the name holds a control character")]
+    #[error("{path}: the name contains a control character")]
     Name { path: String },
     #[error("more than {MAX_FILES} files")]
     TooMany,

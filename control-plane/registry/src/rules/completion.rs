@@ -46,12 +46,12 @@ fn check_completer(completer: Completer, spec: &Spec, path: &str, findings: &mut
     let (can_be_asked, message, hint) = match completer {
         Completer::Plugin => (
             runtime.is_some_and(|runtime| runtime.mode == Mode::Plugin),
-            "no plugin runs this, so none can be asked",
+            "no plugin runs this, so no plugin can complete it",
             "list the values, or let a plugin run it (`runtime.mode: plugin`)",
         ),
         Completer::Upstream => (
             runtime.is_some_and(|runtime| runtime.mode == Mode::Proxy && runtime.mcp.is_some()),
-            "there is no upstream MCP server behind this that could be asked",
+            "no upstream MCP server is behind this that could complete it",
             "list the values, or name the server (`runtime.mcp`)",
         ),
     };

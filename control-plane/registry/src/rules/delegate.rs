@@ -82,7 +82,7 @@ fn check_proxy(runtime: &Runtime, findings: &mut Findings<'_>) {
     ];
     for (key, written) in others {
         if written {
-            let message = format!("`{key}` forwards calls, and nobody calls a delegate");
+            let message = format!("`{key}` forwards calls, but a delegate receives none");
             let hint = "make it a tool, and name it with mode: primitive";
             findings.add(FaultCode::MisplacedKey, &format!("/runtime/{key}"), message, hint);
         }

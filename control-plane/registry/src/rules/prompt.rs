@@ -87,7 +87,7 @@ fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {
         return;
     };
     if properties.len() > MAX_FIELDS {
-        fault(at, format!("{} fields, at most {MAX_FIELDS} are asked", properties.len()), findings);
+        fault(at, format!("{} fields, at most {MAX_FIELDS} are allowed", properties.len()), findings);
     }
     for (key, property) in properties {
         let path = format!("{at}/properties/{}", escape(key));
@@ -147,7 +147,7 @@ fn check_fields(spec: &Spec, findings: &mut Findings<'_>) {
         }
     }
     if fields.len() > MAX_FIELDS || (spec.schema.fields.is_some() && fields.is_empty()) {
-        let message = format!("{} fields, 1 to {MAX_FIELDS} can be asked", fields.len());
-        findings.add(FaultCode::BadElicitation, "/primitiveSchema/fields", message, "ask less or something");
+        let message = format!("{} fields, 1 to {MAX_FIELDS} are allowed", fields.len());
+        findings.add(FaultCode::BadElicitation, "/primitiveSchema/fields", message, "change their number");
     }
 }

@@ -188,7 +188,7 @@ pub(super) fn check_header(key: &str, path: &str, findings: &mut Findings<'_>) {
     let is_token = !key.is_empty() && key.bytes().all(is_token_byte);
     if !is_token || is_refused_header(key) {
         let message = format!("a spec may not set the header `{}`", name::escape(key));
-        let hint = "remove it; the platform supplies credentials, framing and what tells who calls";
+        let hint = "remove it; the platform supplies credentials, framing and the caller's identity";
         findings.add(FaultCode::BadHeader, path, message, hint);
     }
 }

@@ -162,7 +162,7 @@ fn check_card(card: &Card, findings: &mut Findings<'_>) {
             None => url.clone(),
         };
         if let Err(reason) = uri::http_url(&filled) {
-            let hint = "write an absolute https URL; `${public_url}` may stand at its start";
+            let hint = "write an absolute https URL; it may start with `${public_url}`";
             findings.add(FaultCode::BadUrl, path, reason, hint);
         }
     }

@@ -32,7 +32,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         let path = "/runtime/auth/exchange/scopes";
         name::check_scopes(&exchange.scopes, path, findings);
         if exchange.scopes.len() > MAX_SCOPES {
-            let message = format!("an issuer is asked for at most {MAX_SCOPES} scopes");
+            let message = format!("at most {MAX_SCOPES} scopes can be requested from an issuer");
             findings.add(FaultCode::BadValue, path, message, "name what this primitive needs");
         }
     }
@@ -98,7 +98,8 @@ fn check_token(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mu
             );
         }
         (None, true) => {
-            let hint = "write the origin of the one service, or remove `token`: a plugin gets one if there is only one";
+            let hint = "write the origin of one service, or remove `token`: if only one is listed for the plugin, \
+                it gets that one";
             findings.add(FaultCode::MissingKey, path, "a plugin's token is for one service", hint);
         }
         (Some(_), false) => {

@@ -74,7 +74,7 @@ fn check_questions(schema: &PrimitiveSchema, findings: &mut Findings<'_>) {
         {
             if written {
                 let path = format!("/primitiveSchema/{key}");
-                let message = "a user who is sent to a page fills no form";
+                let message = "a user who is sent to a page does not fill in a form";
                 findings.add(FaultCode::MisplacedKey, &path, message, "keep this or `url`");
             }
         }

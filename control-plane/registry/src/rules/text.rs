@@ -23,7 +23,7 @@ pub(super) fn check(document: &Document, findings: &mut Findings<'_>) {
     for (code, path, bad) in found {
         match code {
             FaultCode::BadText => {
-                let message = format!("the text holds the invisible character U+{:04X}", u32::from(bad));
+                let message = format!("the text contains the invisible character U+{:04X}", u32::from(bad));
                 findings.add(code, &path, message, "remove the character; write plain visible text");
             }
             _ => findings.add(code, &path, "the text is longer than 64 KiB", "shorten it"),

@@ -140,7 +140,7 @@ fn check_characters(text: &str) -> Result<(), String> {
     }
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte);
     if let Some(bad) = text.chars().find(|c| !u8::try_from(*c).is_ok_and(allowed)) {
-        return Err(format!("the character `{}` may not stand in a URI", bad.escape_debug()));
+        return Err(format!("the character `{}` is not allowed in a URI", bad.escape_debug()));
     }
     let mut parts = text.split('%');
     parts.next();

@@ -80,7 +80,7 @@ fn alternatives(pointer: &str, context: &[Vec<ValidationError<'_>>], value: &Val
         })
     });
     let described: Vec<String> = described.collect();
-    format!("fits none of its alternatives: {}", described.join("; or "))
+    format!("matches none of its alternatives: {}", described.join("; or "))
 }
 
 /// Appends a member to a JSON Pointer (RFC 6901), without control characters and at most [`MAX_NAME`] long.

@@ -44,7 +44,7 @@ fn check_form(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Fi
     match &http.body {
         None => {
             let hint = "add `body`, or remove `bodyFormat`";
-            findings.add(FaultCode::BadMapping, "/runtime/http/bodyFormat", "there is no body", hint);
+            findings.add(FaultCode::BadMapping, "/runtime/http/bodyFormat", "the request has no body", hint);
         }
         Some(RequestBody::Word(pointer)) if arguments.at(pointer).is_some_and(is_no_object) => {
             let hint = "make it `type: object`; each of its members becomes a field";
