@@ -149,7 +149,7 @@ pub enum SandboxError {
     Overlap { field: &'static str, other: &'static str, path: PathBuf },
     #[error("{field} has {count} entries, allowed are 1 to {most}")]
     Count { field: &'static str, count: usize, most: usize },
-    #[error("{field} holds text that is too long, empty or has a NUL byte")]
+    #[error("{field} contains text that is empty, too long, or has a NUL byte")]
     Text { field: &'static str },
     #[error("{field} is {value}, out of its range")]
     Range { field: &'static str, value: u64 },

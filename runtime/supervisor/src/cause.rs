@@ -110,9 +110,11 @@ impl fmt::Display for Cause {
             Cause::Deadline => f.write_str("a call ignored its cancellation"),
             Cause::Limit(bound) => write!(f, "the worker went over its bound on {bound}"),
             Cause::Unseen => {
-                f.write_str("the worker's processes cannot be seen in /proc (hidepid), so no bound holds")
+                f.write_str("the worker's processes are not visible in /proc (hidepid), so no limit holds")
             }
-            Cause::Unmeasured => f.write_str("what the worker uses cannot be measured, so no bound holds"),
+            Cause::Unmeasured => {
+                f.write_str("the worker's resource use cannot be measured, so no limit holds")
+            }
             Cause::ResidualWork(what) => write!(f, "a call left {what} behind in the worker"),
             Cause::Drained => f.write_str("the plugin was drained"),
             Cause::Host => f.write_str("the machine could not start the worker"),

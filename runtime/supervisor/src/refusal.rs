@@ -29,13 +29,14 @@ pub enum Refusal {
     #[error("overload: too many calls are waiting for this plugin")]
     Overload,
     #[error(
-        "throttled: the plugin has as many subscriptions as it may, {most} of all and half of those of one tenant; the others are not told of changes"
+        "throttled: the plugin has its maximum of {most} subscriptions, or one tenant has half of them; further \
+         subscribers are not notified of changes"
     )]
     Subscriptions { most: usize },
     #[error("overload: the call's deadline passed while it waited")]
     Late,
     #[error("overload: too many tunnels are open")]
     Tunnels,
-    #[error("draining: the plugin takes no new calls")]
+    #[error("draining: the plugin accepts no new calls")]
     Draining,
 }

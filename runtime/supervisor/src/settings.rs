@@ -221,7 +221,7 @@ fn bounds(word: &str) -> Option<Bounds> {
 fn directory(flag: &str, path: &Path, faults: &mut Vec<String>) -> PathBuf {
     match path.canonicalize() {
         Ok(path) if path.is_dir() => return path,
-        Ok(_) => faults.push(format!("{flag} {} is no directory", path.display())),
+        Ok(_) => faults.push(format!("{flag} {} is not a directory", path.display())),
         Err(error) => faults.push(format!("{flag} {}: {error}", path.display())),
     }
     path.to_path_buf()
@@ -242,7 +242,7 @@ fn state_directory(path: &Path, faults: &mut Vec<String>) -> PathBuf {
 fn file(flag: &str, path: &Path, faults: &mut Vec<String>) -> PathBuf {
     match std::path::absolute(path) {
         Ok(path) if path.is_file() => return path,
-        Ok(_) => faults.push(format!("{flag} {} is no file", path.display())),
+        Ok(_) => faults.push(format!("{flag} {} is not a file", path.display())),
         Err(error) => faults.push(format!("{flag} {}: {error}", path.display())),
     }
     path.to_path_buf()

@@ -245,8 +245,8 @@ impl Tunnel {
             }
         };
         if attached.ticket.is_subscription() != matches!(work, FromGateway::Subscribe(_)) {
-            let text =
-                "a subscription needs a place that was asked for as one, and other work one that was not";
+            let text = "the slot and the work differ: only a slot requested for a subscription runs a subscription, and \
+                 nothing else";
             return Err(Status::failed_precondition(text).into());
         }
         let _in_use =

@@ -38,8 +38,8 @@ fn find(proc: &Path, root: bool) -> Option<String> {
     }
     let filtered = read("self/status").lines().any(|line| line == "Seccomp:\t2");
     filtered.then(|| {
-        "a seccomp filter holds this process, as container engines set one: use a profile that allows unshare, clone, \
-         mount, mount_setattr, umount2, pivot_root and sethostname, and an unmasked /proc"
+        "a seccomp filter restricts this process, as container engines install one: use a profile that allows \
+         unshare, clone, mount, mount_setattr, umount2, pivot_root and sethostname, and an unmasked /proc"
             .to_owned()
     })
 }

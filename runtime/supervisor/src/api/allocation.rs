@@ -120,7 +120,7 @@ pub fn close_response(stats: &TunnelStats) -> CloseTunnelResponse {
 }
 
 pub fn unknown_handle(_: NoHandle) -> Status {
-    Status::not_found("there is no such tunnel")
+    Status::not_found("the tunnel does not exist")
 }
 
 fn allocation_response(allocation: &Allocation) -> Result<AllocateWorkerResponse, Refusal> {

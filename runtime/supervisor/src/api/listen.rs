@@ -120,7 +120,7 @@ fn router(runtime: &Arc<Runtime>) -> Router {
 async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     if let Ok(there) = path.symlink_metadata() {
         if !there.file_type().is_socket() {
-            anyhow::bail!("{} is there and is no socket", path.display());
+            anyhow::bail!("{} exists and is not a socket", path.display());
         }
         if UnixStream::connect(path).await.is_ok() {
             anyhow::bail!("another process listens on {}", path.display());

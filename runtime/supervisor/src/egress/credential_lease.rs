@@ -40,11 +40,11 @@ pub(super) struct Origin {
 /// Error: a gateway sent an invalid credential. Does not contain its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadCredential {
-    #[error("the credential's origin is none: it is http(s)://host[:port]")]
+    #[error("the credential's origin is not of the form http(s)://host[:port]")]
     Origin,
-    #[error("the credential's header is none, or belongs to the message or the connection")]
+    #[error("the credential's header is invalid, or belongs to the message or the connection")]
     Header,
-    #[error("the credential's value is no text of a header")]
+    #[error("the credential's value is not valid in a header")]
     Value,
     #[error("the credential is for another origin than the one before it")]
     OtherOrigin,

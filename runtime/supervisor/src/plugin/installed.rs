@@ -163,7 +163,7 @@ impl Plugin {
             && let Some(file) = self.entry_file()
             && !package.join(file).is_file()
         {
-            return Err(format!("the entrypoint {file} is no file of the package"));
+            return Err(format!("the entrypoint {file} is not a file of the package"));
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ fn read(path: &Path) -> Result<String, String> {
     let fault = |error: std::io::Error| format!("read plugin.json: {error}");
     let metadata = path.symlink_metadata().map_err(fault)?;
     if !metadata.is_file() || metadata.len() > MAX_BYTES {
-        return Err(format!("plugin.json is no file of at most {MAX_BYTES} bytes"));
+        return Err(format!("plugin.json is not a file of at most {MAX_BYTES} bytes"));
     }
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(fault)?;
@@ -205,7 +205,7 @@ fn read(path: &Path) -> Result<String, String> {
 fn check_links(package: &Path) -> Result<(), String> {
     let fault = |error: std::io::Error| format!("read the package: {error}");
     if !package.symlink_metadata().map_err(fault)?.is_dir() {
-        return Err("package is no directory".into());
+        return Err("package is not a directory".into());
     }
     let mut open = vec![package.to_path_buf()];
     let mut seen = 0_usize;
@@ -292,7 +292,7 @@ mod tests {
         }
         for missing in ["other.py", "other.py:run", "other"] {
             assert!(
-                load(missing).unwrap_err().to_string().contains("is no file of the package"),
+                load(missing).unwrap_err().to_string().contains("is not a file of the package"),
                 "{missing}"
             );
         }

@@ -190,7 +190,7 @@ impl Manifest {
             return Err(format!("format is {}, known is {FORMAT}", self.format));
         }
         if !is_name(&self.id) || !is_name(&self.version) {
-            return Err(format!("id {:?} or version {:?} is no name", self.id, self.version));
+            return Err(format!("id {:?} or version {:?} is not a valid name", self.id, self.version));
         }
         let digest = &self.artifact_sha256;
         let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -215,7 +215,7 @@ impl Manifest {
         }
         if self.allowed_domains.len() > MAX_NAMES || !self.allowed_domains.iter().all(|name| is_domain(name))
         {
-            return Err("allowedDomains has a name that is no host and no *.suffix".into());
+            return Err("allowedDomains has an entry that is neither a host nor *.suffix".into());
         }
         Ok(())
     }

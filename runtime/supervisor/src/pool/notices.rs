@@ -52,7 +52,7 @@ impl Pool {
             plugin,
             worker = worker.id,
             took_ms,
-            "a worker started and takes calls"
+            "a worker started and accepts calls"
         );
         let labels = [("plugin", plugin.as_str()), ("worker", worker.id.as_str())];
         self.machine.metrics.emit("worker_started", labels, fields([("took_ms", number(took_ms))]));

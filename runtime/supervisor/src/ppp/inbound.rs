@@ -167,7 +167,7 @@ impl TunnelInbox {
                     return Ok(Some(message));
                 }
                 if state.overflowed {
-                    return Err(Status::resource_exhausted("the gateway sends faster than the worker takes"));
+                    return Err(Status::resource_exhausted("the gateway sends faster than the worker reads"));
                 }
                 if state.closed {
                     return Ok(None);

@@ -55,9 +55,7 @@ async fn forward_updates(
     call: &Call,
 ) -> Result<(), Status> {
     let ReadEndpoint::Channel(channel) = endpoint else {
-        return Err(Status::unimplemented(
-            "an MCP server on standard input and output tells nobody of changes",
-        ));
+        return Err(Status::unimplemented("an MCP server on standard input and output has no subscriptions"));
     };
     let forwarding = async {
         let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_UPDATE);

@@ -136,7 +136,7 @@ impl Tunnel {
                     return of_server(readings, work, &forwarded).await;
                 }
                 ReadEndpoint::Channel(_) | ReadEndpoint::Server(_) => {
-                    return Err(Status::unimplemented("what there is stands in specs alone"));
+                    return Err(Status::unimplemented("its resources are listed in specs only"));
                 }
             };
             let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);

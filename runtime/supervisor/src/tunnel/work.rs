@@ -233,7 +233,7 @@ impl Tunnel {
             // A cancel has taken effect above, whether or not the worker receives it.
             return match payload {
                 Payload::Cancel(_) => {}
-                _ => refuse(worker, call, progress, "the gateway sends faster than the worker takes"),
+                _ => refuse(worker, call, progress, "the gateway sends faster than the worker reads"),
             };
         }
         forward(worker, progress, payload);

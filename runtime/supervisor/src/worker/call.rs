@@ -363,7 +363,7 @@ impl Call {
             }
             Payload::McpRequested(asked) => self.ask(true, &asked.correlation_id, self.rules.is_mcp),
             Payload::McpListsChanged(_) if !self.rules.is_mcp => {
-                Err(Cause::Protocol("a plugin's lists stand in specs"))
+                Err(Cause::Protocol("a plugin cannot change lists: specs define them"))
             }
             Payload::ArtifactData(piece) => self.piece(piece),
             Payload::Artifact(artifact) => self.artifact(artifact),
@@ -440,7 +440,7 @@ impl Call {
             None => state.begin_artifact().map(|()| 0)?,
         };
         if artifact.size != sent {
-            return Err(Cause::Protocol("an artifact's size is not what was sent"));
+            return Err(Cause::Protocol("an artifact's size differs from the sent bytes"));
         }
         Ok(())
     }

@@ -108,7 +108,7 @@ impl Session {
 
     /// Sends a message to the worker if there is capacity; otherwise returns it. Ignores a dead worker: its calls are
     /// notified of its end.
-    #[allow(clippy::result_large_err, reason = "what is given back is what was brought")]
+    #[allow(clippy::result_large_err, reason = "the caller gets its own payload back")]
     pub fn try_send(&self, payload: client_message::Payload) -> Result<(), client_message::Payload> {
         match self.to_worker.try_send(ClientMessage { payload: Some(payload) }) {
             Ok(()) | Err(TrySendError::Closed(_)) => Ok(()),

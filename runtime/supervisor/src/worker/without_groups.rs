@@ -38,9 +38,9 @@ pub(super) fn check_level(
     if settings.bounds == Bounds::Cgroup {
         anyhow::bail!(
             "workers have no control group to hold them to their limits ({reason}). Remedies: start the runtime in a \
-             group of its own (systemd-run --user --scope -p Delegate=yes asp-runtime ..); run it as root; or take \
-             bounds that are looked at ten times a second (--bounds sampled or ASP_RUNTIME_BOUNDS=sampled), which \
-             are no defence against a hostile plugin"
+             group of its own (systemd-run --user --scope -p Delegate=yes asp-runtime ..); run it as root; or use \
+             limits that are sampled ten times a second (--bounds sampled or ASP_RUNTIME_BOUNDS=sampled), which do \
+             not stop a hostile plugin"
         );
     }
     if !sees_workers {

@@ -82,7 +82,7 @@ async fn there_are_no_more_than_the_plugins_share_of_places() {
     .await;
     let _first = subscribe(&stack, "echo", "test://one").await;
     let refused = stack.allocate(place("echo")).await;
-    assert!(reason(&refused).starts_with("throttled: the plugin has as many subscriptions"), "{refused:?}");
+    assert!(reason(&refused).starts_with("throttled: the plugin has its maximum of"), "{refused:?}");
     let mut other =
         stack.tunnel_for(AllocateWorkerRequest { subscription: true, ..wanted("echo", "u") }).await;
     other.frame(&subscription("test://one/of another org")).await;

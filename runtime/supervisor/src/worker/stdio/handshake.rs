@@ -54,7 +54,7 @@ pub async fn open(
     let server = loop {
         let incoming = bridge.lines.recv().await.ok_or(Cause::Protocol("standard output was closed"))?;
         let ServerLine::Message(message) = incoming else {
-            return Err(Cause::Protocol("initialize was answered by what is no result"));
+            return Err(Cause::Protocol("the answer to initialize is not a result"));
         };
         match message {
             RpcMessage::Response { id: answered, answer: RpcAnswer::Result(result) } if answered == id => {

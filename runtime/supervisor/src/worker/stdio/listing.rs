@@ -81,7 +81,7 @@ impl Listing {
     pub(super) fn take(&mut self, answer: RpcAnswer, lists: NamedLists) -> Result<(), Status> {
         let (Some((method, member)), Some(found)) = (LISTS.get(self.list), self.found.get_mut(self.list))
         else {
-            return Err(Status::internal("an answer that was not asked for"));
+            return Err(Status::internal("an answer without a request"));
         };
         let is_first = self.cursor.is_none();
         let is_lacking = lists.lacks.get(self.list) == Some(&true);

@@ -163,7 +163,7 @@ fn content(item: &str) -> Result<ContentChunk, Status> {
     let data = match (blob.and_then(string), text.and_then(string)) {
         (Some(blob), _) => {
             let bytes = STANDARD.decode(blob);
-            content_chunk::Data::Blob(bytes.map_err(|_| Status::internal("a blob is no Base64"))?)
+            content_chunk::Data::Blob(bytes.map_err(|_| Status::internal("a blob is not Base64"))?)
         }
         (None, Some(text)) => content_chunk::Data::Text(text),
         (None, None) => return Err(malformed("a content has neither text nor blob")),

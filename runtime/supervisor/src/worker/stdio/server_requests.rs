@@ -51,8 +51,8 @@ impl ServerRequests {
             return Err(error(&id, METHOD_NOT_FOUND, "this client does not do that"));
         }
         let Some((call, request_id)) = only else {
-            let text = "no call is under way that this belongs to, or several are: ask within a call, and let the \
-                        spec's runtime.pool.concurrency be 1";
+            let text = "the request belongs to no running call, or to one of several: send it within a call, and \
+                        set runtime.pool.concurrency of the spec to 1";
             return Err(error(&id, REFUSED, text));
         };
         if self.open.len() >= MAX_OPEN {

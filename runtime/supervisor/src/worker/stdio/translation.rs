@@ -94,7 +94,7 @@ pub(super) fn translate_notification(method: &str, params: &Json, only: String) 
         | "notifications/resources/list_changed"
         | "notifications/prompts/list_changed" => {
             let message =
-                format!("{method}: what is offered of this server stays as its specs and their pins say");
+                format!("{method}: ignored, because specs and their pins define what this server offers");
             Some(log(String::new(), "warning", message))
         }
         _ => None,
