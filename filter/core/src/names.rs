@@ -98,7 +98,7 @@ fn body_fault(text: &str) -> Option<&'static str> {
     } else if text.contains('*') {
         Some("holds `*`")
     } else if text.chars().any(breaks) {
-        Some("holds a control character or a line break")
+        Some("contains a control character or a line break")
     } else {
         None
     }

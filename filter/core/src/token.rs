@@ -227,7 +227,7 @@ pub(crate) fn introspected(
 ) -> Result<Caller, Cause> {
     let mut said = said.clone();
     if said.get("iss").is_some_and(|iss| iss.as_str() != Some(issuer.iss.as_str())) {
-        return Err(Cause { claim: "iss", fault: "differs from the issuer that was asked" });
+        return Err(Cause { claim: "iss", fault: "differs from the issuer that introspected the token" });
     }
     claims::check_use(&said)?;
     let kind = said.get("token_type").map(|kind| kind.as_str().unwrap_or_default());

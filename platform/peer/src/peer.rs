@@ -139,8 +139,8 @@ impl Peer {
         }
         tracing::warn!(
             list = %list.display(),
-            "the list of revoked certificates is older than it says it may be; it stays in force without later revocations: \
-             install the authority's newest one"
+            "the list of revoked certificates is past its next update; it stays in force without later \
+             revocations: install the authority's newest list"
         );
     }
 }

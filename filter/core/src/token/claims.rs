@@ -152,7 +152,7 @@ fn text(value: &Value) -> ClaimResult<String> {
     let text = value.as_str().ok_or("is not a string")?;
     match (1..=MAX_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
         true => Ok(text.to_owned()),
-        false => Err("is empty, longer than 512 bytes, or holds a control character"),
+        false => Err("is empty, longer than 512 bytes, or contains a control character"),
     }
 }
 
@@ -173,7 +173,7 @@ fn list(value: &Value, read: impl Fn(&Value) -> ClaimResult<String>) -> ClaimRes
 /// Reads space-separated words (RFC 8693 section 4.2) or an array.
 fn words(value: &Value) -> ClaimResult<Vec<String>> {
     match value {
-        Value::String(text) if text.chars().any(char::is_control) => Err("holds a control character"),
+        Value::String(text) if text.chars().any(char::is_control) => Err("contains a control character"),
         Value::String(text) if text.split_ascii_whitespace().nth(MAX_LISTED).is_some() => Err(TOO_MANY),
         Value::String(text) => Ok(text.split_ascii_whitespace().map(str::to_owned).collect()),
         other => list(other, text),

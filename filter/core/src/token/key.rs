@@ -49,7 +49,7 @@ pub(crate) fn is_alg(alg: &str) -> bool {
 pub(crate) fn build(alg: &str, jwk: &str) -> Result<VerificationKey, String> {
     let jwk: Jwk = serde_json::from_str(jwk).map_err(|error| format!("not a JWK: {error}"))?;
     if jwk.d.is_some() {
-        return Err("holds a private key".to_owned());
+        return Err("contains a private key".to_owned());
     }
     if jwk.alg.as_deref().is_some_and(|named| named != alg) {
         return Err(format!("its own alg is not {alg}"));

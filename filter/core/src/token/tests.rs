@@ -463,7 +463,7 @@ fn what_is_wrong_with_a_token_is_told_to_the_operator_from_the_cache_too() {
     let snapshot = Snapshot::from_message(bench.message.clone()).unwrap();
     for (claims, cause) in [
         (json!({"groups": ["Domain *"]}), "groups holds `*`"),
-        (json!({"org": "a\nb"}), "org holds a control character or a line break"),
+        (json!({"org": "a\nb"}), "org contains a control character or a line break"),
         (json!({"sub": null}), "sub is missing"),
         (json!({"aud": "urn:else"}), "aud does not name this server"),
     ] {
