@@ -98,14 +98,14 @@ fn collect(root: &Path, folder: &Path, level: usize, found: &mut Vec<PathBuf>) -
         };
         // A line end in a name would forge lines wherever the name is shown.
         if name.chars().any(char::is_control) {
-            return Err(ReadError::Name { path: shown(root, &path).escape_debug().to_string() });
+            return Err(ReadError::Name { path: relative_path(root, &path).escape_debug().to_string() });
         }
         if name.starts_with('.') || (level == 1 && SKIPPED.contains(&name)) {
             continue;
         }
         let real = path.canonicalize().map_err(|source| io_error(&path, source))?;
         if !real.starts_with(root) {
-            return Err(ReadError::Outside { path: shown(root, &path) });
+            return Err(ReadError::Outside { path: relative_path(root, &path) });
         }
         // A plugin's own folder is deeper and not part of the catalog.
         if real.is_dir() {
@@ -118,7 +118,7 @@ fn collect(root: &Path, folder: &Path, level: usize, found: &mut Vec<PathBuf>) -
             continue;
         }
         if !real.is_file() {
-            return Err(ReadError::NotAFile { path: shown(root, &path) });
+            return Err(ReadError::NotAFile { path: relative_path(root, &path) });
         }
         if found.len() >= MAX_FILES {
             return Err(ReadError::TooMany);
@@ -131,14 +131,15 @@ fn collect(root: &Path, folder: &Path, level: usize, found: &mut Vec<PathBuf>) -
 fn read_file(root: &Path, path: &Path) -> Result<Source, ReadError> {
     let length = fs::metadata(path).map_err(|source| io_error(path, source))?.len();
     if length > MAX_BYTES as u64 {
-        return Err(ReadError::TooLarge { path: shown(root, path) });
+        return Err(ReadError::TooLarge { path: relative_path(root, path) });
     }
     let bytes = fs::read(path).map_err(|source| io_error(path, source))?;
-    let text = String::from_utf8(bytes).map_err(|_| ReadError::NotText { path: shown(root, path) })?;
-    Ok(Source { path: shown(root, path), text })
+    let text =
+        String::from_utf8(bytes).map_err(|_| ReadError::NotText { path: relative_path(root, path) })?;
+    Ok(Source { path: relative_path(root, path), text })
 }
 
-fn shown(root: &Path, path: &Path) -> String {
+fn relative_path(root: &Path, path: &Path) -> String {
     let relative = path.strip_prefix(root).unwrap_or(path);
     let parts: Vec<_> = relative.components().map(|part| part.as_os_str().to_string_lossy()).collect();
     parts.join("/")

@@ -197,7 +197,7 @@ impl HttpBody for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = self.next_frame(context);
-        unread::asked(matches!(frame, Poll::Ready(Some(_))) && !self.is_end_stream());
+        unread::record_poll(matches!(frame, Poll::Ready(Some(_))) && !self.is_end_stream());
         frame
     }
 

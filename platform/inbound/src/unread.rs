@@ -19,7 +19,7 @@ thread_local! {
 }
 
 /// Records that a body was polled, and whether it returned a part that is not its last.
-pub(super) fn asked(gave: bool) {
+pub(super) fn record_poll(gave: bool) {
     GAVE.set(Some(gave));
 }
 

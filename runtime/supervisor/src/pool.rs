@@ -387,7 +387,7 @@ impl Pool {
                 let mut keeping = pin!(running.run_to_end());
                 let (mut death, remains) = tokio::select! {
                     kept = &mut keeping => kept,
-                    () = worker.lost() => {
+                    () = worker.wait_until_lost() => {
                         self.inner.lock().scheduler.mark_lost(number);
                         keeping.await
                     }

@@ -199,7 +199,7 @@ impl Worker {
     }
 
     /// Waits until its stream is gone, so that it cannot take calls. The cause of its end is known later.
-    pub async fn lost(&self) {
+    pub async fn wait_until_lost(&self) {
         self.lost.cancelled().await;
     }
 
@@ -402,7 +402,7 @@ impl RunningWorker {
     ) -> Result<ServerMessage, WorkerOutcome> {
         let fault = match message {
             Ok(Some(message)) => return Ok(message),
-            Ok(None) => return Err(self.lost("the session stream ended").await),
+            Ok(None) => return Err(self.end_lost("the session stream ended").await),
             // tonic reports this for a message that cannot be decoded or is too large; everything else is a lost
             // stream.
             Err(StreamError::Stream(status)) if status.code() == tonic::Code::OutOfRange => {
@@ -411,7 +411,7 @@ impl RunningWorker {
             Err(StreamError::Rule(cause)) => cause,
             Err(StreamError::Stream(status)) => {
                 tracing::debug!(worker = self.worker.id, %status, "the session stream broke");
-                return Err(self.lost("the session stream broke").await);
+                return Err(self.end_lost("the session stream broke").await);
             }
         };
         self.process.kill();
@@ -419,7 +419,7 @@ impl RunningWorker {
     }
 
     /// Handles a lost stream: either the process is ending too, or it violated the protocol.
-    async fn lost(&mut self, fault: &'static str) -> WorkerOutcome {
+    async fn end_lost(&mut self, fault: &'static str) -> WorkerOutcome {
         self.worker.lost.cancel();
         match timeout(EXIT_WITHIN, self.process.exited()).await {
             Ok(cause) => WorkerOutcome::Ended(cause),

@@ -13,12 +13,12 @@ pub(super) fn is_same_at_edges(before: &[Arc<CompiledServer>], servers: &[Arc<Co
         Arc::ptr_eq(one, other)
             || one.edge == other.edge
                 && one.server.pool == other.server.pool
-                && one.server.listings.iter().map(seen).eq(other.server.listings.iter().map(seen))
+                && one.server.listings.iter().map(edge_view).eq(other.server.listings.iter().map(edge_view))
     };
     before.len() == servers.len() && before.iter().zip(servers).all(is_same)
 }
 
-fn seen(listing: &Listing) -> [&str; 5] {
+fn edge_view(listing: &Listing) -> [&str; 5] {
     let Listing { id, version: _, mcp_name, a2a_skill, rest_name, pool } = listing;
     [id, mcp_name, a2a_skill, rest_name, pool].map(String::as_str)
 }

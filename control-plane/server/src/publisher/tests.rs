@@ -289,9 +289,9 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     running.handle.changed();
     running.handle.status().wait_for(|standing| standing.covers == 7).await.unwrap();
     let seen_revisions = running.handle.seen_revisions();
-    seen_revisions.seen(Kind::Edge, 3);
-    seen_revisions.seen(Kind::Gateway, 9);
-    seen_revisions.seen(Kind::Gateway, u64::MAX);
+    seen_revisions.record(Kind::Edge, 3);
+    seen_revisions.record(Kind::Gateway, 9);
+    seen_revisions.record(Kind::Gateway, u64::MAX);
     tokio::time::sleep(POLL * 2).await;
     assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().edge.revision, 3, "9 is not stored here");
     let again = start();
@@ -301,8 +301,8 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     again.fake.notes.store(true, Ordering::SeqCst);
     again.fake.revision.store(7, Ordering::SeqCst);
     // What is made up hides nothing.
-    (0..100).for_each(|n| again.handle.seen_revisions().seen(Kind::Revocations, u64::MAX - n));
-    again.handle.seen_revisions().seen(Kind::Revocations, 5);
+    (0..100).for_each(|n| again.handle.seen_revisions().record(Kind::Revocations, u64::MAX - n));
+    again.handle.seen_revisions().record(Kind::Revocations, 5);
     revision_of(&mut xds_state, 7).await;
     let published = xds_state.borrow().snapshot.clone().unwrap();
     assert_eq!((published.edge.revision, published.recent.revision, published.gateway.revision), (7, 7, 7));
@@ -317,7 +317,7 @@ async fn after_an_older_database_was_restored_all_is_published_once_its_revision
     revision_of(&mut xds_state, 9).await;
     let seen_revisions = running.handle.seen_revisions();
     for kind in [Kind::Edge, Kind::Revocations, Kind::Gateway] {
-        seen_revisions.seen(kind, 9);
+        seen_revisions.record(kind, 9);
     }
     tokio::time::sleep(POLL * 2).await;
     running.fake.revision.store(8, Ordering::SeqCst);

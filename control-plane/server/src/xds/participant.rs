@@ -67,12 +67,12 @@ impl Participant {
             Event::Subscribed => {
                 let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
                 self.entry.subscribed(kind, &self.node.id, address, in_force);
-                self.seen_revisions.seen(kind, in_force);
+                self.seen_revisions.record(kind, in_force);
                 self.keep_refused_parts(kind);
                 tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
             }
             Event::Acknowledged { revision } => {
-                self.seen_revisions.seen(kind, revision);
+                self.seen_revisions.record(kind, revision);
                 self.entry.acknowledged(kind, revision, version);
                 self.keep_refused_parts(kind);
             }

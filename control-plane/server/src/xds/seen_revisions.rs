@@ -23,7 +23,7 @@ pub struct SeenRevisions {
 
 impl SeenRevisions {
     /// Records that a subscriber has a revision in force.
-    pub fn seen(&self, kind: Kind, revision: u64) {
+    pub fn record(&self, kind: Kind, revision: u64) {
         let mut seen = match kind {
             Kind::Edge => self.edge.lock(),
             Kind::Revocations => self.recent.lock(),

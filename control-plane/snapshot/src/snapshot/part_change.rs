@@ -22,7 +22,7 @@ pub(super) enum PartChange<'a> {
 /// Reads a change. Returns `Ok(None)` for the removal of a part that this version does not have.
 pub(super) fn read(name: &str, part: Option<SnapshotPart>) -> Result<Option<PartChange<'_>>, String> {
     let known = Name::read(name);
-    let Some(part) = part else { return Ok(gone(known)) };
+    let Some(part) = part else { return Ok(removal(known)) };
     let Some(part) = part.part else {
         return Err("the part cannot be read or is of a newer kind".to_owned());
     };
@@ -47,7 +47,7 @@ pub(super) fn read(name: &str, part: Option<SnapshotPart>) -> Result<Option<Part
     Ok(Some(change))
 }
 
-fn gone(known: Option<Name<'_>>) -> Option<PartChange<'_>> {
+fn removal(known: Option<Name<'_>>) -> Option<PartChange<'_>> {
     match known? {
         Name::Server(name) => Some(PartChange::ServerGone(name)),
         Name::Org(org) => Some(PartChange::Org(OrgPart { org: org.to_owned(), ..OrgPart::default() })),

@@ -109,6 +109,6 @@ async fn what_was_taken_back_is_published_at_a_later_revision_where_an_edge_has_
     handle.changed();
     handle.status().wait_for(|standing| standing.covers == 3).await.unwrap();
     assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().edge.revision, 0);
-    handle.seen_revisions().seen(Kind::Edge, 2);
+    handle.seen_revisions().record(Kind::Edge, 2);
     xds_state.wait_for(edge_is_at(3)).await.unwrap();
 }
