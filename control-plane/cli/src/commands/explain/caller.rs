@@ -92,7 +92,9 @@ fn revoked(question: &Question, revocation: &Value) -> String {
         None => (String::new(), ""),
     };
     if text("revocation").is_empty() {
-        return format!("revoked: {whose}{before}.{later} Admins of {org} see by whom, and take it back");
+        return format!(
+            "revoked: {whose}{before}.{later} Admins of {org} see who revoked it, and can lift it"
+        );
     }
     let maker = match text("by") {
         "platform" => "the platform",
@@ -188,7 +190,7 @@ mod tests {
         assert!(token.starts_with("revoked: this token, by an admin of the platform, kept until"), "{token}");
         assert!(!token.contains("issued later"), "{token}");
         let team = of(json!({ "type": "org", "issuedUntil": 60 }));
-        assert!(team.ends_with("works. Admins of acme see by whom, and take it back"), "{team}");
+        assert!(team.ends_with("works. Admins of acme see who revoked it, and can lift it"), "{team}");
     }
 
     #[test]
