@@ -9,7 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from rust_modules import DEPTH, closing
+from rust_modules import DEPTH, LITERAL, closing
 from rust_sources import Source
 
 # A noun phrase or a verb opens with none of these. `Whether` opens a flag, and a condition may come first: `When …, …`.
@@ -48,6 +48,13 @@ NO_NOUNS = set(
     # Adjectives.
     "Ambiguous Common Foreign Former Full Large Longest Modern Plain Recent Strict Unfit Usual".split()
 )
+
+FUNCTION = re.compile(r"\bfn\s+(?:r#)?([a-z_]\w*)")
+# Words that say nothing to a reader in the name of a function; a name of one word is no irregular participle either.
+DIALECT = set("anew asked beside elsewhere heard kept lent meanwhile said told who whoever whom whose".split())
+PARTICIPLES = {word.lower() for word in IRREGULAR} - {"hidden", "unknown"}
+# `there is no tool` is plain English, `it is no tool` is not.
+PRIVATE = re.compile(r"\b(?:anew|beside|meanwhile|whoever|way out|(?<!there )(?:is|are) no (?!longer|more|less))\b", re.I)
 
 LOG = re.compile(r"\b(?:tracing::)?(?:error|warn|info|debug|trace|event)!\s*([(\[{])")
 VALUE = re.compile(r"(?<!\{)\{(?!\{)")
@@ -135,6 +142,29 @@ def names(source):
     for place, name in types(source):
         if not is_noun(name):
             yield place, name
+
+
+def functions(source):
+    """Functions named by a word of the project's own, or by a participle alone.
+
+    >>> breaches(functions, "fn told() {}\\nfn is_asked_for() {}\\nfn taken() {}\\nfn take_sample() {}\\nfn is_taken() {}\\nfn heading() {}")
+    ['told', 'is_asked_for', 'taken']
+    """
+    for found in FUNCTION.finditer(source.code):
+        if found[1] in PARTICIPLES or DIALECT.intersection(found[1].split("_")):
+            yield found.start(1), found[1]
+
+
+def texts(source):
+    """String literals with words of the project's own, such as errors.
+
+    >>> breaches(texts, 'f("it is no tool"); g("there is no tool, it is no longer served"); h("opened anew"); // whoever')
+    ['is no ', 'anew']
+    """
+    for literal in LITERAL.finditer(source.text):
+        word = None if literal[0].startswith(("//", "/*", "'")) else PRIVATE.search(re.sub(r"\\\n\s*", "", literal[0]))
+        if word:
+            yield literal.start(), word[0]
 
 
 def arguments(source, start, end):
