@@ -199,7 +199,7 @@ async fn what_files_hold_moves_to_a_server_by_commands(_: &Shared) -> Result<()>
     ensure!(exported.status.success(), "{exported:?}");
     ensure!(std::fs::metadata(&archive)?.permissions().mode() & 0o777 == 0o600);
     let again = db(&files, &["export", file]).await?;
-    ensure!(!again.status.success() && text(&again).contains("must not be there yet"), "{again:?}");
+    ensure!(!again.status.success() && text(&again).contains("must not exist yet"), "{again:?}");
     // From a container without a shell.
     let streamed = db(&files, &["export", "-", "--json"]).await?;
     ensure!(streamed.stdout == std::fs::read(&archive)?, "the archive alone: {streamed:?}");

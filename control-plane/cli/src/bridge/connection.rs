@@ -63,15 +63,15 @@ pub(super) struct Connection {
 /// A failure to get the server's answer to a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RequestFault {
-    #[error("{url}: nothing answers there; the request was not delivered")]
+    #[error("{url} is not reachable; the request was not delivered")]
     NotDelivered { url: Url },
     #[error("{url}: the connection was lost before the answer arrived; the request may have taken effect")]
     Lost { url: Url },
-    #[error("{url} answered {}, and not with a message", status.as_u16())]
+    #[error("{url} answered {} without a message", status.as_u16())]
     NoMessage { url: Url, status: StatusCode },
     #[error("the token cannot be read from {}: {why}", path.display())]
     NoToken { path: PathBuf, why: String },
-    #[error("no token can be made: {0}")]
+    #[error("the token could not be created: {0}")]
     NotMinted(String),
     #[error("a message cannot be sent: {0}")]
     Unsendable(String),
@@ -95,7 +95,7 @@ impl Connection {
             Credential::None => http_client::without_credential(&place.url),
             _ => http_client::builder(place.url.as_str(), &ProcessEnvironment)?,
         };
-        let client = client.build().context("make the HTTP client")?;
+        let client = client.build().context("create the HTTP client")?;
         Ok(Connection { client, place })
     }
 

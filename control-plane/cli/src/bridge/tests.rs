@@ -213,7 +213,7 @@ async fn what_is_not_kept_any_more_is_told_as_unknown_and_what_was_cancelled_is_
 #[tokio::test]
 async fn each_refused_call_has_its_id_and_no_page_of_a_proxy_is_a_message() {
     let null = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#;
-    for (body, message) in [(null, "no"), ("<h1>Bad Request</h1>", "answered 400, and not with a message")] {
+    for (body, message) in [(null, "no"), ("<h1>Bad Request</h1>", "answered 400 without a message")] {
         let (place, _seen) = server(Arc::new(move |_, _| (400, None, body.to_owned()))).await;
         let (bridge, mut answers) = bridge(place);
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28"});

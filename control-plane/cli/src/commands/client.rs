@@ -58,7 +58,7 @@ impl AdminClient {
             ));
         };
         let client = http_client::builder(&url, environment)?;
-        let client = client.timeout(TIMEOUT).build().context("make the HTTP client")?;
+        let client = client.timeout(TIMEOUT).build().context("create the HTTP client")?;
         Ok(AdminClient { client, url, token })
     }
 
@@ -123,7 +123,7 @@ impl AdminClient {
         if !response.status().is_success() {
             return Err(read(response).await?.accepted().err().unwrap_or(Failure::Refused));
         }
-        let mut written = tokio::fs::File::create(file).await.context("make a file")?;
+        let mut written = tokio::fs::File::create(file).await.context("create a file")?;
         let mut size = 0;
         // It may come from an object store, by a URL that is a credential.
         let without_url = reqwest::Error::without_url;
@@ -143,7 +143,7 @@ impl AdminClient {
         let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.context("the API redirects to no URL")?;
         let client = http_client::builder(location, &ProcessEnvironment)?;
-        let client = client.timeout(TRANSFER).build().context("make the HTTP client")?;
+        let client = client.timeout(TRANSFER).build().context("create the HTTP client")?;
         let got = client.get(location).send().await;
         // The URL is a credential.
         Ok(got.map_err(reqwest::Error::without_url).context("get the file from the object store")?)

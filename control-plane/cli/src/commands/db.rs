@@ -30,7 +30,7 @@ pub fn run(command: &DbCommand) -> Result<(), Failure> {
         let open = OperatorDatabase::of(stored).await?;
         match command {
             DbCommand::Migrate => {
-                archive::migrate(&open.source).await.context("bring the tables up to date")?;
+                archive::migrate(&open.source).await.context("migrate the tables")?;
                 print::line(&format!("{}: the tables are up to date", open.name));
                 Ok(())
             }
@@ -111,7 +111,7 @@ async fn export(open: &OperatorDatabase, args: &DbExportArgs) -> Result<(), Fail
         return Ok(());
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let file = file.with_context(|| format!("create {}, which must not be there yet", path.display()))?;
+    let file = file.with_context(|| format!("create {}, which must not exist yet", path.display()))?;
     let written = archive::export(&open.source, BufWriter::new(&file)).await;
     let written = match written.map_err(anyhow::Error::from).and_then(|written| {
         file.sync_all()?;

@@ -85,7 +85,7 @@ impl State {
                 let private = std::fs::Permissions::from_mode(0o700);
                 let made = tempfile::Builder::new().prefix("asp-dev").permissions(private).tempdir();
                 Ok(State::Temporary(
-                    made.context("make a temporary state directory (ASP_STATE_DIR names another)")?,
+                    made.context("create a temporary state directory (ASP_STATE_DIR overrides it)")?,
                 ))
             }
         }

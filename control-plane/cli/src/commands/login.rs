@@ -62,7 +62,7 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
 }
 
 fn client(url: &str, environment: &ProcessEnvironment) -> anyhow::Result<Client> {
-    http_client::builder(url, environment)?.timeout(TIMEOUT).build().context("make the HTTP client")
+    http_client::builder(url, environment)?.timeout(TIMEOUT).build().context("create the HTTP client")
 }
 
 async fn method(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<LoginMethod> {
@@ -76,13 +76,13 @@ async fn method(client: &Client, url: &str, name: Option<&str>) -> anyhow::Resul
     let mut fitting = methods.into_iter().filter(|method| name.is_none_or(|name| name == method.name));
     match (fitting.next(), fitting.next()) {
         (Some(only), None) => Ok(only),
-        (Some(_), Some(_)) => bail!("several issuers log admins in: say which one with --issuer: {names}"),
+        (Some(_), Some(_)) => bail!("several issuers log admins in; choose one with --issuer: {names}"),
         (None, _) if names.is_empty() => {
             bail!(
                 "{url} has no admin issuer with `login`, or its discovery names no device endpoint (docs/identity.md)"
             )
         }
-        (None, _) => bail!("no admin issuer of this name logs in; there are {names}"),
+        (None, _) => bail!("no admin issuer with this name has a login; existing ones: {names}"),
     }
 }
 

@@ -55,7 +55,7 @@ async fn run_until_signal(work: impl Future<Output = Result<(), Failure>>) -> Re
 }
 
 fn new(args: &PluginNewArgs) -> Result<(), Failure> {
-    let files = scaffold::new(&args.directory, &args.id, args.language).context("make the plugin")?;
+    let files = scaffold::new(&args.directory, &args.id, args.language).context("create the plugin")?;
     for file in &files {
         print::line(&format!("made {}", file.display()));
     }

@@ -60,10 +60,10 @@ pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<
     if kept.expires_at > now() + SOON {
         return Ok(Some(Secret::new(kept.access_token)));
     }
-    let over = || anyhow::anyhow!("the login at {url} is over: `asp login`");
+    let over = || anyhow::anyhow!("the login at {url} has expired; run `asp login`");
     let refresh = kept.refresh_token.clone().ok_or_else(over)?;
     let client = http_client::builder(&kept.token_endpoint, environment)?;
-    let client = client.timeout(TIMEOUT).build().context("make the HTTP client")?;
+    let client = client.timeout(TIMEOUT).build().context("create the HTTP client")?;
     // A thread of its own, because the caller may be running in an async runtime.
     let asked = kept.clone();
     let refreshed = std::thread::spawn(move || {

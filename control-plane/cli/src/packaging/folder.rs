@@ -40,7 +40,7 @@ pub struct File {
 pub enum FolderError {
     #[error("{} has no code", .0.display())]
     Empty(PathBuf),
-    #[error("{}: Maven made no jar yet; run `mvn package` there", .0.display())]
+    #[error("{}: Maven has built no jar yet; run `mvn package` there", .0.display())]
     NotBuilt(PathBuf),
     #[error("{}: Maven's folder has several jars; run `mvn clean package` there", .0.display())]
     SeveralJars(PathBuf),

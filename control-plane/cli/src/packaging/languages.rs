@@ -306,6 +306,6 @@ mod tests {
             stop.cancel();
             answer.join().unwrap().unwrap_err()
         });
-        assert!(said.contains("was ended, as asp ends"), "{said}");
+        assert!(said.contains("was stopped because asp stops"), "{said}");
     }
 }

@@ -95,9 +95,9 @@ impl Local {
         let binary = std::env::var_os("ASP_RUNTIME_BIN").map(PathBuf::from).or_else(runtime_binary);
         let binary =
             binary.context("asp-runtime was not found next to asp; install it or set ASP_RUNTIME_BIN")?;
-        let directory = tempfile::Builder::new().prefix("asp").tempdir().context("make a directory")?;
+        let directory = tempfile::Builder::new().prefix("asp").tempdir().context("create a directory")?;
         let plugins = directory.path().join("plugins");
-        std::fs::create_dir(&plugins).context("make a directory")?;
+        std::fs::create_dir(&plugins).context("create a directory")?;
         let is_wanted = |language: &str| units.iter().any(|unit| unit.language == language);
         let mut left_out = BTreeMap::new();
         for (language, missing) in languages.absent.iter().filter(|(language, _)| is_wanted(language)) {
@@ -117,7 +117,7 @@ impl Local {
             .context("install the plugins")?;
         let socket = directory.path().join("api.sock");
         let log = directory.path().join("runtime.log");
-        let output = std::fs::File::create(&log).context("make the log")?;
+        let output = std::fs::File::create(&log).context("create the log")?;
         let asked = std::env::var(ENV_ALLOW_PRIVATE).ok();
         let allow_private = runtime::allow_private(asked.as_deref())
             .map_err(|fault| anyhow!("{ENV_ALLOW_PRIVATE} {fault}"))?;
@@ -277,12 +277,12 @@ impl Local {
             soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
             ..AllocateWorkerRequest::default()
         };
-        let answer = self.client.allocate_worker(request).await.context("ask for a worker")?.into_inner();
+        let answer = self.client.allocate_worker(request).await.context("request a worker")?.into_inner();
         let admission = answer.admission.unwrap_or_default();
         if admission.status() == admission::Status::Rejected {
             bail!("the runtime does not run {}: {}", plugin.id, admission.reason);
         }
-        Ok(answer.handle.context("the runtime gave no handle")?.tunnel_id)
+        Ok(answer.handle.context("the runtime returned no handle")?.tunnel_id)
     }
 }
 

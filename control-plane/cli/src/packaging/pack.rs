@@ -48,7 +48,7 @@ pub struct PackageFile {
 pub enum PackError {
     #[error(transparent)]
     Folder(#[from] FolderError),
-    #[error("no packages are made of {0} code")]
+    #[error("{0} code cannot be packaged")]
     Language(String),
     #[error("{0} is a name of the package format's own; rename the file")]
     Reserved(String),

@@ -46,7 +46,7 @@ pub enum ScaffoldError {
         "`{0}` is not a valid id: use lower-case letters, digits, `_` and `-`, starting with a letter, at most 63 characters"
     )]
     Id(String),
-    #[error("{} is there already", .0.display())]
+    #[error("{} exists already", .0.display())]
     Exists(PathBuf),
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },

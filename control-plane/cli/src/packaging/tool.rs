@@ -35,7 +35,7 @@ pub fn run(
     stop: &CancellationToken,
 ) -> anyhow::Result<String> {
     if stop.is_cancelled() {
-        bail!("{name} was not started: asp ends");
+        bail!("{name} was not started because asp stops");
     }
     // A file, unlike a pipe, never fills up, and reading it does not wait for a process that outlives the tool.
     let mut output = tempfile::tempfile().context("create a file for the tool's output")?;
@@ -54,7 +54,7 @@ pub fn run(
     match ended {
         End::Own { succeeded: true } => Ok(said),
         End::Own { succeeded: false } => bail!("{name} failed:\n{}", said.trim_end()),
-        End::Stopped => bail!("{name} was ended, as asp ends"),
+        End::Stopped => bail!("{name} was stopped because asp stops"),
         End::TooLong => {
             let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
             bail!(
@@ -156,11 +156,11 @@ mod tests {
                 stop.cancel();
                 running.join().unwrap().unwrap_err().to_string()
             });
-            assert_eq!(error, "npm was ended, as asp ends");
+            assert_eq!(error, "npm was stopped because asp stops");
             ends(&pid);
             fs::remove_file(&pid).unwrap();
             let error = run(&mut tool(&pid, child), "npm", BOUND, &stop).unwrap_err().to_string();
-            assert_eq!(error, "npm was not started: asp ends");
+            assert_eq!(error, "npm was not started because asp stops");
             assert!(!pid.exists());
         }
         assert!(tidied.exists(), "it was not asked before it was killed");

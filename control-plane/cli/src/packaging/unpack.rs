@@ -28,7 +28,7 @@ pub enum UnpackError {
     Path(String),
     #[error("`{0}` is neither a file nor a folder")]
     Special(String),
-    #[error("`{0}` is there twice")]
+    #[error("`{0}` occurs twice")]
     Twice(String),
     #[error("it unpacks to more files, bytes or levels than a package may have")]
     TooLarge,

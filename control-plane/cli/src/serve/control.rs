@@ -86,7 +86,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<ControlRole> {
     let settings = &process.settings;
     let store = stores.control(settings).await?;
-    ids::take_stored(store.as_ref()).await.context("note the ids of the stored servers")?;
+    ids::take_stored(store.as_ref()).await.context("record the ids of the stored servers")?;
     let trust = trust(process, store.as_ref()).await?;
     let compiler = compiler(process, trust.clone());
     let not_installed = apply_directory(process, store.as_ref(), &compiler).await?;

@@ -105,7 +105,7 @@ mod shared {
 mod shared {
     use super::{Arc, Blobs, Packages, Settings, Stores};
 
-    const OTHER_BUILD: &str = "ASP_S3_URL is for programs that were built with the feature `cluster`";
+    const OTHER_BUILD: &str = "ASP_S3_URL requires a program that was built with the feature `cluster`";
 
     pub(super) fn artifacts(_: &Settings, _: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
         anyhow::bail!(OTHER_BUILD)

@@ -41,5 +41,5 @@ fn redis_counters(url: &Secret, event_bytes: u64) -> anyhow::Result<(Arc<dyn Cou
 
 #[cfg(not(feature = "cluster"))]
 fn redis_counters(_url: &Secret, _event_bytes: u64) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
-    anyhow::bail!("ASP_REDIS_URL is for programs that were built with the feature `cluster`")
+    anyhow::bail!("ASP_REDIS_URL requires a program that was built with the feature `cluster`")
 }

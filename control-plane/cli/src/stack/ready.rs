@@ -44,7 +44,7 @@ pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
         .timeout(ASK_TIMEOUT)
         .no_proxy()
         .build()
-        .context("make the readiness client")?;
+        .context("create the readiness client")?;
     let statistics = urls.statistics.as_ref().map(|statistics| format!("{statistics}?filter={NEEDED}"));
     let mut lacks = format!("{} does not answer 200", urls.probe);
     let asked = async {

@@ -65,7 +65,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
     let installed = local.installed.first().cloned().context("the package is not installed")?;
     let lists = local.lists(&installed, &args.server).await;
     let lists =
-        lists.with_context(|| format!("list what {name} has:\n{}", local.plugin_output().join("\n")))?;
+        lists.with_context(|| format!("read the lists of {name}:\n{}", local.plugin_output().join("\n")))?;
     Ok((read(lists)?, Package { name, sha256: installed.artifact_sha256 }))
 }
 

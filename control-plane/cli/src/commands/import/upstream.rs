@@ -31,13 +31,14 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
     };
     let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
     let greeted = client.initialize(listing::every_capability()).await;
-    let session =
-        greeted.map_err(|fault| anyhow::anyhow!("greet {url}: {fault}{}", remedy(&fault, credential)))?;
+    let session = greeted.map_err(|fault| {
+        anyhow::anyhow!("initialize a session at {url}: {fault}{}", remedy(&fault, credential))
+    })?;
     let lists = listing::list(&client, &session).await;
     // The session is ended at its server before this process exits.
     drop(session);
     client.tasks.drained().await;
-    Ok(lists.with_context(|| format!("list what {url} has"))?)
+    Ok(lists.with_context(|| format!("read the lists of {url}"))?)
 }
 
 /// Remedy for a server's refusal of the greeting with this credential; empty where none is known.

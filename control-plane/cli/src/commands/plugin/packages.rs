@@ -75,7 +75,7 @@ fn pack_all(args: &PluginBuildArgs) -> Result<(), Failure> {
     for unit in &units {
         let Some(folder) = &unit.folder else { continue };
         let package =
-            pack(unit, folder, &args.out).with_context(|| format!("make the package of {}", unit.id))?;
+            pack(unit, folder, &args.out).with_context(|| format!("build the package of {}", unit.id))?;
         write_digest(&package)?;
         if !args.json {
             print::line(&format!("{} {} {}", package.path.display(), package.size, package.sha256));

@@ -226,7 +226,7 @@ async fn wait_for_revision(served: &SessionContext, revision: u64) -> anyhow::Re
     let standing = standing
         .wait_for(|standing| standing.is_of(revision))
         .await
-        .context("nothing is published any more")?
+        .context("publishing has stopped")?
         .clone();
     // A fault of a later revision does not concern this one.
     if let Some(fault) = standing.fault.filter(|_| standing.covers < revision) {
