@@ -149,6 +149,6 @@ fn validator() -> Option<&'static Validator> {
 
 fn differs(here: &str, place: &str, findings: &mut Findings<'_>) {
     let message = format!("the schema here and the one of the code, {place}, differ");
-    let hint = "remove it here and say it by the types of the code, then run `asp plugin build`";
+    let hint = "remove it here and declare it by the types of the code, then run `asp plugin build`";
     findings.add(FaultCode::SchemaConflict, here, message, hint);
 }

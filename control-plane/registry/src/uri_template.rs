@@ -59,7 +59,7 @@ pub enum ExpandFault {
     )]
     NoHeader(String),
     /// Names of all arguments in the path segment, comma-separated.
-    #[error("`{0}` must not be or hold a `.` or `..` between slashes, in any encoding")]
+    #[error("`{0}` must not be or contain a `.` or `..` between slashes, in any encoding")]
     DotSegment(String),
     #[error("`{0}` must not be empty: it fills a segment of a path")]
     EmptySegment(String),

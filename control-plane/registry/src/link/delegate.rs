@@ -37,7 +37,7 @@ pub(crate) fn check_delegate(
         Some(found) => {
             if looping.contains(item.file) {
                 let message = format!("`{}` delegates to `{}` again", found.spec.id, item.spec.id);
-                let hint = "break the loop: it would end at the bound of nested calls";
+                let hint = "break the loop: it would end at the limit of nested calls";
                 findings.add(FaultCode::DelegateLoop, path, message, hint);
             }
             return;

@@ -60,7 +60,7 @@ fn check_client(spec: &Spec, findings: &mut Findings<'_>) {
     ];
     for (path, written) in others {
         if written {
-            let message = "the client alone answers this delegate";
+            let message = "only the client answers this delegate";
             let hint = "keep either this, or `roots` and `prefer: client_only`";
             findings.add(FaultCode::MisplacedKey, path, message, hint);
         }

@@ -134,7 +134,7 @@ fn check_url_template(http: &HttpProxy, arguments: &SpecArguments<'_>, findings:
     check_url(&template.sample_uri(), path, findings);
     let authority = http.url.split_once("://").map_or("", |(_, rest)| rest);
     if authority.split(['/', '?']).next().is_some_and(|authority| authority.contains(['{', '}'])) {
-        let hint = "write the host out; only path and query may hold arguments";
+        let hint = "write the host in full; only path and query may contain arguments";
         findings.add(FaultCode::BadUrl, path, "an argument would choose the host", hint);
     }
     for variable in template.variables() {

@@ -233,7 +233,7 @@ impl Checker<'_> {
                 self.faults.push(fault(FaultCode::SchemaPattern, &path, error.to_string(), hint));
             } else if let Err(error) = check_portable_pattern(pattern) {
                 let message = format!("clients cannot read the pattern: {error}");
-                let hint = "write it as ECMA-262 with the flag u has it, e.g. [aA] for (?i)a, ^ for \\A";
+                let hint = "write it as in ECMA-262 with the flag u, e.g. [aA] for (?i)a, ^ for \\A";
                 self.faults.push(fault(FaultCode::SchemaPattern, &path, message, hint));
             }
         }

@@ -80,7 +80,7 @@ fn check_questions(schema: &PrimitiveSchema, findings: &mut Findings<'_>) {
         }
     }
     if schema.fields.is_some() && schema.requested_schema.is_some() {
-        let message = "`fields` and `requested_schema` say the same thing twice";
+        let message = "`fields` and `requested_schema` define the same form";
         findings.add(FaultCode::MisplacedKey, "/primitiveSchema/fields", message, "keep one of the two");
     }
 }

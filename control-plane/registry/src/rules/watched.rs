@@ -12,7 +12,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         return;
     }
     if !spec.runtime.as_ref().is_some_and(|runtime| runtime.mode == Mode::Plugin) {
-        let message = "no plugin runs this that could report changes";
+        let message = "no plugin runs this, so nothing reports changes";
         let hint = "let a plugin run it (`runtime.mode: plugin`); an upstream MCP server is subscribed to without this";
         findings.add(FaultCode::BadValue, "/primitiveSchema/watched", message, hint);
         return;

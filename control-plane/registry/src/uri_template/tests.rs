@@ -143,7 +143,7 @@ fn variables_and_fixed_text_do_not_make_a_dot_segment_together() {
     assert_eq!(fault.argument(), "x");
     assert_eq!(
         fault.to_string(),
-        "`x`, `y` must not be or hold a `.` or `..` between slashes, in any encoding"
+        "`x`, `y` must not be or contain a `.` or `..` between slashes, in any encoding"
     );
 }
 
