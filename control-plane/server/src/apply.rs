@@ -42,7 +42,7 @@ pub async fn directory(
             tracing::error!(fault = %catalog::describe(fault), "a primitive has a fault; its directory is not applied");
         }
         let list: Vec<String> = report.faults.iter().map(catalog::describe).collect();
-        bail!("{} is not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
+        bail!("{} was not applied: {} faults\n{}", directory.display(), list.len(), list.join("\n"));
     };
     let bundles = catalog::bundles(&sources, found.clone());
     let applied = servers(store, compiler, bundles, AT_START).await;

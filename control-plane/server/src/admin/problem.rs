@@ -251,7 +251,7 @@ impl From<StoreError> for Problem {
                     "the control store was busy for too long and an admin's request was refused with 503; if this \
                      persists, check for clients that write too often and for locks in the database"
                 );
-                Problem::new(Code::Overloaded, "others keep the store busy: send it again after a moment")
+                Problem::new(Code::Overloaded, "the store is busy with other writes; retry in a moment")
             }
             StoreError::Backend(fault) => {
                 tracing::error!(

@@ -182,7 +182,7 @@ impl Builder {
                 // Edges would reject it although each write was checked: find the orgs that cause it.
                 fitted = self.choose_forms(&self.refused());
                 edge = self.edge_snapshot(&fitted.orgs);
-                edge_form::evaluate(&edge).context("the edges would refuse the snapshot")?;
+                edge_form::evaluate(&edge).context("edges would reject the snapshot")?;
             }
             if !edge_form::differs_only_in_revision(&edge, &self.edge) {
                 self.edge = Arc::new(edge);

@@ -81,7 +81,7 @@ enum StreamError {
     Status(#[from] tonic::Status),
     #[error("the control plane ended the stream")]
     Ended,
-    #[error("no control plane is named")]
+    #[error("no control plane is configured")]
     Nobody,
     #[error("the control plane is behind its store or does not answer, and another one is fresh")]
     Stale,
@@ -89,7 +89,7 @@ enum StreamError {
     TooMuch,
     #[error("no answer within {} s", LEAVE_TIMEOUT.as_secs())]
     Silent,
-    #[error("this process ends")]
+    #[error("this process is shutting down")]
     Stopped,
 }
 

@@ -84,7 +84,7 @@ impl KeysClient {
         if let Some(channel) = &*channel {
             return Ok(channel.clone());
         }
-        let mut fault = Status::unavailable("no control plane is named");
+        let mut fault = Status::unavailable("no control plane is configured");
         for uri in &self.target.uris {
             match connect(&self.target, uri).await {
                 Ok(connected) => return Ok(channel.insert(connected).clone()),

@@ -62,7 +62,7 @@ impl Caller {
         };
         let certificates = request.peer_certs();
         let own = certificates.as_ref().and_then(|chain| chain.first());
-        let own = own.ok_or_else(|| Status::unauthenticated("a certificate is needed"))?;
+        let own = own.ok_or_else(|| Status::unauthenticated("a certificate is required"))?;
         match peer.admit(own, SUBSCRIBERS) {
             Ok(identity) => Ok(Caller::Proved(Box::new(identity))),
             Err(reason) => Err(Status::permission_denied(reason.to_string())),
