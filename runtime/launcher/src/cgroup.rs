@@ -39,7 +39,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    #[error("no control group gives {0}")]
+    #[error("no control group provides {0}")]
     Missing(&'static str),
     #[error("{0:?} cannot name a control group")]
     Name(String),

@@ -34,7 +34,7 @@ pub struct Description {
 pub enum CommandError {
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    #[error("bounds by a control group need a control group")]
+    #[error("limits by a control group require a control group")]
     NoCgroup,
     #[error("the description has {0} bytes, at most {MAX_DESCRIPTION_BYTES} are allowed")]
     TooLong(usize),

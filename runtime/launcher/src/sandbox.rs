@@ -147,7 +147,7 @@ pub enum SandboxError {
     Path { field: &'static str, path: PathBuf },
     #[error("{field} and {other} overlap: {path:?}")]
     Overlap { field: &'static str, other: &'static str, path: PathBuf },
-    #[error("{field} has {count} entries, allowed are 1 to {most}")]
+    #[error("{field} has {count} entries, 1 to {most} are allowed")]
     Count { field: &'static str, count: usize, most: usize },
     #[error("{field} contains text that is empty, too long, or has a NUL byte")]
     Text { field: &'static str },

@@ -37,7 +37,7 @@ pub enum FromGateway {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("the message type {0:?} does not travel this way")]
+    #[error("messages of the type {0:?} are not sent in this direction")]
     Type(String),
     #[error("the message cannot be read: {0}")]
     Decode(#[from] prost::DecodeError),

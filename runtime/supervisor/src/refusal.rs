@@ -7,11 +7,11 @@ use std::time::Duration;
 pub enum Refusal {
     #[error("not_installed: {0}")]
     NotInstalled(String),
-    #[error("digest_mismatch: the installed package is another one than the request pins")]
+    #[error("digest_mismatch: the installed package is not the one that the request pins")]
     DigestMismatch,
     #[error("language_absent: this runtime has no {0}")]
     LanguageAbsent(&'static str),
-    #[error("isolation: the plugin demands sandbox level {wanted}, this machine gives {given}: {why}")]
+    #[error("isolation: the plugin requires sandbox level {wanted}, this machine provides {given}: {why}")]
     Isolation { wanted: u32, given: u32, why: String },
     #[error("quarantined: the plugin's workers crash too often; next try in {} s", rest.as_secs().max(1))]
     Quarantined { rest: Duration },

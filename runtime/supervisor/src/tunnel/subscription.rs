@@ -68,6 +68,6 @@ async fn forward_updates(
     };
     tokio::select! {
         ended = forwarding => ended,
-        () = worker.unsubscribes() => Err(Status::cancelled("its worker is needed or goes")),
+        () = worker.unsubscribes() => Err(Status::cancelled("its worker is needed for calls or stops")),
     }
 }

@@ -255,7 +255,7 @@ pub(super) fn endpoint(worker: &Worker) -> Result<ReadEndpoint, TunnelError> {
 /// Runs a read, a list or a prompt on an MCP server; requests that it makes meanwhile belong to the call.
 async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), Status> {
     if work.completes() {
-        return Err(Status::unimplemented("what could be meant is listed in specs alone"));
+        return Err(Status::unimplemented("completion values are listed in specs only"));
     }
     let (parts, mut given) = mpsc::channel(PARTS);
     let gone = || {

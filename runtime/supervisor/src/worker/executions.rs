@@ -34,7 +34,7 @@ pub struct StillRuns;
 
 impl From<StillRuns> for Status {
     fn from(_: StillRuns) -> Status {
-        Status::already_exists("a call of this request_id runs and does not end")
+        Status::already_exists("an earlier call with this request_id does not end")
     }
 }
 

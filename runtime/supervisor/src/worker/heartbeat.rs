@@ -50,7 +50,7 @@ impl Heartbeat {
         }
         self.extra += 1;
         if self.extra > EXTRA_PONGS {
-            return Err(Cause::Protocol("pongs that answer no ping"));
+            return Err(Cause::Protocol("pongs without a ping"));
         }
         Ok(())
     }

@@ -120,6 +120,6 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
             })
         }
         Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
-        _ => Err(Cause::Protocol("init was not answered first")),
+        _ => Err(Cause::Protocol("the first message does not answer init")),
     }
 }

@@ -73,7 +73,7 @@ async fn a_lower_level_is_given_only_where_spec_and_operator_name_it() {
     let plugins = [("echo", json!({"isolation": {"minLevel": 2}}))];
     let stack = start_stand_ins(&plugins, &[UNSHARE], &[]).await;
     let refused = reason(&stack.allocate(wanted("echo", "t")).await);
-    assert!(refused.contains("demands sandbox level 3, this machine gives 2"), "{refused}");
+    assert!(refused.contains("requires sandbox level 3, this machine provides 2"), "{refused}");
     let stack = start_stand_ins(&plugins, &[UNSHARE], &["--min-level", "2"]).await;
     assert!(output(&stack.call("echo", "one", &json!({})).await).is_some());
 }
