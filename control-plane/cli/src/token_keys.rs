@@ -28,7 +28,7 @@ pub fn read(
     current: &Path,
     previous: Option<&Path>,
 ) -> Result<(SigningKey, Option<PublicKey>), TokenKeyError> {
-    Ok((signing(current, &text(current)?)?, previous.map(published).transpose()?))
+    Ok((signing(current, &text(current)?)?, previous.map(retired_public_key).transpose()?))
 }
 
 fn text(path: &Path) -> Result<String, TokenKeyError> {

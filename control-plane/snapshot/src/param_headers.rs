@@ -54,7 +54,7 @@ impl ParamHeaders {
             if value.is_some_and(|value| value.is_array() || value.is_object()) {
                 continue;
             }
-            let expected = value.and_then(mirrored);
+            let expected = value.and_then(header_text);
             let mut raws = headers.get_all(&mark.header).iter();
             let sent = match (raws.next(), raws.next()) {
                 (None, _) => None,

@@ -92,7 +92,7 @@ mod tests {
         let plain =
             r#"{"a":[1,-1,18446744073709551615,0.5,1e3,1E-7,0,-0.0,"\ud83d\ude00\n",null,true],"b":{"a":1}}"#;
         assert!(losses(plain).is_empty(), "{:?}", losses(plain));
-        for (text, changed_scalar) in [
+        for (text, lost) in [
             ("[18446744073709551616,1]", "18446744073709551616"),
             ("0.1234567890123456789", "0.1234567890123456789"),
             ("[1e400]", "1e400"),

@@ -186,14 +186,14 @@ impl Bridge {
         loop {
             if let Some(response) = stream.take() {
                 position.said = false;
-                if self.pass_on(response, request, &seen, &mut position).await? {
+                if self.forward(response, request, &seen, &mut position).await? {
                     return Ok(());
                 }
                 tries = if position.said { 0 } else { tries };
             }
             tries += 1;
             let Some(headers) = session.filter(|_| !position.id.is_empty() && tries <= RESUMPTIONS) else {
-                return Err(self.connection.lost());
+                return Err(self.connection.connection_lost());
             };
             tokio::time::sleep(position.pause()).await;
             let response = self.connection.send(Method::GET, &position.after(headers), None).await?;
@@ -202,7 +202,7 @@ impl Bridge {
                 // Nothing more will arrive: the client has cancelled the request.
                 StatusCode::NO_CONTENT => return Ok(()),
                 status if status.is_server_error() => {}
-                _ => return Err(self.connection.lost()),
+                _ => return Err(self.connection.connection_lost()),
             }
         }
     }

@@ -128,7 +128,7 @@ impl LegacyEra {
         let connection = &bridge.connection;
         let response = connection.post(&HeaderMap::new(), &initialize.into()).await?;
         let session = response.headers().get(SESSION_ID).cloned();
-        self.opened(session, &answer(connection, response).await?);
+        self.record_session(session, &answer(connection, response).await?);
         let headers = self.identity.lock().at.headers();
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         connection.post(&headers, &initialized.into()).await?;

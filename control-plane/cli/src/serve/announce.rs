@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::Process;
 use super::ports;
-use super::status::{RuntimeFailure, status};
+use super::standing::{RuntimeFailure, status};
 use crate::print;
 use crate::stack::plugins::MissingPlugin;
 use crate::stack::table::{self, DevMachine, OffCause};

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
+use asp_platform::secret::Secret;
 use clap::Args;
-use secrecy::SecretString;
 
 use super::source::Checks;
 use super::values::{List, choice, is_origin, list_entries};
@@ -35,7 +35,7 @@ pub struct DelegateArgs {
     delegate_model: Option<String>,
     /// API key for it
     #[arg(long, env = "ASP_DELEGATE_API_KEY", hide_env_values = true, value_parser = key)]
-    delegate_api_key: Option<SecretString>,
+    delegate_api_key: Option<Secret>,
     /// Whether it accepts JSON Schemas as `response_format`: `true` or `false` [default: false]
     #[arg(long, env = "ASP_DELEGATE_JSON_SCHEMA", value_parser = choice(&[("true", true), ("false", false)]))]
     delegate_json_schema: Option<bool>,
@@ -61,7 +61,7 @@ impl DelegateArgs {
         };
         // Older settings have no `for`.
         let primitives = match patterns {
-            Some(patterns) => checks.served("ASP_DELEGATE_URL", value, Some(patterns.clone())),
+            Some(patterns) => checks.primitives_of("ASP_DELEGATE_URL", value, Some(patterns.clone())),
             None => vec![EVERY_PRIMITIVE.to_owned()],
         };
         if self.delegate_model.is_none() {
@@ -118,7 +118,7 @@ fn key_entry(entry: &str) -> Option<(&str, &str, &str)> {
     (!name.is_empty() && name.bytes().all(plain) && is_origin(origin)).then_some((name, origin, file))
 }
 
-fn key_of_file(file: &Path) -> Result<SecretString, String> {
+fn key_of_file(file: &Path) -> Result<Secret, String> {
     let size = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
     if size > MAX_KEY_FILE {
         return Err("is too large for a key".into());
@@ -129,9 +129,9 @@ fn key_of_file(file: &Path) -> Result<SecretString, String> {
 }
 
 /// Checks that a key can be sent in a header: visible ASCII only.
-fn key(text: &str) -> Result<SecretString, &'static str> {
+fn key(text: &str) -> Result<Secret, &'static str> {
     match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(SecretString::from(text)),
+        true => Ok(Secret::new(text)),
         false => Err("must be a key: one word of printable ASCII"),
     }
 }
@@ -146,8 +146,6 @@ fn is_base(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use secrecy::ExposeSecret as _;
-
     use super::*;
     use crate::settings::source::SettingFault;
 
@@ -178,8 +176,8 @@ mod tests {
         assert_eq!((default.url.as_str(), default.model.as_str()), ("http://127.0.0.1:11434/v1", "small"));
         assert!(default.json_schema);
         assert_eq!(default.primitives, ["*"]);
-        assert_eq!(default.key.unwrap().expose_secret(), "sk-from-env");
-        assert_eq!(section.keys["llm"].key.expose_secret(), "sk-from-file");
+        assert_eq!(default.key.unwrap().expose(), "sk-from-env");
+        assert_eq!(section.keys["llm"].key.expose(), "sk-from-file");
         assert_eq!(section.keys["llm"].origin, "https://llm.internal");
         assert_eq!(section.keys["llm"].primitives, ["crm/*", "ops/ask"]);
         assert!(settings(&[]).unwrap().default.is_none());

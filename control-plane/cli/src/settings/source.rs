@@ -151,14 +151,14 @@ impl<'e> Checks<'e> {
             self.fault(name, message);
         }
         let mut served = |ListEntry { value, patterns }: &ListEntry| {
-            let patterns = self.served(name, value, patterns.clone());
+            let patterns = self.primitives_of(name, value, patterns.clone());
             (value.clone(), patterns)
         };
         entries.iter().map(&mut served).collect()
     }
 
     /// Returns the primitives that an entry applies to, and takes a note if these are all or none.
-    pub fn served(&mut self, list: &'static str, entry: &str, patterns: Option<Vec<String>>) -> Vec<String> {
+    pub fn primitives_of(&mut self, list: &'static str, entry: &str, patterns: Option<Vec<String>>) -> Vec<String> {
         let served = match &patterns {
             None if self.dev => Coverage::Every,
             Some(some) if some.is_empty() => Coverage::None,

@@ -177,7 +177,7 @@ impl Introspector {
         let answer = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(|_| Err(late()));
         let TokenQuestion { peer, open, .. } = question;
         if open.is_unknown() && matches!(answer, Ok(Some(_))) {
-            self.unknown.give_back(&peer);
+            self.unknown.give_back(peer);
         }
         if let Ok(said) = &answer {
             let end = said.as_ref().and_then(|said| said.get("exp")).and_then(Value::as_u64);

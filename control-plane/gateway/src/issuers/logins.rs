@@ -70,7 +70,7 @@ impl Logins {
     pub(crate) fn charge_token(&self, peer: &PeerKey, client_id: &str) -> Result<(), u64> {
         self.tokens.take(peer, unix_ms())?;
         let client = digest::shortened(&[client_id.as_bytes(), peer]);
-        self.clients.take(&client, unix_ms())
+        self.clients.take(client, unix_ms())
     }
 
     /// Begins an exchange of a peer at the issuer of this name; `None` if the peer is at its limit.

@@ -257,7 +257,7 @@ fn artifact_json(meta: &PackageMeta) -> Value {
 }
 
 async fn servers(state: &AdminState) -> Result<Vec<Arc<CompiledServer>>, Problem> {
-    let stored = state.servers.read(&*state.store).await?.value;
+    let stored = state.servers.read(&state.store).await?.value;
     let compiler = state.compiler.clone();
     off_thread(move || compiler.compile_all(&stored)).await
 }

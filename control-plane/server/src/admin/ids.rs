@@ -75,7 +75,7 @@ pub async fn withdraw(
     Path((id, server)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Result<Json<Value>, Problem> {
-    ids::take_stored_of(&*state.store, &server).await?;
+    ids::take_stored_of(&state.store, &server).await?;
     let change = state.change(&admin, precondition(&headers)?);
     Ok(change_response(state.store.withdraw_primitive(&change, &id, &server).await?))
 }

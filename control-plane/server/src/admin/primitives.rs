@@ -34,7 +34,7 @@ pub async fn org_primitives(
     Path(org): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     let permit = state.queues.to_read(&admin).await?;
-    let stored = state.servers.read(&*state.store).await?.value;
+    let stored = state.servers.read(&state.store).await?.value;
     let offers = state.store.offers_to(&org).await?;
     let exposure = state.store.exposure(&org).await?.value;
     let bindings = state.store.bindings(&org).await?.value;

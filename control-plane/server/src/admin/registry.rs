@@ -226,7 +226,7 @@ async fn store_server(
     force: bool,
 ) -> Result<(Written, Vec<asp_registry::Change>), Problem> {
     let name = &server.server.name;
-    catalog::ids::take_stored_of(&*state.store, name).await?;
+    catalog::ids::take_stored_of(&state.store, name).await?;
     let of_server = catalog::ids::of(server);
     let has = ServerIds { ids: &of_server, by_platform: admin.role.is_platform() };
     let mut tries = 0;
@@ -238,7 +238,7 @@ async fn store_server(
         };
         for other in existing.iter().filter(|other| shares(other)) {
             // A process of an earlier version may have stored it since this one began.
-            catalog::ids::take_stored_of(&*state.store, &other.server.name).await?;
+            catalog::ids::take_stored_of(&state.store, &other.server.name).await?;
         }
         let rules = state.store.routes().await?.value;
         let (admin, candidate, compiler) = (admin.clone(), server.clone(), state.compiler.clone());
@@ -320,7 +320,7 @@ pub async fn list_servers(
 ) -> Result<Json<Value>, Problem> {
     let records: Arc<Vec<ServerRecord>> = match admin.role.server() {
         Some(own) => Arc::new(state.store.server(own).await?.into_iter().collect()),
-        None => state.servers.read(&*state.store).await?.value,
+        None => state.servers.read(&state.store).await?.value,
     };
     let servers: Vec<Value> = records
         .iter()
@@ -349,7 +349,7 @@ pub async fn delete_server(
     let change = state.change(&admin, precondition(&headers)?);
     let work = async move {
         // A deleted server keeps its ids.
-        catalog::ids::take_stored_of(&*state.store, &name).await?;
+        catalog::ids::take_stored_of(&state.store, &name).await?;
         let written = state.notify_publisher(state.store.delete_server(&change, &name).await?);
         Ok::<_, Problem>(Json(
             json!({ "server": name, "revision": written.revision, "changed": written.changed }),
@@ -360,7 +360,7 @@ pub async fn delete_server(
 
 /// Returns the compiled stored servers, and the revision at which they were read.
 async fn stored_servers(state: &AdminState) -> Result<(u64, Vec<Arc<CompiledServer>>), Problem> {
-    let stored = state.servers.read(&*state.store).await?;
+    let stored = state.servers.read(&state.store).await?;
     let compiler = state.compiler.clone();
     off_thread(move || (stored.revision, compiler.compile_all(&stored.value))).await
 }

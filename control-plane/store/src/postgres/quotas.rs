@@ -2,8 +2,6 @@
 //!
 //! Keeps true: one transaction at a time deletes rows of an org, and no call waits for it.
 
-use std::time::Duration;
-
 use sqlx::{PgExecutor, PgPool};
 
 use super::calls::PostgresCalls;
