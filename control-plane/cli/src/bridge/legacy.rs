@@ -74,7 +74,9 @@ impl LegacyEra {
             self.setup.lock().initialize = Some(message.view().clone());
             let response = bridge.connection.post(&HeaderMap::new(), message).await?;
             let session = response.headers().get(SESSION_ID).cloned();
-            return bridge.relay(response, None, &id, |answer| self.record_session(session.clone(), answer)).await;
+            return bridge
+                .relay(response, None, &id, |answer| self.record_session(session.clone(), answer))
+                .await;
         }
         let response = self.post(bridge, message).await?;
         let is_taken = response.status().is_success();

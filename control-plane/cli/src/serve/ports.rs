@@ -190,8 +190,7 @@ mod tests {
         let taken = other.bind(SocketAddr::new(address, port)).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         let child = TcpListener::bind((address, port)).await.unwrap();
-        let (client, served) =
-            tokio::join!(tokio::net::TcpStream::connect((address, port)), child.accept());
+        let (client, served) = tokio::join!(tokio::net::TcpStream::connect((address, port)), child.accept());
         assert_eq!(client.unwrap().local_addr().unwrap(), served.unwrap().1, "what is held gets no client");
     }
 

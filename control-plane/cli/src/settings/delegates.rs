@@ -131,7 +131,7 @@ fn key_of_file(file: &Path) -> Result<Secret, String> {
 /// Checks that a key can be sent in a header: visible ASCII only.
 fn key(text: &str) -> Result<Secret, &'static str> {
     match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(Secret::new(text)),
+        true => Ok(text.into()),
         false => Err("must be a key: one word of printable ASCII"),
     }
 }

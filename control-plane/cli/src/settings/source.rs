@@ -158,7 +158,12 @@ impl<'e> Checks<'e> {
     }
 
     /// Returns the primitives that an entry applies to, and takes a note if these are all or none.
-    pub fn primitives_of(&mut self, list: &'static str, entry: &str, patterns: Option<Vec<String>>) -> Vec<String> {
+    pub fn primitives_of(
+        &mut self,
+        list: &'static str,
+        entry: &str,
+        patterns: Option<Vec<String>>,
+    ) -> Vec<String> {
         let served = match &patterns {
             None if self.dev => Coverage::Every,
             Some(some) if some.is_empty() => Coverage::None,
