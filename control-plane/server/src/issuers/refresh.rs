@@ -12,7 +12,7 @@ use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, IssuerKeysRecord, Note, Precondition, Side, StoreError};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use rand::Rng as _;
+use rand::RngExt as _;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

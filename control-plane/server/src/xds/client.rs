@@ -28,7 +28,7 @@ use asp_proto::xds::google::rpc;
 use asp_snapshot::{PartChanges, PartFaults, parts};
 use prost::Message;
 use prost_types::{Struct, Value, value};
-use rand::Rng;
+use rand::RngExt;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;

@@ -10,7 +10,7 @@ use asp_e2e::fleet::{Fleet, Part};
 use asp_e2e::history::{What, judge};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep};
 
 use crate::sheet::Sheet;

@@ -4,7 +4,7 @@ use asp_gateway::call::event::{Event as CallEvent, LogLevel};
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{LogLine, log_line};
-use rand::Rng;
+use rand::RngExt;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
