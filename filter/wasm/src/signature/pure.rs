@@ -2,7 +2,7 @@
 
 use jsonwebtoken::Algorithm;
 use p256::ecdsa::signature::Verifier;
-use rsa::{BigUint, Pkcs1v15Sign, RsaPublicKey};
+use rsa::{BoxedUint, Pkcs1v15Sign};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
 use super::PublicKey;
@@ -31,9 +31,10 @@ pub(super) fn verify(algorithm: Algorithm, key: &PublicKey<'_>, message: &[u8], 
 }
 
 fn rsa(modulus: &[u8], exponent: &[u8], scheme: Pkcs1v15Sign, hash: &[u8], signature: &[u8]) -> Option<()> {
-    let modulus = BigUint::from_bytes_be(modulus);
-    let exponent = BigUint::from_bytes_be(exponent);
-    let key = RsaPublicKey::new_with_max_size(modulus, exponent, MAX_RSA_BITS).ok()?;
+    let modulus = BoxedUint::from_be_slice_vartime(modulus);
+    let exponent = BoxedUint::from_be_slice_vartime(exponent);
+    let bits = rsa::PublicKey::MIN_SIZE..=MAX_RSA_BITS;
+    let key = rsa::PublicKey::new_with_size_limits(modulus, exponent, bits).ok()?;
     key.verify(scheme, hash, signature).ok()
 }
 
