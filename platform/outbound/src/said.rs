@@ -35,7 +35,7 @@ const LEAST_KNOWN: usize = 12;
 const LEAST_OPAQUE: usize = 24;
 
 /// Returns the first line with text, safe to display; empty if there is none.
-pub fn shown(text: &str) -> String {
+pub fn sanitize(text: &str) -> String {
     let line = first_line(text);
     let plain: String = line.chars().filter(|c| !is_invisible(*c)).take(MAX_LINE).collect();
     let mut kept = redacted(&plain);
@@ -129,18 +129,18 @@ mod tests {
             "see https://example.com/docs/errors#E42",
             "com.example.billing.v1.InvoiceService is busy since 2026-11-22",
         ] {
-            assert_eq!(shown(text), text);
+            assert_eq!(sanitize(text), text);
         }
     }
 
     #[test]
     fn it_is_one_line_of_bounded_length_without_what_cannot_be_seen() {
-        assert_eq!(shown("\n  \n first\nat /srv/app.py:3"), "first");
+        assert_eq!(sanitize("\n  \n first\nat /srv/app.py:3"), "first");
         let error = "{\n  \"error\": {\n    \"code\": 404,\n    \"message\": \"no such item\"\n  }\n}\n";
-        assert_eq!(shown(error), r#"{"error":{"code":404,"message":"no such item"}}"#);
-        assert_eq!(shown("a\u{1b}[31mb\u{7}\u{202e}c\u{200b}d\u{e0041}e"), "a[31mbcde");
-        assert_eq!(shown(&"é".repeat(10_000)).len(), MAX_SHOWN);
-        assert_eq!(shown(""), "");
+        assert_eq!(sanitize(error), r#"{"error":{"code":404,"message":"no such item"}}"#);
+        assert_eq!(sanitize("a\u{1b}[31mb\u{7}\u{202e}c\u{200b}d\u{e0041}e"), "a[31mbcde");
+        assert_eq!(sanitize(&"é".repeat(10_000)).len(), MAX_SHOWN);
+        assert_eq!(sanitize(""), "");
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
             ("id 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "id ***"),
             ("connect postgres://app:hunter2@db/x", "connect postgres://***@db/x"),
         ] {
-            assert_eq!(shown(text), expected, "{text}");
+            assert_eq!(sanitize(text), expected, "{text}");
         }
     }
 }

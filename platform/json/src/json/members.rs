@@ -96,11 +96,11 @@ pub struct Members(Vec<(String, Json)>);
 impl Members {
     /// Returns the members of an object; none for other values. The last of equal keys counts.
     pub fn of(json: &Json) -> Members {
-        Members::chosen(json, |_| true)
+        Members::select(json, |_| true)
     }
 
     /// Returns those members of an object whose names fit; none for other values. The last of equal keys counts.
-    pub fn chosen(json: &Json, fits: impl Fn(&str) -> bool) -> Members {
+    pub fn select(json: &Json, fits: impl Fn(&str) -> bool) -> Members {
         let mut read = members(json.text()).unwrap_or_default();
         read.retain(|(name, _)| fits(name));
         read.into_iter().map(|(name, text)| (name, Json::part(text))).collect()

@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::call::content::{is_content_block, own_meta};
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::outbound::refused::by_status;
-use crate::executors::outbound::said::shown;
+use crate::executors::outbound::said::sanitize;
 use crate::executors::outbound::upstream::lost;
 
 /// Returns the outcome of a call whose status is final.
@@ -54,13 +54,13 @@ fn is_content(blocks: &Json) -> bool {
 fn failed(call: &Call, error: ServiceError) -> Result<Output, Refusal> {
     crate::call::content::failed(
         call,
-        &Failed { code: error.code, message: shown(&error.message), ..Failed::default() },
+        &Failed { code: error.code, message: sanitize(&error.message), ..Failed::default() },
     )
 }
 
 /// Returns the refusal of a call that the service did not begin.
 pub(super) fn refused<T>(call: &Call, answer: &ServiceResponse) -> Result<T, Refusal> {
-    let said = parse_error(&answer.body).map(|error| shown(&error.message)).unwrap_or_default();
+    let said = parse_error(&answer.body).map(|error| sanitize(&error.message)).unwrap_or_default();
     Err(by_status(answer.status, answer.retry_after, said).of(call))
 }
 

@@ -21,7 +21,7 @@ use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::client;
 use crate::executors::outbound::client::Outbound;
 use crate::executors::outbound::refused::{by_status, is_no_result, retry_after};
-use crate::executors::outbound::said::shown;
+use crate::executors::outbound::said::sanitize;
 use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of, requested_by};
 use crate::media_type::MediaType;
 
@@ -245,7 +245,7 @@ fn map(mapping: &ProxyHttp, execution: &Execution, answer: HttpResponse) -> Resu
     let HttpResponse { status, headers, media_type, body } = answer;
     if !status.is_success() {
         let said = redirect(status, &headers).or_else(|| media_type.decode(&body)).unwrap_or_default();
-        return failed(execution, &headers, status, &shown(&said));
+        return failed(execution, &headers, status, &sanitize(&said));
     }
     answer::output(mapping, execution, (&media_type, &body))
 }

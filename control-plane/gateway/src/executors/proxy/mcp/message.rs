@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use asp_json::{Json, integers};
-use asp_outbound::said::shown;
+use asp_outbound::said::sanitize;
 use serde_json::{Map, Value};
 
 /// A message by its kind.
@@ -169,7 +169,7 @@ fn request_number(id: &Value) -> Option<u64> {
 fn failure(error: &Value, data: Option<Json>) -> Failure {
     // Some servers write only the text, and some write numbers as floats.
     let said = error.as_str().or_else(|| error.get("message")?.as_str());
-    let said = said.map(shown).filter(|said| !said.is_empty());
+    let said = said.map(sanitize).filter(|said| !said.is_empty());
     let mut code = error.get("code").cloned().unwrap_or_default();
     integers(&mut code);
     let code = code.as_i64().unwrap_or(INTERNAL);
@@ -191,7 +191,7 @@ fn visits(error: &Value) -> Vec<RequiredPage> {
         text("mode").filter(|mode| *mode == "url")?;
         Some(RequiredPage {
             id: text("elicitationId").filter(|id| id.len() <= MAX_NAME)?.to_owned(),
-            message: shown(text("message")?),
+            message: sanitize(text("message")?),
             url: text("url")?.to_owned(),
         })
     };
