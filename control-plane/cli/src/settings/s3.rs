@@ -112,7 +112,7 @@ impl S3Section {
 /// Parses a key. Rejects other than printable characters, such as a line end from a file.
 fn key(text: &str) -> Result<Secret, &'static str> {
     if text.len() > MAX_KEY || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("must cross printable without spaces and line ends");
+        return Err("must be printable without spaces and line ends");
     }
     Ok(Secret::new(text.to_owned()))
 }
@@ -218,6 +218,13 @@ mod tests {
             ["ASP_S3_ACCESS_KEY_ID", "ASP_S3_URL"],
             "all of it in one go"
         );
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_printed_is_refused_plainly() {
+        assert_eq!(key("AKIA EXAMPLE").unwrap_err(), "must be printable without spaces and line ends");
+        assert_eq!(key(&"a".repeat(MAX_KEY)).unwrap().expose().len(), MAX_KEY);
+        assert!(key(&"a".repeat(MAX_KEY + 1)).is_err());
     }
 
     #[test]
