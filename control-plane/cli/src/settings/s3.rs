@@ -29,7 +29,7 @@ pub struct S3Section {
     #[arg(long, env = "ASP_S3_URL", value_parser = store_url)]
     pub url: Option<String>,
     /// Id of the access key (required with `ASP_S3_URL`)
-    #[arg(long, env = "ASP_S3_ACCESS_KEY_ID", value_parser = key)]
+    #[arg(long, env = "ASP_S3_ACCESS_KEY_ID", hide_env_values = true, value_parser = key)]
     pub access_key: Option<Secret>,
     /// Secret of the access key (required with `ASP_S3_URL`)
     #[arg(long, env = "ASP_S3_SECRET_ACCESS_KEY", hide_env_values = true, value_parser = key)]

@@ -55,6 +55,29 @@ fn every_name_in_these_files_is_a_declared_setting() {
     assert!(declared.len() > 70, "{} settings are declared", declared.len());
 }
 
+/// `asp config` and help texts print the value of every other setting.
+#[test]
+fn every_setting_that_is_a_secret_hides_its_value() {
+    let source = [
+        include_str!("../../settings.rs"),
+        include_str!("../database.rs"),
+        include_str!("../delegates.rs"),
+        include_str!("../gateway.rs"),
+        include_str!("../s3.rs"),
+    ]
+    .concat();
+    let mut count = 0;
+    for declaration in source.split("#[arg(").skip(1) {
+        let (attributes, rest) = declaration.split_once("]\n").unwrap();
+        let field = rest.lines().next().unwrap_or_default();
+        if field.contains("<Secret>") {
+            assert!(attributes.contains("hide_env_values = true"), "{field}");
+            count += 1;
+        }
+    }
+    assert!(count >= 7, "{count} secrets were found");
+}
+
 #[test]
 fn every_setting_has_a_help_and_its_parser_takes_its_default() {
     for setting in reference::declared(&command()) {
