@@ -28,8 +28,10 @@ impl<K: Eq + Hash> Counts<K> {
     }
 
     pub fn add(&mut self, key: K, amount: usize) {
-        let count = self.0.entry(key).or_default();
-        *count = count.saturating_add(amount);
+        if amount > 0 {
+            let count = self.0.entry(key).or_default();
+            *count = count.saturating_add(amount);
+        }
     }
 
     /// Adds an amount; false, and no change, if the key would have more than `quota`.
@@ -106,6 +108,8 @@ mod tests {
         assert_eq!((counts.len(), counts.get("a")), (1, 1));
         counts.remove("a", 1);
         counts.remove("b", 1);
+        assert!(counts.add_within(1, "a", 0));
+        counts.add("b", 0);
         assert!(counts.is_empty());
     }
 
