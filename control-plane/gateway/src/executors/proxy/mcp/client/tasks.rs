@@ -4,10 +4,10 @@
 //! Keeps true: each service has a quota of its own, so that one which hangs delays no call to another; all work ends
 //! before the process does.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use asp_platform::quota::{Counts, QuotaPermit};
 use parking_lot::Mutex;
 use reqwest::Url;
 use tokio::sync::Semaphore;
@@ -24,8 +24,8 @@ const LISTENERS: usize = 256;
 pub struct ClientTasks {
     pub farewells: TaskTracker,
     pub listeners: Arc<Semaphore>,
-    handshakes: Arc<Mutex<HashMap<String, usize>>>,
-    leaving: Arc<Mutex<HashMap<String, usize>>>,
+    handshakes: Arc<Mutex<Counts<String>>>,
+    leaving: Arc<Mutex<Counts<String>>>,
     next_id: AtomicU64,
 }
 
@@ -42,10 +42,7 @@ impl Default for ClientTasks {
 }
 
 /// One permit of a service's quota, until this is dropped.
-pub struct ServicePermit {
-    among: Arc<Mutex<HashMap<String, usize>>>,
-    origin: String,
-}
+pub type ServicePermit = QuotaPermit<String>;
 
 impl ClientTasks {
     /// Returns an id that no other request of this process has.
@@ -55,11 +52,11 @@ impl ClientTasks {
 
     /// Takes a permit for a handshake; `None` if the service has none left.
     pub fn handshake(&self, url: &Url) -> Option<ServicePermit> {
-        ServicePermit::of(&self.handshakes, url)
+        permit(&self.handshakes, url)
     }
 
     pub fn farewell(&self, url: &Url) -> Option<ServicePermit> {
-        ServicePermit::of(&self.leaving, url)
+        permit(&self.leaving, url)
     }
 
     /// Returns once all farewells are sent.
@@ -70,29 +67,8 @@ impl ClientTasks {
     }
 }
 
-impl ServicePermit {
-    fn of(among: &Arc<Mutex<HashMap<String, usize>>>, url: &Url) -> Option<ServicePermit> {
-        let origin = url.origin().ascii_serialization();
-        let mut taken = among.lock();
-        let count = taken.entry(origin.clone()).or_default();
-        if *count >= OF_A_SERVICE {
-            return None;
-        }
-        *count += 1;
-        Some(ServicePermit { among: among.clone(), origin })
-    }
-}
-
-impl Drop for ServicePermit {
-    fn drop(&mut self) {
-        let mut taken = self.among.lock();
-        if let Some(count) = taken.get_mut(&self.origin) {
-            *count -= 1;
-            if *count == 0 {
-                taken.remove(&self.origin);
-            }
-        }
-    }
+fn permit(counts: &Arc<Mutex<Counts<String>>>, url: &Url) -> Option<ServicePermit> {
+    QuotaPermit::take(counts, url.origin().ascii_serialization(), OF_A_SERVICE)
 }
 
 #[cfg(test)]
