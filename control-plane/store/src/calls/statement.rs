@@ -1,4 +1,4 @@
-//! CallStatements for both kinds of database, and their parameters.
+//! Statements on the tables of calls for both kinds of database, and their parameters.
 
 use std::time::Duration;
 
