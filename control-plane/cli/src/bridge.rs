@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_command::print;
 use asp_json::{Json, unmarked};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -97,9 +98,7 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
         (Some(_), None) | (None, Some(_)) => {
             let told = tokio::time::timeout(TELL, bridge.legacy.tell(bridge, &message)).await;
             if !matches!(told, Ok(Ok(()))) {
-                crate::print::note(
-                    "asp mcp: the server did not accept a notification or an answer of the client",
-                );
+                print::note("asp mcp: the server did not accept a notification or an answer of the client");
             }
         }
         _ => {

@@ -27,9 +27,10 @@ pub mod upgrade;
 
 use std::process::ExitCode;
 
+use asp_command::failure::{EXIT_BAD_CONFIGURATION, Failure};
+use asp_command::print;
+
 use crate::args::Command;
-use crate::failure::{EXIT_BAD_CONFIGURATION, Failure};
-use crate::print;
 
 /// `asp diff` and `asp apply` found a contract that breaks without a new major version.
 const EXIT_BREAKING: u8 = 3;

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asp_command::state_dir;
 use asp_control::clock;
 use asp_control::trusted_issuer::{
     ADMIN_AUDIENCE, DEVELOPMENT_ISS, DEVELOPMENT_NAME, IssuerRules, MAX_TTL, TYP, TrustedIssuer,
@@ -16,7 +17,6 @@ use asp_proto::snapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::local_key::{LocalKey, LocalKeyError};
-use crate::state_dir;
 
 const FILE: &str = "dev-issuer.json";
 const CLIENT_ID: &str = "asp-cli";

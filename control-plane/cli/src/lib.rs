@@ -7,21 +7,17 @@ pub mod break_glass;
 mod bridge;
 pub mod commands;
 pub mod dev_issuer;
-pub mod failure;
-mod http_client;
 pub mod local_key;
 pub mod packaging;
-mod parent_death;
-pub mod print;
 pub mod serve;
 pub mod settings;
 pub mod stack;
-pub mod state_dir;
 pub mod token_keys;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use asp_command::failure::EXIT_BAD_CONFIGURATION;
 use clap::Parser;
 use clap::error::ErrorKind;
 
@@ -33,7 +29,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             // Err: the terminal is gone, so nothing can be printed.
             let _ = error.print();
-            return if asked { ExitCode::SUCCESS } else { ExitCode::from(failure::EXIT_BAD_CONFIGURATION) };
+            return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BAD_CONFIGURATION) };
         }
     };
     dev_issuer::install_crypto();

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use asp_command::state_dir;
 use asp_control::trusted_issuer::{IssuerRules, TYP, TrustedIssuer};
 use asp_platform::secret::Secret;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
@@ -15,8 +16,6 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-
-use crate::state_dir;
 
 /// An error that makes the key unusable.
 #[derive(Debug, thiserror::Error)]

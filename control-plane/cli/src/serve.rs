@@ -22,6 +22,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_command::failure::Failure;
+use asp_command::state_dir;
 use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
 use asp_gateway::minting::{self, TokenKeys};
@@ -32,13 +35,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::args::ServeArgs;
 use crate::dev_issuer::DevIssuer;
-use crate::failure::Failure;
 use crate::packaging::languages::Languages;
 use crate::packaging::{tool, trust};
 use crate::settings::Settings;
-use crate::settings::source::{Coverage, Environment, ListNote, ProcessEnvironment};
+use crate::settings::source::{Coverage, ListNote};
 use crate::stack::runtime::LocalRuntime;
-use crate::{state_dir, token_keys};
+use crate::token_keys;
 use certificates::Certificates;
 use control::ControlRole;
 use ports::Ports;

@@ -23,6 +23,8 @@ mod values;
 
 use std::path::PathBuf;
 
+use asp_command::environment::Environment;
+use asp_command::failure::SettingFault;
 use asp_peer::PeerFiles;
 use asp_platform::operator_list::ListEntry;
 use asp_proto::snapshot::Upstream;
@@ -35,7 +37,7 @@ use database::{Database, DatabaseArgs};
 use gateway::GatewaySection;
 use listen::Listen;
 use s3::S3Section;
-use source::{Checks, Environment, ListNote, SettingFault};
+use source::{Checks, ListNote};
 use stack::StackSection;
 use tls::{Tls, TlsArgs};
 use values::{List, absolute, choice, is_origin, list_entries, number, origin, origins};

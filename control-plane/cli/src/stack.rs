@@ -15,9 +15,9 @@ pub mod template;
 use std::path::Path;
 
 use anyhow::Context;
+use asp_command::state_dir;
 
 use crate::settings::Settings;
-use crate::state_dir;
 use child::Program;
 use template::Variables;
 

@@ -1,12 +1,14 @@
 //! Requests to the server's URL, and forwarding of their responses.
 
-use asp_json::{Json, Members};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_command::environment::ProcessEnvironment;
+use asp_command::http_client;
 use asp_gateway::executors::proxy::mcp::client::is_event_stream;
+use asp_json::{Json, Members};
 use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
 use backon::{ExponentialBuilder, Retryable};
@@ -15,8 +17,6 @@ use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::Value;
 
 use super::Bridge;
-use crate::http_client;
-use crate::settings::source::ProcessEnvironment;
 
 /// Maximum size in bytes of an answer that is not a stream.
 const MAX_ANSWER: usize = 16 << 20;

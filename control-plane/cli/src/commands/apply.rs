@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use anyhow::Context;
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::catalog::{self, Bundle};
 use asp_store::control::SourceFile;
 use reqwest::StatusCode;
@@ -12,9 +15,6 @@ use super::client::{AdminClient, api_path, block_on, describe_change};
 use super::sarif::{self, Finding, Level};
 use super::specs;
 use crate::args::{ApplyArgs, DiffArgs};
-use crate::failure::Failure;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 /// Sends every server of the directory; the API skips unchanged servers, and rejects changes that break callers without a new
 /// major version unless `--force` is given.

@@ -1,13 +1,13 @@
 //! `asp audit`: the events of calls, newest first.
 
 use anyhow::Context;
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use serde_json::Value;
 
 use super::client::{AdminClient, block_on};
 use crate::args::AuditArgs;
-use crate::failure::Failure;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 /// Gets one page of `/api/audit/calls`.
 pub fn run(args: &AuditArgs) -> Result<(), Failure> {

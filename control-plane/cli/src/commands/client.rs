@@ -4,6 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_command::failure::Failure;
+use asp_command::http_client;
 use asp_control::catalog::without_commands;
 use asp_platform::secret::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -13,9 +16,6 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
 use super::stored_login;
-use crate::failure::Failure;
-use crate::http_client;
-use crate::settings::source::{Environment, ProcessEnvironment};
 
 pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
 /// Timeout of a request: compiling a large server takes seconds on a small machine.

@@ -1,12 +1,12 @@
 //! `asp compile`: the compiled form of a directory of primitives, as clients and the runtime would get it. Offline.
 
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::admin::registry::{DEFAULT_REVISION, compiled};
 use serde_json::Value;
 
 use super::specs;
 use crate::args::CompileArgs;
-use crate::failure::Failure;
-use crate::print;
 
 /// Compiles and prints; fails if there is a fault or no such server.
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {

@@ -2,15 +2,15 @@
 //!
 //! Keeps true: prints neither a secret nor a refused value, which may be a misplaced secret.
 
+use asp_command::environment::Environment;
+use asp_command::failure::{Failure, SettingFault};
+use asp_command::print;
 use asp_platform::reference::{self, DeclaredSetting};
 use serde_json::{Value, json};
 
 use crate::args::ServeArgs;
 use crate::args::config::ConfigArgs;
-use crate::failure::Failure;
-use crate::print;
 use crate::settings::given::GivenSettings;
-use crate::settings::source::{Environment, SettingFault};
 use crate::settings::{self, Settings};
 
 /// Text that stands for a value that must not be shown.

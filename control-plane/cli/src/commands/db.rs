@@ -6,18 +6,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::{print, state_dir};
 use asp_control::clock;
 use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
 use serde_json::{Value, json};
 
 use super::client::block_on;
 use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbRaiseArgs, DbStatusArgs};
-use crate::failure::Failure;
 use crate::serve::stores::{self, AUDIT_FILE, CALLS_FILE};
 use crate::settings::StateSettings;
 use crate::settings::database::{Database, ENV_DATABASE_URL, Server};
-use crate::settings::source::ProcessEnvironment;
-use crate::{print, state_dir};
 
 /// Stands for standard output or standard input, the only way to move an archive in or out of a container without a shell.
 const STREAM: &str = "-";

@@ -8,16 +8,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_platform::telemetry;
 use tempfile::TempDir;
 
 use super::specs::{is_server, refuse_server};
 use crate::args::dev::DevArgs;
-use crate::failure::Failure;
 use crate::packaging::trust;
-use crate::print;
 use crate::serve::{self, DevSession, Readers};
-use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::{self, dev::Flags};
 
 /// Default log levels: a person reads along, so successes need no line.

@@ -1,5 +1,8 @@
 //! `asp explain`: the rule that decides a call, and what would change the decision.
 
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::admin::explain::Question;
 use asp_platform::shell;
 use serde_json::Value;
@@ -8,9 +11,6 @@ use super::binding;
 use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::ExplainArgs;
-use crate::failure::Failure;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 mod caller;
 

@@ -24,13 +24,13 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::catalog;
 use asp_registry::{CompiledServer, Source};
 use serde_json::{Map, Value, json};
 
 use crate::args::ImportArgs;
-use crate::failure::Failure;
-use crate::print;
 use specs::Upstream;
 
 /// Reason for which a number or another part of a spec differs from the upstream's text.

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::catalog;
 use asp_registry::{FaultCode, Report, Source};
 use serde_json::json;
@@ -10,8 +12,6 @@ use serde_json::json;
 use super::sarif::{self, Finding, Level};
 use super::specs::{is_server, refuse_server};
 use crate::args::LintArgs;
-use crate::failure::Failure;
-use crate::print;
 
 fn directory(path: &Path) -> anyhow::Result<(Vec<Source>, Report)> {
     let sources = asp_registry::read_dir(path).with_context(|| format!("read {}", path.display()))?;

@@ -3,6 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::http_client;
+use asp_command::print;
 use reqwest::Client;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,10 +14,6 @@ use serde_json::Value;
 use super::client::block_on;
 use super::stored_login::{SOON, StoredLogin, TIMEOUT, TokenResponse, admin_url, ask, file, keep, now};
 use crate::args::LoginArgs;
-use crate::failure::Failure;
-use crate::http_client;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 /// Seconds between requests for the token: the default if the issuer names none (RFC 8628 section 3.2), and the maximum.
 const INTERVAL: u64 = 5;

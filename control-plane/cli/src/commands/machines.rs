@@ -8,6 +8,9 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -19,9 +22,6 @@ use crate::args::machines::{
     BoundArgs, CertificatesCommand, CreateKeyArgs, IdArgs, KeysCommand, MachinesCommand, OrgArgs,
     RegisterArgs, RotateKeyArgs, TermsArgs,
 };
-use crate::failure::Failure;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 const KEYS: &str = "keys";
 const CERTIFICATES: &str = "certificates";

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_command::failure::Failure;
 use asp_platform::secret::Secret;
 use reqwest::Url;
 
 use crate::args::mcp::McpArgs;
 use crate::bridge::{self, Credential, ServerEndpoint};
-use crate::failure::Failure;
 use crate::serve::stop;
 use crate::settings::listen::DEFAULT_PORT;
-use crate::settings::source::{Environment, ProcessEnvironment};
 
 const ENV_EDGE_URL: &str = "ASP_EDGE_URL";
 const ENV_TOKEN: &str = "ASP_TOKEN";

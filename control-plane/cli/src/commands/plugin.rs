@@ -6,6 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_proto::plugin::server_message::Payload;
 use asp_registry::Source;
 use serde_json::Value;
@@ -13,12 +15,10 @@ use serde_json::Value;
 use super::client::block_on;
 use super::specs;
 use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
-use crate::failure::Failure;
 use crate::packaging::answers::Answers;
 use crate::packaging::languages::Languages;
 use crate::packaging::local::{Local, PluginOutcome, Request};
 use crate::packaging::{self, Unit, build, examples, scaffold, trust};
-use crate::print;
 use crate::serve::stop::wait_for_signal;
 
 /// Timeout of one example.

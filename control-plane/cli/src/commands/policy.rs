@@ -6,6 +6,9 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::policy::EVERY_ISSUER;
 use asp_platform::time::rfc3339;
 use serde_json::{Value, json};
@@ -13,9 +16,6 @@ use serde_json::{Value, json};
 use super::client::{AdminClient, api_path, block_on};
 use crate::args::policy::PolicyArgs;
 use crate::args::{LimitsArgs, RevokeArgs};
-use crate::failure::Failure;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 mod removal;
 

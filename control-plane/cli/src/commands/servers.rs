@@ -1,14 +1,14 @@
 //! `asp servers`: the stored servers, their offers, their versions, and rollback.
 
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on};
 use super::server_access::{self, CallPermission, ServerAccess};
 use crate::args::servers::{ServersCommand, ServersOfferArgs, ServersShowArgs};
-use crate::failure::Failure;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 pub fn run(command: &ServersCommand) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;

@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::catalog;
 use asp_registry::{Catalog, Report, Source};
-
-use crate::failure::Failure;
-use crate::print;
 
 /// File names that make a folder a server's folder.
 const SERVER_FILES: [&str; 3] = ["server.yaml", "server.yml", "server.json"];

@@ -1,12 +1,12 @@
 //! `asp status`: the published snapshot, the edges and gateways that have it, and the language runtimes.
 
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use serde_json::Value;
 
 use super::client::{AdminClient, block_on};
 use crate::args::StatusArgs;
-use crate::failure::Failure;
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 /// Gets `/api/snapshot` and `/api/runtimes`. Fails if a subscriber rejected the newest snapshot or parts of it, or if it
 /// could not be built as a whole. A runtime that does not answer is shown, but is not a failure of the snapshot.

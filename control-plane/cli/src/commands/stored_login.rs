@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_command::environment::Environment;
+use asp_command::http_client;
+use asp_command::state_dir;
 use asp_control::clock;
 use asp_platform::secret::Secret;
 use reqwest::Client;
 use serde::{Deserialize, Serialize};
 
-use crate::http_client;
 use crate::settings::listen::DEFAULT_ADMIN_PORT;
-use crate::settings::source::Environment;
-use crate::state_dir;
 
 const ENV_ADMIN_URL: &str = "ASP_ADMIN_URL";
 /// Seconds before its expiry at which a token is refreshed.

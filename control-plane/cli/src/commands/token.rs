@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::admin_role::AdminRole;
 use asp_platform::secret::Secret;
 
 use crate::args::TokenArgs;
 use crate::break_glass::{BreakGlass, MAX_LIFE, MAX_REASON};
 use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
-use crate::failure::Failure;
-use crate::print;
 use crate::settings::listen::{DEFAULT_PORT, ENV_PORT};
-use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::{DEFAULT_STATE_DIR, ENV_PUBLIC_URL, ENV_STATE_DIR};
 
 /// Mints and prints.

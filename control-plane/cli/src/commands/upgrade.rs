@@ -16,17 +16,17 @@ mod tests;
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 
+use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::issuers::File;
 use reqwest::StatusCode;
 use serde_json::Value;
 
 use super::client::{AdminClient, api_path, block_on};
 use crate::args::upgrade::{CheckArgs, UpgradeCommand};
-use crate::failure::Failure;
-use crate::print;
 use crate::settings::ENV_ISSUERS;
 use crate::settings::given::GivenSettings;
-use crate::settings::source::{Environment, ProcessEnvironment};
 use installation::Installation;
 use offers::MissingOffer;
 use report::{Section, UpgradeReport};

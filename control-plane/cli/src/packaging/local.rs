@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail};
+use asp_command::print;
 use asp_proto::plugin::{
     self, ClientMessage, InvokeRequest, Json, ListResourcesRequest, ListResourcesResponse, McpLists,
     ServerMessage, client_message, server_message,
@@ -105,13 +106,13 @@ impl Local {
                 "plugins in {language} are left out: set {missing} (a checkout's set-up wrote it down: \
                  `source .tools/env`; else docs/install.md)"
             );
-            crate::print::error(&why);
+            print::error(&why);
             let of_it = units.iter().filter(|unit| unit.language == *language);
             let ids = of_it.flat_map(|unit| &unit.primitives).map(|primitive| primitive.id.clone());
             left_out.extend(ids.map(|id| (id, why.clone())));
         }
         for (_, note) in languages.notes.iter().filter(|(language, _)| is_wanted(language)) {
-            crate::print::error(note);
+            print::error(note);
         }
         let report = install(units, &plugins, ConflictPolicy::Keep, Some(&languages.present))
             .context("install the plugins")?;

@@ -9,10 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use asp_command::parent_death::die_with_parent;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio_util::sync::CancellationToken;
-
-use crate::parent_death::die_with_parent;
 
 /// Time between SIGTERM and SIGKILL, in which a package manager removes incomplete files.
 pub const KILL_AFTER: Duration = Duration::from_secs(2);

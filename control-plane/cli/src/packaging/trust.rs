@@ -8,9 +8,9 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use asp_command::state_dir;
 
 use super::folder::is_maven;
-use crate::state_dir;
 
 /// File name in the user's `asp` directory.
 const FILE: &str = "builds";

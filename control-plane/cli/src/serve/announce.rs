@@ -8,10 +8,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use asp_command::print;
+
 use super::Process;
 use super::ports;
 use super::standing::{RuntimeFailure, status};
-use crate::print;
 use crate::stack::plugins::MissingPlugin;
 use crate::stack::table::{self, DevMachine, OffCause};
 use crate::stack::{everything, ready};

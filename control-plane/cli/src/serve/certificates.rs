@@ -1,8 +1,8 @@
 //! The certificates of this process: towards the platform's other processes, and of the admin API.
 
+use asp_command::failure::Failure;
 use asp_peer::{Peer, Role, ServerCertificate};
 
-use crate::failure::Failure;
 use crate::settings::Settings;
 use crate::settings::tls::{ENV_ADMIN_TLS_CERT, ENV_PEER_CERT};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use asp_command::state_dir;
 use asp_control::xds::client::{self, SubscriptionTarget};
 use asp_control::xds::keys;
 use asp_gateway::gateway::{Gateway, Stores};
@@ -17,7 +18,6 @@ use tokio_util::task::TaskTracker;
 use super::ports::GatewayListeners;
 use super::{Process, objects, ports, runtimes, shared, stores};
 use crate::settings::Settings;
-use crate::state_dir;
 
 /// File of the generated seal key, below the state directory.
 const SEAL_KEY_FILE: &str = "seal-key";

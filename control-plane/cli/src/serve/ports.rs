@@ -4,12 +4,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, anyhow};
+use asp_command::{print, state_dir};
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::Process;
 use crate::settings::Settings;
-use crate::{print, state_dir};
 
 /// Ports of this process; 0 for a role it does not have.
 #[derive(Clone, Copy, Debug, Serialize)]

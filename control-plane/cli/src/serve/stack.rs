@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use asp_command::print;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Process;
 use super::announce::announce;
 use super::standing::RuntimeFailure;
-use crate::print;
 use crate::stack::child::{Listener, Program, supervise};
 use crate::stack::plugins::MissingPlugin;
 use crate::stack::{self, EnvoyPorts, everything};

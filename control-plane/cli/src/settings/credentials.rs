@@ -15,11 +15,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use asp_command::environment::Environment;
+use asp_command::failure::SettingFault;
 use asp_gateway::issuers::credentials::{Credential, Kind, NamedCredentials, OauthClient};
 use asp_platform::secret::Secret;
 use serde::Deserialize;
 
-use super::source::{Checks, Environment, SettingFault};
+use super::source::Checks;
 use super::values::is_origin;
 
 pub const ENV_CREDENTIALS: &str = "ASP_CREDENTIALS";

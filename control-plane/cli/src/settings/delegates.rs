@@ -147,7 +147,7 @@ fn is_base(url: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::source::SettingFault;
+    use asp_command::failure::SettingFault;
 
     fn settings(rows: &[(&'static str, &str)]) -> Result<Endpoints, Vec<SettingFault>> {
         let environment: BTreeMap<&str, &str> = rows.iter().copied().collect();

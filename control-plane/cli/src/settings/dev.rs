@@ -5,7 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::source::{Checks, Environment, SettingFault};
+use asp_command::environment::Environment;
+use asp_command::failure::SettingFault;
+
+use super::source::Checks;
 use super::{ENV_STATE_DIR, Settings, stack};
 use crate::args::ServeArgs;
 

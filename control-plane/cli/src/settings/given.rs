@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::source::{Environment, ProcessEnvironment, SettingFault};
+use asp_command::environment::{Environment, ProcessEnvironment};
+use asp_command::failure::SettingFault;
 
 const FLAG: &str = "--settings";
 /// Maximum size of a settings file in bytes.

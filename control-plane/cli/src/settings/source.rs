@@ -3,55 +3,16 @@
 //! clap parses the values, each by the parser of its declaration. Keeps true: every fault is found, not only the first, and the
 //! values of the process's environment reach clap by way of [`Environment`] alone.
 
-use std::collections::BTreeMap;
 use std::error::Error;
-use std::fmt::Display;
 
+use asp_command::environment::Environment;
+use asp_command::failure::SettingFault;
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
 use clap::{Arg, Args, Command};
 
 /// Settings that a cluster shares. One that is set but empty, as from an empty Secret, is a fault: it does not mean that this
 /// process should use its own store.
 const SHARED: [&str; 3] = ["ASP_DATABASE_URL", "ASP_REDIS_URL", "ASP_S3_URL"];
-
-/// A source of settings; tests use a map and never touch the process's environment.
-pub trait Environment {
-    /// Returns the value as it is, or `None` if it is unset.
-    fn raw(&self, name: &str) -> Option<String>;
-
-    /// Returns the value, or `None` if it is unset or empty.
-    fn get(&self, name: &str) -> Option<String> {
-        self.raw(name).filter(|value| !value.is_empty())
-    }
-}
-
-/// Environment of this process.
-pub struct ProcessEnvironment;
-
-impl Environment for ProcessEnvironment {
-    fn raw(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok()
-    }
-}
-
-impl Environment for BTreeMap<&str, &str> {
-    fn raw(&self, name: &str) -> Option<String> {
-        BTreeMap::get(self, name).map(|value| (*value).to_owned())
-    }
-}
-
-/// A faulty setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingFault {
-    pub name: String,
-    pub message: String,
-}
-
-impl Display for SettingFault {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {}", self.name, self.message)
-    }
-}
 
 /// An entry of an operator list whose `for` deserves a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use asp_command::environment::Environment;
 use asp_platform::operator_list::{self, ListEntry, MAX_PATTERNS};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::service_auth::Kind;
@@ -13,7 +14,6 @@ use asp_proto::snapshot::{Mutation, Primitive};
 use super::ENV_UPSTREAMS;
 use super::delegates::ENV_DELEGATE_KEYS;
 use super::gateway::ENV_TOKEN_AUDIENCES;
-use super::source::Environment;
 
 /// A primitive with the server that serves it.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use asp_command::http_client::ENV_PEER_PLAINTEXT;
 use asp_peer::PeerFiles;
 use clap::{ArgAction, Args};
 
@@ -10,7 +11,6 @@ use super::values::{absolute, choice};
 
 pub const ENV_ADMIN_TLS_CERT: &str = "ASP_ADMIN_TLS_CERT";
 pub const ENV_PEER_CERT: &str = "ASP_PEER_CERT";
-pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
 
 /// Certificate and key (PEM files) of a listener whose clients present no certificate.
 #[derive(Clone, Debug)]

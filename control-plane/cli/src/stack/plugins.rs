@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
 use anyhow::Context;
+use asp_command::print;
 use asp_registry::Catalog;
 use tokio_util::sync::CancellationToken;
 
 use crate::packaging::{
     self, ConflictPolicy, InstallOutcome, InstalledUnit, StagedUnit, Unit, build, fingerprint,
 };
-use crate::print;
 
 /// Maximum bytes shown of a reason; the command given as remedy prints all of it.
 const MAX_REASON: usize = 240;

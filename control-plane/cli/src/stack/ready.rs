@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use asp_command::state_dir;
 use asp_control::trusted_issuer::MAX_TTL;
 use asp_platform::secret::Secret;
 use asp_proto::mcp_revision::Revision;
 use serde_json::json;
 
 use crate::dev_issuer::{AdminToken, ClientToken, DevIssuer};
-use crate::state_dir;
 
 /// Timeout for the path: Envoy compiles the filter at start, which takes seconds on a loaded machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);

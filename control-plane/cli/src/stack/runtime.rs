@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
 use asp_registry::{Catalog, CompiledServer};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,6 @@ use crate::packaging::runtime::{self, Places};
 use crate::packaging::{InstalledUnit, MCP_STDIO, Unit};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
-use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::stack::StackSection;
 
 /// Timeout for the start: well under a second usually, longer on a loaded machine.

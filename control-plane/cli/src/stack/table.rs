@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asp_command::print;
 use asp_gateway::execution::Availability;
 use asp_gateway::gateway::standing::{PluginStatus, ServerStatus};
 
 use super::plugins::MissingPlugin;
-use crate::print;
 
 /// Maximum characters of a reason.
 const MAX_WHY: usize = 160;

@@ -14,6 +14,8 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow};
+use asp_command::failure::Failure;
+use asp_command::http_client;
 use asp_registry::MAX_PRIMITIVES;
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
@@ -26,8 +28,6 @@ use values::one_line;
 
 use super::{DECODED, ImportResult, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
-use crate::failure::Failure;
-use crate::http_client;
 
 /// Maximum size of a document in bytes; the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
+use asp_command::failure::Failure;
 use asp_gateway::executors::accepted::lists::{Lists, note_losses};
 use asp_proto::plugin::{Json, McpLists};
 use asp_proto::snapshot::McpStdio;
@@ -15,7 +16,6 @@ use serde_json::{Map, Value};
 
 use super::spec_path;
 use crate::args::ImportArgs;
-use crate::failure::Failure;
 use crate::packaging::languages::Languages;
 use crate::packaging::local::Local;
 use crate::packaging::{MCP_STDIO, Unit, units};

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::http_client;
 use asp_gateway::executors::accepted::lists::Lists;
 use asp_gateway::executors::outbound::client::Outbound;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
@@ -13,10 +16,7 @@ use asp_gateway::issuers::credentials::{Credentials, User};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 
-use crate::failure::Failure;
-use crate::http_client;
 use crate::settings::credentials;
-use crate::settings::source::ProcessEnvironment;
 
 /// Lists the upstream. The operator named the address, so it may be private.
 pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, Failure> {

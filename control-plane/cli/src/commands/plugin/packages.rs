@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use asp_command::environment::ProcessEnvironment;
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::catalog;
 use asp_control::package_format::Format;
 use asp_store::control::SourceFile;
@@ -16,12 +19,9 @@ use super::super::client::{AdminClient, api_path, block_on};
 use super::super::specs;
 use super::read;
 use crate::args::plugin::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
-use crate::failure::Failure;
 use crate::packaging::pack::{PackageFile, digest, pack};
 use crate::packaging::schemas::{self, PluginSchemas};
 use crate::packaging::{self, ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
-use crate::print;
-use crate::settings::source::ProcessEnvironment;
 
 /// A package file and its plugin, as printed by `--json`.
 #[derive(Serialize)]

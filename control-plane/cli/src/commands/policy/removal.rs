@@ -3,6 +3,8 @@
 //! Keeps true: only what was just read is removed. If the org's bindings were changed in between, nothing is removed (412).
 
 use anyhow::{Context, anyhow};
+use asp_command::failure::Failure;
+use asp_command::print;
 use asp_control::policy::EVERY_ISSUER;
 use reqwest::Url;
 use serde_json::{Value, json};
@@ -11,8 +13,6 @@ use super::targets;
 use crate::args::policy::PolicyArgs;
 use crate::commands::binding;
 use crate::commands::client::{AdminClient, api_path};
-use crate::failure::Failure;
-use crate::print;
 
 const ISSUER: &str = "issuer";
 /// Maximum number of bindings of the same primitive listed if the requested one does not exist.

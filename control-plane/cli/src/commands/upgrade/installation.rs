@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
+use asp_command::failure::Failure;
 use asp_control::catalog;
 use asp_control::issuers::document::Document;
 use asp_registry::{CompiledServer, Fault};
@@ -15,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::client::{AdminClient, api_path};
-use crate::failure::Failure;
 
 /// Rows in one page of the audit: the API's maximum.
 const PAGE: usize = 1_000;

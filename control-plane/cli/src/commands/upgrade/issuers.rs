@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use asp_command::environment::Environment;
 use asp_control::catalog;
 use asp_control::issuers::File;
 use asp_control::issuers::document::{Document, ExchangeAudience, ListedAudience};
@@ -12,7 +13,6 @@ use serde_json::json;
 
 use super::installation::Installation;
 use super::report::{ReportLine, comment};
-use crate::settings::source::Environment;
 use crate::settings::{ENV_ISSUERS, ENV_PUBLIC_URL};
 
 /// Returns a command for each stored issuer that must be stored again, and for each issuer in the file what to write there.

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use asp_command::environment::Environment;
 use asp_platform::address::Network;
 use asp_platform::operator_list::{self, ListEntry};
 
 use super::installation::Installation;
 use super::report::ReportLine;
 use super::settings::served_primitives;
-use crate::settings::source::Environment;
 
 const ENV_PRIVATE: &str = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE";
 

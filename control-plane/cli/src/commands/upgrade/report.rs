@@ -1,6 +1,6 @@
 //! The report of a check: lines to paste, grouped by purpose, with marks above them, and notes.
 
-use crate::print;
+use asp_command::print;
 
 /// Purpose of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,9 @@
 //! Operator lists of the control plane and the gateways, with the `for` that keeps today's calls working.
 
+use asp_command::environment::Environment;
+
 use super::installation::Installation;
 use super::report::{ReportLine, comment};
-use crate::settings::source::Environment;
 use crate::settings::suggestions::{ServedPrimitive, Suggestion, suggestions, unlisted};
 
 /// Returns the lists that have entries without `for` or lack an audience that a stored primitive uses, and the primitives

@@ -9,6 +9,7 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use asp_command::print;
 use asp_control::apply::{self, Terms};
 use asp_control::catalog::fault::{Fault, Part};
 use asp_control::catalog::{self, Bundle};
@@ -20,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use super::SessionContext;
 use super::schemas::{self, DerivedSchemas};
 use crate::packaging::{self, InstallOutcome, InstalledUnit, Unit};
-use crate::print;
 use crate::stack::plugins::{MissingPlugin, PastBuilds, Staging};
 use crate::stack::ready;
 

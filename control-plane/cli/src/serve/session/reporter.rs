@@ -6,11 +6,11 @@
 
 use std::path::Path;
 
+use asp_command::print;
 use serde_json::{Map, Value, json};
 
 use super::load::LoadResult;
 use super::{Readers, SessionContext};
-use crate::print;
 use crate::serve::standing::status;
 use crate::stack::{ready, table};
 

@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
+use asp_command::print;
 use asp_registry::Source;
 
 use crate::packaging::schemas::{PluginSchemas, from_code};
 use crate::packaging::{Unit, output};
-use crate::print;
 
 /// Schemas derived from the current code of some plugins.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: every part is in the report; the printed output groups operations with the same reason in one line.
 
-use crate::print;
+use asp_command::print;
 
 /// Maximum number of operations named in a printed line; further ones are counted.
 const NAMED: usize = 3;

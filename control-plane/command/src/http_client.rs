@@ -10,24 +10,25 @@ use anyhow::bail;
 use asp_platform::address;
 use reqwest::{Client, ClientBuilder, Url, redirect};
 
-use crate::settings::source::Environment;
-use crate::settings::tls::ENV_PEER_PLAINTEXT;
+use crate::environment::Environment;
 
+/// `mesh` if a service mesh encrypts, so that plain HTTP may carry credentials.
+pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
 /// Timeout for establishing a connection.
-pub(crate) const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// Returns the settings of a client for `url`; fails if credentials would be sent unencrypted.
-pub(crate) fn builder(url: &str, environment: &dyn Environment) -> anyhow::Result<ClientBuilder> {
+pub fn builder(url: &str, environment: &dyn Environment) -> anyhow::Result<ClientBuilder> {
     Ok(with_credential(&check(url, environment)?))
 }
 
 /// Returns the settings of a client for a URL that may receive a credential over whichever scheme it names.
-pub(crate) fn with_credential(url: &Url) -> ClientBuilder {
+pub fn with_credential(url: &Url) -> ClientBuilder {
     settings(is_direct(url, true))
 }
 
 /// Returns the settings of a client for a URL to which no credential is sent but the URL's own.
-pub(crate) fn without_credential(url: &Url) -> ClientBuilder {
+pub fn without_credential(url: &Url) -> ClientBuilder {
     settings(is_direct(url, false))
 }
 

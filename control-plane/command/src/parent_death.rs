@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 /// Has the kernel kill the child when the thread that starts it ends (prctl(2), PR_SET_PDEATHSIG). Use it on a thread
 /// that waits for the child; the threads of an async runtime may end earlier, see [`Starter`].
 #[allow(unsafe_code)] // `pre_exec` is unsafe; its closure makes one async-signal-safe system call
-pub(crate) fn die_with_parent(command: &mut Command) {
+pub fn die_with_parent(command: &mut Command) {
     // SAFETY: prctl(2) is async-signal-safe, and the closure neither allocates nor locks.
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
@@ -23,7 +23,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
 }
 
 /// A long-lived thread that starts children, which are killed when it is dropped.
-pub(crate) struct Starter(mpsc::Sender<Order>);
+pub struct Starter(mpsc::Sender<Order>);
 
 struct Order {
     command: Command,
@@ -32,7 +32,7 @@ struct Order {
 
 impl Starter {
     /// Starts the thread. Must be called within the async runtime, which then reaps the children.
-    pub(crate) fn new() -> io::Result<Starter> {
+    pub fn new() -> io::Result<Starter> {
         let (orders, inbox) = mpsc::channel::<Order>();
         let runtime = Handle::current();
         std::thread::Builder::new().name("starter".to_owned()).spawn(move || {
@@ -47,7 +47,7 @@ impl Starter {
         Ok(Starter(orders))
     }
 
-    pub(crate) async fn start(&self, command: Command) -> io::Result<Child> {
+    pub async fn start(&self, command: Command) -> io::Result<Child> {
         let (answer, child) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts processes is gone");
         self.0.send(Order { command, answer }).map_err(|_| gone())?;
