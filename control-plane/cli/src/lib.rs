@@ -8,7 +8,6 @@ mod bridge;
 pub mod commands;
 pub mod dev_issuer;
 pub mod local_key;
-pub mod packaging;
 pub mod serve;
 pub mod settings;
 pub mod stack;

@@ -28,6 +28,8 @@ use asp_command::state_dir;
 use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
 use asp_gateway::minting::{self, TokenKeys};
+use asp_packaging::languages::Languages;
+use asp_packaging::{tool, trust};
 use asp_platform::telemetry;
 use asp_store::published_keys::{MemoryKeys, PublishedKeys};
 use tokio_util::sync::CancellationToken;
@@ -35,8 +37,6 @@ use tokio_util::task::TaskTracker;
 
 use crate::args::ServeArgs;
 use crate::dev_issuer::DevIssuer;
-use crate::packaging::languages::Languages;
-use crate::packaging::{tool, trust};
 use crate::settings::Settings;
 use crate::settings::source::{Coverage, ListNote};
 use crate::stack::runtime::LocalRuntime;

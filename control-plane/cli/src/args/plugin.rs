@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
+use asp_packaging::answers;
+use asp_packaging::scaffold::ScaffoldLanguage;
 use clap::{Args, Subcommand};
 
 use serde_json::Value;
-
-use crate::packaging::answers;
-use crate::packaging::scaffold::ScaffoldLanguage;
 
 #[derive(Clone, Debug, Subcommand)]
 pub enum PluginCommand {

@@ -11,12 +11,12 @@ use anyhow::Context;
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
 use asp_command::print;
+use asp_packaging::trust;
 use asp_platform::telemetry;
 use tempfile::TempDir;
 
 use super::specs::{is_server, refuse_server};
 use crate::args::dev::DevArgs;
-use crate::packaging::trust;
 use crate::serve::{self, DevSession, Readers};
 use crate::settings::{self, dev::Flags};
 

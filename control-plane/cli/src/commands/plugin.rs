@@ -8,6 +8,10 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_command::failure::Failure;
 use asp_command::print;
+use asp_packaging::answers::Answers;
+use asp_packaging::languages::Languages;
+use asp_packaging::local::{Local, PluginOutcome, Request};
+use asp_packaging::{Unit, build, examples, scaffold, trust};
 use asp_proto::plugin::server_message::Payload;
 use asp_registry::Source;
 use serde_json::Value;
@@ -15,10 +19,6 @@ use serde_json::Value;
 use super::client::block_on;
 use super::specs;
 use crate::args::plugin::{PluginCommand, PluginNewArgs, PluginRunArgs, PluginTestArgs};
-use crate::packaging::answers::Answers;
-use crate::packaging::languages::Languages;
-use crate::packaging::local::{Local, PluginOutcome, Request};
-use crate::packaging::{self, Unit, build, examples, scaffold, trust};
 use crate::serve::stop::wait_for_signal;
 
 /// Timeout of one example.
@@ -232,6 +232,6 @@ fn show(message: &Payload) {
 /// Reads the specs of a directory and the units to build and install.
 fn read(directory: &Path) -> Result<(Vec<Source>, Vec<Unit>), Failure> {
     let (sources, found) = specs::checked(directory)?;
-    let units = packaging::units(&found.servers, Some(directory));
+    let units = asp_packaging::units(&found.servers, Some(directory));
     Ok((sources, units))
 }

@@ -16,12 +16,12 @@ use asp_control::catalog::Compiler;
 use asp_control::publisher::Handle;
 use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
+use asp_packaging::output;
 use asp_store::control::sql::ControlStore;
 use tokio_util::sync::CancellationToken;
 
 use super::standing::RuntimeFailure;
 use crate::dev_issuer::DevIssuer;
-use crate::packaging::output;
 use crate::stack::child::Listener;
 use crate::stack::plugins::PastBuilds;
 use crate::stack::ready;

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use asp_packaging::languages::runtime_binary;
+use asp_packaging::runtime::ENV_ALLOW_PRIVATE;
 use clap::{ArgAction, Args};
 
 use super::source::Checks;
 use super::values::{choice, number};
-use crate::packaging::languages::runtime_binary;
-use crate::packaging::runtime::ENV_ALLOW_PRIVATE;
 
 /// Programs that `--stack` and `asp dev` start
 #[derive(Clone, Debug, Args)]

@@ -10,12 +10,9 @@ use std::slice::from_ref;
 
 use anyhow::Context;
 use asp_command::print;
+use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, StagedUnit, Unit, build, fingerprint};
 use asp_registry::Catalog;
 use tokio_util::sync::CancellationToken;
-
-use crate::packaging::{
-    self, ConflictPolicy, InstallOutcome, InstalledUnit, StagedUnit, Unit, build, fingerprint,
-};
 
 /// Maximum bytes shown of a reason; the command given as remedy prints all of it.
 const MAX_REASON: usize = 240;
@@ -123,7 +120,7 @@ pub fn install(
     let failed = |unit: &Unit| {
         staging.not_installed.iter().any(|one| (&one.id, &one.version) == (&unit.id, &unit.version))
     };
-    for unit in packaging::units(&catalog.servers, Some(root)).iter().filter(|unit| failed(unit)) {
+    for unit in asp_packaging::units(&catalog.servers, Some(root)).iter().filter(|unit| failed(unit)) {
         forget(unit, plugins);
     }
     staging.not_installed
@@ -139,7 +136,7 @@ pub fn stage(
     stop: &CancellationToken,
 ) -> Staging {
     let mut staging = Staging { root: root.to_owned(), ..Staging::default() };
-    let units = packaging::units(&catalog.servers, Some(root));
+    let units = asp_packaging::units(&catalog.servers, Some(root));
     made.0.retain(|(id, version), _| units.iter().any(|unit| (&unit.id, &unit.version) == (id, version)));
     for unit in units {
         if !unit.is_in(Some(languages)) {
@@ -177,7 +174,7 @@ fn one(
     if let Some(build) = made.0.get(&key)
         && sources == Some(build.sources)
         && fingerprint::of_snapshots(folder) == build.snapshots
-        && packaging::installed(unit, plugins, &build.sha256).is_some()
+        && asp_packaging::installed(unit, plugins, &build.sha256).is_some()
     {
         return Ok(None);
     }
@@ -186,7 +183,7 @@ fn one(
         tracing::debug!(%id, error = format!("{error:#}"), "the whole output of the build");
         (format!("does not build: {}", most_informative_line(&error)), try_it(root, id))
     })?;
-    let staged = packaging::stage(unit, folder, plugins, ConflictPolicy::Replace).context("install it");
+    let staged = asp_packaging::stage(unit, folder, plugins, ConflictPolicy::Replace).context("install it");
     let staged = staged.map_err(|error| (most_informative_line(&error), try_it(root, id)))?;
     if let Some(sources) = sources {
         // The artifacts that Maven used are known only after the build.

@@ -9,6 +9,9 @@ use std::path::Path;
 use anyhow::Context;
 use asp_command::failure::Failure;
 use asp_gateway::executors::accepted::lists::{Lists, note_losses};
+use asp_packaging::languages::Languages;
+use asp_packaging::local::Local;
+use asp_packaging::{MCP_STDIO, Unit, units};
 use asp_proto::plugin::{Json, McpLists};
 use asp_proto::snapshot::McpStdio;
 use asp_registry::{Source, stdio_package};
@@ -16,9 +19,6 @@ use serde_json::{Map, Value};
 
 use super::spec_path;
 use crate::args::ImportArgs;
-use crate::packaging::languages::Languages;
-use crate::packaging::local::Local;
-use crate::packaging::{MCP_STDIO, Unit, units};
 
 /// Version of an imported primitive, under which a package without a version of its own is installed.
 const VERSION: &str = "1.0.0";

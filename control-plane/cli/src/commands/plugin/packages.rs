@@ -9,6 +9,9 @@ use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog;
 use asp_control::package_format::Format;
+use asp_packaging::pack::{PackageFile, digest, pack};
+use asp_packaging::schemas::{self, PluginSchemas};
+use asp_packaging::{ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
 use asp_store::control::SourceFile;
 use asp_store::packages::MAX_PACKAGE;
 use serde::Serialize;
@@ -19,9 +22,6 @@ use super::super::client::{AdminClient, api_path, block_on};
 use super::super::specs;
 use super::read;
 use crate::args::plugin::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
-use crate::packaging::pack::{PackageFile, digest, pack};
-use crate::packaging::schemas::{self, PluginSchemas};
-use crate::packaging::{self, ConflictPolicy, InstallOutcome, InstalledUnit, Unit, build as sources};
 
 /// A package file and its plugin, as printed by `--json`.
 #[derive(Serialize)]
@@ -36,7 +36,7 @@ struct BuiltPackage {
 
 pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
     let (files, found) = specs::checked_before_build(&args.directory)?;
-    let units = packaging::units(&found.servers, Some(&args.directory));
+    let units = asp_packaging::units(&found.servers, Some(&args.directory));
     if units.is_empty() {
         print::error(&format!("no spec below {} has a plugin", args.directory.display()));
     }
@@ -185,7 +185,7 @@ pub(super) fn install(args: &PluginInstallArgs) -> Result<(), Failure> {
         return block_on(install_from(args, url, existing));
     }
     let (_, units) = read(&args.directory)?;
-    let report = packaging::install(&units, &args.plugins, existing, None).context("install plugins")?;
+    let report = asp_packaging::install(&units, &args.plugins, existing, None).context("install plugins")?;
     for id in &report.without_code {
         print::error(&format!("plugin {id}: no code next to its spec (plugins/{id}/); not installed"));
     }
@@ -280,7 +280,7 @@ async fn registered(api: &AdminClient) -> Result<Vec<Unit>, Failure> {
             Err(_) => print::error(&format!("server {name} does not compile here; its plugins are left out")),
         }
     }
-    Ok(packaging::units(&servers, None))
+    Ok(asp_packaging::units(&servers, None))
 }
 
 /// Downloads a unit's package by its digest and installs it; `None` if its specs pin no package.
@@ -296,10 +296,10 @@ async fn install_one(
     if pins.next().is_some() {
         return Err(anyhow!("plugin {name}: its specs pin several packages"));
     }
-    if let Some(there) = packaging::installed(unit, plugins, pin) {
+    if let Some(there) = asp_packaging::installed(unit, plugins, pin) {
         return Ok(Some(there));
     }
-    let work = packaging::work(plugins)?;
+    let work = asp_packaging::work(plugins)?;
     let path = work.path().join("download");
     let found = api.download(&api_path(&["api", "artifacts", pin]), &path, MAX_PACKAGE).await;
     if found.with_context(|| format!("plugin {name}"))?.is_none() {
@@ -310,5 +310,5 @@ async fn install_one(
         return Err(anyhow!("plugin {name}: the package has the digest {sha256}, not {pin}"));
     }
     let package = PackageFile { path, name: format!("{}-{}.jar", unit.id, unit.version), size, sha256 };
-    Ok(Some(packaging::install_package(unit, &package, plugins, existing)?))
+    Ok(Some(asp_packaging::install_package(unit, &package, plugins, existing)?))
 }

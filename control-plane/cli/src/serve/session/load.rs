@@ -14,13 +14,13 @@ use asp_control::apply::{self, Terms};
 use asp_control::catalog::fault::{Fault, Part};
 use asp_control::catalog::{self, Bundle};
 use asp_gateway::execution::Availability;
+use asp_packaging::{InstallOutcome, InstalledUnit, Unit};
 use asp_registry::{Catalog, Source};
 use tokio::task::{block_in_place, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 
 use super::SessionContext;
 use super::schemas::{self, DerivedSchemas};
-use crate::packaging::{self, InstallOutcome, InstalledUnit, Unit};
 use crate::stack::plugins::{MissingPlugin, PastBuilds, Staging};
 use crate::stack::ready;
 
@@ -66,7 +66,7 @@ pub(super) async fn load(
         let runs = served.runtime.as_ref().is_some_and(|runtime| runtime.runs(unit));
         runs && !failed && (!faults.is_empty() || (is_new && !is_first))
     };
-    let units = packaging::units(&found.servers, Some(directory)).into_iter().filter(is_asked);
+    let units = asp_packaging::units(&found.servers, Some(directory)).into_iter().filter(is_asked);
     let asked = schemas::derive_schemas(directory, &sources, &units.collect::<Vec<_>>()).await;
     if !asked.has_stale() {
         return match faults.is_empty() {
@@ -151,7 +151,7 @@ async fn put_in_force(
     servers.sort();
     let units = |bundle: &Bundle| {
         let name = bundle.server.server.name.clone();
-        (name, packaging::units(from_ref(&bundle.server), None))
+        (name, asp_packaging::units(from_ref(&bundle.server), None))
     };
     let plugins: Vec<_> = bundles.iter().map(units).collect();
     let compiled = bundles.iter().map(|bundle| &bundle.server);

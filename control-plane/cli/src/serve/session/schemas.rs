@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
 use asp_command::print;
+use asp_packaging::schemas::{PluginSchemas, from_code};
+use asp_packaging::{Unit, output};
 use asp_registry::Source;
-
-use crate::packaging::schemas::{PluginSchemas, from_code};
-use crate::packaging::{Unit, output};
 
 /// Schemas derived from the current code of some plugins.
 #[derive(Default)]

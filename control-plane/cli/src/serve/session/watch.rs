@@ -10,8 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::packaging::folder::{MAX_DEPTH, is_left_out};
-use crate::packaging::{build, maven};
+use asp_packaging::folder::{MAX_DEPTH, is_left_out};
+use asp_packaging::{build, maven};
 
 /// Interval between two samples.
 const EVERY: Duration = Duration::from_millis(200);

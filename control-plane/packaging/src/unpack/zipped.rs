@@ -9,8 +9,8 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::UnpackError;
 use super::place::UnpackFolder;
-use crate::packaging::folder::MAX_FILES;
-use crate::packaging::pack::LIBRARIES;
+use crate::folder::MAX_FILES;
+use crate::pack::LIBRARIES;
 
 /// File type bits of a Unix mode, and their values for files and folders; archives from other systems have none.
 const TYPE: u32 = 0o170_000;

@@ -6,10 +6,10 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-const SERVER: &str = include_str!("../../templates/server.yaml");
-const TOOL: &str = include_str!("../../templates/tool.yaml");
+const SERVER: &str = include_str!("../templates/server.yaml");
+const TOOL: &str = include_str!("../templates/tool.yaml");
 /// Schema file that `asp plugin build` derives from the code in each language.
-const SCHEMAS: &str = include_str!("../../templates/schema.json");
+const SCHEMAS: &str = include_str!("../templates/schema.json");
 
 /// Language of a plugin
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -31,11 +31,9 @@ impl ScaffoldLanguage {
     /// Returns the name of the code file, its name in the spec, and its content.
     const fn code(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            ScaffoldLanguage::Python => {
-                ("main.py", "main.py", include_str!("../../templates/python/main.py"))
-            }
-            ScaffoldLanguage::Node => ("main.mjs", "main.mjs", include_str!("../../templates/node/main.mjs")),
-            ScaffoldLanguage::Java => ("Main.java", "Main", include_str!("../../templates/java/Main.java")),
+            ScaffoldLanguage::Python => ("main.py", "main.py", include_str!("../templates/python/main.py")),
+            ScaffoldLanguage::Node => ("main.mjs", "main.mjs", include_str!("../templates/node/main.mjs")),
+            ScaffoldLanguage::Java => ("Main.java", "Main", include_str!("../templates/java/Main.java")),
         }
     }
 }

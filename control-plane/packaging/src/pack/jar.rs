@@ -12,8 +12,8 @@ use zip::ZipArchive;
 
 use super::zip::Archive;
 use super::{Content, Entries, LIBRARIES, PackEntry, PackError, add_own};
-use crate::packaging::folder;
-use crate::packaging::folder::{Folder, MAX_BYTES, MAX_FILES};
+use crate::folder;
+use crate::folder::{Folder, MAX_BYTES, MAX_FILES};
 
 const MANIFEST: &str = "META-INF/MANIFEST.MF";
 /// Folder of the classes compiled from plain sources.

@@ -235,7 +235,7 @@ fn files_are_readable_for_all_and_writable_for_their_owner_only() {
 #[test]
 fn a_processs_mask_keeps_no_worker_from_its_code() {
     const AGAIN: &str = "ASP_TEST_UNPACK_MASK";
-    let this = "packaging::unpack::tests::a_processs_mask_keeps_no_worker_from_its_code";
+    let this = "unpack::tests::a_processs_mask_keeps_no_worker_from_its_code";
     if std::env::var_os(AGAIN).is_none() {
         let mut again = std::process::Command::new("sh");
         again.args(["-c", "umask 077; exec \"$0\" --exact \"$1\""]).arg(std::env::current_exe().unwrap());

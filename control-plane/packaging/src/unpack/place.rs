@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::UnpackError;
-use crate::packaging::folder::{MAX_DEPTH, MAX_FILES};
+use crate::folder::{MAX_DEPTH, MAX_FILES};
 
 const MAX_PATH: usize = 1024;
 /// Maximum length of a file name on ext4 and most other file systems.
