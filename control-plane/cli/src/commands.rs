@@ -9,7 +9,6 @@ pub mod config;
 pub mod db;
 pub mod dev;
 pub mod explain;
-pub mod import;
 pub mod lint;
 pub mod login;
 pub mod machines;
@@ -27,10 +26,12 @@ pub mod upgrade;
 
 use std::process::ExitCode;
 
+use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::{EXIT_BAD_CONFIGURATION, Failure};
 use asp_command::print;
 
 use crate::args::Command;
+use crate::settings::credentials;
 
 /// `asp diff` and `asp apply` found a contract that breaks without a new major version.
 const EXIT_BREAKING: u8 = 3;
@@ -58,7 +59,9 @@ pub fn run(command: Command) -> ExitCode {
         Command::Revoke(args) => policy::revoke(&args),
         Command::Machines(command) => machines::run(&command),
         Command::Mcp(args) => mcp::run(&args),
-        Command::Import(args) => import::run(&args),
+        Command::Import(args) => asp_import::run(&args, &|| {
+            credentials::from_environment(&ProcessEnvironment).map_err(Failure::Configuration)
+        }),
         Command::Plugin(command) => plugin::run(&command),
         Command::Servers(command) => servers::run(&command),
         Command::Status(args) => status::run(&args),

@@ -5,13 +5,13 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code)]
-#[path = "../../../cli/src/commands/import/openapi/document.rs"]
+#[path = "../../../import/src/openapi/document.rs"]
 mod document;
 #[allow(dead_code)]
-#[path = "../../../cli/src/commands/import/openapi/operation.rs"]
+#[path = "../../../import/src/openapi/operation.rs"]
 mod operation;
 #[allow(dead_code)]
-#[path = "../../../cli/src/commands/import/openapi/schema.rs"]
+#[path = "../../../import/src/openapi/schema.rs"]
 mod schema;
 
 fuzz_target!(|bytes: &[u8]| {

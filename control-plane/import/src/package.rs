@@ -17,8 +17,8 @@ use asp_proto::snapshot::McpStdio;
 use asp_registry::{Source, stdio_package};
 use serde_json::{Map, Value};
 
-use super::spec_path;
 use crate::args::ImportArgs;
+use crate::files::spec_path;
 
 /// Version of an imported primitive, under which a package without a version of its own is installed.
 const VERSION: &str = "1.0.0";

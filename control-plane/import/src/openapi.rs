@@ -26,8 +26,8 @@ use operation::Tool;
 use skip_reason::SkipReason;
 use values::one_line;
 
-use super::{DECODED, ImportResult, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
+use crate::files::{DECODED, ImportResult, free_id, proxy, server_file, spec_path};
 
 /// Maximum size of a document in bytes; the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;

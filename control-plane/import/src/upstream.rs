@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::http_client;
 use asp_gateway::executors::accepted::lists::Lists;
@@ -12,14 +11,17 @@ use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::{Client, ClientFault};
 use asp_gateway::executors::proxy::mcp::listing;
-use asp_gateway::issuers::credentials::{Credentials, User};
+use asp_gateway::issuers::credentials::{Credentials, NamedCredentials, User};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 
-use crate::settings::credentials;
-
-/// Lists the upstream. The operator named the address, so it may be private.
-pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, Failure> {
+/// Lists the upstream. The operator named the address, so it may be private. `named` reads the operator's credentials, if one
+/// is to be used.
+pub(super) async fn list(
+    url: &str,
+    credential: Option<&str>,
+    named: &dyn Fn() -> Result<NamedCredentials, Failure>,
+) -> Result<Lists, Failure> {
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
     let http = super::openapi::http(match credential {
         None => http_client::without_credential(&parsed),
@@ -27,7 +29,7 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
     })?;
     let proof = match credential {
         None => Proof::default(),
-        Some(name) => proof(name, &parsed).await?,
+        Some(name) => proof(name, &parsed, named()?).await?,
     };
     let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
     let greeted = client.initialize(listing::every_capability()).await;
@@ -61,8 +63,7 @@ fn remedy(fault: &ClientFault, credential: Option<&str>) -> &'static str {
 }
 
 /// Returns the proof that the operator's credential of this name gives to requests to `url`.
-async fn proof(name: &str, url: &reqwest::Url) -> Result<Proof, Failure> {
-    let named = credentials::from_environment(&ProcessEnvironment).map_err(Failure::Configuration)?;
+async fn proof(name: &str, url: &reqwest::Url, named: NamedCredentials) -> Result<Proof, Failure> {
     let credentials = Credentials::new(named, Arc::new(Outbound::new().context("build the HTTP clients")?));
     let header = credentials.header(name, User::Platform, url).await;
     let (name, value) = header.map_err(|error| Failure::bad("--credential", error.to_string()))?;

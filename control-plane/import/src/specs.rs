@@ -11,8 +11,9 @@ use asp_registry::{MAX_PRIMITIVES, is_reserved_meta};
 use serde_json::{Map, Value, json};
 
 use super::package::Package;
-use super::{DECODED, ImportResult, dialect, free_id, icons, proxy, server_file, spec_path};
+use super::{dialect, icons};
 use crate::args::ImportArgs;
+use crate::files::{DECODED, ImportResult, add_instructions, free_id, proxy, server_file, spec_path};
 
 mod resource;
 
@@ -56,7 +57,7 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
     let description = "What the upstream MCP server offers.";
     files.insert(
         format!("{server}/server.yaml"),
-        super::add_instructions(&server_file(server, description, &ids), lists.instructions.as_deref()),
+        add_instructions(&server_file(server, description, &ids), lists.instructions.as_deref()),
     );
     let from = match upstream {
         Upstream::Url(url) => url,

@@ -3,6 +3,7 @@
 use asp_gateway::executors::accepted::lists::Lists;
 use serde_json::{Value, json};
 
+use super::files::free_id;
 use super::specs::{Upstream, convert};
 use super::*;
 

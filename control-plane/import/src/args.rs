@@ -1,0 +1,68 @@
+//! The command line of `asp import`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Clone, Debug, Args)]
+#[command(
+    group = clap::ArgGroup::new("source").required(true).args(["mcp", "stdio", "openapi"]),
+    after_help = "\
+Examples:
+  asp import --mcp http://127.0.0.1:3001/mcp --server tickets
+  asp import --stdio @modelcontextprotocol/server-everything@2.0.0 --server everything
+  asp import --openapi shop.json --server shop --tag orders
+  asp import --openapi shop.json --server shop --protocols mcp,rest
+
+A tool without hints gets MCP's defaults: destructive and open-world. What an upstream MCP server lists is pinned: gateways
+keep serving what was imported, whatever the upstream lists later, until you import again and accept the changes.
+Exit code: 1, and nothing is written, if something differs from the previous import and --accept is not given."
+)]
+pub struct ImportArgs {
+    /// Streamable HTTP endpoint of the upstream
+    #[arg(long, value_name = "URL")]
+    pub mcp: Option<String>,
+    /// MCP server that runs on standard input and output, in the plugin sandbox: the package whose code is in
+    /// DIR/NAME/plugins, in the folder of its name (a scope `@a/b` is `a__b`), with its manifest.json (MCP bundle)
+    #[arg(long, value_name = "PACKAGE[@VERSION]")]
+    pub stdio: Option<String>,
+    /// OpenAPI 3 document in JSON or YAML; each operation becomes a tool
+    #[arg(long, value_name = "FILE|URL")]
+    pub openapi: Option<String>,
+    /// Imports only OpenAPI operations with this tag; repeat for more
+    #[arg(long = "tag", value_name = "TAG", requires = "openapi")]
+    pub tags: Vec<String>,
+    /// Imports only the OpenAPI operation with this operationId; repeat for more
+    #[arg(long = "operation", value_name = "ID", requires = "openapi")]
+    pub operations: Vec<String>,
+    /// Writes a line to this file for each part of the OpenAPI document that is left out
+    #[arg(long, value_name = "FILE", requires = "openapi")]
+    pub report: Option<PathBuf>,
+    /// Leaves out this upstream tool or operation; repeat for more
+    #[arg(long, value_name = "NAME")]
+    pub except: Vec<String>,
+    /// Accepts and writes changes since the previous import
+    #[arg(long)]
+    pub accept: bool,
+    /// Name of the server here
+    #[arg(long, value_name = "NAME")]
+    pub server: String,
+    /// URL that the specs name (an upstream entry of the operator) [default: the URL of the upstream or of the document]
+    #[arg(long, value_name = "URL", conflicts_with = "stdio")]
+    pub proxy_url: Option<String>,
+    /// Prefix (https URL) of pages to which the upstream's tools may send a user (elicitation mode `url`); repeat for more
+    #[arg(long = "page", value_name = "URL", requires = "mcp")]
+    pub pages: Vec<String>,
+    /// Operator's credential (ASP_CREDENTIALS) used to list the upstream, which the specs then name
+    #[arg(long, value_name = "NAME")]
+    pub credential: Option<String>,
+    /// Protocols the server is served over, with the same tool names: mcp, rest [default: those of the previous import, else mcp]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["mcp", "rest"])]
+    pub protocols: Vec<String>,
+    /// Contact address for the imported primitives
+    #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]
+    pub owner: String,
+    /// Directory of primitives to write to
+    #[arg(long, default_value = "primitives", value_name = "DIR")]
+    pub out: PathBuf,
+}
