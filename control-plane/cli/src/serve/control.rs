@@ -201,8 +201,8 @@ fn warn_of_lost(lost: &[LostServer]) {
 fn endpoints(process: &Process, stores: &stores::Stores) -> Arc<Endpoints> {
     let endpoints = Endpoints::new();
     process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
-    if let Some(heard) = stores.heard_gateways() {
-        process.tasks.spawn(Arc::clone(&endpoints).share(heard, process.stop_background.clone()));
+    if let Some(gateways) = stores.connected_gateways() {
+        process.tasks.spawn(Arc::clone(&endpoints).share(gateways, process.stop_background.clone()));
     }
     endpoints
 }

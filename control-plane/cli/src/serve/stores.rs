@@ -102,8 +102,8 @@ impl Stores {
         Ok(Arc::new(store))
     }
 
-    /// Returns where control planes publish which gateways are connected to them; `None`: there is only one control plane.
-    pub(super) fn heard_gateways(&self) -> Option<Arc<dyn HeardGateways>> {
+    /// Returns the list of connected gateways that control planes share; `None`: there is only one control plane.
+    pub(super) fn connected_gateways(&self) -> Option<Arc<dyn HeardGateways>> {
         match self {
             Stores::Files { .. } => None,
             Stores::Postgres { database, .. } => Some(Arc::new(database.heard_gateways())),

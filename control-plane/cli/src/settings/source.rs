@@ -53,7 +53,7 @@ impl<'e> Checks<'e> {
         let command = T::augment_args(Command::new("settings")).no_binary_name(true);
         let mut arguments = Vec::new();
         for argument in command.get_arguments() {
-            let Some((name, value)) = self.given(argument) else { continue };
+            let Some((name, value)) = self.read_variable(argument) else { continue };
             let text = format!("--{}={value}", argument.get_long().unwrap_or_default());
             match rejection(argument, &text) {
                 None => arguments.push(text),
@@ -73,7 +73,7 @@ impl<'e> Checks<'e> {
     }
 
     /// Returns name and value of a setting that the environment gives.
-    fn given(&mut self, argument: &Arg) -> Option<(String, String)> {
+    fn read_variable(&mut self, argument: &Arg) -> Option<(String, String)> {
         let name = argument.get_env()?.to_str()?.to_owned();
         let value = self.environment.raw(&name)?;
         if SHARED.contains(&name.as_str()) && value.trim().is_empty() {
