@@ -1,12 +1,13 @@
 //! Code that all processes of the platform share: logging, secrets, which addresses are public, the circuit breaker,
-//! operator lists, quotas, event streams, shell quoting, time stamps, pauses between attempts, the reference of settings,
-//! and the terms for a runtime's health.
+//! operator lists, quotas, event streams, shell quoting, the wall clock, time stamps, pauses between attempts, the
+//! reference of settings, and the terms for a runtime's health.
 //!
 //! Owns rules that the gateway, the control role and the runtime must apply in the same way. Refuses code that only one
 //! of them needs. Keeps true: no I/O but the log, no executor, no protocol.
 
 pub mod address;
 pub mod breaker;
+pub mod clock;
 pub mod event_stream;
 pub mod operator_list;
 pub mod pauses;

@@ -7,8 +7,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use asp_control::clock;
 use asp_control::trusted_issuer::{ADMIN_AUDIENCE, BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
+use asp_platform::clock;
 use asp_platform::secret::Secret;
 use serde_json::json;
 

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use asp_command::state_dir;
-use asp_control::clock;
 use asp_control::trusted_issuer::{
     ADMIN_AUDIENCE, DEVELOPMENT_ISS, DEVELOPMENT_NAME, IssuerRules, MAX_TTL, TYP, TrustedIssuer,
 };
+use asp_platform::clock;
 use asp_platform::secret::Secret;
 use asp_proto::snapshot;
 use serde::{Deserialize, Serialize};

@@ -44,6 +44,7 @@ pub mod versions;
 
 use std::sync::Arc;
 
+use asp_platform::clock;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition};
@@ -57,9 +58,9 @@ use serde_json::{Value, json};
 use crate::admission::Admission;
 use crate::catalog::Compiler;
 use crate::issuers::refresh::Keeper;
+use crate::publisher;
 use crate::runtimes::Runtimes;
 use crate::xds::subscribers::Subscribers;
-use crate::{clock, publisher};
 use auth::{Admin, Verifier};
 use emergency::Emergencies;
 use in_flight::InFlight;

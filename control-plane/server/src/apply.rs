@@ -6,12 +6,12 @@
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
+use asp_platform::clock;
 use asp_registry::Catalog;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition, ServerIds, Versioned};
 
 use crate::catalog::{self, Bundle, Compiler};
-use crate::clock;
 
 /// Actor of an application, and the treatment of stored servers that the directory does not have.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,7 @@
 //! Keeps true: one key, one algorithm (RFC 8725 section 3.1); only public, asymmetric keys; every fault of the file is
 //! found before anything starts.
 
+mod clock;
 mod compile;
 pub mod document;
 pub mod faults;

@@ -9,7 +9,6 @@ pub mod admin_role;
 pub mod admission;
 pub mod apply;
 pub mod catalog;
-pub mod clock;
 pub mod issuers;
 pub mod package_format;
 pub mod patterns;

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::clock;
 use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_store::control::{Position, StoreError};
 use async_trait::async_trait;
@@ -31,7 +32,6 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::build::SnapshotBuild;
 use crate::catalog::edge_form::EdgeChange;
 use crate::catalog::fault::Fault;
-use crate::clock;
 use crate::xds::endpoints::EndpointSet;
 use crate::xds::freshness::Freshness;
 use crate::xds::published::{Content, Publication};

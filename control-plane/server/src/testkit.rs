@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use asp_edge::testkit::SigningKey;
+use asp_platform::clock;
 use asp_proto::snapshot;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::{Value, json};
 
-use crate::clock;
 use crate::issuers::trust::{StaticIssuers, Trust};
 use crate::trusted_issuer::{ADMIN_AUDIENCE, IssuerRules, MAX_TTL, TYP, TrustedIssuer};
 

@@ -9,7 +9,7 @@ use anyhow::Context;
 use asp_command::environment::ProcessEnvironment;
 use asp_command::failure::Failure;
 use asp_command::{print, state_dir};
-use asp_control::clock;
+use asp_platform::clock;
 use asp_store::archive::{self, ArchiveDatabase, ArchiveError, Summary};
 use serde_json::{Value, json};
 

@@ -12,7 +12,7 @@ use anyhow::Context;
 use asp_command::environment::Environment;
 use asp_command::http_client;
 use asp_command::state_dir;
-use asp_control::clock;
+use asp_platform::clock;
 use asp_platform::secret::Secret;
 use reqwest::Client;
 use serde::{Deserialize, Serialize};

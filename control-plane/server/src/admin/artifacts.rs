@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::clock;
 use asp_proto::snapshot::runtime::Mode;
 use asp_registry::CompiledServer;
 use asp_store::control::{Note, Precondition};
@@ -26,7 +27,6 @@ use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
 use super::{AdminState, off_thread};
-use crate::clock;
 use crate::package_format::Format;
 
 /// Time without data after which an upload is aborted.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use asp_edge::names;
+use asp_platform::clock;
 use asp_proto::snapshot::EdgeSnapshot;
 use asp_store::control::{MAX_REVOCATIONS, Precondition, Side};
 use base64::Engine as _;
@@ -21,7 +22,6 @@ use super::AdminState;
 use super::emergency::{self, Emergency};
 use super::problem::{Code, Problem};
 use crate::admin_role::{AdminRole, valid_org};
-use crate::clock;
 use crate::issuers::trust::{FetchedIssuer, Trust};
 use crate::policy::{self, PresentedToken, RevokedList};
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};

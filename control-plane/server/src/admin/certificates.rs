@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use asp_peer::{PROOF_LEEWAY, SentCertificate};
+use asp_platform::clock;
 use asp_platform::secret::random_hex;
 use asp_store::control::{CertificateName, MachineCertificateRecord, Precondition, StoreError};
 use axum::Json;
@@ -27,7 +28,6 @@ use super::bounds;
 use super::machines::Terms;
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
-use crate::clock;
 use crate::policy::KEY_ID_BYTES;
 
 /// Maximum length of a URI, in bytes.

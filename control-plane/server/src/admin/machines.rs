@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use asp_edge::{KEY_PREFIX, names};
+use asp_platform::clock;
 use asp_platform::secret::{Secret, random_hex};
 use asp_store::control::{MAX_MACHINE_KEY_BYTES, MachineKeyRecord, Precondition};
 use axum::Json;
@@ -22,7 +23,6 @@ use super::body::Body;
 use super::bounds;
 use super::problem::Problem;
 use super::queues::{self, Topic};
-use crate::clock;
 use crate::policy::KEY_ID_BYTES;
 
 /// Maximum number of groups and of scopes of a key.

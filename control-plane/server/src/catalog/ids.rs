@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
+use asp_platform::clock;
 use asp_registry::CompiledServer;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Precondition, ServerRecord, StoreError};
 use serde::Deserialize;
 
 use super::compile;
-use crate::clock;
 
 /// The part of a spec that is needed here.
 #[derive(Deserialize)]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use asp_platform::clock;
 use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineKey, OrgPart, snapshot_part};
 use asp_registry::CompiledServer;
 use asp_snapshot::limits::MAX_DRAWN;
@@ -20,7 +21,6 @@ use super::fault::Part as FaultPart;
 use super::offers::OfferTable;
 use super::orgs::{OrgPolicy, Records, Size};
 use super::revoked::LiveRevocations;
-use crate::clock;
 use crate::policy;
 use crate::policy::overlap;
 use crate::server_records;

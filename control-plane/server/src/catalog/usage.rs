@@ -8,13 +8,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use asp_platform::clock;
 use asp_store::control::{ControlState, RevocationRecord, Written};
 use parking_lot::Mutex;
 use prost::Message as _;
 
 use super::budget::{BudgetError, EXPOSURE, FRAMING, Growth, OrgBudget, POLICY, REVOCATIONS};
 use super::orgs::{self, OrgPolicy, Records, Size};
-use crate::clock;
 use crate::policy::{self, RevocationEntries};
 
 /// Minimum bytes of a revocation: one entry in `EdgeSnapshot.revoked`.

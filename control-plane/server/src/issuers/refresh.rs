@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::clock;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, IssuerKeysRecord, Note, Precondition, Side, StoreError};
 use async_trait::async_trait;
@@ -21,7 +22,6 @@ use tokio_util::task::TaskTracker;
 use super::fetch::Fetcher;
 use super::keys;
 use super::trust::{FetchedIssuer, STALE, Trust};
-use crate::clock;
 use crate::xds::keys::RefreshKeys;
 
 /// Interval of fetches.

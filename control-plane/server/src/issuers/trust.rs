@@ -14,12 +14,12 @@ use parking_lot::RwLock;
 use prost::Message as _;
 
 use super::File;
+use super::clock::Clock;
 use super::compile::{self, AdminLogin};
 use super::document::{Document, KeySource};
 use super::faults::ISSUERS_BYTES;
 use super::keys::{self, Key};
 use super::metadata::IssuerMetadata;
-use crate::clock::Clock;
 use crate::trusted_issuer::TrustedIssuer;
 
 /// Time for which fetched keys are in force if their issuer cannot be reached: an hour after their next fetch was due

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use asp_platform::clock;
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, Position, Precondition, RevocationPage, Since};
@@ -15,7 +16,6 @@ use crate::catalog::Compiler;
 use crate::catalog::build::{Builder, SnapshotBuild};
 use crate::catalog::revoked;
 use crate::catalog::usage::Usage;
-use crate::clock;
 
 /// Actor of a raised revision in the audit.
 const ACTOR: &str = "control plane";

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use asp_platform::clock;
 use asp_proto::snapshot::{RecentRevocations, snapshot_part::Part as Says};
 use asp_proto::xds::envoy::config::core::v3 as core;
 use asp_proto::xds::envoy::config::endpoint::v3 as endpoint;
@@ -18,7 +19,6 @@ use sha2::{Digest, Sha256};
 use super::parts::{EncodedPart, PartsBuilder};
 use super::published::{Content, EdgeResource, GatewayParts, Publication};
 use super::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind, OVERTAKEN, XdsState};
-use crate::clock;
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
 const BYTES_URL: &str = "type.googleapis.com/google.protobuf.BytesValue";

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_platform::clock;
 use asp_platform::quota::Counts;
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::Kind;
 use super::refused_parts::{RefusedPart, RefusedParts};
-use crate::clock;
 
 /// Maximum number of concurrent streams.
 pub const MAX_STREAMS: usize = 4_096;

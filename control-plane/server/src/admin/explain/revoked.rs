@@ -4,11 +4,11 @@
 //! author and reason. If the platform revoked a token in all orgs, an admin of an org only learns that the token is
 //! revoked.
 
+use asp_platform::clock;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
 use serde_json::{Value, json};
 
-use crate::clock;
 use crate::policy::{self, RevokedList};
 use crate::xds::published::Publication;
 

@@ -19,7 +19,7 @@ async fn an_orgs_admin_gives_machines_no_group_and_no_scope_that_the_platform_do
     let api = Api::start().await;
     let admin = json!({ "machine": "x", "scopes": ["payments:admin"] });
     let (certificate, key) = issued(&[]);
-    let mut finance = proved("acme", "x", (&certificate, &key), crate::clock::now_ms() / 1_000);
+    let mut finance = proved("acme", "x", (&certificate, &key), asp_platform::clock::now_ms() / 1_000);
     finance["groups"] = json!(["finance"]);
     for (path, body, beyond) in
         [(KEYS, &admin, "scope payments:admin"), (CERTIFICATES, &finance, "group finance")]

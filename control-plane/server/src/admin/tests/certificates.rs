@@ -194,7 +194,7 @@ pub(super) fn proved(org: &str, machine: &str, (certificate, key): (&str, &str),
 #[tokio::test]
 async fn an_org_registers_certificates_whose_keys_it_proves_to_hold() {
     let api = Api::start().await;
-    let now = crate::clock::now_ms() / 1_000;
+    let now = asp_platform::clock::now_ms() / 1_000;
     let (certificate, key) = issued(&[]);
     let own = (certificate.as_str(), key.as_str());
     let unproved = json!({ "machine": "press", "fingerprint": hash('1') });
@@ -231,7 +231,7 @@ async fn an_org_registers_certificates_whose_keys_it_proves_to_hold() {
 #[tokio::test]
 async fn a_proof_wins_over_a_written_hash_and_never_over_another_orgs_uri() {
     let api = Api::start().await;
-    let now = crate::clock::now_ms() / 1_000;
+    let now = asp_platform::clock::now_ms() / 1_000;
     let (certificate, key) = issued(&["spiffe://factory.example/press-8"]);
     let body = proved("acme", "press", (&certificate, &key), now);
     let der = SentCertificate::from_pem(&certificate).unwrap().der;

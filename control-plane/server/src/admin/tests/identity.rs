@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use asp_platform::clock;
 use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::{Api, DEMO, read, sample};
 use crate::admin::auth::Verifier;
-use crate::clock;
 use crate::issuers::trust::{StaticIssuers, Trust};
 use crate::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
 

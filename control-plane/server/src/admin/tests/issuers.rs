@@ -252,7 +252,8 @@ async fn keys_that_were_out_of_force_come_back_when_their_issuer_says_the_same_a
     api.put("platform", LOGIN, publisher.document()).await;
     api.published(|snapshot| kids(snapshot) == ["one"]).await;
     let known = |api: &Api| api.trust.in_force().wanted[0].keys;
-    let late = crate::clock::now_ms() + u64::try_from(crate::issuers::trust::STALE.as_millis()).unwrap();
+    let late =
+        asp_platform::clock::now_ms() + u64::try_from(crate::issuers::trust::STALE.as_millis()).unwrap();
     let out = api.trust.take(&api.store.load().await.unwrap(), late);
     assert!(out[0].fault.contains("too long ago") && known(&api) == 0, "{out:?}");
     let before = api.store.revision().await.unwrap();
