@@ -1,8 +1,8 @@
 //! The control plane: compiles the policy of admins and the specs of primitives into the snapshots for edges and
 //! gateways.
 //!
-//! Owns the admin API, the evaluation of writes, the catalog of compiled servers, the publisher and the xDS server.
-//! Does not evaluate calls, which gateways do, and does not read settings, which the binary does.
+//! Owns the admin API, the evaluation of writes, the catalog of compiled servers and the publisher. Does not evaluate
+//! calls, which gateways do, and does not read settings, which the binary does.
 
 pub mod admin;
 pub mod admin_role;
@@ -20,4 +20,3 @@ mod server_records;
 #[cfg(test)]
 mod testkit;
 pub mod trusted_issuer;
-pub mod xds;

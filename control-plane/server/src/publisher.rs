@@ -23,6 +23,12 @@ use std::time::Duration;
 use asp_platform::clock;
 use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_store::control::{Position, StoreError};
+use asp_xds::endpoints::EndpointSet;
+use asp_xds::freshness::Freshness;
+use asp_xds::published::{Content, Publication};
+use asp_xds::resources;
+use asp_xds::seen_revisions::SeenRevisions;
+use asp_xds::state::{XdsState, XdsStateReceiver};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -32,11 +38,6 @@ use tokio_util::sync::CancellationToken;
 use crate::catalog::build::SnapshotBuild;
 use crate::catalog::edge_form::EdgeChange;
 use crate::catalog::fault::Fault;
-use crate::xds::endpoints::EndpointSet;
-use crate::xds::freshness::Freshness;
-use crate::xds::published::{Content, Publication};
-use crate::xds::seen_revisions::SeenRevisions;
-use crate::xds::{XdsState, XdsStateReceiver, resources};
 pub use overtaking::RevocationUpdate;
 
 /// Minimum time between two pushes.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use asp_command::state_dir;
-use asp_control::xds::client::{self, SubscriptionTarget};
-use asp_control::xds::keys;
 use asp_gateway::gateway::{Gateway, Stores};
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::fresh_keys::AskControl;
 use asp_gateway::seal::Sealer;
 use asp_peer::Role;
+use asp_xds::client::{self, SubscriptionTarget};
+use asp_xds::keys;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use asp_control::placement;
-use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
 use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::gateway::EVENT_BYTES;
@@ -11,6 +10,7 @@ use asp_gateway::issuers::credentials::NamedCredentials;
 use asp_gateway::minting::{TokenAudience, TokenAudiences};
 use asp_platform::operator_list::ListEntry;
 use asp_platform::secret::Secret;
+use asp_xds::contract::{ALL_POOLS, DEFAULT_POOL};
 use clap::{ArgAction, Args};
 
 use super::credentials::{self, ENV_CREDENTIALS};

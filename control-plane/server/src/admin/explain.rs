@@ -18,6 +18,7 @@ use asp_snapshot::limits::LimitedCall;
 use asp_snapshot::policy::{
     Decision, Effect, Policy, Ruling, RulingReason, protocol_word, target_issuer, target_word,
 };
+use asp_xds::published::{Evaluator, Publication};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -33,7 +34,6 @@ use super::problem::{Code, Problem};
 use crate::admin_role::valid_org;
 use crate::policy;
 use crate::policy::when;
-use crate::xds::published::{Evaluator, Publication};
 use depends::Subject;
 use revoked::{CallerRevocations, TokenHolder};
 

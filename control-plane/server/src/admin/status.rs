@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asp_store::control::{AuditQuery, AuditRecord};
+use asp_xds::contract::Kind;
+use asp_xds::subscribers::Subscriber;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -23,8 +25,6 @@ use super::params::Query;
 use super::problem::{Code, Problem};
 use crate::catalog::fault::{Fault, MAX_LISTED, Part};
 use crate::publisher::Handle;
-use crate::xds::Kind;
-use crate::xds::subscribers::Subscriber;
 
 const PAGE: u32 = 100;
 

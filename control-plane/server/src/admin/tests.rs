@@ -31,6 +31,7 @@ use asp_proto::snapshot::RecentRevocations;
 use asp_store::audit::MemoryAudit;
 use asp_store::control::Position;
 use asp_store::packages::{DiskPackages, Quota};
+use asp_xds::endpoints::Endpoints;
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode, header};
@@ -49,7 +50,6 @@ use crate::publisher::stored::StoreSource;
 use crate::publisher::{Publisher, RevocationUpdate, SnapshotSource};
 use crate::testkit::TestIssuer;
 use crate::trusted_issuer::MAX_TTL;
-use crate::xds::endpoints::Endpoints;
 
 struct Api {
     router: Router,
@@ -61,7 +61,7 @@ struct Api {
     trust: Trust,
     stop: tokio_util::sync::CancellationToken,
     _stop: tokio_util::sync::DropGuard,
-    xds_state: crate::xds::XdsStateReceiver,
+    xds_state: asp_xds::state::XdsStateReceiver,
     store: Arc<ControlStore>,
     queues: Arc<OrgQueues>,
     standing: tokio::sync::watch::Receiver<crate::publisher::PublicationStatus>,

@@ -18,6 +18,7 @@ use asp_proto::snapshot::{
 use asp_registry::{CompiledServer, EdgeInputs};
 use asp_snapshot::parts as names;
 use asp_store::control::{ControlState, Position, Since};
+use asp_xds::parts::{EncodedPart, Parts, PartsBuilder};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form;
@@ -29,7 +30,6 @@ use super::usage::Totals;
 use super::{Compiler, Settlement, server_part};
 use crate::issuers::trust::NotInForce;
 use crate::placement;
-use crate::xds::parts::{EncodedPart, Parts, PartsBuilder};
 use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
 use last_forms::StoredOrgForm;
 
@@ -59,7 +59,7 @@ pub struct SnapshotBuild {
 impl SnapshotBuild {
     /// Joins the build into one message.
     pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
-        crate::xds::parts::whole(self.position.revision, &self.edge, &self.gateway)
+        asp_xds::parts::whole(self.position.revision, &self.edge, &self.gateway)
     }
 }
 

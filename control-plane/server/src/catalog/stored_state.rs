@@ -15,6 +15,7 @@ use asp_store::control::{
     Changed, ControlState, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, OfferRecord, OrgState,
     Placement, ServerRecord, Since, UnreadableIssuer, UnreadableMachine,
 };
+use asp_xds::parts::EncodedPart;
 
 use super::fault::Fault;
 use super::fault::Part as FaultPart;
@@ -24,7 +25,6 @@ use super::revoked::LiveRevocations;
 use crate::policy;
 use crate::policy::overlap;
 use crate::server_records;
-use crate::xds::parts::EncodedPart;
 
 pub(super) const ORG_WAY_OUT: &str =
     "delete or replace the org's entries (an admin of the org or of the platform)";

@@ -11,6 +11,7 @@ use std::time::Duration;
 use asp_platform::clock;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{Change, IssuerKeysRecord, Note, Precondition, Side, StoreError};
+use asp_xds::keys::RefreshKeys;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use rand::RngExt as _;
@@ -22,7 +23,6 @@ use tokio_util::task::TaskTracker;
 use super::fetch::Fetcher;
 use super::keys;
 use super::trust::{FetchedIssuer, STALE, Trust};
-use crate::xds::keys::RefreshKeys;
 
 /// Interval of fetches.
 pub const FRESH: Duration = Duration::from_secs(600);

@@ -8,11 +8,12 @@ use std::convert::Infallible;
 
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::control::StoreError;
+use asp_xds::resources;
+use asp_xds::state::XdsState;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::{COALESCE, POLL, Publisher, SILENT, SnapshotBuild, SnapshotSource};
-use crate::xds::{XdsState, resources};
 
 /// Maximum number of consecutive builds, each superseded because revocations of a later revision were published during
 /// it. During the last one none are published.

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use asp_proto::snapshot::{BasePart, CoarseLimit, EdgeSnapshot, RecentRevocations, snapshot_part};
 use asp_snapshot::parts;
+use asp_xds::contract::Kind;
+use asp_xds::endpoints::Endpoints;
+use asp_xds::freshness::STALE;
+use asp_xds::parts::{EncodedPart, PartsBuilder};
 use parking_lot::Mutex;
 
 use super::*;
-use crate::xds::Kind;
-use crate::xds::endpoints::Endpoints;
-use crate::xds::freshness::STALE;
-use crate::xds::parts::{EncodedPart, PartsBuilder};
 
 #[derive(Default)]
 struct Fake {

@@ -1,8 +1,8 @@
 //! Envoys: one push at a time, their records in the table of subscribers, and the end of their streams.
 
-use asp_control::xds::Kind;
 use asp_proto::control::FollowRequest;
 use asp_proto::control::revocations_client::RevocationsClient;
+use asp_xds::contract::Kind;
 use tonic::Code;
 
 use crate::support::{Control, Stream, until};

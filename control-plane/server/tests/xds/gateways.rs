@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use asp_control::xds::Kind;
-use asp_control::xds::freshness::STALE;
 use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use asp_snapshot::PartFault;
+use asp_xds::contract::Kind;
+use asp_xds::freshness::STALE;
 use prost_types::{Struct, Value, value};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;

@@ -7,10 +7,10 @@
 use asp_platform::clock;
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
+use asp_xds::published::Publication;
 use serde_json::{Value, json};
 
 use crate::policy::{self, RevokedList};
-use crate::xds::published::Publication;
 
 /// Maximum number of revocations in an answer; the newest.
 const MAX_SHOWN: usize = 20;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use asp_store::control::Side;
+use asp_xds::keys::RefreshKeys as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
@@ -13,7 +14,6 @@ use super::Api;
 use super::issuers::{LOGIN, api, asked_again, key, kids, kids_of};
 use super::publisher::{DISCOVERY, Page, Publisher};
 use crate::issuers::refresh::ASKED_GAP;
-use crate::xds::keys::RefreshKeys as _;
 
 const KEYS: &str = "/keys";
 const NOT_JSON: &str = "it has an invalid form";

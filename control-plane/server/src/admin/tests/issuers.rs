@@ -1,12 +1,12 @@
 //! Issuers that are added, changed and removed while everything runs, and what they publish.
 
+use asp_xds::keys::RefreshKeys as _;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::publisher::{Page, Publisher};
 use super::{Api, sample};
 use crate::testkit::TestIssuer;
-use crate::xds::keys::RefreshKeys as _;
 
 pub(super) const LOGIN: &str = "/api/issuers/clients/login";
 

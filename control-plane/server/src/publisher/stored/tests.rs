@@ -44,7 +44,7 @@ async fn published(source: &StoreSource) -> (SnapshotBuild, Vec<&'static str>) {
     (built, in_force)
 }
 
-fn demo(built: &SnapshotBuild) -> Option<crate::xds::parts::EncodedPart> {
+fn demo(built: &SnapshotBuild) -> Option<asp_xds::parts::EncodedPart> {
     built.gateway.get("server/demo").cloned()
 }
 

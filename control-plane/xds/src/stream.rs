@@ -13,7 +13,8 @@ use super::participant::Participant;
 use super::peer::Caller;
 use super::subscription::Subscription;
 
-use super::{BACKOFF_MS, CONNECT_TIMEOUT, Kind, XdsStateReceiver};
+use super::contract::{BACKOFF_MS, CONNECT_TIMEOUT, Kind};
+use super::state::XdsStateReceiver;
 
 /// Maximum number of queued pushes: at most one of each kind is unanswered.
 const OUTBOUND: usize = Kind::ALL.len();

@@ -8,7 +8,7 @@ use tonic::transport::Channel;
 
 use super::controls::{ControlPlane, resolve};
 use super::{NoteFresh, SubscriptionTarget};
-use crate::xds::health::{self, Condition};
+use crate::health::{self, Condition};
 
 /// Interval of health checks.
 const EVERY: Duration = Duration::from_secs(1);

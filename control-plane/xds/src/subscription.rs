@@ -6,8 +6,10 @@
 
 use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
-use super::resources::Version;
-use super::{Kind, XdsState, resources};
+use super::contract::Kind;
+use super::resources::{self, Version};
+use super::state::XdsState;
+use super::version::revision_in;
 
 /// Maximum length of a rejection's reason, in bytes.
 const MAX_REASON: usize = 2_048;
@@ -175,11 +177,6 @@ impl Subscription {
     pub fn pushed_revision(&self) -> Option<u64> {
         self.sent.as_ref().map(|sent| sent.revision)
     }
-}
-
-/// Returns the revision at the start of a snapshot's version; 0 if there is none.
-pub(super) fn revision_in(version: &str) -> u64 {
-    version.split_once('-').and_then(|(revision, _)| revision.parse().ok()).unwrap_or(0)
 }
 
 /// Shortens a rejection's reason to [`MAX_REASON`].

@@ -11,13 +11,13 @@ use prost_types::value;
 use tonic::Status;
 
 use super::context::Context;
+use super::contract::{ADVERTISE, DEFAULT_POOL, Kind};
 use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
 use super::refused_parts;
 use super::seen_revisions::SeenRevisions;
 use super::subscribers::{self, OVERDUE};
 use super::subscription::{Event, StaleSnapshot};
-use super::{ADVERTISE, DEFAULT_POOL, Kind};
 
 /// Metadata key of a node: Envoy cluster that a gateway belongs to.
 const POOL: &str = "pool";

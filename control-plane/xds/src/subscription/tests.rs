@@ -7,8 +7,8 @@ use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_proto::xds::google::rpc::Status;
 
 use super::*;
-use crate::xds::parts::Parts;
-use crate::xds::published::Content;
+use crate::parts::Parts;
+use crate::published::Content;
 
 fn xds_state(revision: u64) -> XdsState {
     let content = Content {

@@ -4,9 +4,9 @@ use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_pa
 use asp_proto::xds::google::rpc::Status;
 
 use super::*;
-use crate::xds::parts::{EncodedPart, PartsBuilder};
-use crate::xds::published::{Content, Publication};
-use crate::xds::resources;
+use crate::parts::{EncodedPart, PartsBuilder};
+use crate::published::{Content, Publication};
+use crate::resources;
 
 /// A control plane that publishes parts with one word each.
 #[derive(Default)]

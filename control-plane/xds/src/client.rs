@@ -37,8 +37,9 @@ use tonic::transport::{Channel, Uri};
 
 use self::controls::{ControlPlane, resolve};
 use self::revocations::RevocationLists;
+use super::contract::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
 use super::refused_parts;
-use super::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE, reach};
+use super::version::reach;
 
 /// Longest wait for one control plane to confirm the announcement of a shutdown, and for all of them together.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use tokio::net::lookup_host;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::SubscriptionTarget;
-use crate::xds::CONNECT_TIMEOUT;
+use crate::contract::CONNECT_TIMEOUT;
 
 /// Keepalive of a connection: a control plane that vanished silently is noticed after the sum of the two.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);

@@ -13,8 +13,8 @@ use tokio::sync::Mutex;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use super::Kind;
 use super::client::{SubscriptionTarget, connect};
+use super::contract::Kind;
 use super::peer::{Caller, PeerProof};
 
 /// Maximum size of a request, which names one issuer.

@@ -13,8 +13,8 @@ use asp_proto::snapshot::{
 use asp_snapshot::parts;
 use asp_snapshot::policy::Policy;
 
-use crate::xds::parts::{EncodedPart, Parts};
-use crate::xds::reach;
+use crate::parts::{EncodedPart, Parts};
+use crate::version::reach;
 
 /// Content of a revision before it is encoded for subscribers.
 pub struct Content {
@@ -112,9 +112,10 @@ impl Publication {
         Ok(Evaluator { edge, policy: Policy::new(org.bindings.clone(), org.observed_bindings.clone())? })
     }
 
-    #[cfg(test)]
-    pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
+    /// Returns everything in one message.
+    #[cfg(any(test, feature = "testkit"))]
+    pub fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
         let edge = EdgeSnapshot { revision: self.revision, ..(*self.edge.content).clone() };
-        crate::xds::parts::whole(self.revision, &edge, &self.gateway.parts)
+        crate::parts::whole(self.revision, &edge, &self.gateway.parts)
     }
 }

@@ -13,9 +13,11 @@ use asp_proto::xds::envoy::service::discovery::v3::{
 };
 use prost_types::Any;
 
+use super::contract::Kind;
 use super::published::GatewayParts;
-use super::subscription::{Event, StaleSnapshot, reason, revision_in};
-use super::{Kind, XdsState};
+use super::state::XdsState;
+use super::subscription::{Event, StaleSnapshot, reason};
+use super::version::revision_in;
 
 /// Size limit of the encoded parts in one message, in bytes; the part that reaches it is the last one.
 const MESSAGE: usize = 4 * 1024 * 1024;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use asp_peer::{Accounts, Identity, Peer, Role};
 use tonic::{Request, Status};
 
-use super::Kind;
+use super::contract::Kind;
 
 /// Roles that may connect to the port.
 pub const SUBSCRIBERS: &[Role] = &[Role::Gateway, Role::Envoy];

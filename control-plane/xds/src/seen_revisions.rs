@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 
-use super::Kind;
+use super::contract::Kind;
 use super::published::Publication;
 
 /// Maximum number of revisions kept per kind. The highest are dropped first: one beyond the store's own revision is of

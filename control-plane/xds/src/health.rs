@@ -12,8 +12,8 @@ use asp_proto::health::{HealthCheckRequest, HealthCheckResponse};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
-use super::XdsStateReceiver;
 use super::freshness::Freshness;
+use super::state::XdsStateReceiver;
 
 /// Longest wait for an answer.
 const WITHIN: Duration = Duration::from_secs(1);

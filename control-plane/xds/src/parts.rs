@@ -114,8 +114,8 @@ impl PartsBuilder {
 }
 
 /// Joins everything into one message, with the orgs' exceptions as written and all revocations in one list.
-#[cfg(test)]
-pub(crate) fn whole(
+#[cfg(any(test, feature = "testkit"))]
+pub fn whole(
     revision: u64,
     edge: &asp_proto::snapshot::EdgeSnapshot,
     parts: &Parts,

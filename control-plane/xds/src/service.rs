@@ -23,8 +23,8 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Kind;
 use super::context::Context;
+use super::contract::Kind;
 use super::peer::{Caller, SUBSCRIBERS};
 use super::stream::serve;
 

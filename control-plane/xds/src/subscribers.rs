@@ -12,7 +12,7 @@ use asp_platform::quota::Counts;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::Kind;
+use super::contract::Kind;
 use super::refused_parts::{RefusedPart, RefusedParts};
 
 /// Maximum number of concurrent streams.

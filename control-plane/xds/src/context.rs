@@ -6,12 +6,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::XdsStateReceiver;
 use super::endpoints::Endpoints;
 use super::freshness::Freshness;
 use super::keys::RefreshKeys;
 use super::peer::PeerProof;
 use super::seen_revisions::SeenRevisions;
+use super::state::XdsStateReceiver;
 use super::subscribers::Subscribers;
 
 /// The parts of the control plane that a stream needs.

@@ -3,7 +3,7 @@
 use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 
 use super::*;
-use crate::xds::endpoints::EndpointSet;
+use crate::endpoints::EndpointSet;
 
 /// The edge filter with the snapshot `{revision: 7}`, encoded by protoc from Envoy's API v3.
 const FILTER: &str = "\
@@ -42,7 +42,7 @@ fn published(edge: EdgeSnapshot, recent: RecentRevocations, filter_wasm: &str) -
         revision: edge.revision,
         edge: Arc::new(edge),
         recent: Arc::new(recent),
-        gateway: crate::xds::parts::Parts::default(),
+        gateway: crate::parts::Parts::default(),
         changed: BTreeSet::new(),
     };
     publish(content, None, filter_wasm).unwrap()
@@ -125,10 +125,10 @@ fn what_overtakes_a_build_reaches_no_further_than_everything_else_in_force() {
     let first = published(EdgeSnapshot::default(), RecentRevocations::default(), "/f.wasm");
     let recent = RecentRevocations { revision: 9, ..RecentRevocations::default() };
     let ahead = with_recent_revocations(&first, recent, 5, "/f.wasm");
-    assert_eq!(crate::xds::reach(&ahead.gateway.version), (9, 5));
+    assert_eq!(crate::version::reach(&ahead.gateway.version), (9, 5));
     assert_eq!((first.gateways_at(), ahead.gateways_at()), (0, 5));
-    assert_eq!(crate::xds::reach(&version_text(9, &[0; 4])), (9, 9));
-    assert_eq!(crate::xds::reach(""), (0, 0));
+    assert_eq!(crate::version::reach(&version_text(9, &[0; 4])), (9, 9));
+    assert_eq!(crate::version::reach(""), (0, 0));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn what_does_not_differ_keeps_its_version_and_its_bytes() {
         revision: 9,
         edge: Arc::clone(&first.edge.content),
         recent: Arc::clone(recent),
-        gateway: crate::xds::parts::Parts::default(),
+        gateway: crate::parts::Parts::default(),
         changed: BTreeSet::new(),
     };
     assert!(publish(content(&first.recent.content), Some(&first), "/f.wasm").is_none());
@@ -160,7 +160,7 @@ fn endpoints_are_silent_until_a_gateway_was_seen_and_then_answer_every_cluster()
     assert_eq!(version(&xds_state, Kind::Endpoints, &names), None);
     let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
     let leaving: SocketAddr = "127.0.0.1:8".parse().unwrap();
-    let set = crate::xds::endpoints::EndpointSet {
+    let set = crate::endpoints::EndpointSet {
         since: None,
         version: 3,
         clusters: [("gateway".to_owned(), BTreeSet::from([address]))].into(),

@@ -6,12 +6,13 @@ use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
 use super::DeltaSubscription;
-use crate::xds::context::{Context, STOPPING, end_stream};
-use crate::xds::participant::{Participant, metadata};
-use crate::xds::peer::Caller;
-use crate::xds::subscribers::OVERDUE;
-use crate::xds::subscription::Event;
-use crate::xds::{IN_FORCE, Kind, LEAVING, XdsStateReceiver};
+use crate::context::{Context, STOPPING, end_stream};
+use crate::contract::{IN_FORCE, Kind, LEAVING};
+use crate::participant::{Participant, metadata};
+use crate::peer::Caller;
+use crate::state::XdsStateReceiver;
+use crate::subscribers::OVERDUE;
+use crate::subscription::Event;
 
 /// Maximum number of messages queued for a slow gateway.
 const OUTBOUND: usize = 1;

@@ -16,9 +16,11 @@ use prost_types::value::Kind as Said;
 use prost_types::{Any, Duration, Struct, Value};
 use sha2::{Digest, Sha256};
 
+use super::contract::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind};
 use super::parts::{EncodedPart, PartsBuilder};
 use super::published::{Content, EdgeResource, GatewayParts, Publication};
-use super::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind, OVERTAKEN, XdsState};
+use super::state::XdsState;
+use super::version::OVERTAKEN;
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
 const BYTES_URL: &str = "type.googleapis.com/google.protobuf.BytesValue";

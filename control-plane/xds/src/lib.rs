@@ -1,0 +1,30 @@
+//! xDS: the server that pushes snapshots and endpoints and tracks what each subscriber has acknowledged, and the client
+//! of gateways.
+//!
+//! Envoys use the state-of-the-world protocol ([`stream`]) with three services: ADS for those that want one stream,
+//! ECDS for the edge filter and its revocations, EDS for the gateway clusters. Gateways use the incremental protocol
+//! ([`delta`]) over ADS. Keeps true (invariant I-5): at most one outstanding push per subscriber and type; a rejected
+//! version is recorded with its reason and not sent again; the last good one stays.
+
+pub mod client;
+pub mod context;
+pub mod contract;
+pub mod delta;
+pub mod endpoints;
+pub mod freshness;
+mod health;
+pub mod keys;
+pub mod participant;
+pub mod parts;
+pub mod peer;
+pub mod published;
+pub mod refused_parts;
+pub mod resources;
+mod revocations;
+pub mod seen_revisions;
+pub mod service;
+pub mod state;
+pub mod stream;
+pub mod subscribers;
+pub mod subscription;
+mod version;
