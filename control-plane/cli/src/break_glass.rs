@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use asp_control::trusted_issuer::{ADMIN_AUDIENCE, BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
+use asp_issuers::trusted_issuer::{ADMIN_AUDIENCE, BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 use asp_platform::clock;
 use asp_platform::secret::Secret;
 use serde_json::json;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use asp_command::state_dir;
-use asp_control::trusted_issuer::{
+use asp_issuers::trusted_issuer::{
     ADMIN_AUDIENCE, DEVELOPMENT_ISS, DEVELOPMENT_NAME, IssuerRules, MAX_TTL, TYP, TrustedIssuer,
 };
 use asp_platform::clock;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use asp_command::state_dir;
-use asp_control::trusted_issuer::{IssuerRules, TYP, TrustedIssuer};
+use asp_issuers::trusted_issuer::{IssuerRules, TYP, TrustedIssuer};
 use asp_platform::secret::Secret;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;

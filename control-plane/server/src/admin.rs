@@ -44,6 +44,7 @@ pub mod versions;
 
 use std::sync::Arc;
 
+use asp_issuers::refresh::Keeper;
 use asp_platform::clock;
 use asp_store::audit::AuditLog;
 use asp_store::control::sql::ControlStore;
@@ -58,7 +59,6 @@ use serde_json::{Value, json};
 
 use crate::admission::Admission;
 use crate::catalog::Compiler;
-use crate::issuers::refresh::Keeper;
 use crate::publisher;
 use crate::runtimes::Runtimes;
 use auth::{Admin, Verifier};

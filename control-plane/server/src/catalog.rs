@@ -23,6 +23,8 @@ pub mod usage;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use asp_issuers::document::Document;
+use asp_issuers::trust::Trust;
 use asp_proto::snapshot::{
     AuthScheme, BasePart, RecentRevocations, RevokedPart, ServerPart, SnapshotPart, Upstream,
     snapshot_part::Part as Says,
@@ -32,8 +34,6 @@ use asp_snapshot::{Snapshot, parts as names};
 use asp_store::control::{ServerRecord, SourceFile};
 use parking_lot::Mutex;
 
-use crate::issuers::document::Document;
-use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
 use declarations::Declarations;
 use fault::{Fault, LAST_FORM, NOT_SERVED};
@@ -98,7 +98,7 @@ pub struct Compiler {
 
 /// A cached settlement: a write and the build that publishes it both need it.
 struct Last {
-    /// Result of [`crate::issuers::trust::InForce::names`].
+    /// Result of [`asp_issuers::trust::InForce::names`].
     issuers: BTreeMap<String, String>,
     /// Names and revisions of the servers.
     of: Vec<(String, u64)>,
@@ -437,7 +437,7 @@ mod tests {
     #[test]
     fn a_server_accepts_audiences_that_its_issuers_list_for_it_and_its_own() {
         let issuer = TestIssuer::new();
-        let corporate = |lists: serde_json::Value| -> crate::issuers::document::Document {
+        let corporate = |lists: serde_json::Value| -> asp_issuers::document::Document {
             serde_json::from_value(serde_json::json!({
                 "name": "corporate", "iss": "https://login.example", "jwks": {"keys": [issuer.jwk()]},
                 "algs": ["ES256"], "orgs": ["*"], "audiences": ["everywhere"], "serverAudiences": lists,
@@ -445,8 +445,8 @@ mod tests {
             .unwrap()
         };
         let compiler = |lists: serde_json::Value| {
-            let file = crate::issuers::File { clients: vec![corporate(lists)], ..Default::default() };
-            let given = crate::issuers::trust::StaticIssuers { file, ..Default::default() };
+            let file = asp_issuers::document::File { clients: vec![corporate(lists)], ..Default::default() };
+            let given = asp_issuers::trust::StaticIssuers { file, ..Default::default() };
             Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) })
         };
         let accepts = |lists: serde_json::Value, audience: &str| {
@@ -474,11 +474,11 @@ mod tests {
             "name": "corporate", "iss": "https://login.example", "jwks": {"keys": [issuer.jwk()]},
             "algs": ["ES256"], "orgs": ["*"],
         });
-        let file = crate::issuers::File {
+        let file = asp_issuers::document::File {
             clients: vec![serde_json::from_value(document).unwrap()],
             ..Default::default()
         };
-        let given = crate::issuers::trust::StaticIssuers { file, ..Default::default() };
+        let given = asp_issuers::trust::StaticIssuers { file, ..Default::default() };
         let compiler = Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) });
         let stored = server("{schemes: [jwt], issuers: [corporate], audiences: [shop]}");
         let Settlement { servers, faults } = compiler.settle(&[stored]);

@@ -5,11 +5,9 @@
 //! calls, which gateways do, and does not read settings, which the binary does.
 
 pub mod admin;
-pub mod admin_role;
 pub mod admission;
 pub mod apply;
 pub mod catalog;
-pub mod issuers;
 pub mod package_format;
 pub mod patterns;
 pub mod placement;
@@ -19,4 +17,3 @@ pub mod runtimes;
 mod server_records;
 #[cfg(test)]
 mod testkit;
-pub mod trusted_issuer;

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use asp_edge::testkit::SigningKey;
+use asp_issuers::trust::{StaticIssuers, Trust};
+use asp_issuers::trusted_issuer::{ADMIN_AUDIENCE, IssuerRules, MAX_TTL, TYP, TrustedIssuer};
 use asp_platform::clock;
 use asp_proto::snapshot;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde_json::{Value, json};
-
-use crate::issuers::trust::{StaticIssuers, Trust};
-use crate::trusted_issuer::{ADMIN_AUDIENCE, IssuerRules, MAX_TTL, TYP, TrustedIssuer};
 
 /// Name in `server.yaml`.
 const NAME: &str = "dev";

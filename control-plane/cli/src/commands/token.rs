@@ -7,7 +7,7 @@ use anyhow::Context;
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
 use asp_command::print;
-use asp_control::admin_role::AdminRole;
+use asp_issuers::admin_role::AdminRole;
 use asp_platform::secret::Secret;
 
 use crate::args::TokenArgs;

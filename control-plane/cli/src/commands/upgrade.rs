@@ -19,7 +19,7 @@ use std::net::{IpAddr, ToSocketAddrs as _};
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
 use asp_command::print;
-use asp_control::issuers::File;
+use asp_issuers::document::File;
 use reqwest::StatusCode;
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
 /// Reads the operator's issuers. If their file is on another machine only, it is not checked, and a line says so.
 fn issuers_file(given: &GivenSettings) -> Result<File, Failure> {
     let Some(path) = given.get(ENV_ISSUERS) else { return Ok(File::default()) };
-    asp_control::issuers::file(path.as_ref()).map_err(|error| Failure::bad(ENV_ISSUERS, error.to_string()))
+    asp_issuers::file(path.as_ref()).map_err(|error| Failure::bad(ENV_ISSUERS, error.to_string()))
 }
 
 /// Collects everything to be done, and what the operator should look at.

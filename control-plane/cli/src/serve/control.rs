@@ -15,14 +15,13 @@ use asp_control::apply;
 use asp_control::catalog::offers::{self, LostServer};
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig, ids};
-use asp_control::issuers;
-use asp_control::issuers::document::Document;
-use asp_control::issuers::fetch::Fetcher;
-use asp_control::issuers::refresh::Keeper;
-use asp_control::issuers::trust::{StaticIssuers, Trust};
 use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
 use asp_gateway::minting::TokenKeys;
+use asp_issuers::document::Document;
+use asp_issuers::fetch::Fetcher;
+use asp_issuers::refresh::Keeper;
+use asp_issuers::trust::{StaticIssuers, Trust};
 use asp_peer::Accounts;
 use asp_platform::clock;
 use asp_platform::operator_list::EVERY_PRIMITIVE;
@@ -234,7 +233,7 @@ async fn trust(process: &Process, store: &ControlStore) -> anyhow::Result<Trust>
 fn warn_of_lists(stored: &ControlState) {
     for record in stored.issuers.iter().filter(|record| record.side == Side::Clients) {
         let Ok(document) = serde_json::from_str::<Document>(&record.document) else { continue };
-        for fault in issuers::faults::list_faults(&document) {
+        for fault in asp_issuers::faults::list_faults(&document) {
             tracing::warn!(issuer = record.name, %fault, "audience of an issuer applies to no primitive; store the issuer again");
         }
     }
@@ -328,7 +327,7 @@ impl PublicKeys for Keys {
 fn configured_issuers(process: &Process) -> anyhow::Result<StaticIssuers> {
     let mut given = StaticIssuers { dev: process.settings.dev, ..StaticIssuers::default() };
     if let Some(path) = &process.settings.issuers {
-        given.file = issuers::read(path).context("read the issuers")?;
+        given.file = asp_issuers::read(path).context("read the issuers")?;
     }
     if let Some(development) = &process.dev_issuer {
         given.clients.push(development.snapshot());

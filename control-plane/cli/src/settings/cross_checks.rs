@@ -2,8 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use asp_control::issuers;
-
 use super::runtimes::RuntimeAddress;
 use super::source::Checks;
 use super::{ENV_ISSUERS, ENV_PUBLIC_URL, Settings};
@@ -52,7 +50,7 @@ impl Settings {
         }
         self.check_exposure(checks);
         self.s3.check(checks, self);
-        for fault in self.issuers.iter().flat_map(|path| issuers::faults(path, self.dev)) {
+        for fault in self.issuers.iter().flat_map(|path| asp_issuers::faults(path, self.dev)) {
             checks.fault(ENV_ISSUERS, fault);
         }
         if !self.roles.control && self.gateway.xds_urls.is_none() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use asp_command::state_dir;
-use asp_control::trusted_issuer::MAX_TTL;
+use asp_issuers::trusted_issuer::MAX_TTL;
 use asp_platform::secret::Secret;
 use asp_proto::mcp_revision::Revision;
 use serde_json::json;

@@ -7,6 +7,9 @@
 use std::sync::Arc;
 
 use asp_edge::names;
+use asp_issuers::admin_role::{AdminRole, valid_org};
+use asp_issuers::trust::{FetchedIssuer, Trust};
+use asp_issuers::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 use asp_platform::clock;
 use asp_proto::snapshot::EdgeSnapshot;
 use asp_store::control::{MAX_REVOCATIONS, Precondition, Side};
@@ -21,10 +24,7 @@ use serde_json::{Map, Value};
 use super::AdminState;
 use super::emergency::{self, Emergency};
 use super::problem::{Code, Problem};
-use crate::admin_role::{AdminRole, valid_org};
-use crate::issuers::trust::{FetchedIssuer, Trust};
 use crate::policy::{self, PresentedToken, RevokedList};
-use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 
 /// Maximum length of a token, in bytes; longer ones are not parsed.
 const MAX_TOKEN: usize = 8 * 1024;

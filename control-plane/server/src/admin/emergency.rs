@@ -1,4 +1,4 @@
-//! Use of emergency tokens ([`crate::trusted_issuer::BREAK_GLASS_ISS`]): audited before access is granted.
+//! Use of emergency tokens ([`asp_issuers::trusted_issuer::BREAK_GLASS_ISS`]): audited before access is granted.
 //!
 //! Keeps true: the first use of each token in this process is in the audit, with its reason; if that cannot be written,
 //! the token grants no access.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, MACHINE_ISSUER};
+use asp_issuers::admin_role::valid_org;
 use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol, ServerPart};
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::limits::LimitedCall;
@@ -31,7 +32,6 @@ use super::body::Body;
 use super::known;
 use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem};
-use crate::admin_role::valid_org;
 use crate::policy;
 use crate::policy::when;
 use depends::Subject;

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use asp_issuers::admin_role::{AdminRole, Scope};
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -22,7 +23,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::MAX_BODY;
 use super::problem::{Code, Problem};
-use crate::admin_role::{AdminRole, Scope};
 
 /// Maximum number of concurrent requests of one org, team or installer: four times the writes that may be queued.
 /// Read-only admins have the same number of their own.

@@ -1,11 +1,13 @@
 //! Trusted issuers of clients' and admins' tokens, managed without a restart.
 //!
 //! Keeps true: only admins of the platform see and change them; the operator's file is read, never written; an issuer
-//! that a stored server names is not deleted; an issuer's URLs are reachable by the rules of [`crate::issuers::fetch`]
+//! that a stored server names is not deleted; an issuer's URLs are reachable by the rules of [`asp_issuers::fetch`]
 //! before it is stored. No document contains a secret: it refers to the operator's credentials by name.
 
 use std::sync::Arc;
 
+use asp_issuers::document::{Document, KeySource};
+use asp_issuers::faults;
 use asp_store::control::{IssuerRecord, Side};
 use axum::Json;
 use axum::extract::State;
@@ -22,8 +24,6 @@ use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use crate::issuers::document::{Document, KeySource};
-use crate::issuers::faults;
 
 /// Lists the issuers in the store, and the status of all issuers whose keys are fetched.
 #[utoipa::path(get, path = "/api/issuers", tag = "issuers",

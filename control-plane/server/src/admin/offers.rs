@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use asp_issuers::admin_role::valid_org;
 use asp_proto::snapshot::Protocol;
 use asp_registry::CompiledServer;
 use asp_store::control::{OfferRecord, Versioned};
@@ -23,7 +24,6 @@ use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
 use super::{AdminState, change_response, off_thread};
-use crate::admin_role::valid_org;
 use crate::catalog::offers::{self, OfferSource};
 
 /// An org to which a server is offered.

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::Budget;
+use asp_issuers::admin_role::Scope;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -17,7 +18,6 @@ use tokio::time::Instant;
 use super::auth::Admin;
 use super::off_thread;
 use super::problem::{Code, Problem};
-use crate::admin_role::Scope;
 
 /// Maximum number of requests in a queue of one org, including the running one.
 pub const MAX_OF_ORG: usize = 16;
@@ -245,10 +245,10 @@ impl Drop for QueueEntry {
 
 #[cfg(test)]
 mod tests {
+    use asp_issuers::admin_role::AdminRole;
     use futures::FutureExt;
 
     use super::*;
-    use crate::admin_role::AdminRole;
 
     fn admin(role: &str) -> Admin {
         Admin { name: "ops".into(), role: AdminRole::parse(role).unwrap(), emergency: None }

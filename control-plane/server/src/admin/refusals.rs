@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use asp_issuers::admin_role::Scope;
 use asp_platform::quota::Counts;
 use asp_store::control::{Note, Precondition};
 use axum::extract::{Request, State};
@@ -19,7 +20,6 @@ use parking_lot::Mutex;
 use super::AdminState;
 use super::auth::Admin;
 use super::problem::Code;
-use crate::admin_role::Scope;
 
 /// Window over which rows are counted.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -148,8 +148,9 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
 
 #[cfg(test)]
 mod tests {
+    use asp_issuers::admin_role::AdminRole;
+
     use super::*;
-    use crate::admin_role::AdminRole;
 
     fn scope(role: &str) -> Scope {
         AdminRole::parse(role).unwrap().scope().clone()

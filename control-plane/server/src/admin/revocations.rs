@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::names;
+use asp_issuers::trusted_issuer::MAX_TTL;
 use asp_platform::clock;
 use asp_proto::snapshot::Binding;
 use asp_store::control::{MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, Precondition, RevocationRecord};
@@ -25,7 +26,6 @@ use super::problem::{Code, Problem};
 use super::queues::{self, Topic};
 use crate::admission::AdmissionError;
 use crate::policy;
-use crate::trusted_issuer::MAX_TTL;
 use lasting::Lockout;
 
 /// Leeway added to the maximum lifetime of a token, because clocks differ.

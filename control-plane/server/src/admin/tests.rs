@@ -26,6 +26,10 @@ mod targets;
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use asp_issuers::fetch::Fetcher;
+use asp_issuers::refresh::Keeper;
+use asp_issuers::trust::Trust;
+use asp_issuers::trusted_issuer::MAX_TTL;
 use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::audit::MemoryAudit;
@@ -43,13 +47,9 @@ use super::*;
 use crate::catalog::StaticConfig;
 use crate::catalog::build::SnapshotBuild;
 use crate::catalog::usage::Usage;
-use crate::issuers::fetch::Fetcher;
-use crate::issuers::refresh::Keeper;
-use crate::issuers::trust::Trust;
 use crate::publisher::stored::StoreSource;
 use crate::publisher::{Publisher, RevocationUpdate, SnapshotSource};
 use crate::testkit::TestIssuer;
-use crate::trusted_issuer::MAX_TTL;
 
 struct Api {
     router: Router,

@@ -33,7 +33,7 @@ pub const HOMES: PlatformBudget = PlatformBudget {
     way_out: "name many orgs by one pattern (`prefix*`, `*`), or delete homes that say no other than the pattern",
 };
 /// Issuers with their keys.
-pub const ISSUERS: usize = crate::issuers::faults::ISSUERS_BYTES;
+pub const ISSUERS: usize = asp_issuers::faults::ISSUERS_BYTES;
 /// Keys and certificates of machines, which only gateways receive.
 pub const MACHINE_KEYS: usize = asp_store::control::MAX_MACHINE_KEYS * KIB;
 /// Part of a gateway snapshot left free for upstreams, digests and framing.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use asp_issuers::trust::NotInForce;
 use asp_platform::clock;
 use asp_proto::snapshot::{
     BasePart, EdgeSnapshot, Limit, RecentRevocations, Region, RevokedBefore, RevokedPart, Route,
@@ -28,7 +29,6 @@ use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
 use super::stored_state::{ORG_WAY_OUT, OrgForm, StoredState};
 use super::usage::Totals;
 use super::{Compiler, Settlement, server_part};
-use crate::issuers::trust::NotInForce;
 use crate::placement;
 use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
 use last_forms::StoredOrgForm;

@@ -147,12 +147,12 @@ impl Compiler {
 
 #[cfg(test)]
 mod tests {
+    use asp_issuers::trust::{StaticIssuers, Trust};
     use asp_store::control::{ControlState, IssuerRecord, Side};
 
     use super::super::tests::{config, server};
     use super::*;
     use crate::catalog::StaticConfig;
-    use crate::issuers::trust::{StaticIssuers, Trust};
 
     fn named(name: &str, issuer: &str) -> ServerRecord {
         let mut record = server(&format!("{{schemes: [jwt], issuers: [{issuer}]}}"));

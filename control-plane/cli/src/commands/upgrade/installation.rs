@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 use asp_command::failure::Failure;
 use asp_control::catalog;
-use asp_control::issuers::document::Document;
+use asp_issuers::document::Document;
 use asp_registry::{CompiledServer, Fault};
 use asp_store::control::SourceFile;
 use reqwest::StatusCode;

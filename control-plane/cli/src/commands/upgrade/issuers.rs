@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 
 use asp_command::environment::Environment;
 use asp_control::catalog;
-use asp_control::issuers::File;
-use asp_control::issuers::document::{Document, ExchangeAudience, ListedAudience};
+use asp_issuers::document::{Document, ExchangeAudience, File, ListedAudience};
 use asp_platform::shell;
 use asp_proto::snapshot::service_auth::Kind;
 use serde_json::json;

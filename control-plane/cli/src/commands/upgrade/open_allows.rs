@@ -2,9 +2,8 @@
 //!
 //! Keeps true: they stay in force; the check lists the issuers, and how to name the intended one.
 
-use asp_control::issuers::File;
-use asp_control::issuers::document::Document;
 use asp_control::{patterns, policy};
+use asp_issuers::document::{Document, File};
 use asp_platform::shell;
 use serde_json::json;
 

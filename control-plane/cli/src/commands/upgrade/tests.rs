@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use asp_control::catalog;
-use asp_control::issuers::document::Document;
+use asp_issuers::document::Document;
 use asp_store::control::SourceFile;
 use serde_json::json;
 

@@ -1,5 +1,6 @@
 //! The artifact store: packages have their digest and owner, and stay while they are pinned.
 
+use asp_issuers::admin_role::AdminRole;
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode, header};
@@ -10,7 +11,6 @@ use sha2::{Digest, Sha256};
 use super::{Answer, Api, read};
 use crate::admin::auth::Admin;
 use crate::admin::queues::{MAX_OF_ORG, Topic};
-use crate::admin_role::AdminRole;
 
 const WHEEL: &str = "greet-1.0.0-py3-none-any.whl";
 const OCTETS: (&str, &str) = ("content-type", "application/octet-stream");

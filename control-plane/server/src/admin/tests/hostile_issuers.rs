@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use asp_issuers::refresh::ASKED_GAP;
 use asp_store::control::Side;
 use asp_xds::keys::RefreshKeys as _;
 use base64::Engine as _;
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 use super::Api;
 use super::issuers::{LOGIN, api, asked_again, key, kids, kids_of};
 use super::publisher::{DISCOVERY, Page, Publisher};
-use crate::issuers::refresh::ASKED_GAP;
 
 const KEYS: &str = "/keys";
 const NOT_JSON: &str = "it has an invalid form";

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use asp_issuers::trust::{StaticIssuers, Trust};
+use asp_issuers::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
 use asp_platform::clock;
 use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
 use axum::body::Body;
@@ -10,8 +12,6 @@ use serde_json::{Value, json};
 
 use super::{Api, DEMO, read, sample};
 use crate::admin::auth::Verifier;
-use crate::issuers::trust::{StaticIssuers, Trust};
-use crate::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
 
 fn edge(snapshot: &GatewaySnapshot) -> EdgeSnapshot {
     snapshot.edge.clone().unwrap()

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use asp_issuers::refresh::FRESH;
+use asp_issuers::trust::STALE;
 use asp_store::control::Side;
 use axum::body::Body;
 use http::{Request, StatusCode, header};
@@ -10,8 +12,6 @@ use serde_json::{Value, json};
 use super::issuers::{LOGIN, api, key, kids};
 use super::publisher::{DISCOVERY, Publisher};
 use super::{Answer, Api, read};
-use crate::issuers::refresh::FRESH;
-use crate::issuers::trust::STALE;
 use crate::testkit::TestIssuer;
 
 const OPS: &str = "/api/issuers/admins/ops";
@@ -156,7 +156,7 @@ async fn an_admin_token_by_a_new_key_is_taken_at_once() {
     let token = new.admin_of(&publisher.origin, "two", "platform");
     publisher.publish(&[named(&old, "one"), named(&new, "two")]);
     tokio::time::pause();
-    tokio::time::advance(crate::issuers::refresh::ASKED_GAP).await;
+    tokio::time::advance(asp_issuers::refresh::ASKED_GAP).await;
     tokio::time::resume();
     let before = publisher.asked("/keys");
     assert_eq!(ask(&api, &token).await.status, StatusCode::OK, "it waits until the issuer was asked");

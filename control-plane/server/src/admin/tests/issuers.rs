@@ -103,7 +103,7 @@ async fn a_new_key_is_fetched_when_somebody_needs_it_and_once_in_half_a_minute()
     let before = api.keeper.refresh("login").await;
     assert_eq!((kids_of(&api), publisher.asked("/keys")), (vec!["one".to_owned()], 1), "{before}");
     tokio::time::pause();
-    tokio::time::advance(crate::issuers::refresh::ASKED_GAP).await;
+    tokio::time::advance(asp_issuers::refresh::ASKED_GAP).await;
     tokio::time::resume();
     let revision = api.keeper.refresh("login").await;
     assert!(revision > before);
@@ -239,7 +239,7 @@ async fn a_team_changes_its_own_server_and_no_other() {
 /// What is asked for may be fetched again.
 pub(super) async fn asked_again(api: &Api) {
     tokio::time::pause();
-    tokio::time::advance(crate::issuers::refresh::ASKED_GAP).await;
+    tokio::time::advance(asp_issuers::refresh::ASKED_GAP).await;
     tokio::time::resume();
     api.keeper.refresh("login").await;
 }
@@ -252,8 +252,7 @@ async fn keys_that_were_out_of_force_come_back_when_their_issuer_says_the_same_a
     api.put("platform", LOGIN, publisher.document()).await;
     api.published(|snapshot| kids(snapshot) == ["one"]).await;
     let known = |api: &Api| api.trust.in_force().wanted[0].keys;
-    let late =
-        asp_platform::clock::now_ms() + u64::try_from(crate::issuers::trust::STALE.as_millis()).unwrap();
+    let late = asp_platform::clock::now_ms() + u64::try_from(asp_issuers::trust::STALE.as_millis()).unwrap();
     let out = api.trust.take(&api.store.load().await.unwrap(), late);
     assert!(out[0].fault.contains("too long ago") && known(&api) == 0, "{out:?}");
     let before = api.store.revision().await.unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_issuers::admin_role::AdminRole;
 use asp_xds::published::Publication;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -11,7 +12,6 @@ use tokio::task::JoinSet;
 use super::{Api, DEMO, read, sample};
 use crate::admin::auth::Admin;
 use crate::admin::queues::{MAX_OF_ORG, WriteRate};
-use crate::admin_role::AdminRole;
 
 /// Limit for operations that must not wait.
 const HANG: Duration = Duration::from_secs(60);

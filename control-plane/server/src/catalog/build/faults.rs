@@ -1,12 +1,12 @@
 //! Faults of the parts that are not published as stored.
 
+use asp_issuers::trust::NotInForce;
 use asp_proto::snapshot::EdgeSnapshot;
 use asp_store::control::UnreadableIssuer;
 use prost::Message as _;
 
 use crate::catalog::budget::{EDGE, PlatformBudget};
 use crate::catalog::fault::{Fault, NO_TOKENS, Part};
-use crate::issuers::trust::NotInForce;
 
 pub(super) fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
     let bytes = edge.encoded_len();

@@ -13,10 +13,9 @@ use asp_store::control::{ControlState, IssuerKeysRecord, Side};
 use parking_lot::RwLock;
 use prost::Message as _;
 
-use super::File;
 use super::clock::Clock;
 use super::compile::{self, AdminLogin};
-use super::document::{Document, KeySource};
+use super::document::{Document, File, KeySource};
 use super::faults::ISSUERS_BYTES;
 use super::keys::{self, Key};
 use super::metadata::IssuerMetadata;

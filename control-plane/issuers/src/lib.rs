@@ -17,6 +17,7 @@
 //! Keeps true: one key, one algorithm (RFC 8725 section 3.1); only public, asymmetric keys; every fault of the file is
 //! found before anything starts.
 
+pub mod admin_role;
 mod clock;
 mod compile;
 pub mod document;
@@ -26,12 +27,11 @@ mod keys;
 mod metadata;
 pub mod refresh;
 pub mod trust;
+pub mod trusted_issuer;
 
 use std::path::Path;
 
-use serde::Deserialize;
-
-use document::Document;
+use document::File;
 
 /// Maximum number of issuers in a file.
 const MAX_ISSUERS: usize = 100;
@@ -45,16 +45,6 @@ pub enum IssuersError {
     Syntax { path: String, fault: String },
     #[error("{path}: {}", faults.join("; "))]
     Faults { path: String, faults: Vec<String> },
-}
-
-/// Content of the file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct File {
-    #[serde(default)]
-    pub clients: Vec<Document>,
-    #[serde(default)]
-    pub admins: Vec<Document>,
 }
 
 /// Returns every fault of the file; `dev`: the development issuer is trusted, too.
@@ -95,15 +85,15 @@ pub fn read(path: &Path) -> Result<File, IssuersError> {
 mod tests {
     use std::sync::Arc;
 
+    use asp_edge::testkit::SigningKey;
     use asp_store::control::{ControlState, IssuerRecord, Side};
     use serde_json::{Value, json};
 
     use super::trust::{InForce, StaticIssuers, Trust};
     use super::*;
-    use crate::testkit::TestIssuer;
 
     fn public_key() -> Value {
-        TestIssuer::new().jwk().clone()
+        SigningKey::es256().jwk_named("test")
     }
 
     fn read_value(value: &Value) -> Result<Arc<InForce>, IssuersError> {

@@ -10,8 +10,8 @@ use asp_store::control::Side;
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use super::document::{Document, ExchangeAudience, KeySet};
-use super::{File, compile, keys};
+use super::document::{Document, ExchangeAudience, File, KeySet};
+use super::{compile, keys};
 use crate::trusted_issuer::{DEVELOPMENT_ISS, DEVELOPMENT_NAME};
 
 /// Maximum bytes of client issuers in an edge snapshot, which every Envoy worker copies.
@@ -141,15 +141,13 @@ fn duplicates(file: &File, dev: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use asp_edge::testkit::SigningKey;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testkit::TestIssuer;
 
     fn ec_key(kid: &str) -> Value {
-        let mut key = TestIssuer::new().jwk().clone();
-        key["kid"] = json!(kid);
-        key
+        SigningKey::es256().jwk_named(kid)
     }
 
     fn entry(name: &str, algs: &[&str], keys: &[Value]) -> Value {

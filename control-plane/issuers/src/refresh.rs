@@ -303,10 +303,10 @@ impl Keeper {
     }
 }
 
-#[cfg(test)]
+#[cfg(feature = "testkit")]
 impl Keeper {
     /// Waits until all due issuers have been fetched.
-    pub(crate) async fn wait_until_fetched(&self) {
+    pub async fn wait_until_fetched(&self) {
         // Lets the loop wake and its tasks take their locks.
         for _ in 0..4 {
             tokio::task::yield_now().await;

@@ -12,7 +12,6 @@ use super::document::{Document, Exchange, ExchangeAudience, Grant, Introspection
 use super::keys::{ALGS, Key};
 use super::metadata::IssuerMetadata;
 use crate::admin_role::AdminRole;
-use crate::patterns;
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, RoleGrant, TrustedIssuer};
 
 /// Maximum length of a URL in a document, in bytes.
@@ -268,7 +267,7 @@ fn check(document: &Document) -> Result<(), String> {
 
 fn check_server_audiences(document: &Document) -> Result<(), String> {
     for (server, audiences) in &document.server_audiences {
-        if !patterns::valid(server) || audiences.iter().any(String::is_empty) {
+        if names::pattern_fault(server).is_some() || audiences.iter().any(String::is_empty) {
             return Err(format!(
                 "serverAudiences: `{server}` is a server's name, prefix* or *, with audiences"
             ));

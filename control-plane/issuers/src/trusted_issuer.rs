@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_edge::names;
 use jsonwebtoken::{Algorithm, DecodingKey};
 
 use crate::admin_role::AdminRole;
-use crate::patterns;
 
 /// Name of the development issuer in `server.yaml`.
 pub const DEVELOPMENT_NAME: &str = "dev";
@@ -79,15 +79,15 @@ impl IssuerRules {
     }
 
     /// Whether a `typ` header is accepted; `none` stands for a missing one.
-    pub(crate) fn accepts_typ(&self, typ: Option<&str>) -> bool {
+    pub fn accepts_typ(&self, typ: Option<&str>) -> bool {
         // "application/" may be left out (RFC 7515 section 4.1.9).
         let typ = typ.unwrap_or("none").to_ascii_lowercase();
         let typ = typ.strip_prefix("application/").unwrap_or(&typ);
         self.typ.iter().any(|accepted| accepted == typ)
     }
 
-    pub(crate) fn accepts_role(&self, role: &AdminRole) -> bool {
-        let covered = |org: &str| self.orgs.iter().any(|pattern| patterns::matches(pattern, org));
+    pub fn accepts_role(&self, role: &AdminRole) -> bool {
+        let covered = |org: &str| self.orgs.iter().any(|pattern| names::matches(pattern, org));
         self.orgs.is_empty()
             || match role.org() {
                 Some(org) => covered(org),
@@ -97,7 +97,7 @@ impl IssuerRules {
 
     /// Returns the role with the widest reach among those given by the groups and by the claims for which `has` returns
     /// true.
-    pub(crate) fn role_of<'a>(
+    pub fn role_of<'a>(
         &self,
         groups: impl Iterator<Item = &'a str> + Clone,
         has: impl Fn(&str, &str) -> bool,

@@ -4,11 +4,20 @@
 
 use std::collections::BTreeMap;
 
+use asp_edge::names;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::patterns;
+/// Content of the operator's file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    #[serde(default)]
+    pub clients: Vec<Document>,
+    #[serde(default)]
+    pub admins: Vec<Document>,
+}
 
 /// An issuer. Without `jwks` and `jwksUri` its keys are found by discovery (OpenID Connect Discovery 1.0, RFC 8414).
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
@@ -242,7 +251,7 @@ impl Document {
     /// Whether a server may accept tokens of this issuer for this audience.
     pub fn allows_audience(&self, server: &str, audience: &str) -> bool {
         let is_listed = |(pattern, list): (&String, &Vec<String>)| {
-            patterns::matches(pattern, server)
+            names::matches(pattern, server)
                 && list.iter().any(|listed| listed.replace("{server}", server) == audience)
         };
         self.audiences.iter().any(|listed| listed == audience) || self.server_audiences.iter().any(is_listed)

@@ -14,7 +14,7 @@ pub struct AdminRole {
 
 /// Reach of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Scope {
+pub enum Scope {
     Platform,
     Org(String),
     /// The team of one server.
@@ -71,7 +71,7 @@ impl AdminRole {
     }
 
     /// Reach of the role, whether or not it may write.
-    pub(crate) fn scope(&self) -> &Scope {
+    pub fn scope(&self) -> &Scope {
         &self.scope
     }
 
