@@ -130,7 +130,8 @@ fn seal_key(text: &str) -> Result<Secret, String> {
 }
 
 fn urls(text: &str) -> Result<List<String>, String> {
-    list(text, |url| Ok(url.to_owned()))
+    let urls = list(text, |url| Ok(url.to_owned()))?;
+    if urls.is_empty() { Err("must name a control plane".to_owned()) } else { Ok(urls) }
 }
 
 fn pool(text: &str) -> Result<String, String> {

@@ -203,6 +203,11 @@ fn a_gateway_alone_must_be_told_where_the_control_plane_is() {
     assert_eq!(faults[0].name, "ASP_XDS_URL");
     let environment = BTreeMap::from([("ASP_XDS_URL", "http://127.0.0.1:18000")]);
     assert!(!Settings::read(&args, &environment).unwrap().roles.control);
+    for nobody in [",", " "] {
+        let faults = Settings::read(&args, &BTreeMap::from([("ASP_XDS_URL", nobody)])).unwrap_err();
+        let messages: Vec<&str> = faults.iter().map(|fault| fault.message.as_str()).collect();
+        assert_eq!(messages, ["must name a control plane"], "{nobody:?}");
+    }
 }
 
 #[test]
