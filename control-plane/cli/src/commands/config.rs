@@ -47,8 +47,15 @@ fn value(
         (None, Some(value)) => (value, if given.is_of_file(name) { "file" } else { "environment" }),
         (None, None) => return (setting.default.clone(), "default"),
     };
-    let is_hidden = setting.is_secret || faults.iter().any(|fault| fault.name == name);
+    let is_refused = faults.iter().any(|fault| fault.name == name);
+    let is_hidden = setting.is_secret || is_refused || has_credentials(&value);
     (Some(if is_hidden { HIDDEN.to_owned() } else { value }), source)
+}
+
+/// Whether a value contains a URL with credentials, such as that of the admin API may have.
+fn has_credentials(value: &str) -> bool {
+    let has_user = |rest: &str| rest.split(['/', '?', '#']).next().is_some_and(|host| host.contains('@'));
+    value.split("://").skip(1).any(has_user)
 }
 
 /// Returns the value of the flag that takes precedence over a setting.
@@ -94,14 +101,14 @@ mod tests {
     fn each_setting_has_its_value_and_source_and_no_secret_shows() {
         let serve = ServeArgs { dev: true, bind: Some("::1".into()), ..ServeArgs::default() };
         let lines = "ASP_POOL=heavy\nASP_DATABASE_URL=postgres://asp:hunter2@db/asp\nASP_SEAL_KEY=hunter2\n\
-                     ASP_PUBLIC_URL=hunter2\n";
+                     ASP_PUBLIC_URL=hunter2\nASP_ADMIN_URL=https://asp:hunter2@control.example\n";
         let (declared, given, faults) = read(lines, &serve);
         let of = |setting: &DeclaredSetting| value(setting, &serve, &given, &faults);
         let shown = |name: &str| of(declared.iter().find(|one| one.name == name).unwrap());
         assert_eq!(shown("ASP_POOL"), (Some("heavy".into()), "file"));
         assert_eq!(shown("ASP_BIND"), (Some("::1".into()), "flag"));
         assert_eq!(shown("ASP_EDGE_WORKERS"), (Some("2".into()), "default"));
-        for hidden in ["ASP_DATABASE_URL", "ASP_SEAL_KEY", "ASP_PUBLIC_URL"] {
+        for hidden in ["ASP_DATABASE_URL", "ASP_SEAL_KEY", "ASP_PUBLIC_URL", "ASP_ADMIN_URL"] {
             assert_eq!(shown(hidden), (Some("***".into()), "file"), "{hidden}");
         }
         let texts: String = declared.iter().map(|one| text(one, &of(one))).collect();
