@@ -27,8 +27,6 @@ pub struct Json(Arc<Inner>);
 struct Inner {
     text: Box<str>,
     view: OnceLock<Value>,
-    /// The same text for serde_json, which reads it for that.
-    raw: OnceLock<Box<RawValue>>,
 }
 
 impl Json {
@@ -46,7 +44,7 @@ impl Json {
     }
 
     fn of(text: String, view: OnceLock<Value>) -> Json {
-        Json(Arc::new(Inner { text: text.into_boxed_str(), view, raw: OnceLock::new() }))
+        Json(Arc::new(Inner { text: text.into_boxed_str(), view }))
     }
 
     /// Returns the same text with another view, for example with the defaults of a schema filled in.
@@ -85,13 +83,11 @@ impl Json {
         &self.0.text
     }
 
-    /// Returns the text in the form that serde_json writes. Where the text can be copied as it is, [`Json::text`] is
-    /// cheaper.
+    /// Returns the text in the form that serde_json writes, which reads it each time, but keeps no copy. Where the text can
+    /// be copied as it is, [`Json::text`] is cheaper.
     pub fn raw(&self) -> &RawValue {
-        self.0.raw.get_or_init(|| {
-            // Every text is JSON.
-            RawValue::from_string(self.text().to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
-        })
+        // Every text is JSON.
+        serde_json::from_str(self.text()).unwrap_or(RawValue::NULL)
     }
 
     /// Returns the decoded view.

@@ -127,6 +127,13 @@ fn a_value_made_here_has_its_text() {
 }
 
 #[test]
+fn a_text_is_written_without_a_copy_that_stays_in_memory() {
+    let json = Json::parse(br#"{"a": [1.50, "\ud83d"]}"#).unwrap();
+    assert!(std::ptr::eq(json.raw().get(), json.text()));
+    assert_eq!(Json::part("no json").raw().get(), "null");
+}
+
+#[test]
 fn white_space_goes_between_tokens_alone() {
     for (text, expected) in [
         (r#"{"x": 1, "y" : [ 1.50,	null ] }"#, r#"{"x":1,"y":[1.50,null]}"#),
