@@ -14,7 +14,7 @@ use crate::cursor::{Cursor, Syntax, decode};
 mod members;
 mod patch;
 
-pub use members::{Members, elements, first_elements, members, named, string};
+pub use members::{Members, elements, first_elements, members, named, string, write_string};
 use patch::patched;
 
 /// JSON value that is passed on unchanged. Its text is passed on; reading it as a [`Value`] reads its view, which is
@@ -136,8 +136,8 @@ fn index(token: &str) -> Option<usize> {
 
 /// Puts the text on one line: line breaks occur only outside of strings, where they are white space.
 fn one_line(text: String) -> String {
-    // Looks at every byte, which the compiler does many at a time.
-    let has_breaks = text.bytes().fold(false, |found, byte| found | (byte == b'\n') | (byte == b'\r'));
+    // A search for one character looks at many bytes at a time.
+    let has_breaks = text.contains('\n') || text.contains('\r');
     if has_breaks { text.replace(['\n', '\r'], " ") } else { text }
 }
 

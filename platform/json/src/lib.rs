@@ -25,7 +25,7 @@ pub use first_line::first_line;
 pub use integers::integers;
 pub use json::{
     Json, Members, elements, first_elements, members, named, raw_option, raw_value, raw_values, string,
-    unmarked,
+    unmarked, write_string,
 };
 pub use losses::losses;
 pub use repeated::repeated;

@@ -85,6 +85,12 @@ pub fn elements(text: &str) -> Option<Vec<&str>> {
     read.ok().map(|()| found)
 }
 
+/// Appends a string as JSON.
+pub fn write_string(text: &mut Vec<u8>, string: &str) {
+    // Writing to memory does not fail.
+    let _ = serde_json::to_writer(text, string);
+}
+
 /// Number of members up to which their names are compared one by one. Most objects have a handful, for which an index
 /// would cost more than it saves.
 const FEW: usize = 32;
@@ -101,9 +107,21 @@ impl Members {
 
     /// Returns those members of an object whose names fit; none for other values. The last of equal keys counts.
     pub fn select(json: &Json, fits: impl Fn(&str) -> bool) -> Members {
-        let mut read = members(json.text()).unwrap_or_default();
-        read.retain(|(name, _)| fits(name));
-        read.into_iter().map(|(name, text)| (name, Json::part(text))).collect()
+        let mut found = MembersBuilder::default();
+        let mut read = || {
+            let mut cursor = Cursor::new(json.text().as_bytes())?;
+            cursor.object_with_keys(|cursor, key| {
+                let text = cursor.text()?;
+                let name = key.unescape();
+                if fits(&name) {
+                    found.put(name.into_owned(), Json::part(text));
+                }
+                Ok(())
+            })?;
+            cursor.end()
+        };
+        let read: Result<(), Syntax> = read();
+        read.map(|()| Members(found.members)).unwrap_or_default()
     }
 
     /// Sets a member.
@@ -143,37 +161,61 @@ impl Members {
 
     /// Returns the object with these members.
     pub fn to_json(&self) -> Json {
-        let written: Vec<String> = self
-            .iter()
-            .map(|(name, value)| format!("{}:{}", serde_json::Value::from(name), value.text()))
-            .collect();
-        Json::part(format!("{{{}}}", written.join(",")))
+        let mut text = Vec::new();
+        self.write(&mut text);
+        // Composed of texts.
+        Json::part(String::from_utf8(text).unwrap_or_else(|_| "null".to_owned()))
+    }
+
+    /// Appends the object with these members as text.
+    fn write(&self, text: &mut Vec<u8>) {
+        let length: usize = self.iter().map(|(name, value)| name.len() + value.text().len() + 4).sum();
+        text.reserve(length + 2);
+        text.push(b'{');
+        for (at, (name, value)) in self.iter().enumerate() {
+            if at > 0 {
+                text.push(b',');
+            }
+            write_string(text, name);
+            text.push(b':');
+            text.extend_from_slice(value.text().as_bytes());
+        }
+        text.push(b'}');
+    }
+}
+
+/// Collects members: of equal names the last value counts, at the place of the first.
+#[derive(Default)]
+struct MembersBuilder {
+    members: Vec<(String, Json)>,
+    /// Positions of the names, once there are more than a few.
+    positions: HashMap<String, usize>,
+}
+
+impl MembersBuilder {
+    fn put(&mut self, name: String, value: Json) {
+        let known = match self.positions.is_empty() {
+            true => self.members.iter().position(|(own, _)| *own == name),
+            false => self.positions.get(&name).copied(),
+        };
+        if let Some((_, own)) = known.and_then(|at| self.members.get_mut(at)) {
+            *own = value;
+            return;
+        }
+        if !self.positions.is_empty() {
+            self.positions.insert(name.clone(), self.members.len());
+        }
+        self.members.push((name, value));
+        if self.members.len() == FEW {
+            self.positions = self.members.iter().map(|(name, _)| name.clone()).zip(0..).collect();
+        }
     }
 }
 
 impl<N: Into<String>, V: Into<Json>> FromIterator<(N, V)> for Members {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(items: I) -> Members {
-        let mut members: Vec<(String, Json)> = Vec::new();
-        // Positions of the names, once there are more than a few.
-        let mut positions: HashMap<String, usize> = HashMap::new();
-        for (name, value) in items {
-            let (name, value) = (name.into(), value.into());
-            let known = match positions.is_empty() {
-                true => members.iter().position(|(own, _)| *own == name),
-                false => positions.get(&name).copied(),
-            };
-            if let Some((_, own)) = known.and_then(|at| members.get_mut(at)) {
-                *own = value;
-                continue;
-            }
-            if !positions.is_empty() {
-                positions.insert(name.clone(), members.len());
-            }
-            members.push((name, value));
-            if members.len() == FEW {
-                positions = members.iter().map(|(name, _)| name.clone()).zip(0..).collect();
-            }
-        }
-        Members(members)
+        let mut found = MembersBuilder::default();
+        items.into_iter().for_each(|(name, value)| found.put(name.into(), value.into()));
+        Members(found.members)
     }
 }

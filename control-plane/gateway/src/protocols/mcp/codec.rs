@@ -12,6 +12,9 @@ use serde_json::{Map, Value};
 
 use crate::call::remote::InputFault;
 
+/// Capacity for a result of usual size, in bytes.
+const USUAL_RESULT: usize = 512;
+
 /// One incoming message.
 #[derive(Debug, Default, Serialize)]
 pub struct Message {
@@ -19,15 +22,16 @@ pub struct Message {
     pub id: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
-    pub params: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_object")]
+    params: Option<Members>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
     pub result: Option<Json>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
     pub error: Option<Json>,
-    /// The members of `params`.
-    #[serde(skip)]
-    sent: Members,
+}
+
+fn as_object<S: Serializer>(members: &Option<Members>, serializer: S) -> Result<S::Ok, S::Error> {
+    members.as_ref().map(Members::to_json).as_ref().map(Json::raw).serialize(serializer)
 }
 
 fn as_sent<S: Serializer>(json: &Option<Json>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -57,24 +61,28 @@ impl Message {
             match name.as_ref() {
                 "id" => message.id = Some(Json::part(text)),
                 "method" => message.method = Some(asp_json::string(text).ok_or(Syntax)?.into_owned()),
-                "params" => message.params = Some(Json::part(text)),
+                "params" => message.params = Some(Members::of(&Json::part(text))),
                 "result" => message.result = Some(Json::part(text)),
                 "error" => message.error = Some(Json::part(text)),
                 _ => {}
             }
         }
-        message.sent = message.params.as_ref().map(Members::of).unwrap_or_default();
         Ok(message)
     }
 
     /// Returns a member of `params`.
     pub fn param(&self, name: &str) -> Option<&Value> {
-        self.sent.get(name).map(Json::view)
+        self.params.as_ref()?.get(name).map(Json::view)
     }
 
     /// Returns a member of `params` with its text.
     pub fn sent_param(&self, name: &str) -> Option<Json> {
-        self.sent.get(name).cloned()
+        self.params.as_ref()?.get(name).cloned()
+    }
+
+    /// Returns `params` as one value; `None` without them.
+    pub fn params(&self) -> Option<Json> {
+        self.params.as_ref().map(Members::to_json)
     }
 
     /// Returns a string member of `params`.
@@ -170,19 +178,19 @@ impl RpcFailure {
 /// A value that writes itself as JSON on one line.
 pub trait WriteJson {
     /// Appends the text.
-    fn write(&self, text: &mut String);
+    fn write(&self, text: &mut Vec<u8>);
 }
 
 impl WriteJson for Json {
-    fn write(&self, text: &mut String) {
-        text.push_str(self.text());
+    fn write(&self, text: &mut Vec<u8>) {
+        text.extend_from_slice(self.text().as_bytes());
     }
 }
 
 impl WriteJson for Value {
-    fn write(&self, text: &mut String) {
-        // Every value has a text.
-        text.push_str(&serde_json::to_string(self).unwrap_or_else(|_| "null".to_owned()));
+    fn write(&self, text: &mut Vec<u8>) {
+        // Every value has a text, and writing to memory does not fail.
+        let _ = serde_json::to_writer(text, self);
     }
 }
 
@@ -194,10 +202,17 @@ pub struct RpcResponse {
 impl RpcResponse {
     /// Encodes a result; `id` is JSON text.
     pub fn result(id: &str, result: &impl WriteJson) -> RpcResponse {
-        let mut text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
+        let mut text = Vec::with_capacity(USUAL_RESULT);
+        text.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+        text.extend_from_slice(id.as_bytes());
+        text.extend_from_slice(br#","result":"#);
         result.write(&mut text);
-        text.push('}');
-        RpcResponse { text }
+        text.push(b'}');
+        match String::from_utf8(text) {
+            Ok(text) => RpcResponse { text },
+            // Never happens, as every part is text.
+            Err(_) => RpcResponse::error(Some(id), &RpcFailure::of(Reason::Internal), None),
+        }
     }
 
     /// Encodes a failure; the member `id` is left out, not null, if none could be read.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use asp_edge::Reason;
-use asp_json::{Json, Members};
+use asp_json::{Json, Members, write_string};
 use asp_proto::mcp_revision::{Feature, Revision};
 use asp_proto::snapshot::Kind;
 use asp_snapshot::VirtualServer;
@@ -58,21 +58,21 @@ enum Member<'a> {
 }
 
 impl WriteJson for Member<'_> {
-    fn write(&self, text: &mut String) {
+    fn write(&self, text: &mut Vec<u8>) {
         match self {
             Member::Own(value) => value.write(text),
             Member::Sent(json) => json.write(text),
             Member::All(all) => {
-                text.push('[');
+                text.push(b'[');
                 for (at, json) in all.iter().enumerate() {
                     if at > 0 {
-                        text.push(',');
+                        text.push(b',');
                     }
                     json.write(text);
                 }
-                text.push(']');
+                text.push(b']');
             }
-            Member::Text(own) => Json::from(*own).write(text),
+            Member::Text(own) => write_string(text, own),
         }
     }
 }
@@ -85,9 +85,10 @@ impl<'a> CallResult<'a> {
 
     /// Returns the result as one value; JSON that passes through keeps its text.
     pub(super) fn to_json(&self) -> Json {
-        let mut text = String::new();
+        let mut text = Vec::new();
         self.write(&mut text);
-        Json::part(text)
+        // Composed of texts.
+        Json::part(String::from_utf8(text).unwrap_or_else(|_| "null".to_owned()))
     }
 
     /// Sets a member of `_meta`.
@@ -97,17 +98,17 @@ impl<'a> CallResult<'a> {
 }
 
 /// Appends `"name":` to an object, after a comma unless it is the first member.
-fn write_name(text: &mut String, name: &str) {
-    if !text.ends_with('{') {
-        text.push(',');
+fn write_name(text: &mut Vec<u8>, name: &str) {
+    if text.last() != Some(&b'{') {
+        text.push(b',');
     }
-    Json::from(name).write(text);
-    text.push(':');
+    write_string(text, name);
+    text.push(b':');
 }
 
 impl WriteJson for CallResult<'_> {
-    fn write(&self, text: &mut String) {
-        text.push('{');
+    fn write(&self, text: &mut Vec<u8>) {
+        text.push(b'{');
         for (name, member) in &self.members {
             write_name(text, name);
             member.write(text);
@@ -116,15 +117,15 @@ impl WriteJson for CallResult<'_> {
             write_name(text, "_meta");
             self.write_meta(text);
         }
-        text.push('}');
+        text.push(b'}');
     }
 }
 
 impl CallResult<'_> {
-    fn write_meta(&self, text: &mut String) {
+    fn write_meta(&self, text: &mut Vec<u8>) {
         let own = &self.own_meta;
         let is_own = |name: &str| own.iter().any(|(own, _)| *own == name);
-        text.push('{');
+        text.push(b'{');
         for (name, value) in self.meta.iter().flat_map(|meta| meta.iter()).filter(|(name, _)| !is_own(name)) {
             write_name(text, name);
             value.write(text);
@@ -133,7 +134,7 @@ impl CallResult<'_> {
             write_name(text, name);
             value.write(text);
         }
-        text.push('}');
+        text.push(b'}');
     }
 }
 
