@@ -42,6 +42,7 @@ package: ## Packs the binaries as a Python wheel and npm packages, in target/pac
 
 # As in `build`. BESIDE is a command that runs beside the tests and counts as one.
 test: ## Runs every test that proves safety, real Envoy and real clients included
+	@scripts/setup packages
 	@scripts/setup wasm
 	@$(MAKE) --no-print-directory -j2 test-tools test-programs
 	@source .tools/env; scripts/test all $(BESIDE)
