@@ -71,6 +71,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 /// Runs with the given settings, and with a session if a directory is to be followed.
 pub(crate) fn run_with(settings: Settings, session: Option<DevSession>) -> Result<(), Failure> {
+    asp_inbound::raise_open_files();
     let certificates = Certificates::open(&settings)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;

@@ -61,6 +61,24 @@ const MAX_HEADERS: usize = 512;
 /// File descriptors reserved for everything but connections: stores, upstreams, workers.
 const SPARE_FILES: u64 = 512;
 
+/// Most files that a process may open by [`raise_open_files`].
+const MOST_FILES: u64 = 1 << 20;
+
+/// Raises the number of files that this process may open to the number that its account allows. Each connection is one, and the
+/// limit that accounts and services begin with is usually 1,024 (getrlimit(2), `RLIMIT_NOFILE`).
+pub fn raise_open_files() {
+    let resource = rustix::process::Resource::Nofile;
+    let mut files = rustix::process::getrlimit(resource);
+    let most = files.maximum.unwrap_or(MOST_FILES).min(MOST_FILES);
+    if files.current.is_none_or(|current| current >= most) {
+        return;
+    }
+    files.current = Some(most);
+    if let Err(error) = rustix::process::setrlimit(resource, files) {
+        tracing::warn!(%error, files = most, "limit of open files could not be raised; it bounds the connections");
+    }
+}
+
 /// Bounds of a listener's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {

@@ -344,3 +344,14 @@ async fn of_a_response_that_nobody_reads_little_waits_and_it_is_reset_and_its_ne
     assert!(kept_drops.try_recv().is_err(), "a quiet stream and a slow reader are kept");
     drop(quiet);
 }
+
+#[test]
+fn a_process_may_open_as_many_files_as_its_account_allows() {
+    let resource = rustix::process::Resource::Nofile;
+    let before = rustix::process::getrlimit(resource);
+    let low = rustix::process::Rlimit { current: Some(512), maximum: before.maximum };
+    rustix::process::setrlimit(resource, low).unwrap();
+    raise_open_files();
+    let most = before.maximum.unwrap_or(MOST_FILES).min(MOST_FILES);
+    assert_eq!(rustix::process::getrlimit(resource).current, Some(most));
+}
