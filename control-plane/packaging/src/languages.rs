@@ -230,7 +230,7 @@ mod tests {
         let bin = root.join("bin");
         std::fs::create_dir(&bin).unwrap();
         let found = || JAVA.find_on_path(bin.as_os_str(), &CancellationToken::new());
-        assert_eq!(found().unwrap_err(), "there is no java on the PATH");
+        assert_eq!(found().unwrap_err(), "java was not found on the PATH");
         let home = root.join("jdk-21");
         std::fs::create_dir_all(home.join("bin")).unwrap();
         let real = home.join("bin/java");
