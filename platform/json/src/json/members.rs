@@ -102,19 +102,19 @@ pub struct Members(Vec<(String, Json)>);
 impl Members {
     /// Returns the members of an object; none for other values. The last of equal keys counts.
     pub fn of(json: &Json) -> Members {
-        Members::select(json, |_| true)
+        Members::select(json.text(), |_| true)
     }
 
-    /// Returns those members of an object whose names fit; none for other values. The last of equal keys counts.
-    pub fn select(json: &Json, fits: impl Fn(&str) -> bool) -> Members {
+    /// Returns those members of an object's text whose names fit; none for other values. The last of equal keys counts.
+    pub fn select(text: &str, fits: impl Fn(&str) -> bool) -> Members {
         let mut found = MembersBuilder::default();
         let mut read = || {
-            let mut cursor = Cursor::new(json.text().as_bytes())?;
+            let mut cursor = Cursor::new(text.as_bytes())?;
             cursor.object_with_keys(|cursor, key| {
-                let text = cursor.text()?;
+                let value = cursor.text()?;
                 let name = key.unescape();
                 if fits(&name) {
-                    found.put(name.into_owned(), Json::part(text));
+                    found.put(name.into_owned(), Json::part(value));
                 }
                 Ok(())
             })?;

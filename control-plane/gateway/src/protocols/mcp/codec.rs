@@ -61,7 +61,7 @@ impl Message {
             match name.as_ref() {
                 "id" => message.id = Some(Json::part(text)),
                 "method" => message.method = Some(asp_json::string(text).ok_or(Syntax)?.into_owned()),
-                "params" => message.params = Some(Members::of(&Json::part(text))),
+                "params" => message.params = Some(Members::select(text, |_| true)),
                 "result" => message.result = Some(Json::part(text)),
                 "error" => message.error = Some(Json::part(text)),
                 _ => {}

@@ -146,7 +146,7 @@ fn passed_meta(message: &Message) -> Members {
             && !name.starts_with("asp/")
             && !matches!(name, "progressToken" | "traceparent" | "tracestate")
     };
-    message.sent_param("_meta").map(|meta| Members::select(&meta, is_passed)).unwrap_or_default()
+    message.sent_param("_meta").map(|meta| Members::select(meta.text(), is_passed)).unwrap_or_default()
 }
 
 /// Checks that `Mcp-Param-*` headers mirror the arguments that the tool marks (SEP-2243).

@@ -7,8 +7,9 @@
 
 mod envelope;
 
+use std::borrow::Cow;
+
 use asp_json::{Json, integers, named, unmarked};
-use serde_json::Value;
 
 pub(super) use envelope::Envelope;
 
@@ -137,12 +138,7 @@ pub(super) fn server_id(text: &str) -> Option<Json> {
 
 /// Returns the contents of a JSON text that is a string.
 pub(super) fn string(text: &str) -> Option<String> {
-    // Other types are not decoded.
-    let value = text.starts_with('"').then(|| asp_json::decode(text).ok()).flatten()?;
-    match value {
-        Value::String(text) => Some(text),
-        _ => None,
-    }
+    asp_json::string(text).map(Cow::into_owned)
 }
 
 /// Returns the member `name` of an object, if it is a string.
