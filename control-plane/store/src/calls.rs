@@ -22,7 +22,7 @@ pub(crate) use quotas::QuotaHolder;
 pub(crate) use statement::CallStatement;
 
 /// Pause between two statements of a sweep, which leaves the database to others.
-const SWEEP_REST: Duration = Duration::from_millis(20);
+pub(crate) const SWEEP_REST: Duration = Duration::from_millis(20);
 /// Deletions of expired rows, at most $1 of those that expired more than $2 ms ago.
 pub(crate) const PAST: [(&str, Duration); 4] = [
     (

@@ -27,6 +27,7 @@ use sqlx::{AnyPool, Connection, Executor, PgPool, Row};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
+use crate::calls::SWEEP_REST;
 use crate::control::StoreError;
 use crate::control::sql::{ControlStore, OperationTimeouts, Pools};
 use crate::ledger::Budget;
@@ -66,8 +67,6 @@ const LEASE_CONNECTIONS: u32 = 2;
 const IS_STANDBY: &str = "SELECT pg_is_in_recovery()";
 /// Maximum rows that one statement of a sweep deletes.
 const SWEEP_ROWS: i64 = 500;
-/// Pause between two statements of a sweep, which leaves the database to others.
-const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// Timeouts of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
