@@ -1,6 +1,7 @@
 //! `asp config`: every setting with its value, its source, its default and its meaning.
 //!
-//! Keeps true: prints neither a secret nor a refused value, which may be a misplaced secret.
+//! Keeps true: the list shows neither a secret nor a refused value, which may be a misplaced secret. The errors after it are
+//! those of `asp serve`.
 
 use asp_command::environment::Environment;
 use asp_command::failure::{Failure, SettingFault};
