@@ -6,6 +6,7 @@
 mod depends;
 mod limits;
 mod revoked;
+mod rules;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use crate::policy;
 use crate::policy::when;
 use depends::Subject;
 use revoked::{CallerRevocations, TokenHolder};
+use rules::{danger, exposure_rule, name_in_protocol, outcome};
 
 /// Maximum number of groups and of scopes in a question; no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
@@ -332,7 +334,7 @@ fn decide(
     })?;
     let speaks = part.edge.as_ref().is_some_and(|edge| edge.protocols().any(|spoken| spoken == protocol));
     if !speaks || !edge.exposed(&question.server, &question.org, protocol) {
-        return Ok(("not_exposed", exposure_rule(speaks, &of_org, question, protocol)).into());
+        return Ok(("not_exposed", exposure_rule(speaks, &of_org, &question.server, protocol)).into());
     }
     let caller = caller(question);
     let required = [edge.required_scopes(&question.server), primitive.scopes.as_slice()].concat();
@@ -418,41 +420,6 @@ impl EvaluatedCall<'_> {
             Ruling::NeedsApproval => "needs_approval",
         }
     }
-}
-
-const fn outcome(effect: Effect) -> &'static str {
-    match effect {
-        Effect::Allow => "allowed",
-        Effect::Approve => "needs_approval",
-        Effect::Deny => "denied",
-    }
-}
-
-fn danger() -> Value {
-    json!({ "stage": "bindings", "rule": "destructive or high-risk, and no binding allows it" })
-}
-
-/// Returns the name of a primitive over a protocol; empty if it has none.
-fn name_in_protocol(listing: &Listing, protocol: Protocol) -> &str {
-    match protocol {
-        Protocol::Mcp => &listing.mcp_name,
-        Protocol::A2a => &listing.a2a_skill,
-        Protocol::Rest => &listing.rest_name,
-        Protocol::Unspecified => "",
-    }
-}
-
-fn exposure_rule(speaks: bool, of_org: &OrgPart, question: &Question, protocol: Protocol) -> Value {
-    let exception = of_org
-        .exposure
-        .iter()
-        .any(|exception| exception.server == question.server && exception.protocol() == protocol);
-    let rule = match (speaks, exception) {
-        (false, _) => "the server does not speak this protocol",
-        (true, true) => "the org's exception",
-        (true, false) => "the server's default",
-    };
-    json!({ "stage": "exposure", "rule": rule })
 }
 
 fn binding_rule(rule: &RulingReason) -> Value {

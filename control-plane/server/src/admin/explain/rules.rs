@@ -1,0 +1,40 @@
+//! Rules and outcomes of a decision in the words of an explanation.
+
+use asp_proto::snapshot::{Listing, OrgPart, Protocol};
+use asp_snapshot::policy::Effect;
+use serde_json::{Value, json};
+
+pub(super) const fn outcome(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Allow => "allowed",
+        Effect::Approve => "needs_approval",
+        Effect::Deny => "denied",
+    }
+}
+
+pub(super) fn danger() -> Value {
+    json!({ "stage": "bindings", "rule": "destructive or high-risk, and no binding allows it" })
+}
+
+/// Returns the name of a primitive over a protocol; empty if it has none.
+pub(super) fn name_in_protocol(listing: &Listing, protocol: Protocol) -> &str {
+    match protocol {
+        Protocol::Mcp => &listing.mcp_name,
+        Protocol::A2a => &listing.a2a_skill,
+        Protocol::Rest => &listing.rest_name,
+        Protocol::Unspecified => "",
+    }
+}
+
+pub(super) fn exposure_rule(speaks: bool, of_org: &OrgPart, server: &str, protocol: Protocol) -> Value {
+    let exception = of_org
+        .exposure
+        .iter()
+        .any(|exception| exception.server == server && exception.protocol() == protocol);
+    let rule = match (speaks, exception) {
+        (false, _) => "the server does not speak this protocol",
+        (true, true) => "the org's exception",
+        (true, false) => "the server's default",
+    };
+    json!({ "stage": "exposure", "rule": rule })
+}
