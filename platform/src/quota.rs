@@ -117,7 +117,8 @@ mod tests {
     fn a_permit_is_given_back_when_it_is_dropped() {
         let counts = Arc::default();
         let take = |key: &'static str| QuotaPermit::take(&counts, key, 2);
-        let (first, _second) = (take("a").unwrap(), take("a").unwrap());
+        let first = take("a").unwrap();
+        let _second = take("a").unwrap();
         assert!(take("a").is_none() && take("b").is_some());
         drop(first);
         assert!(take("a").is_some());

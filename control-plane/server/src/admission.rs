@@ -192,7 +192,8 @@ impl Admission {
         if !unreadable.is_empty() {
             return Err(AdmissionError::Unpublishable(unreadable.join("; ")));
         }
-        let (compiler, org) = (self.compiler.clone(), org.to_owned());
+        let compiler = self.compiler.clone();
+        let org = org.to_owned();
         let evaluated = tokio::task::spawn_blocking(move || compiler.evaluate(&org, &compiled)).await;
         evaluated
             .map_err(|error| StoreError::Backend(error.to_string()))?

@@ -131,7 +131,8 @@ impl Handle {
     /// Waits until the store's state at `revision` is sent to gateways (edges may still wait for it), or until it is
     /// known that it does not change the snapshot or cannot be published.
     pub async fn wait_until_sent(&self, revision: u64) {
-        let (mut standing, mut xds_state) = (self.status(), self.xds_state());
+        let mut standing = self.status();
+        let mut xds_state = self.xds_state();
         let is_settled = async {
             let _ = standing.wait_for(|standing| standing.is_of(revision)).await.map(drop);
         };

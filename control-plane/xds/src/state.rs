@@ -23,7 +23,8 @@ impl XdsState {
     /// `acked` at `version`. Later changes may not have concerned it.
     pub fn covered(&self, kind: &str, acked: u64, version: &str) -> u64 {
         let Some(published) = &self.snapshot else { return acked };
-        let (edge, recent) = (&published.edge.version, &published.recent.version);
+        let edge = &published.edge.version;
+        let recent = &published.recent.version;
         let is_newest = match kind {
             kind if kind == Kind::Edge.as_str() => version == edge || version == format!("{edge}+{recent}"),
             kind if kind == Kind::Revocations.as_str() => version == recent,

@@ -39,7 +39,8 @@ impl Accounts {
 
 /// Returns the user id of the process at the other end of a connection from `remote` to `own`.
 fn owner(remote: SocketAddr, own: SocketAddr) -> procfs::ProcResult<Option<u32>> {
-    let (remote, own) = (normalize(remote), normalize(own));
+    let remote = normalize(remote);
+    let own = normalize(own);
     // A closing socket counts as root's, whoever owned it.
     let is_it = |entry: &TcpNetEntry| {
         entry.state == TcpState::Established

@@ -109,7 +109,8 @@ impl ModernEra {
     }
 
     fn headers(&self, revision: &str, message: &Value) -> Result<HeaderMap, RequestFault> {
-        let (method, params) = (text(message, "/method"), message.get("params").unwrap_or(&Value::Null));
+        let method = text(message, "/method");
+        let params = message.get("params").unwrap_or(&Value::Null);
         let unsendable =
             |_| RequestFault::Unsendable("its method or revision has letters no header can hold".into());
         let revision = Some(HeaderValue::from_str(revision).map_err(unsendable)?);

@@ -99,7 +99,9 @@ impl Settings {
         if self.dev || self.in_mesh() {
             return;
         }
-        let (admin, gateway, xds) = (self.listen.admin(), self.listen.gateway(), self.listen.xds());
+        let admin = self.listen.admin();
+        let gateway = self.listen.gateway();
+        let xds = self.listen.xds();
         if self.roles.control && !xds.is_loopback() && self.peer.is_none() {
             let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA, because subscribers \
                            receive every policy (or set ASP_PEER_PLAINTEXT=mesh)";

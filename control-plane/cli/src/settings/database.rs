@@ -80,7 +80,8 @@ pub struct DatabaseArgs {
 impl DatabaseArgs {
     /// Checks the timeouts and returns the database, by default one in the state directory.
     pub(super) fn database(&self, checks: &mut Checks<'_>, state_dir: &Path) -> Database {
-        let (lock, statement) = (self.lock_timeout, self.statement_timeout);
+        let lock = self.lock_timeout;
+        let statement = self.statement_timeout;
         if lock >= statement {
             let message = format!(
                 "must be below ASP_DATABASE_STATEMENT_TIMEOUT_MS: {} is not below {}",

@@ -20,7 +20,8 @@ pub(crate) struct QuotaHolder {
 impl QuotaHolder {
     /// Returns the holders of a record.
     pub(crate) fn of(key: &RecordKey, quotas: CallQuotas) -> [QuotaHolder; 2] {
-        let (user, org) = (key.user.into(), key.org.as_str().into());
+        let user = key.user.into();
+        let org = key.org.as_str().into();
         [
             QuotaHolder { column: "user_digest", counted_as: "of_user", id: user, quota: quotas.of_user },
             QuotaHolder { column: "org", counted_as: "of_org", id: org, quota: quotas.of_org },

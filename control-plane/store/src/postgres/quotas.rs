@@ -17,7 +17,9 @@ impl PostgresCalls {
     /// Deletes ended calls of the record's user and org beyond their quotas, outside the path of the call.
     pub(super) fn make_room_later(&self, key: &RecordKey) {
         let holders = QuotaHolder::of(key, self.bounds);
-        let (pool, org, longest) = (self.pool.clone(), key.org.clone(), self.longest);
+        let pool = self.pool.clone();
+        let org = key.org.clone();
+        let longest = self.longest;
         self.making_room.spawn(async move {
             if let Err(error) = within(longest, Box::pin(delete_excess(&pool, &org, &holders))).await {
                 // The next call that ends tries again.

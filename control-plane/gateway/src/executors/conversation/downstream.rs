@@ -93,7 +93,8 @@ impl Downstream for Clients {
 fn converted(event: ServerEvent) -> Option<Event> {
     Some(match event {
         ServerEvent::Progress { progress, total, message } => {
-            let (progress, total) = (Amount::of(&progress)?, total.as_ref().and_then(Amount::of));
+            let progress = Amount::of(&progress)?;
+            let total = total.as_ref().and_then(Amount::of);
             Event::Progress { progress, total, message, gauges: BTreeMap::new() }
         }
         ServerEvent::Log { level, logger, data } => {
@@ -362,8 +363,8 @@ mod tests {
     fn an_event_keeps_its_numbers_and_has_a_level_that_clients_know() {
         let json = |text: &str| Json::parse(text.as_bytes()).unwrap();
         let progress = |progress: &str| {
-            let (progress, total) = (json(progress), Some(json("1e30")));
-            converted(ServerEvent::Progress { progress, total, message: None })
+            let progress = json(progress);
+            converted(ServerEvent::Progress { progress, total: Some(json("1e30")), message: None })
         };
         let Some(Event::Progress { progress: amount, total, .. }) = progress("9007199254740993") else {
             panic!("no progress")

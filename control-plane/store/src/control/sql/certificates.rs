@@ -121,7 +121,8 @@ impl ControlStore {
             if known.is_none() {
                 has_room(&mut write, new).await?;
             }
-            let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
+            let created = rows::signed(new.created_at)?;
+            let expires = rows::signed(new.expires_at)?;
             sqlx::query(
                 "INSERT INTO machine_certificates (id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \

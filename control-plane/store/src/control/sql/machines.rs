@@ -56,7 +56,8 @@ impl ControlStore {
                     bound: MAX_MACHINE_KEYS_PER_ORG,
                 });
             }
-            let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
+            let created = rows::signed(new.created_at)?;
+            let expires = rows::signed(new.expires_at)?;
             sqlx::query(
                 "INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",

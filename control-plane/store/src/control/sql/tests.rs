@@ -95,7 +95,8 @@ async fn all_of_a_queue_of_thirty_are_written_and_a_revocation_before_them() {
 async fn a_file_that_another_process_writes_for_too_long_is_busy_and_no_fault() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asp.db");
-    let (here, there) = (ControlStore::file(&path).await.unwrap(), ControlStore::file(&path).await.unwrap());
+    let here = ControlStore::file(&path).await.unwrap();
+    let there = ControlStore::file(&path).await.unwrap();
     // The only open connection does not wait at all.
     let mut open = here.pool.acquire().await.unwrap();
     sqlx::query("PRAGMA busy_timeout = 0").execute(&mut *open).await.unwrap();

@@ -212,8 +212,11 @@ pub(super) fn event(method: &str, params: &UpstreamObject) -> Option<(Option<u64
     match method {
         "notifications/progress" => {
             let number = |name: &str| params.sent.member(name).filter(|number| number.is_number());
-            let (progress, total) = (number("progress")?, number("total"));
-            let event = ServerEvent::Progress { progress, total, message: text("message") };
+            let event = ServerEvent::Progress {
+                progress: number("progress")?,
+                total: number("total"),
+                message: text("message"),
+            };
             Some((Some(params.get("progressToken").and_then(request_number)?), event))
         }
         "notifications/message" => {

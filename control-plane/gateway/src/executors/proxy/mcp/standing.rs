@@ -21,8 +21,8 @@ struct OperatorCredential {
 pub(super) fn proof(authorizer: &Arc<Authorizer>, auth: Option<&ServiceAuth>) -> Proof {
     let credential = match auth.and_then(|auth| auth.kind.as_ref()) {
         Some(Kind::Credential(name)) => {
-            let (authorizer, name) = (authorizer.clone(), name.clone());
-            Some(Arc::new(OperatorCredential { authorizer, name }) as Arc<dyn StandingCredential>)
+            let named = OperatorCredential { authorizer: authorizer.clone(), name: name.clone() };
+            Some(Arc::new(named) as Arc<dyn StandingCredential>)
         }
         Some(Kind::Token(_) | Kind::Exchange(_)) | None => None,
     };
