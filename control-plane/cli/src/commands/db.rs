@@ -27,7 +27,7 @@ const CONNECTIONS: u32 = 2;
 pub fn run(command: &DbCommand) -> Result<(), Failure> {
     let stored = StateSettings::read(&ProcessEnvironment).map_err(Failure::Configuration)?;
     block_on(async {
-        let open = OperatorDatabase::of(stored).await?;
+        let open = Box::pin(OperatorDatabase::of(stored)).await?;
         match command {
             DbCommand::Migrate => {
                 archive::migrate(&open.source).await.context("migrate the tables")?;
