@@ -166,7 +166,7 @@ fn rows(table: &str, size: Size, put: &mut dyn FnMut(Value) -> std::io::Result<(
                 for place in 0..bindings {
                     let target = format!("user-{place:04}");
                     let primitive = primitive(place % servers, place % primitives);
-                    put(json!([org(number), "user", target, primitive, "mcp", "", 1, 0, 0, ""]))?;
+                    put(json!([org(number), "user", target, "", primitive, "mcp", "", 1, 0, 0, ""]))?;
                 }
             }
         }
