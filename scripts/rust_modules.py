@@ -69,6 +69,20 @@ def leaves(tree, before=()):
     return found
 
 
+def paths_in(code):
+    """Every path of at least two parts that code names, as a tuple of its parts, from `use` statements and outside of them.
+
+    >>> sorted(paths_in("use a::{b::C, d}; fn f() { e::g::h(); }"))
+    [('a', 'b', 'C'), ('a', 'd'), ('e', 'g', 'h')]
+    """
+    found, outside = set(), code
+    for use in USE.finditer(code):
+        found.update(path for path in leaves(use.group(2)) if len(path) > 1)
+        outside = outside[: use.start()] + " " * (use.end() - use.start()) + outside[use.end() :]
+    found.update(tuple(part.strip() for part in path.group(1).split("::")) for path in PATH.finditer(outside))
+    return found
+
+
 class Crate:
     """The modules below one `src` and their imports. Modules are tuples of names; the root is ()."""
 

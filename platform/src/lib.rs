@@ -19,3 +19,4 @@ pub mod secret;
 pub mod shell;
 pub mod telemetry;
 pub mod time;
+pub mod worker_usage;

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
+use asp_call::call::outcome::Refusal;
 use asp_control::catalog::build::Builder;
 use asp_control::catalog::fault::Part;
 use asp_control::catalog::{Compiler, StaticConfig};
 use asp_edge::{
     Admitted, Caller, Edge, Env, MACHINE_ISSUER, Reason, RecentList, Reply, Role, Step, Trace, Verdict,
 };
-use asp_gateway::call::outcome::Refusal;
-use asp_gateway::pipeline::entitlement::{HiddenPart, ServerView, entitle};
-use asp_gateway::pipeline::identity::{MachineCredential, identify, machine};
 use asp_issuers::trust::{StaticIssuers, Trust};
+use asp_pipeline::pipeline::entitlement::{HiddenPart, ServerView, entitle};
+use asp_pipeline::pipeline::identity::{MachineCredential, identify, machine};
 use asp_proto::snapshot::{AuthScheme, Protocol, SnapshotPart};
 use asp_snapshot::{Snapshot, VirtualServer};
 use asp_store::control::{ControlState, Since};

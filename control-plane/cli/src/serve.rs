@@ -22,12 +22,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_backends::plugin::logs::LogListener;
 use asp_command::environment::{Environment, ProcessEnvironment};
 use asp_command::failure::Failure;
 use asp_command::state_dir;
-use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
-use asp_gateway::minting::{self, TokenKeys};
+use asp_identity::minting::{self, TokenKeys};
 use asp_packaging::languages::Languages;
 use asp_packaging::{tool, trust};
 use asp_platform::telemetry;

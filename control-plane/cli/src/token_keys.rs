@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asp_gateway::minting::{KeyError, PublicKey, SigningKey};
+use asp_identity::minting::{KeyError, PublicKey, SigningKey};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 

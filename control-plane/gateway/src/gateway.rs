@@ -3,13 +3,33 @@
 //! Owns: the applied snapshot, and the background tasks of a replica. Refuses: configuration of its own; everything it
 //! knows comes from a snapshot (I-5), and until the first one arrives it is not ready.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use asp_backends::artifacts::Artifacts;
+use asp_backends::delegate::Delegates;
+use asp_backends::delegate::endpoint::Endpoints;
+use asp_backends::outbound::auth::CallHeaders;
+use asp_backends::plugin::logs::LogListener;
+use asp_backends::plugin::{PluginDeps, SavedCalls};
+use asp_call::call::registry::CallRegistry;
+use asp_call::seal::Sealer;
+use asp_call::telemetry::audit::Audit;
+use asp_call::telemetry::metrics::Metrics;
 use asp_edge::{Edge, Role};
+use asp_identity::issuers::{IssuerDeps, Issuers};
+use asp_identity::minting::{self, Minter, TokenAudiences, TokenKeys};
+use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
+use asp_pipeline::pipeline::limits::Limiter;
+use asp_pipeline::pipeline::{Pipeline, PipelineDeps};
+use asp_pipeline::sessions::Sessions;
+use asp_pipeline::subscriptions;
 use asp_platform::runtime_health::RuntimeHealth;
+use asp_protocols::replica::{Replica, Settings};
+use asp_runtime_client::runtimes::Runtimes;
 use asp_snapshot::{PartChanges, PartFaults, Snapshot};
 use asp_store::audit::AuditLog;
 use asp_store::blobs::Blobs;
@@ -18,25 +38,6 @@ use asp_store::ledger::Ledger;
 use asp_store::records::CallRecords;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-
-use crate::call::registry::CallRegistry;
-use crate::executors::artifacts::Artifacts;
-use crate::executors::delegate::Delegates;
-use crate::executors::delegate::endpoint::Endpoints;
-use crate::executors::outbound::auth::CallHeaders;
-use crate::executors::plugin::logs::LogListener;
-use crate::executors::plugin::runtimes::Runtimes;
-use crate::executors::plugin::{PluginDeps, SavedCalls};
-use crate::issuers::{IssuerDeps, Issuers};
-use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
-use crate::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
-use crate::pipeline::limits::Limiter;
-use crate::pipeline::{Pipeline, PipelineDeps};
-use crate::seal::Sealer;
-use crate::sessions::Sessions;
-use crate::subscriptions::{self, Subscriptions};
-use crate::telemetry::audit::Audit;
-use crate::telemetry::metrics::Metrics;
 
 mod shared;
 pub mod standing;
@@ -122,38 +123,27 @@ impl Config {
     }
 }
 
-/// The public part of the configuration.
-pub struct Settings {
-    pub public_url: String,
-    pub dev: bool,
-    pub registry: bool,
-    pub in_mesh: bool,
-}
-
 /// One replica.
 pub struct Gateway {
-    pub config: Settings,
-    pub sealer: Arc<Sealer>,
-    pub sessions: Sessions,
-    /// Subscribers to changes.
-    pub subscriptions: Arc<Subscriptions>,
-    pub(crate) minter: Arc<Minter>,
+    /// The parts that protocols use.
+    pub replica: Arc<Replica>,
     runtimes: Arc<Runtimes>,
     artifacts: Artifacts,
-    pub pipeline: Arc<Pipeline>,
-    pub(crate) issuers: Issuers,
-    /// Open responses that wait for a change.
-    pub(crate) waiting: Arc<Admission>,
-    /// Memory that requests hold until their calls have ended.
-    pub(crate) memory: RequestMemory,
     edge: Edge,
-    snapshot: ArcSwapOption<Snapshot>,
     /// The revision up to which everything is in force, for requests that wait for one.
     applied: watch::Sender<u64>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
     applying: Mutex<()>,
     /// Whether the store answers but this gateway cannot use it.
     refused_by_store: AtomicBool,
+}
+
+impl Deref for Gateway {
+    type Target = Replica;
+
+    fn deref(&self) -> &Replica {
+        &self.replica
+    }
 }
 
 impl Gateway {
@@ -190,20 +180,23 @@ impl Gateway {
             active,
             replicas: replicas.clone(),
         }));
-        Ok(Arc::new(Gateway {
+        let replica = Replica {
             config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
             subscriptions: wiring::listening(&pipeline, config.subscriptions),
             minter,
-            runtimes,
-            artifacts,
             pipeline,
             memory: RequestMemory::new(config.memory),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
-            edge: Edge::new(Role::Gateway),
             issuers,
-            snapshot: ArcSwapOption::empty(),
+            in_force: ArcSwapOption::empty(),
+        };
+        Ok(Arc::new(Gateway {
+            replica: Arc::new(replica),
+            runtimes,
+            artifacts,
+            edge: Edge::new(Role::Gateway),
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
             refused_by_store: AtomicBool::new(false),
@@ -221,7 +214,7 @@ impl Gateway {
     ) -> Result<Arc<PartFaults>, String> {
         let _one_at_a_time = self.applying.lock();
         self.is_no_older(revision)?;
-        let known = self.snapshot.load_full().unwrap_or_else(|| Arc::new(Snapshot::empty()));
+        let known = self.snapshot().unwrap_or_else(|| Arc::new(Snapshot::empty()));
         let next = known.applied(revision, changes)?;
         let faults = Arc::clone(next.faults());
         warn_of_faults(known.faults(), &faults);
@@ -237,7 +230,7 @@ impl Gateway {
     fn put_in_force(&self, snapshot: Snapshot, covers: u64) {
         let offered = snapshot.revision;
         let snapshot = Arc::new(snapshot);
-        self.snapshot.store(Some(snapshot.clone()));
+        self.in_force.store(Some(snapshot.clone()));
         self.pipeline.put_in_force(&snapshot);
         // Must follow the pipeline, which by then knows which primitives have a runtime.
         self.subscriptions.apply(&snapshot);
@@ -252,7 +245,7 @@ impl Gateway {
 
     /// Returns the applied revision; 0 before the first.
     pub fn revision(&self) -> u64 {
-        self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.revision)
+        self.in_force.load().as_ref().map_or(0, |snapshot| snapshot.revision)
     }
 
     /// Waits until all of `revision` is in force, for at most `within`.
@@ -264,7 +257,7 @@ impl Gateway {
 
     /// Returns why this gateway should get no requests: it has no snapshot, or a store that it cannot use.
     pub fn unready(&self) -> Option<&'static str> {
-        if self.snapshot.load().is_none() {
+        if self.in_force.load().is_none() {
             return Some("no snapshot yet");
         }
         let is_refused = self.refused_by_store.load(Ordering::Acquire);
@@ -365,16 +358,8 @@ impl Gateway {
         self.minter.keys.withdraw().await;
     }
 
-    pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
-        self.snapshot.load_full()
-    }
-
     pub(crate) fn edge(&self) -> &Edge {
         &self.edge
-    }
-
-    pub(crate) fn metrics(&self) -> &Metrics {
-        self.pipeline.metrics()
     }
 }
 

@@ -6,9 +6,15 @@
 
 use std::sync::Arc;
 
+use asp_call::call::HeldMemory;
+use asp_call::clock::unix_ms;
+use asp_call::digest::PeerKey;
 use asp_edge::{
     Admitted, Caller, Era, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, Step, Trace, Verdict, reply,
 };
+use asp_pipeline::pipeline::identity;
+use asp_protocols::replica::Replica;
+use asp_protocols::{ProtocolRequest, login, mcp, registry, rest, unserved, wellknown};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -16,12 +22,7 @@ use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderValue, StatusCode, header, request::Parts};
 
-use crate::call::HeldMemory;
-use crate::clock::unix_ms;
-use crate::digest::PeerKey;
 use crate::gateway::Gateway;
-use crate::pipeline::identity;
-use crate::protocols::{ProtocolRequest, login, mcp, registry, rest, unserved, wellknown};
 use body::{BodyFault, ReceivedBody};
 use client_certificate::ClientCertificate;
 
@@ -115,7 +116,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         }
         Ok(AdmittedRequest { snapshot, admitted, body }) => {
             let origin = admitted.origin.clone();
-            let mut response = serve(gateway.clone(), snapshot, (parts, peer), admitted, body).await;
+            let mut response = serve(gateway.replica.clone(), snapshot, (parts, peer), admitted, body).await;
             // Other gateways may reach the store that this one does not.
             if unserved::is_marked(response.extensions()) && gateway.pipeline.is_away() {
                 response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
@@ -378,7 +379,7 @@ fn unreceived(fault: &BodyFault, refuse: impl Fn(Reason) -> Reply) -> Reply {
 }
 
 async fn serve(
-    gateway: Arc<Gateway>,
+    gateway: Arc<Replica>,
     snapshot: Arc<Snapshot>,
     (parts, peer): (Parts, PeerKey),
     admitted: Admitted,
@@ -442,7 +443,7 @@ async fn serve(
 
 /// Answers requests that need no caller.
 async fn public(
-    gateway: &Gateway,
+    gateway: &Replica,
     snapshot: &Snapshot,
     (parts, body, peer): (&Parts, &Bytes, &PeerKey),
     trace: Trace,

@@ -29,7 +29,7 @@ use anyhow::{Context, anyhow};
 use asp_command::failure::Failure;
 use asp_command::print;
 use asp_control::catalog;
-use asp_gateway::issuers::credentials::NamedCredentials;
+use asp_identity::issuers::credentials::NamedCredentials;
 use asp_registry::{CompiledServer, Source};
 use serde_json::Value;
 

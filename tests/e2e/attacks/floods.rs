@@ -17,7 +17,7 @@ use crate::trial::{Shared, trials};
 /// machine that needs a second for each batch.
 const BATCH: usize = 100;
 const BATCHES: usize = 20;
-/// Logins of one client address at one issuer at a time (`control-plane/gateway/src/issuers/logins.rs`).
+/// Logins of one client address at one issuer at a time (`control-plane/gateway/identity/src/issuers/logins.rs`).
 const TURNS: usize = 16;
 /// Refreshes of one client: more than it may send at once and in the seconds that they take.
 const REFRESHES: usize = 200;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_gateway::executors::proxy::mcp::client::is_event_stream;
-use asp_gateway::executors::proxy::mcp::client::session::{SESSION_ID, SessionHeaders};
 use asp_json::Json;
+use asp_mcp_client::client::is_event_stream;
+use asp_mcp_client::client::session::{SESSION_ID, SessionHeaders};
 use asp_platform::pauses::doubling;
 use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderValue};

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use asp_gateway::executors::proxy::mcp::client::is_event_stream;
-use asp_gateway::executors::proxy::mcp::client::modern::{method_headers, mirrored};
-use asp_gateway::executors::proxy::mcp::client::session::SessionHeaders;
 use asp_json::Json;
+use asp_mcp_client::client::is_event_stream;
+use asp_mcp_client::client::modern::{method_headers, mirrored};
+use asp_mcp_client::client::session::SessionHeaders;
 use asp_snapshot::param_headers::ParamHeaders;
 use parking_lot::Mutex;
 use reqwest::StatusCode;

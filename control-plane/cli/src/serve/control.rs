@@ -17,7 +17,7 @@ use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig, ids};
 use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
-use asp_gateway::minting::TokenKeys;
+use asp_identity::minting::TokenKeys;
 use asp_issuers::document::Document;
 use asp_issuers::fetch::Fetcher;
 use asp_issuers::refresh::Keeper;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use asp_call::seal::Sealer;
 use asp_command::state_dir;
 use asp_gateway::gateway::{Gateway, Stores};
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::fresh_keys::AskControl;
-use asp_gateway::seal::Sealer;
+use asp_identity::issuers::IssuerDeps;
+use asp_identity::issuers::fresh_keys::AskControl;
 use asp_peer::Role;
 use asp_xds::client::{self, SubscriptionTarget};
 use asp_xds::keys;
@@ -37,7 +37,7 @@ fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gatew
 
 /// Handles messages from other gateways until the process ends.
 fn receive_bus_messages(process: &Process, gateway: &Arc<Gateway>) {
-    let hearing = asp_gateway::protocols::mcp::elsewhere::hear(Arc::downgrade(gateway));
+    let hearing = asp_protocols::mcp::elsewhere::hear(Arc::downgrade(&gateway.replica));
     let background = process.stop_background.clone();
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
 }
@@ -86,7 +86,7 @@ pub(super) async fn start(
         told: settings.gateway.told,
         bounds: settings.calls.bounds(),
         memory: settings.calls.memory(),
-        subscriptions: asp_gateway::subscriptions::SubscriptionBounds::default(),
+        subscriptions: asp_pipeline::subscriptions::SubscriptionBounds::default(),
         listener: process.plugin_logs.clone(),
     })
     .context("start the gateway")?;

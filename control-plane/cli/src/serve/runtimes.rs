@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use anyhow::Context;
+use asp_call::execution::Availability;
 use asp_control::runtimes as port;
-use asp_gateway::execution::Availability;
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_gateway::gateway::Gateway;
 use asp_platform::runtime_health::{OffPlugin, RuntimeHealth, RuntimeState};
+use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 use async_trait::async_trait;
 use serde_json::Value;
 

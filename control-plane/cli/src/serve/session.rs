@@ -12,9 +12,9 @@ mod watch;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
+use asp_backends::plugin::logs::LogListener;
 use asp_control::catalog::Compiler;
 use asp_control::publisher::Handle;
-use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
 use asp_packaging::output;
 use asp_store::control::sql::ControlStore;

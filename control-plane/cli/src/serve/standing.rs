@@ -5,7 +5,7 @@
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use asp_gateway::execution::Availability;
+use asp_call::execution::Availability;
 use asp_gateway::gateway::Gateway;
 use asp_gateway::gateway::standing::ServerStatus;
 use asp_platform::runtime_health::RuntimeHealth;

@@ -1,7 +1,7 @@
 //! Limits on a gateway's concurrent calls, on the size of their audit log, and on writes by admins.
 
 use asp_control::admin::queues::WriteRate;
-use asp_gateway::pipeline::admission::{AdmissionBounds, MEMORY};
+use asp_pipeline::pipeline::admission::{AdmissionBounds, MEMORY};
 use clap::Args;
 
 use super::values::number;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use asp_command::environment::Environment;
 use asp_command::failure::SettingFault;
-use asp_gateway::issuers::credentials::{Credential, Kind, NamedCredentials, OauthClient};
+use asp_identity::issuers::credentials::{Credential, Kind, NamedCredentials, OauthClient};
 use asp_platform::secret::Secret;
 use serde::Deserialize;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
+use asp_backends::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
 use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
 use asp_platform::secret::Secret;
 use clap::Args;
@@ -146,8 +146,9 @@ fn is_base(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use asp_command::failure::SettingFault;
+
+    use super::*;
 
     fn settings(rows: &[(&'static str, &str)]) -> Result<Endpoints, Vec<SettingFault>> {
         let environment: BTreeMap<&str, &str> = rows.iter().copied().collect();

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use asp_backends::delegate::endpoint::Endpoints;
+use asp_backends::outbound::auth::CallHeaders;
 use asp_control::placement;
-use asp_gateway::executors::delegate::endpoint::Endpoints;
-use asp_gateway::executors::outbound::auth::CallHeaders;
 use asp_gateway::gateway::EVENT_BYTES;
-use asp_gateway::issuers::credentials::NamedCredentials;
-use asp_gateway::minting::{TokenAudience, TokenAudiences};
+use asp_identity::issuers::credentials::NamedCredentials;
+use asp_identity::minting::{TokenAudience, TokenAudiences};
 use asp_platform::operator_list::ListEntry;
 use asp_platform::secret::Secret;
 use asp_xds::contract::{ALL_POOLS, DEFAULT_POOL};

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: a language may have several runtimes, each listed once, and at most as many as a gateway uses.
 
-use asp_gateway::executors::plugin::runtimes::MAX_RUNTIMES;
+use asp_runtime_client::runtimes::MAX_RUNTIMES;
 
 use super::values::{List, list};
 

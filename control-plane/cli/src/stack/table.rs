@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asp_call::execution::Availability;
 use asp_command::print;
-use asp_gateway::execution::Availability;
 use asp_gateway::gateway::standing::{PluginStatus, ServerStatus};
 
 use super::plugins::MissingPlugin;

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
 #[allow(dead_code)]
-#[path = "../../src/executors/hosted/resource.rs"]
+#[path = "../../backends/src/hosted/resource.rs"]
 mod resource;
 
 use resource::{Status, parse, parse_error};

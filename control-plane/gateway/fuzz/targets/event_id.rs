@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../src/event_id/position.rs"]
+#[path = "../../pipeline/src/event_id/position.rs"]
 mod position;
 
 use position::{MAX_TOKEN, Position};

@@ -4,16 +4,16 @@
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code)]
-#[path = "../../src/protocols/rest/conditions.rs"]
+#[path = "../../protocols/src/rest/conditions.rs"]
 mod conditions;
 #[allow(dead_code)]
-#[path = "../../src/protocols/rest/event_id.rs"]
+#[path = "../../protocols/src/rest/event_id.rs"]
 mod event_id;
 #[allow(dead_code)]
-#[path = "../../src/protocols/rest/path.rs"]
+#[path = "../../protocols/src/rest/path.rs"]
 mod path;
 #[allow(dead_code)]
-#[path = "../../src/protocols/rest/openapi/references.rs"]
+#[path = "../../protocols/src/rest/openapi/references.rs"]
 mod references;
 
 use path::{CallPart, Resource};

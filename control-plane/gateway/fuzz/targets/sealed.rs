@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 
 #[allow(dead_code)]
-#[path = "../../src/request_state/plain.rs"]
+#[path = "../../protocols/src/request_state/plain.rs"]
 mod plain;
 #[allow(dead_code)]
-#[path = "../../src/seal.rs"]
+#[path = "../../call/src/seal.rs"]
 mod seal;
 
 use plain::StatePlaintext;

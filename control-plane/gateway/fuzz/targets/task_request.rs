@@ -9,21 +9,22 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
 #[allow(dead_code)]
-#[path = "../../src/call/abilities.rs"]
+#[path = "../../call/src/call/abilities.rs"]
 mod abilities;
-#[path = "../../src/call/question/asked.rs"]
+#[path = "../../call/src/call/question/asked.rs"]
 mod asked;
 #[allow(dead_code)]
-#[path = "../../src/call/form.rs"]
+#[path = "../../call/src/call/form.rs"]
 mod form;
 #[allow(dead_code)]
 #[path = "../../../../proto/src/mcp_revision.rs"]
 mod mcp_revision;
 #[path = "task_request/protocols.rs"]
 mod protocols;
-#[path = "../../src/call/sampling.rs"]
+#[path = "../../call/src/call/sampling.rs"]
 mod sampling;
 
+extern crate self as asp_call;
 extern crate self as asp_proto;
 
 mod question {

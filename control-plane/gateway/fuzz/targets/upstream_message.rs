@@ -10,13 +10,13 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
 #[allow(dead_code)]
-#[path = "../../src/call/event/amount.rs"]
+#[path = "../../call/src/call/event/amount.rs"]
 mod amount;
 #[allow(dead_code)]
 #[path = "../../../../platform/src/event_stream.rs"]
 mod event_stream;
 #[allow(dead_code)]
-#[path = "../../src/executors/proxy/mcp/message.rs"]
+#[path = "../../mcp-client/src/message.rs"]
 mod message;
 #[path = "../../../../platform/outbound/src/said.rs"]
 mod said;

@@ -11,12 +11,12 @@ use asp_store::outbox::Outbox;
 use asp_store::records::OwnerId;
 use asp_store::sessions::SessionDirectory;
 
-use crate::durable::inbox::Inboxes;
-use crate::durable::shared_calls::SharedCalls;
-use crate::durable::shared_events::SharedEvents;
-use crate::durable::shared_followers::SharedFollowers;
-use crate::seal::Sealer;
-use crate::sessions::Replicas;
+use asp_call::durable::inbox::Inboxes;
+use asp_call::durable::shared_calls::SharedCalls;
+use asp_call::durable::shared_events::SharedEvents;
+use asp_call::durable::shared_followers::SharedFollowers;
+use asp_call::seal::Sealer;
+use asp_pipeline::sessions::Replicas;
 
 /// Default limit of the events of all orgs together, in bytes: six orgs that use up their own budgets fill the part
 /// reserved for large ones.

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use asp_backends::plugin::plugin_language;
+use asp_call::execution::Availability;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 
 use super::Gateway;
-use crate::execution::Availability;
-use crate::executors::plugin::plugin_language;
 
 /// A server of the snapshot.
 #[derive(Clone, Debug)]

@@ -6,21 +6,21 @@ use asp_store::answers::{Answers, QuickLedger};
 use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::records::CallRecords;
 
-use crate::call::registry::CallRegistry;
-use crate::durable::active::ActiveTable;
-use crate::durable::shared_calls::SharedCalls;
-use crate::executors::Executors;
-use crate::executors::outbound::auth::{Authorizer, CallHeaders};
-use crate::executors::outbound::client::OutboundError;
-use crate::executors::plugin::runtimes::Runtimes;
-use crate::executors::plugin::{PluginDeps, Plugins};
-use crate::issuers::Issuers;
-use crate::minting::Minter;
-use crate::pipeline::Pipeline;
-use crate::pipeline::ledger::Ledgers;
-use crate::seal::Sealer;
-use crate::subscriptions::{self, Subscriptions};
-use crate::telemetry::metrics::Metrics;
+use asp_backends::Executors;
+use asp_backends::outbound::auth::{Authorizer, CallHeaders};
+use asp_backends::outbound::client::OutboundError;
+use asp_backends::plugin::{PluginDeps, Plugins};
+use asp_call::call::registry::CallRegistry;
+use asp_call::durable::active::ActiveTable;
+use asp_call::durable::shared_calls::SharedCalls;
+use asp_call::seal::Sealer;
+use asp_call::telemetry::metrics::Metrics;
+use asp_identity::issuers::Issuers;
+use asp_identity::minting::Minter;
+use asp_pipeline::pipeline::Pipeline;
+use asp_pipeline::pipeline::ledger::Ledgers;
+use asp_pipeline::subscriptions::{self, Subscriptions};
+use asp_runtime_client::runtimes::Runtimes;
 
 pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHeaders) -> Authorizer {
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)

@@ -7,11 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_call::call::outcome::Refusal;
+use asp_pipeline::pipeline::admission::{Admission, AdmissionPermit};
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
-
-use crate::call::outcome::Refusal;
-use crate::pipeline::admission::{Admission, AdmissionPermit};
 
 /// Time limit for a client to send its body.
 const TIMEOUT: Duration = Duration::from_secs(30);

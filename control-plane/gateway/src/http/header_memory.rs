@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
+use asp_call::digest::PeerKey;
 use asp_edge::{Reply, Trace};
+use asp_pipeline::pipeline::admission::{Admission, AdmissionPermit};
 use http::request::Parts;
 
 use super::{peer, refuse_in_protocol};
-use crate::digest::PeerKey;
-use crate::pipeline::admission::{Admission, AdmissionPermit};
 
 /// Largest size that is not counted, in bytes.
 const LITTLE: usize = 8 * 1024;
@@ -37,9 +37,10 @@ pub(super) fn hold(
 
 #[cfg(test)]
 mod tests {
+    use asp_pipeline::pipeline::admission::AdmissionBounds;
+
     use super::*;
     use crate::http::header_bytes;
-    use crate::pipeline::admission::AdmissionBounds;
 
     fn parts(header: usize) -> Parts {
         let request = http::Request::get("/demo/mcp").header("x-much", "x".repeat(header));

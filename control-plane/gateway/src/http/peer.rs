@@ -7,12 +7,11 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use asp_call::digest::PeerKey;
 use asp_edge::PEER_HEADER;
 use asp_peer::{Identity, Role};
 use axum::extract::ConnectInfo;
 use http::request::Parts;
-
-use crate::digest::PeerKey;
 
 /// Returns the client's key. IPv6 clients share the key of their /64, the smallest network that is assigned to one site
 /// (RFC 6177 section 2). Clients without an address share one key.

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Admitted, Caller, KEY_PREFIX, PathKind, Reason, Reply, Step, Verdict};
+use asp_identity::issuers::introspection::NoCaller;
 use asp_peer::{Identity, Role};
+use asp_pipeline::pipeline::identity::{self, MachineCredential};
 use asp_proto::snapshot::AuthScheme;
 use asp_snapshot::Snapshot;
 use http::request::Parts;
@@ -16,8 +18,6 @@ use http::request::Parts;
 use super::RequestCredentials;
 use super::client_certificate::{self, ClientCertificate};
 use crate::gateway::Gateway;
-use crate::issuers::introspection::NoCaller;
-use crate::pipeline::identity::{self, MachineCredential};
 
 /// Time that a request waits for the snapshot with its key, once the control plane has named the revision.
 const APPLIED: Duration = Duration::from_secs(5);

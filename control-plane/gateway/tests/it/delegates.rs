@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, Endpoints};
+use asp_backends::delegate::endpoint::{DefaultEndpoint, Endpoints};
 use asp_proto::plugin::{
     DelegationRequested, DeliverDelegationResult, client_message, server_message::Payload,
 };

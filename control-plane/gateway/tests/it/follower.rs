@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::call::event::Event;
-use asp_gateway::call::follower::{CallSnapshot, Follower, FollowerItem};
-use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
-use asp_gateway::call::question::{Answer, Ask, Question, put};
-use asp_gateway::call::{Call, State};
+use asp_call::call::event::Event;
+use asp_call::call::follower::{CallSnapshot, Follower, FollowerItem};
+use asp_call::call::outcome::{Outcome, Refusal, Withdrawal};
+use asp_call::call::question::{Answer, Ask, Question, put};
+use asp_call::call::{Call, State};
 use serde_json::json;
 
 use crate::registry::running;

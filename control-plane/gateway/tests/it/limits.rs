@@ -1,6 +1,6 @@
 //! Exact limits are one for both eras, and answer in the caller's own protocol (I-2, ADR 10).
 
-use asp_gateway::pipeline::admission::MEMORY_OF_NOBODY;
+use asp_pipeline::pipeline::admission::MEMORY_OF_NOBODY;
 use asp_proto::snapshot::Limit;
 use asp_registry::assemble;
 use axum::body::{Body, Bytes};

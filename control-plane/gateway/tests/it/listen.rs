@@ -1,6 +1,6 @@
 //! `subscriptions/listen` of MCP 2026-07-28.
 
-use asp_gateway::subscriptions::subscriber::MAX_RESOURCES;
+use asp_pipeline::subscriptions::subscriber::MAX_RESOURCES;
 use asp_proto::snapshot::RevokedBefore;
 use asp_registry::assemble;
 use http::StatusCode;

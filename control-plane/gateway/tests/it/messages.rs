@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_gateway::gateway::{EVENT_BYTES, Shared};
-use asp_gateway::protocols::mcp::elsewhere;
+use asp_protocols::mcp::elsewhere;
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;
@@ -58,7 +58,7 @@ async fn two() -> (Fixture, Fixture, Arc<Recorded>) {
     let base = Fixture::new();
     let gateway = || base.with_stores(snapshot(), |stores| stores.shared = Some(shared.clone()));
     let (first, second) = (gateway(), gateway());
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&first.gateway)));
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&first.gateway.replica)));
     tokio::task::yield_now().await;
     (first, second, bus)
 }

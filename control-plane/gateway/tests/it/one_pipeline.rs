@@ -16,9 +16,9 @@ const STAGES: [&str; 14] = [
     "telemetry::audit",
     "asp_snapshot::policy",
     "asp_snapshot::schema",
-    "crate::executors",
-    "crate::execution",
-    "crate::durable",
+    "asp_backends",
+    "asp_call::execution",
+    "asp_call::durable",
     ".internals()",
     "asp_store",
 ];
@@ -41,14 +41,14 @@ fn stages_named(text: &str) -> Vec<&'static str> {
 #[test]
 fn no_protocol_has_policy_limits_validation_ledger_or_audit_of_its_own() {
     let mut protocols = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/protocols"), &mut protocols);
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocols/src"), &mut protocols);
     assert!(protocols.len() > 5, "the protocols are not where this test looks: {protocols:?}");
     for file in protocols {
         let named = stages_named(&fs::read_to_string(&file).unwrap());
         assert!(named.is_empty(), "{} uses {named:?}", file.display());
     }
     assert_eq!(
-        stages_named("use crate::pipeline::limits::admit;"),
+        stages_named("use asp_pipeline::pipeline::limits::admit;"),
         ["pipeline::limits"],
         "the test can find one"
     );

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::pipeline::admission::AdmissionBounds;
+use asp_pipeline::pipeline::admission::AdmissionBounds;
 use asp_proto::snapshot::Mutation;
 use asp_store::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use asp_store::ledger::MemoryLedger;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::call::principal::principal;
-use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::pipeline::lookup::{AttachResult, FoundCall};
+use asp_call::call::principal::principal;
+use asp_pipeline::pipeline::lookup::{AttachResult, FoundCall};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
+use asp_runtime_client::runtimes::Runtimes;
 use asp_store::ledger::MemoryLedger;
 use asp_store::records::{
     CallId, CallRecord, CallRecords, Listing, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State,

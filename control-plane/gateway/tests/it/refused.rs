@@ -1,9 +1,9 @@
 //! What is another's, forged or over is refused in the very bytes in which what never was is refused (I-10): cursors,
 //! request states, tasks and sessions, as tables.
 
-use asp_gateway::call::principal::principal;
-use asp_gateway::request_state::RequestState;
-use asp_gateway::seal::Purpose;
+use asp_call::call::principal::principal;
+use asp_call::seal::Purpose;
+use asp_protocols::request_state::RequestState;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -3,11 +3,11 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use asp_call::call::chosen::ChosenId;
+use asp_call::call::event::{Event, LogLevel};
+use asp_call::call::registry::CallRegistry;
+use asp_call::call::{Call, ClientAbilities, Invocation};
 use asp_edge::Caller;
-use asp_gateway::call::chosen::ChosenId;
-use asp_gateway::call::event::{Event, LogLevel};
-use asp_gateway::call::registry::CallRegistry;
-use asp_gateway::call::{Call, ClientAbilities, Invocation};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::Snapshot;
 use serde_json::{Value, json};

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_proto::snapshot::{Binding, ExposureException, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
+use asp_runtime_client::runtimes::Runtimes;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};

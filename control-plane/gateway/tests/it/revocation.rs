@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use asp_call::call::outcome::{Outcome, Refusal, Withdrawal};
+use asp_call::call::{Call, ClientAbilities, Invocation};
 use asp_edge::Caller;
-use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
-use asp_gateway::call::{Call, ClientAbilities, Invocation};
 use asp_proto::snapshot::snapshot_part::Part;
 use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
 use asp_registry::{Inputs, assemble};

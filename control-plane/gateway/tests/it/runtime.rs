@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_proto::envelope::packed;
 use asp_proto::plugin::{
     ClientMessage, Completed, InitResponse, InvokeRequest, Json, ServerMessage, client_message,
@@ -15,6 +14,7 @@ use asp_proto::plugin::{
 };
 use asp_proto::supervisor::runtime_supervisor_server::{RuntimeSupervisor, RuntimeSupervisorServer};
 use asp_proto::supervisor::*;
+use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 use futures::future::BoxFuture;
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use asp_gateway::subscriptions::subscriber::MAX_RESOURCES;
+use asp_pipeline::subscriptions::subscriber::MAX_RESOURCES;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
 use asp_registry::{Inputs, assemble};

@@ -3,17 +3,17 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use asp_backends::delegate::endpoint::Endpoints;
+use asp_backends::outbound::auth::CallHeaders;
 use asp_edge::testkit::SigningKey;
-use asp_gateway::executors::delegate::endpoint::Endpoints;
-use asp_gateway::executors::outbound::auth::CallHeaders;
-use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_runtime_client::runtimes::Runtimes;
 
+use asp_call::seal::Sealer;
 use asp_gateway::gateway::{Config, Gateway, Stores};
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::minting::{TokenAudiences, TokenKeys};
-use asp_gateway::pipeline::admission::{AdmissionBounds, MEMORY};
-use asp_gateway::seal::Sealer;
-use asp_gateway::subscriptions;
+use asp_identity::issuers::IssuerDeps;
+use asp_identity::minting::{TokenAudiences, TokenKeys};
+use asp_pipeline::pipeline::admission::{AdmissionBounds, MEMORY};
+use asp_pipeline::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, assemble, check};
 use asp_store::audit::MemoryAudit;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use asp_gateway::media_type::MediaType;
+use asp_call::media_type::MediaType;
 use asp_registry::visible_text;
 use serde_json::{Value, json};
 

@@ -9,11 +9,11 @@ use std::slice::from_ref;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use asp_call::execution::Availability;
 use asp_command::print;
 use asp_control::apply::{self, Terms};
 use asp_control::catalog::fault::{Fault, Part};
 use asp_control::catalog::{self, Bundle};
-use asp_gateway::execution::Availability;
 use asp_packaging::{InstallOutcome, InstalledUnit, Unit};
 use asp_registry::{Catalog, Source};
 use tokio::task::{block_in_place, spawn_blocking};

@@ -7,7 +7,7 @@ use crate::call::question::{Answer, Question, Questions};
 use crate::mcp_revision::Revision;
 
 #[allow(dead_code)]
-#[path = "../../../src/protocols/mcp/questions.rs"]
+#[path = "../../../protocols/src/mcp/questions.rs"]
 mod questions;
 
 pub fn abilities(capabilities: Option<&Value>, revision: Revision) -> ClientAbilities {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use asp_gateway::executors::delegate::endpoint::{EndpointKey, Endpoints};
+use asp_backends::delegate::endpoint::{EndpointKey, Endpoints};
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::snapshot::{Binding, Protocol, ProxyOpenai, SpecLimit, TargetKind};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::executors::delegate::endpoint::Endpoints;
+use asp_backends::delegate::endpoint::Endpoints;
 use asp_proto::plugin::{Completed, InvokeRequest, client_message, server_message::Payload};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{

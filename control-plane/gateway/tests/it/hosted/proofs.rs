@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::executors::outbound::auth::CallHeaders;
+use asp_backends::outbound::auth::CallHeaders;
 use asp_gateway::gateway::Gateway;
 use asp_proto::snapshot::{GatewaySnapshot, Mutation};
 use serde_json::{Value, json};

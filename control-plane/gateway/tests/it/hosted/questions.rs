@@ -1,7 +1,7 @@
 //! What a service asks: the user and the model, in both eras, and the bringing of the answers.
 
-use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, Endpoints};
-use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_backends::delegate::endpoint::{DefaultEndpoint, Endpoints};
+use asp_runtime_client::runtimes::Runtimes;
 use serde_json::{Value, json};
 
 use super::{PATIENCE, Service, Step, done, error, fixture, hosted, modern, reply, result, state, sweep};

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::gateway::Gateway;
 use asp_proto::snapshot::{GatewaySnapshot, Mutation};
+use asp_runtime_client::runtimes::Runtimes;
 use serde_json::{Value, json};
 
 use super::{Service, Step, done, error, hosted, modern, reply, result, state};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asp_gateway::gateway::Gateway;
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::credentials::{Credential, Kind};
-use asp_gateway::issuers::fresh_keys::AskControl;
+use asp_identity::issuers::IssuerDeps;
+use asp_identity::issuers::credentials::{Credential, Kind};
+use asp_identity::issuers::fresh_keys::AskControl;
 use asp_proto::snapshot::{AuthScheme, GatewaySnapshot, Introspection, IssuerAccess, RevokedBefore};
 use asp_registry::{Inputs, assemble};
 use asp_snapshot::parts;

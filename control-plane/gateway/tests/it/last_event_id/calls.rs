@@ -1,9 +1,9 @@
 //! Streams that answer requests.
 
-use asp_gateway::call::event::{Event as CallEvent, LogLevel};
-use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_call::call::event::{Event as CallEvent, LogLevel};
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{LogLine, log_line};
+use asp_runtime_client::runtimes::Runtimes;
 use rand::RngExt;
 use rand::SeedableRng;
 use rand::rngs::StdRng;

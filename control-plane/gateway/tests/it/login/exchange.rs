@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::issuers::IssuerDeps;
+use asp_identity::issuers::IssuerDeps;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;

@@ -1,7 +1,7 @@
 //! Several responses that follow one call, each of a client of its own.
 
-use asp_gateway::call::ClientAbilities;
-use asp_gateway::call::authority::Attachment;
+use asp_call::call::ClientAbilities;
+use asp_call::call::authority::Attachment;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 

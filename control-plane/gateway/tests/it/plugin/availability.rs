@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use asp_gateway::execution::Availability;
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
+use asp_call::execution::Availability;
 use asp_proto::snapshot::{GatewaySnapshot, McpStdio, runtime::Mode};
 use asp_proto::supervisor::PluginRef;
+use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tonic::Status;

@@ -1,6 +1,5 @@
 //! Admission, events, results and failures of a plugin call.
 
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_proto::envelope::packed;
 use asp_proto::plugin::{
     ContentChunk, Failed, GetPromptRequest, GetPromptResponse, PromptMessage, ReadResourceRequest,
@@ -9,6 +8,7 @@ use asp_proto::plugin::{
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::supervisor::{AllocateWorkerResponse, tunnel_event};
+use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 use prost::Message;
 use prost_types::Any;
 use prost_types::value::Kind;

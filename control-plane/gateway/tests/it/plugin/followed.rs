@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use asp_call::call::authority::Attachment;
+use asp_call::call::outcome::Withdrawal;
+use asp_call::call::question::Answer;
+use asp_call::call::{Call, ClientAbilities};
 use asp_edge::Caller;
-use asp_gateway::call::authority::Attachment;
-use asp_gateway::call::outcome::Withdrawal;
-use asp_gateway::call::question::Answer;
-use asp_gateway::call::{Call, ClientAbilities};
-use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::protocols::mcp::elsewhere;
+use asp_protocols::mcp::elsewhere;
+use asp_runtime_client::runtimes::Runtimes;
 use asp_store::followers::{Followers, FollowersError, MemoryFollowers};
 use asp_store::outbox::MemoryOutbox;
 use asp_store::records::{CallId, OwnerId};
@@ -30,7 +30,7 @@ use crate::support::{Fixture, Modern};
 
 /// A call that has asked at the first gateway and has its answer, and goes on; the request that follows it at any of them.
 async fn goes_on_after_asking(gateways: &Gateways, runtime: &Runtime) -> (Arc<Call>, Modern) {
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = asked(gateways, runtime).await;
     let call = call_at(&gateways.first, runtime).await;
     assert!(call.questions.answer("plugins.name", Answer::Accepted(json!({"name": "Ada"}).into())));
@@ -131,7 +131,7 @@ async fn left_to_answer(
     goes_on: &Notify,
     followers: Arc<CountedFollowers>,
 ) -> (Arc<Call>, Fixture, Value) {
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway.replica)));
     let asked = last_result(&can_both(json!({})).send(&gateways.first).await);
     row(&gateways.first, runtime, |row| !row.memory.is_empty()).await;
     let call = call_at(&gateways.first, runtime).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_runtime_client::runtimes::Runtimes;
 use asp_snapshot::Snapshot;
 use asp_store::records::{CallRecords, MemoryRecords, NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, State};
 use async_trait::async_trait;

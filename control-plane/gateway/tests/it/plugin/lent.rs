@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::credentials::{Credential as Kept, Kind, OauthClient};
+use asp_identity::issuers::IssuerDeps;
+use asp_identity::issuers::credentials::{Credential as Kept, Kind, OauthClient};
 use asp_proto::snapshot::service_auth::Kind as Way;
 use asp_proto::snapshot::{GatewaySnapshot, ServiceAuth};
 use asp_proto::supervisor::{Credential, EnsurePluginRequest, tunnel_event};

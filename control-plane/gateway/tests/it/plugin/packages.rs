@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_proto::envelope::{MCP_LISTS, packed};
 use asp_proto::plugin::client_message::Payload as ToPlugin;
 use asp_proto::plugin::server_message::Payload;
@@ -11,6 +10,7 @@ use asp_proto::plugin::{
     ClientMessage, Failed, ListResourcesRequest, ListResourcesResponse, McpLists, McpListsChanged,
 };
 use asp_proto::snapshot::{McpStdio, runtime::Mode};
+use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 use parking_lot::Mutex;
 use prost::Message;
 use serde_json::{Value, json};

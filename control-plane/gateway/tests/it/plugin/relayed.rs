@@ -1,11 +1,11 @@
 //! What a stdio MCP server asks in its own protocol, and who answers.
 
-use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
     Completed, DeliverMcpAnswer, Failed, InvokeRequest, McpRequested, Progress, client_message,
 };
 use asp_proto::snapshot::{McpStdio, runtime::Mode};
+use asp_runtime_client::runtimes::{RuntimeTarget, Runtimes};
 use serde_json::{Value, json};
 
 use super::{call, next_message};

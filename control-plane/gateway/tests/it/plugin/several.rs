@@ -5,8 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use asp_gateway::executors::plugin::runtimes::{Resolve, RuntimeTarget, Runtimes};
 use asp_proto::supervisor::{MetricsEvent, PluginRef};
+use asp_runtime_client::runtimes::{Resolve, RuntimeTarget, Runtimes};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prost_types::value::Kind;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_runtime_client::runtimes::Runtimes;
 use asp_store::records::{CallRecords, MemoryRecords, Orphan, OwnerId, RecordError};
 use async_trait::async_trait;
 use serde_json::{Value, json};

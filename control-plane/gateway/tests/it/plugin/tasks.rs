@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_proto::plugin::{Failed, StatusUpdated, server_message::Payload};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
+use asp_runtime_client::runtimes::Runtimes;
 use asp_store::records::CallRecords;
 use axum::body::Body;
 use http_body_util::BodyExt;

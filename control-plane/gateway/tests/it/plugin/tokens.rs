@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use asp_gateway::minting::{TokenAudience, TokenAudiences};
+use asp_identity::minting::{TokenAudience, TokenAudiences};
 use asp_proto::snapshot::service_auth::Kind;
 use asp_proto::snapshot::{MintedToken, ServiceAuth};
 use http::{Method, StatusCode};

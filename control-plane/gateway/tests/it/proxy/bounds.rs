@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_gateway::executors::accepted::lists::Lists;
-use asp_gateway::executors::proxy::mcp::client::modern::Eras;
-use asp_gateway::executors::proxy::mcp::client::proof::Proof;
-use asp_gateway::executors::proxy::mcp::client::session::Session;
-use asp_gateway::executors::proxy::mcp::client::{Client, ClientFault};
-use asp_gateway::executors::proxy::mcp::listing::list;
+use asp_mcp_client::client::modern::Eras;
+use asp_mcp_client::client::proof::Proof;
+use asp_mcp_client::client::session::Session;
+use asp_mcp_client::client::{Client, ClientFault};
+use asp_mcp_client::listing::list;
+use asp_mcp_client::lists::Lists;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::watch;

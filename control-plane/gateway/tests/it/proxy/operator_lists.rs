@@ -1,9 +1,9 @@
 //! The operator's upstreams serve the primitives that they name, at the paths that they open (I-12): whatever speaks to them.
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::minting::{TokenAudience, TokenAudiences};
+use asp_identity::minting::{TokenAudience, TokenAudiences};
 use asp_proto::snapshot::service_auth::Kind;
 use asp_proto::snapshot::{MintedToken, ProxyCalls, ProxyMcp, ServiceAuth};
+use asp_runtime_client::runtimes::Runtimes;
 use axum::extract::{Request, State};
 
 use super::*;

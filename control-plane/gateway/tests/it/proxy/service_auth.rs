@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use asp_gateway::executors::outbound::auth::CallHeaders;
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::credentials::{Credential, Kind as Secret, OauthClient};
+use asp_backends::outbound::auth::CallHeaders;
+use asp_identity::issuers::IssuerDeps;
+use asp_identity::issuers::credentials::{Credential, Kind as Secret, OauthClient};
 use asp_proto::snapshot::service_auth::Kind as Way;
 use asp_proto::snapshot::{
     ExchangedToken, IssuerAccess, MintedToken, ServiceAudience, ServiceAuth, TokenExchange,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::gateway::Gateway;
+use asp_runtime_client::runtimes::Runtimes;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State};
 use async_trait::async_trait;
 use bytes::Bytes;

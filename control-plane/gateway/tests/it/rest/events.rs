@@ -1,6 +1,6 @@
 //! A call as a stream of events.
 
-use asp_gateway::call::event::{Event, LogLevel};
+use asp_call::call::event::{Event, LogLevel};
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, StatusCode};

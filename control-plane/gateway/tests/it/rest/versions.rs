@@ -1,6 +1,6 @@
 //! A call belongs to the major version of its tool that it was put to.
 
-use asp_gateway::issuers::IssuerDeps;
+use asp_identity::issuers::IssuerDeps;
 use asp_registry::assemble;
 use http::StatusCode;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! How much those who wait to be told of changes may take of a gateway (I-4).
 
-use asp_gateway::subscriptions::{Quota, Quotas, SubscriptionBounds};
+use asp_pipeline::subscriptions::{Quota, Quotas, SubscriptionBounds};
 use http::StatusCode;
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::credentials::{Credential, Kind};
+use asp_identity::issuers::IssuerDeps;
+use asp_identity::issuers::credentials::{Credential, Kind};
 use asp_proto::snapshot::service_auth::Kind as Way;
 use asp_proto::snapshot::{
     ExchangedToken, GatewaySnapshot, IssuerAccess, Primitive, ServiceAudience, ServiceAuth, TokenExchange,

@@ -1,0 +1,179 @@
+//! Results of an upstream: passed on as they were written (I-14), or reported as malformed.
+//!
+//! Keeps true: an answer that is not an MCP result becomes an error that says what is wrong with it, never an empty
+//! success.
+
+use asp_call::call::content::{is_content_block, own_meta};
+use asp_call::call::outcome::{Output, text_block};
+use asp_json::{Json, Members};
+use asp_proto::snapshot::Kind;
+use serde_json::Value;
+
+/// Converts a result into an output. `Err` says what is malformed in a resource or a prompt, whose results cannot
+/// carry an error.
+pub(crate) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
+    let meta = own_meta(result.member("_meta").as_ref());
+    match kind {
+        Kind::Resource | Kind::ResourceTemplate => {
+            let contents = list(result, "contents", is_contents).map_err(|fault| named(&fault))?;
+            Ok(Output::Contents { contents, meta })
+        }
+        Kind::Prompt => {
+            let messages = list(result, "messages", is_message).map_err(|fault| named(&fault))?;
+            let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
+            Ok(Output::Messages { description, messages, meta })
+        }
+        _ => Ok(tool(result, meta).unwrap_or_else(|fault| malformed(&fault, result))),
+    }
+}
+
+/// Returns the elements of a list that a result must have.
+fn list(result: &Json, name: &str, fits: fn(&Json) -> bool) -> Result<Vec<Json>, String> {
+    let list =
+        result.member(name).filter(|list| !list.is_null()).ok_or_else(|| format!("{name} is missing"))?;
+    let items = list.elements().ok_or_else(|| format!("{name} is no array"))?;
+    match items.iter().position(|item| !fits(item)) {
+        Some(place) => Err(format!("{name}/{place} lacks what MCP requires of it")),
+        None => Ok(items),
+    }
+}
+
+/// Whether the item is the text or the bytes of a resource (MCP `ResourceContents`).
+fn is_contents(item: &Json) -> bool {
+    let has = |name: &str| item.get(name).is_some_and(Value::is_string);
+    has("uri") && (has("text") || has("blob"))
+}
+
+/// Whether the item is a message of a prompt (MCP `PromptMessage`).
+fn is_message(item: &Json) -> bool {
+    matches!(item.get("role").and_then(Value::as_str), Some("user" | "assistant"))
+        && item.member("content").is_some_and(|content| is_passable(&content))
+}
+
+fn named(fault: &str) -> String {
+    format!("the service's answer is malformed: {fault}")
+}
+
+/// Converts a tool's result; `Err` says what is malformed in it.
+fn tool(result: &Json, meta: Members) -> Result<Output, String> {
+    let structured = result.member("structuredContent").filter(|value| !value.is_null());
+    let is_error = match result.get("isError") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(is_error)) => *is_error,
+        Some(_) => return Err("isError is neither true nor false".into()),
+    };
+    let content = match result.member("content").filter(|content| !content.is_null()) {
+        Some(content) => content.elements().ok_or("content is no array of content blocks")?,
+        None if structured.is_some() => Vec::new(),
+        None => return Err("content is missing".into()),
+    };
+    if let Some(place) = content.iter().position(|block| !is_passable(block)) {
+        return Err(format!("content/{place} is no content block"));
+    }
+    Ok(Output::Tool { content, structured, is_error, meta })
+}
+
+/// Whether a block has the members that its type needs. An unknown type is accepted: a later revision may define it.
+fn is_passable(block: &Json) -> bool {
+    match block.get("type").and_then(Value::as_str) {
+        Some("text" | "image" | "audio" | "resource" | "resource_link") => is_content_block(block),
+        Some(kind) => !kind.is_empty(),
+        None => false,
+    }
+}
+
+/// Returns a tool error with the fault, and with the text that was sent instead of content.
+fn malformed(fault: &str, result: &Json) -> Output {
+    let mut output = Output::tool_error(&named(fault));
+    if let (Output::Tool { content, .. }, Some(text)) =
+        (&mut output, result.get("content").and_then(Value::as_str))
+    {
+        content.push(text_block(text).into());
+    }
+    output
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Output {
+        output(Kind::Tool, &Json::parse(text.as_bytes()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_malformed_answer_is_an_error_that_names_what_is_wrong() {
+        for (text, fault) in [
+            (r#"{"content":"just text"}"#, "content is no array"),
+            (r#"{"content":{"type":"text","text":"x"}}"#, "content is no array"),
+            (r#"{}"#, "content is missing"),
+            (r#"{"content":null}"#, "content is missing"),
+            (r#"{"content":[],"isError":"true"}"#, "isError"),
+            (r#"{"content":["a"]}"#, "content/0"),
+            (r#"{"content":[{"type":"text","text":"x"},{"text":"x"}]}"#, "content/1"),
+            (r#"{"content":[{"type":"text","text":5}]}"#, "content/0"),
+            (r#"{"content":[{"type":"image","data":"x"}]}"#, "content/0"),
+        ] {
+            let Output::Tool { content, is_error: true, .. } = of(text) else { panic!("{text}") };
+            assert!(content[0]["text"].as_str().unwrap().contains(fault), "{text}: {content:?}");
+        }
+        let Output::Tool { content, .. } = of(r#"{"content":"just text"}"#) else { panic!() };
+        assert_eq!(content[1]["text"], "just text");
+    }
+
+    #[test]
+    fn a_malformed_resource_or_prompt_is_no_empty_success() {
+        let of = |kind, text: &str| output(kind, &Json::parse(text.as_bytes()).unwrap());
+        for (kind, text, fault) in [
+            (Kind::Resource, r#"{}"#, "contents is missing"),
+            (Kind::Resource, r#"{"contents":null}"#, "contents is missing"),
+            (Kind::ResourceTemplate, r#"{"contents":{"uri":"a","text":"b"}}"#, "contents is no array"),
+            (Kind::Resource, r#"{"contents":["a"]}"#, "contents/0"),
+            (Kind::Resource, r#"{"contents":[{"uri":"a","text":"b"},{"uri":"a","text":7}]}"#, "contents/1"),
+            (Kind::Prompt, r#"{"contents":[]}"#, "messages is missing"),
+            (Kind::Prompt, r#"{"messages":"hello"}"#, "messages is no array"),
+            (
+                Kind::Prompt,
+                r#"{"messages":[{"role":"system","content":{"type":"text","text":"a"}}]}"#,
+                "messages/0",
+            ),
+            (Kind::Prompt, r#"{"messages":[{"role":"user","content":"a"}]}"#, "messages/0"),
+        ] {
+            let said = of(kind, text).unwrap_err();
+            assert!(said.contains("malformed") && said.contains(fault), "{text}: {said}");
+        }
+        for (kind, text) in [
+            (Kind::Resource, r#"{"contents":[]}"#),
+            (Kind::Resource, r#"{"contents":[{"uri":"a","blob":"","later":1.50}]}"#),
+            (Kind::Prompt, r#"{"messages":[{"role":"user","content":{"type":"later"}}]}"#),
+        ] {
+            assert!(of(kind, text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_resource_or_a_prompt_says_of_its_result_passes() {
+        for (kind, list) in [(Kind::Resource, "contents"), (Kind::Prompt, "messages")] {
+            let text = format!(r#"{{"{list}":[],"_meta":{{"a/b":1.50,"asp/x":1}}}}"#);
+            let (Output::Contents { meta, .. } | Output::Messages { meta, .. }) =
+                output(kind, &Json::parse(text.as_bytes()).unwrap()).unwrap()
+            else {
+                panic!("{text}")
+            };
+            assert_eq!(meta.to_json().text(), r#"{"a/b":1.50}"#);
+        }
+    }
+
+    #[test]
+    fn a_result_passes_as_it_was_written() {
+        let structured = r#"{"n":340282366920938463463374607431768211455,"a":1,"\u0061":2}"#;
+        let text = format!(
+            r#"{{"content":[{{"type":"text","text":"\ud83d"}},{{"type":"later","x":1e3}}],"structuredContent":{structured},"isError":true,"_meta":{{"a/b":1.50,"asp/x":1}}}}"#
+        );
+        let Output::Tool { content, structured: passed, is_error: true, meta } = of(&text) else { panic!() };
+        assert_eq!(content[0].text(), r#"{"type":"text","text":"\ud83d"}"#);
+        assert_eq!(content[1].text(), r#"{"type":"later","x":1e3}"#);
+        assert_eq!(passed.unwrap().text(), structured);
+        assert_eq!(meta.to_json().text(), r#"{"a/b":1.50}"#);
+    }
+}

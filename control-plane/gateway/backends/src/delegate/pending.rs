@@ -1,0 +1,89 @@
+//! A delegation from the request until its answer, whoever asked and whoever answers.
+//!
+//! Keeps true: a question to the client is put immediately, in its place among the events, and only its answer is
+//! waited for; the answer fits the delegate's output schema; a delegation leaves one metric and one audit line.
+
+use asp_call::call::question::{Ask, PendingQuestion, Question, put};
+use asp_call::telemetry::metrics::delegations::Usage;
+use asp_json::Json;
+use serde_json::{Map, Value};
+
+use super::answer::{self, DelegateAnswer};
+use super::delegation::{Delegation, DelegationFault, Way};
+use super::{Delegates, record};
+
+/// Token limit of a model if nobody states one: MCP requires a limit.
+pub(crate) const DEFAULT_TOKENS: u32 = 1024;
+
+/// A delegation whose answer is pending.
+pub(crate) struct PendingDelegation {
+    delegation: Delegation,
+    way: Way,
+    /// The question to the client; `None` if the platform answers.
+    asked: Option<PendingQuestion>,
+}
+
+/// Answer to a delegation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CheckedAnswer {
+    /// An MCP `CreateMessageResult`.
+    pub said: Json,
+    /// The same in the form for a plugin.
+    pub result: Value,
+}
+
+impl PendingDelegation {
+    /// Starts a delegation. `question` returns the id of the question to the client, if the client is asked.
+    pub(crate) fn begin(
+        delegation: Delegation,
+        way: Way,
+        question: impl FnOnce() -> String,
+    ) -> Result<PendingDelegation, DelegationFault> {
+        let asked = match way {
+            Way::Client => {
+                let ask = match delegation.delegate()?.entry.primitive.asks_roots {
+                    true => Ask::Roots,
+                    false => Ask::Sampling(Value::Object(shown(&delegation)).into()),
+                };
+                let put = put(&delegation.call, Question { id: question(), ask });
+                let asked = put.map_err(|_| DelegationFault::Unsupported)?;
+                Some(asked.within(delegation.until.saturating_duration_since(delegation.began)))
+            }
+            Way::Model | Way::Primitive => None,
+        };
+        Ok(PendingDelegation { delegation, way, asked })
+    }
+
+    /// Waits for the answer, checks it and records it.
+    pub(crate) async fn answered(self, delegates: &Delegates) -> Result<CheckedAnswer, DelegationFault> {
+        let PendingDelegation { delegation, way, asked } = self;
+        let answered = match asked {
+            Some(asked) => answer::of_client(asked, &delegation.call).await,
+            None => delegates.answer(way, &delegation).await,
+        };
+        let usage = answered.as_ref().map_or_else(|_| Usage::default(), |answered| answered.usage);
+        let checked = answered.and_then(|answered| checked(answered, &delegation, way));
+        record::ended(&delegation, way, checked.as_ref().map(drop), usage).await;
+        checked
+    }
+}
+
+/// Returns the request for the client, with its servers' context only if it declares that it supports that.
+fn shown(delegation: &Delegation) -> Map<String, Value> {
+    let mut params = delegation.sampling.clone();
+    if !delegation.call.abilities().sampling_context {
+        params.remove("includeContext");
+    }
+    params
+}
+
+fn checked(
+    answered: DelegateAnswer,
+    delegation: &Delegation,
+    way: Way,
+) -> Result<CheckedAnswer, DelegationFault> {
+    let told = delegation.is_conversation && way == Way::Client;
+    let asked = told.then_some(&delegation.sampling);
+    let result = answer::result(&answered.said, &delegation.delegate()?.entry, asked)?;
+    Ok(CheckedAnswer { said: answered.said, result })
+}

@@ -1,0 +1,147 @@
+//! Backends that run calls: built-in code, static content, external services, and plugins.
+//!
+//! Owns: the table of backends, one for each runtime mode. Keeps true: a backend gets the call and its arguments,
+//! never the client's token (I-8); a mode that this build cannot run is a clear refusal, not a silent success.
+
+use std::sync::Arc;
+
+use asp_call::call::outcome::{Output, Refusal};
+use asp_call::execution::{
+    Availability, Execution, Executor, ResourceSubscription, SessionNote, SubscriptionGuard,
+};
+use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
+use asp_proto::snapshot::Primitive;
+use asp_proto::snapshot::runtime::Mode;
+use asp_snapshot::Snapshot;
+use async_trait::async_trait;
+
+use crate::outbound::client::OutboundError;
+
+pub mod accepted;
+pub mod artifacts;
+mod backend;
+pub mod builtin;
+pub mod conversation;
+pub mod delegate;
+pub mod hosted;
+pub mod outbound;
+pub mod plugin;
+pub mod proxy;
+pub mod static_content;
+
+use artifacts::Artifacts;
+use backend::{Backend, mode};
+use builtin::BuiltinBackend;
+use delegate::Delegates;
+use hosted::HostedBackend;
+use outbound::auth::Authorizer;
+use outbound::breaker::Breakers;
+use outbound::client::Outbound;
+use plugin::{PluginBackend, Plugins, StdioBackend};
+use proxy::{HttpBackend, McpBackend};
+use static_content::StaticBackend;
+
+/// The backends of one gateway.
+pub struct Executors {
+    builtin: BuiltinBackend,
+    content: StaticBackend,
+    http: HttpBackend,
+    mcp: McpBackend,
+    hosted: HostedBackend,
+    plugin: PluginBackend,
+    stdio: StdioBackend,
+}
+
+impl Executors {
+    pub fn new(
+        plugins: Plugins,
+        artifacts: Artifacts,
+        delegates: Arc<Delegates>,
+        metrics: Arc<UpstreamMetrics>,
+        authorizer: Arc<Authorizer>,
+    ) -> Result<Executors, OutboundError> {
+        let outbound = Arc::new(Outbound::new()?);
+        let breakers = Arc::<Breakers>::default();
+        let mcp = McpBackend::new(breakers.clone(), metrics, authorizer.clone())?;
+        let plugins = Arc::new(plugins.with_pins(mcp.pinned()));
+        Ok(Executors {
+            builtin: BuiltinBackend::new(artifacts),
+            content: StaticBackend,
+            http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
+            mcp,
+            hosted: HostedBackend::new(outbound, breakers, delegates, authorizer),
+            plugin: PluginBackend::of(plugins.clone()),
+            stdio: StdioBackend::of(plugins),
+        })
+    }
+
+    /// Returns the backend of a primitive; `None` if it has no runtime, or only answers delegations, so that it is
+    /// never called.
+    fn backend(&self, primitive: &Primitive) -> Option<&dyn Backend> {
+        let backend: &dyn Backend = match mode(primitive)? {
+            Mode::Builtin(_) => &self.builtin,
+            Mode::Static(_) => &self.content,
+            Mode::ProxyHttp(_) => &self.http,
+            Mode::ProxyMcp(_) => &self.mcp,
+            Mode::ProxyCalls(_) => &self.hosted,
+            Mode::Plugin(_) => &self.plugin,
+            Mode::McpStdio(_) => &self.stdio,
+            Mode::ProxyOpenai(_) | Mode::Primitive(_) => return None,
+        };
+        Some(backend)
+    }
+
+    /// Returns all backends, in the order in which they are prepared and drained.
+    fn all(&self) -> [&dyn Backend; 7] {
+        [&self.builtin, &self.content, &self.http, &self.mcp, &self.hosted, &self.plugin, &self.stdio]
+    }
+}
+
+#[async_trait]
+impl Executor for Executors {
+    async fn run(&self, execution: Execution) -> Result<Output, Refusal> {
+        let primitive = &execution.call.entry.primitive;
+        let Some(backend) = self.backend(primitive) else {
+            return Err(Refusal::Internal(format!("primitive {} has no backend", primitive.id)));
+        };
+        if !backend.answers(&execution.call.kind) {
+            return Err(Refusal::Internal(format!("primitive {} has nobody to ask", primitive.id)));
+        }
+        backend.run(&execution).await
+    }
+
+    fn runs(&self, primitive: &Primitive) -> bool {
+        self.backend(primitive).is_some_and(|backend| backend.continues(primitive))
+    }
+
+    fn offers(&self, server: &str, primitive: &Primitive) -> bool {
+        self.all().iter().all(|backend| backend.offers(server, primitive))
+    }
+
+    fn offers_changed(&self) -> u64 {
+        // Each number only grows, so their sum changes with each of them.
+        self.all().iter().fold(0_u64, |sum, backend| sum.wrapping_add(backend.offers_changed()))
+    }
+
+    fn follow(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
+        self.backend(subscribed.primitive)?.watch(subscribed)
+    }
+
+    fn heard(&self, session: &str, said: SessionNote) {
+        self.all().iter().for_each(|backend| backend.heard(session, said));
+    }
+
+    fn availability(&self, primitive: &Primitive) -> Option<Availability> {
+        self.backend(primitive)?.availability(primitive)
+    }
+
+    fn prepare(&self, snapshot: &Snapshot) {
+        self.all().iter().for_each(|backend| backend.prepare(snapshot));
+    }
+
+    async fn drained(&self) {
+        for backend in self.all() {
+            backend.drained().await;
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Authentication of a call to the service behind it, and further headers about its caller.
+//!
+//! Keeps true: the client's own token is never passed on (I-8); a service gets exactly what its spec names: nothing,
+//! the platform's token, a token of the caller's issuer, or a credential of the operator. The meaning of a failed
+//! authentication for a call is decided by the sender, because it is unknown here what was sent before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_call::call::Call;
+use asp_call::call::outcome::Refusal;
+use asp_identity::issuers::credentials::{CredentialError, CredentialLease, Credentials, User, bearer};
+use asp_identity::issuers::exchange::{Exchanges, NoExchange, Subject};
+use asp_identity::issuers::token_endpoint::NoToken;
+use asp_identity::minting::{Minter, NoToken as NotMinted};
+use asp_platform::secret::Secret;
+use asp_proto::snapshot::service_auth::Kind;
+use asp_proto::snapshot::{ExchangedToken, ServiceAuth};
+use asp_registry::uri_template;
+use asp_snapshot::Snapshot;
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+
+use crate::outbound::upstream::requested_by;
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// Headers with percent-encoded UTF-8 (RFC 3986 section 2.1).
+const CALLER_ORG: HeaderName = HeaderName::from_static("caller-org");
+const CALLER_USER: HeaderName = HeaderName::from_static("caller-user");
+
+/// Headers about a call that services get in addition to authentication, as the operator chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallHeaders {
+    /// `traceparent` (W3C Trace Context).
+    pub trace: bool,
+    /// `caller-org`.
+    pub org: bool,
+    /// `caller-user`.
+    pub user: bool,
+}
+
+impl Default for CallHeaders {
+    fn default() -> CallHeaders {
+        CallHeaders { trace: true, org: false, user: false }
+    }
+}
+
+/// Minimum lifetime of the token for telling a service that a call was given up.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+/// Reason why a request cannot authenticate.
+#[derive(Debug)]
+pub(crate) struct AuthFault {
+    pub refusal: Refusal,
+    /// Whether the next request may succeed.
+    pub passes: bool,
+}
+
+/// Authenticates the calls of one gateway.
+pub struct Authorizer {
+    minter: Arc<Minter>,
+    credentials: Arc<Credentials>,
+    exchanges: Arc<Exchanges>,
+    told: CallHeaders,
+}
+
+impl Authorizer {
+    pub fn new(
+        minter: Arc<Minter>,
+        credentials: Arc<Credentials>,
+        exchanges: Arc<Exchanges>,
+        told: CallHeaders,
+    ) -> Authorizer {
+        Authorizer { minter, credentials, exchanges, told }
+    }
+
+    /// Returns the headers of a request to `url`: authentication, and the further headers.
+    pub(crate) async fn headers(
+        &self,
+        call: &Call,
+        snapshot: &Snapshot,
+        url: &Url,
+    ) -> Result<HeaderMap, AuthFault> {
+        let mut headers = self.told(call);
+        let Some(kind) = kind(call) else { return Ok(headers) };
+        let proof = tokio::select! {
+            proof = self.proof((call, snapshot), kind, url, Duration::ZERO) => proof?,
+            () = call.cancelled() => return Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
+        };
+        headers.extend([proof]);
+        Ok(headers)
+    }
+
+    /// Returns the headers of a request that tells a service that the call was given up; `None` if it cannot
+    /// authenticate.
+    pub(crate) async fn farewell(&self, call: &Call, snapshot: &Snapshot, url: &Url) -> Option<HeaderMap> {
+        let mut headers = self.told(call);
+        if let Some(kind) = kind(call) {
+            headers.extend([self.proof((call, snapshot), kind, url, FAREWELL).await.ok()?]);
+        }
+        Some(headers)
+    }
+
+    /// Whether requests without a caller may authenticate as a spec of this server says: by a credential, or not at
+    /// all.
+    pub(crate) fn stands(
+        &self,
+        (server, primitive): (&str, &str),
+        auth: Option<&ServiceAuth>,
+        url: &Url,
+    ) -> bool {
+        match auth.and_then(|auth| auth.kind.as_ref()) {
+            None => true,
+            Some(Kind::Credential(name)) => {
+                self.credentials.check(name, User::Primitive(server, primitive), url).is_ok()
+            }
+            Some(Kind::Token(_) | Kind::Exchange(_)) => false,
+        }
+    }
+
+    /// Returns the header of a request without a call, with the operator's credential of this name, which
+    /// [`Authorizer::stands`] has checked.
+    pub(crate) async fn standing(&self, credential: &str, url: &Url) -> Option<(HeaderName, HeaderValue)> {
+        match self.credentials.header(credential, User::Platform, url).await {
+            Ok(header) => Some(header),
+            Err(fault) => {
+                tracing::warn!(%fault, "a service is listed without its credential");
+                None
+            }
+        }
+    }
+
+    /// Reports that the service rejected the credentials of a call's request; returns whether the next request has
+    /// others.
+    pub(crate) async fn refused(&self, call: &Call, snapshot: &Snapshot) -> bool {
+        match kind(call) {
+            Some(Kind::Credential(name)) => self.credentials.refused(name).await,
+            Some(Kind::Exchange(wanted)) => self.exchanges.refused(snapshot, &call.caller, wanted).await,
+            Some(Kind::Token(_)) | None => false,
+        }
+    }
+
+    /// Reports that the service rejected the credential from [`Authorizer::lent`].
+    pub(crate) async fn lent_refused(&self, call: &Call) {
+        if let Some(Kind::Credential(name)) = kind(call) {
+            self.credentials.refused(name).await;
+        }
+    }
+
+    /// Reports that the service rejected the credential of a request without a call.
+    pub(crate) async fn refused_standing(&self, credential: &str) {
+        self.credentials.refused(credential).await;
+    }
+
+    /// Returns the token of the caller's issuer that a plugin presents to services, if its spec asks for an exchange.
+    pub(crate) async fn exchanged(
+        &self,
+        call: &Call,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Secret>, AuthFault> {
+        let Some(Kind::Exchange(wanted)) = kind(call) else { return Ok(None) };
+        let domains = call.entry.primitive.allowed_domains.iter();
+        let to: Vec<String> = domains.map(|domain| format!("https://{domain}")).collect();
+        let exchanging = self.exchange((call, snapshot), wanted, &to);
+        tokio::select! {
+            token = exchanging => token.map(Some),
+            () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
+        }
+    }
+
+    /// Refuses a call of a plugin whose spec names an audience that the operator does not permit to it.
+    pub(crate) fn check_plugin_token(&self, call: &Call) -> Result<(), AuthFault> {
+        let checked = self.minter.check_plugin(call);
+        checked.map_err(|_| AuthFault { refusal: not_served(), passes: false })
+    }
+
+    /// Returns the credential with which the proxy of the call's plugin authenticates requests, if its spec names
+    /// one.
+    pub(crate) async fn lent(&self, call: &Call) -> Result<Option<CredentialLease>, AuthFault> {
+        let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
+        let primitive = &call.entry.primitive;
+        let user = User::Primitive(&call.server.message.name, &primitive.id);
+        tokio::select! {
+            lent = self.credentials.lent(name, user, &primitive.allowed_domains) => match lent {
+                Ok(lent) => Ok(Some(lent)),
+                Err(fault) => Err(unproved(call, &fault)),
+            },
+            () = call.cancelled() => Err(AuthFault { refusal: Refusal::Cancelled, passes: false }),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        (call, snapshot): (&Call, &Snapshot),
+        wanted: &ExchangedToken,
+        to: &[String],
+    ) -> Result<Secret, AuthFault> {
+        let subject = call.subject();
+        let subject = Subject { caller: &call.caller, token: subject.as_deref() };
+        let token = self.exchanges.token(snapshot, subject, (wanted, to, requested_by(call))).await;
+        token.map_err(|fault| not_exchanged(call, fault))
+    }
+
+    /// Whether services get the trace of a call.
+    pub(crate) fn tells_trace(&self) -> bool {
+        self.told.trace
+    }
+
+    /// Returns the headers in addition to authentication.
+    pub(crate) fn told(&self, call: &Call) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let mut add = |name: HeaderName, text: &str| {
+            // Never an error, because the text is hexadecimal or percent-encoded.
+            if let Ok(value) = HeaderValue::from_str(text) {
+                headers.insert(name, value);
+            }
+        };
+        if self.told.trace {
+            add(TRACEPARENT, &call.trace.traceparent());
+        }
+        if self.told.org && !call.caller.org.is_empty() {
+            add(CALLER_ORG, &uri_template::encoded(&call.caller.org));
+        }
+        if self.told.user && !call.caller.org.is_empty() {
+            add(CALLER_USER, &uri_template::encoded(&call.caller.user));
+        }
+        headers
+    }
+
+    async fn proof(
+        &self,
+        (call, snapshot): (&Call, &Snapshot),
+        kind: &Kind,
+        url: &Url,
+        least: Duration,
+    ) -> Result<(HeaderName, HeaderValue), AuthFault> {
+        let lasting = |refusal| AuthFault { refusal, passes: false };
+        let token = match kind {
+            Kind::Credential(name) => {
+                let user = User::Primitive(&call.server.message.name, &call.entry.primitive.id);
+                let header = self.credentials.header(name, user, url).await;
+                return header.map_err(|fault| unproved(call, &fault));
+            }
+            Kind::Token(wanted) => {
+                let token = self.minter.for_service(call, &wanted.audience, least);
+                token.map_err(|fault| match fault {
+                    NotMinted::Unproved => lasting(Refusal::Declined(
+                        "the service wants to know who calls, and nobody has proved that here: the server takes calls \
+                         without a token"
+                            .into(),
+                    )),
+                    NotMinted::NotServed => lasting(not_served()),
+                    NotMinted::Unsigned => AuthFault {
+                        refusal: Refusal::Upstream("the platform could not prove itself to the service".into()),
+                        passes: true,
+                    },
+                })?
+            }
+            Kind::Exchange(wanted) => {
+                self.exchange((call, snapshot), wanted, &[url.origin().ascii_serialization()]).await?
+            }
+        };
+        let text = || lasting(Refusal::Internal("a token is no text of a header".into()));
+        let mut value = bearer(&token).ok_or_else(text)?;
+        value.set_sensitive(true);
+        Ok((AUTHORIZATION, value))
+    }
+}
+
+/// Returns the authentication that the spec of the call's primitive names.
+fn kind(call: &Call) -> Option<&Kind> {
+    call.entry.primitive.service_auth.as_ref()?.kind.as_ref()
+}
+
+/// Returns a name that distinguishes sessions at a service by their authentication.
+pub(crate) fn name_of(auth: Option<&ServiceAuth>) -> String {
+    match auth.and_then(|auth| auth.kind.as_ref()) {
+        None => String::new(),
+        Some(Kind::Token(token)) => format!("token {}", token.audience),
+        Some(Kind::Exchange(token)) => format!("exchange {} {}", token.audience, token.scopes.join(" ")),
+        Some(Kind::Credential(name)) => format!("credential {name}"),
+    }
+}
+
+fn not_served() -> Refusal {
+    Refusal::Declined("the platform's operator lets this primitive have no token for the service".into())
+}
+
+fn unproved(call: &Call, fault: &CredentialError) -> AuthFault {
+    tracing::warn!(
+        primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
+        "a call could not authenticate to its service"
+    );
+    let refusal = match fault {
+        CredentialError::Domain { .. } => {
+            "the plugin may not reach the service of its credential: its host is missing in the spec's `allowedDomains`"
+        }
+        _ => "the platform could not prove itself to the service",
+    };
+    AuthFault {
+        refusal: Refusal::Upstream(refusal.into()),
+        passes: matches!(fault, CredentialError::Token(_, NoToken::Unavailable(_))),
+    }
+}
+
+fn not_exchanged(call: &Call, fault: NoExchange) -> AuthFault {
+    tracing::warn!(
+        primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
+        "a call got no token for its service"
+    );
+    let declined = |why: &str| Refusal::Declined(why.to_owned());
+    let passes = matches!(fault, NoExchange::Issuer(_, NoToken::Unavailable(_)));
+    let refusal = match fault {
+        NoExchange::Scopes(required) => Refusal::MissingScopes { required },
+        NoExchange::Issuer(_, NoToken::Refused(code)) => Refusal::Declined(format!(
+            "your issuer gives no token for the service behind this ({code}): ask whoever runs it for access"
+        )),
+        NoExchange::NotHere(_) => declined("your issuer gives no tokens for services here"),
+        NoExchange::Audience { .. } => {
+            declined("the platform's operator lets no token of your issuer go to this service")
+        }
+        NoExchange::NotServed { .. } => declined(
+            "the platform's operator lets this primitive have no token of your issuer for the service",
+        ),
+        NoExchange::NoSubject => {
+            declined("the call went on at another gateway, where your token is not known: call again")
+        }
+        NoExchange::Issuer(_, NoToken::Unavailable(_)) => {
+            Refusal::Upstream("your issuer could not be asked for a token for the service".into())
+        }
+    };
+    AuthFault { refusal, passes }
+}

@@ -1,0 +1,244 @@
+//! Circuit breakers, one for each server's requests to one upstream origin.
+//!
+//! Owns: which breaker a request belongs to, and what its end says about the service. Keeps true: the failures of one
+//! server's paths pause no other server at the same origin; only failures of the infrastructure count, never a tool's
+//! own error; a service that is silent until a fair deadline has failed; a request that its caller gave up, or gave
+//! too little time, says nothing; a dropped permit is released.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_call::call::Call;
+use asp_call::call::bounds::runtime_bound;
+use asp_call::call::outcome::{Output, Refusal};
+use asp_platform::breaker::{Breaker, Outcome};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Maximum number of breakers. Specs name the origins, so this bounds a mistake, not a client; beyond it the least
+/// recently used one is forgotten.
+const MAX_BREAKERS: usize = 10_000;
+/// Silence for this long counts as a failure; a shorter time limit is the caller's choice.
+pub(crate) const FAIR_TIME: Duration = Duration::from_secs(10);
+
+/// Breakers by server and origin.
+#[derive(Default)]
+pub(crate) struct Breakers {
+    by_name: Mutex<HashMap<String, KeptBreaker>>,
+}
+
+struct KeptBreaker {
+    origin: Arc<Mutex<Origin>>,
+    used: Instant,
+}
+
+#[derive(Default)]
+struct Origin {
+    breaker: Breaker,
+    /// Number of the last request.
+    requests: u64,
+}
+
+/// Permit for one request. If dropped, the request was given up, or the service was silent for too long.
+pub(crate) struct Permit {
+    origin: Arc<Mutex<Origin>>,
+    number: u64,
+    patience: Option<Instant>,
+    settled: bool,
+}
+
+impl Breakers {
+    /// Fails immediately while the breaker of the server's requests to the origin is open. Silence beyond `patience`
+    /// is the service's failure; `None` if the end of the wait says nothing about the service.
+    pub(crate) fn enter(
+        &self,
+        server: &str,
+        origin: &str,
+        patience: Option<Instant>,
+    ) -> Result<Permit, Refusal> {
+        let origin = self.of(server, origin);
+        let number = {
+            let mut origin = origin.lock();
+            origin.requests += 1;
+            let number = origin.requests;
+            origin.breaker.admit(number, Instant::now().into_std()).then_some(number)
+        };
+        match number {
+            Some(number) => Ok(Permit { origin, number, patience, settled: false }),
+            None => Err(Refusal::Upstream("the service has failed repeatedly and is given a pause".into())),
+        }
+    }
+
+    fn of(&self, server: &str, origin: &str) -> Arc<Mutex<Origin>> {
+        // Names of servers contain no space.
+        let name = format!("{server} {origin}");
+        let used = Instant::now();
+        let mut by_name = self.by_name.lock();
+        if by_name.len() >= MAX_BREAKERS && !by_name.contains_key(&name) {
+            let oldest = by_name.iter().min_by_key(|(_, kept)| kept.used).map(|(name, _)| name.clone());
+            if let Some(oldest) = oldest {
+                by_name.remove(&oldest);
+            }
+        }
+        let kept = by_name.entry(name).or_insert_with(|| KeptBreaker { origin: Arc::default(), used });
+        kept.used = used;
+        Arc::clone(&kept.origin)
+    }
+}
+
+/// Returns the time until which a service that runs `call` may be silent. `None` if the caller shortened the time, or
+/// so little is left that its end says nothing: callers must not be able to shut a service off for others.
+pub(crate) fn patience(call: &Call) -> Option<Instant> {
+    let fair = FAIR_TIME.min(runtime_bound(&call.entry.primitive) / 2);
+    let given = call.deadline().saturating_duration_since(Instant::now());
+    (given >= fair && !call.is_shortened()).then_some(call.deadline())
+}
+
+impl Permit {
+    /// Records the result of the request.
+    pub(crate) fn leave(self, result: &Result<Output, Refusal>) {
+        match result {
+            Err(Refusal::Upstream(_) | Refusal::OutcomeUnknown | Refusal::Deadline) => {
+                self.settle(Outcome::Failure);
+            }
+            Ok(_)
+            | Err(
+                Refusal::Declined(_)
+                | Refusal::Relayed { .. }
+                | Refusal::PagesFirst { .. }
+                | Refusal::Limited { .. }
+                | Refusal::InvalidOutput { .. },
+            ) => {
+                self.settle(Outcome::Success);
+            }
+            // Cancelled, or never sent.
+            Err(_) => {}
+        }
+    }
+
+    /// Records the outcome of a request that has no output.
+    pub(crate) fn settle(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.settled = true;
+        self.origin.lock().breaker.ended(self.number, outcome, Instant::now().into_std());
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.settled {
+            let is_late = self.patience.is_some_and(|end| Instant::now() >= end);
+            self.end(if is_late { Outcome::Failure } else { Outcome::Abandoned });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_platform::breaker::REST;
+
+    use super::*;
+
+    fn outcome(ok: bool) -> Result<Output, Refusal> {
+        if ok { Ok(Output::tool_error("its own fault")) } else { Err(Refusal::Upstream("x".into())) }
+    }
+
+    fn opened() -> Breakers {
+        let breakers = Breakers::default();
+        while let Ok(permit) = breakers.enter("s", "a", None) {
+            permit.leave(&outcome(false));
+        }
+        breakers
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_origin_is_paused_and_its_neighbour_is_not() {
+        let breakers = opened();
+        assert!(breakers.enter("s", "a", None).is_err());
+        assert!(breakers.enter("s", "b", None).is_ok());
+        assert!(breakers.enter("other", "a", None).is_ok(), "another server's requests there");
+        tokio::time::advance(REST).await;
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("s", "a", None).ok()).collect();
+        assert_eq!(probes.len(), 3);
+        for probe in probes {
+            probe.leave(&outcome(true));
+        }
+        assert!(breakers.enter("s", "a", None).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beyond_the_bound_only_what_was_unused_for_longest_is_forgotten() {
+        let breakers = Breakers::default();
+        breakers.enter("s", "old", None).unwrap().settle(Outcome::Success);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        while let Ok(permit) = breakers.enter("s", "a", None) {
+            permit.leave(&outcome(false));
+        }
+        for number in 2..=MAX_BREAKERS {
+            drop(breakers.enter("s", &number.to_string(), None));
+        }
+        assert_eq!(breakers.by_name.lock().len(), MAX_BREAKERS);
+        assert!(!breakers.by_name.lock().contains_key("s old"));
+        assert!(breakers.enter("s", "a", None).is_err(), "an open breaker stays open");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_refused_while_probes_run_do_not_keep_it_shut() {
+        let breakers = opened();
+        tokio::time::advance(REST).await;
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("s", "a", None).ok()).collect();
+        for _ in 0..100 {
+            assert!(breakers.enter("s", "a", None).is_err());
+        }
+        drop(probes);
+        for _ in 0..3 {
+            breakers.enter("s", "a", None).unwrap().settle(Outcome::Success);
+        }
+        assert!(breakers.enter("s", "a", None).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_is_silent_until_a_fair_deadline_has_failed() {
+        let breakers = Breakers::default();
+        for _ in 0..10 {
+            let permit = breakers.enter("s", "a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+            tokio::time::advance(Duration::from_secs(1)).await;
+            permit.leave(&Err(Refusal::Cancelled));
+        }
+        assert!(breakers.enter("s", "a", None).is_err(), "hangs open it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_callers_cancel_and_its_bad_arguments_say_nothing() {
+        let breakers = Breakers::default();
+        let bad = Err(Refusal::InvalidArguments { pointer: String::new(), message: String::new() });
+        for given_up in [Err(Refusal::Cancelled), bad] {
+            for _ in 0..100 {
+                let permit = breakers.enter("s", "a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+                permit.leave(&given_up);
+            }
+        }
+        // They would have outweighed these, or closed the breaker by themselves.
+        for _ in 0..10 {
+            breakers.enter("s", "a", None).unwrap().leave(&outcome(false));
+        }
+        assert!(breakers.enter("s", "a", None).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_probe_pauses_again_and_tool_errors_never_count() {
+        let breakers = Breakers::default();
+        for _ in 0..20 {
+            breakers.enter("s", "b", None).unwrap().leave(&outcome(true));
+        }
+        assert!(breakers.enter("s", "b", None).is_ok());
+        let breakers = opened();
+        tokio::time::advance(REST).await;
+        breakers.enter("s", "a", None).unwrap().leave(&outcome(false));
+        assert!(breakers.enter("s", "a", None).is_err());
+    }
+}

@@ -1,0 +1,387 @@
+//! Runs calls on plugins: allocates a worker from one of the language's runtimes, carries the call through its
+//! tunnel, and turns the worker's messages into events and the result of the call.
+//!
+//! Owns: the life of one plugin call across the workers and runtimes it needs. Refuses: anything that the primitive
+//! does not declare; the client's token is never passed on (I-8). Keeps true: a call that was delivered to a worker
+//! is run again only if its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
+
+use std::sync::Arc;
+
+use asp_call::call::outcome::{Output, Refusal};
+use asp_call::execution::{Availability, Execution};
+use asp_call::telemetry::log_limit::LogLimit;
+use asp_call::telemetry::metrics::Metrics;
+use asp_identity::minting::Minter;
+use asp_proto::plugin::Resume;
+use asp_proto::snapshot::{Kind, Primitive};
+use asp_proto::supervisor::{PluginRef, RuntimeHints};
+use asp_runtime_client::admission::Rejection;
+use asp_runtime_client::ended::UsageRecorder;
+use asp_runtime_client::lease::TunnelContext;
+use asp_runtime_client::runtimes::{Runtime, Runtimes};
+use asp_runtime_client::tunnel::{AllocationRequest, FirstMessages, OpenFault, Tunnel};
+use tokio_util::task::TaskTracker;
+
+use super::artifacts::Artifacts;
+use super::delegate::Delegates;
+use crate::accepted::pinned::PinnedItems;
+use crate::accepted::watching::Watches;
+use crate::conversation::downstream::Clients;
+use crate::outbound::auth::{AuthFault, Authorizer};
+use crate::plugin::reference::{language_name, run_by};
+
+mod admission;
+mod artifacts;
+mod asking;
+mod attempt_state;
+mod availability;
+mod backend;
+mod call_work;
+mod completion;
+mod credential_lease;
+mod following;
+mod former;
+mod job;
+mod listing;
+pub mod logs;
+mod memory;
+mod packages;
+mod prepare;
+mod reads;
+mod recovery;
+mod reference;
+mod relayed;
+pub(super) mod results;
+mod round;
+mod saved;
+mod session;
+mod watch;
+
+pub use backend::{PluginBackend, StdioBackend};
+pub use reference::plugin_language;
+pub use saved::SavedCalls;
+
+use attempt_state::AttemptState;
+use call_work::CallWork;
+use credential_lease::LeasedCredential;
+use following::Followings;
+use former::{FormerRuntimes, StillRuns};
+use job::Job;
+use logs::LogListener;
+use prepare::Preparation;
+use recovery::{AttemptOutcome, Next, Recovery};
+use round::Round;
+use watch::MetricsListeners;
+
+/// Maximum number of gateways that may continue a call one after the other without a checkpoint in between.
+const MAX_TAKEN: u32 = 8;
+
+/// Plugins and stdio MCP servers of one gateway, behind their backends.
+pub struct Plugins {
+    runtimes: Arc<Runtimes>,
+    metrics: Arc<Metrics>,
+    closing: TunnelContext,
+    saved: SavedCalls,
+    artifacts: Artifacts,
+    minter: Arc<Minter>,
+    authorizer: Arc<Authorizer>,
+    delegates: Arc<Delegates>,
+    listener: Option<LogListener>,
+    preparing: Preparation,
+    /// Watches over the lists of stdio packages.
+    packages: Arc<Watches>,
+    followings: Followings,
+    /// Rate limit of the warning that too many resources are followed.
+    crowded: LogLimit,
+    _watching: MetricsListeners,
+}
+
+/// Runtimes that are involved in a call.
+#[derive(Default)]
+struct Places {
+    /// The runtime that the next attempt prefers, as long as it takes calls.
+    own: Option<Arc<Runtime>>,
+    former: FormerRuntimes,
+}
+
+/// Dependencies of plugin calls.
+pub struct PluginDeps {
+    pub saved: SavedCalls,
+    pub artifacts: Artifacts,
+    pub minter: Arc<Minter>,
+    pub authorizer: Arc<Authorizer>,
+    /// Delegates that the platform answers for.
+    pub delegates: Arc<Delegates>,
+    /// Additional listener for the log lines of plugins.
+    pub listener: Option<LogListener>,
+}
+
+/// Returns the recorder of the usage of workers in the metrics.
+fn usage_recorder(metrics: Arc<Metrics>) -> UsageRecorder {
+    Arc::new(move |language, stats| metrics.worker_used(language, stats))
+}
+
+impl Plugins {
+    pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
+        let PluginDeps { saved, artifacts, minter, authorizer, delegates, listener } = deps;
+        let preparing = Preparation::default();
+        let _watching = watch::begin(&runtimes, &metrics.plugins, &preparing.known);
+        let closing = TunnelContext { tasks: TaskTracker::new(), usage: usage_recorder(metrics.clone()) };
+        Plugins {
+            runtimes,
+            metrics,
+            closing,
+            saved,
+            artifacts,
+            minter,
+            authorizer,
+            delegates,
+            listener,
+            preparing,
+            packages: packages::watches(Arc::default()),
+            followings: Followings::default(),
+            crowded: LogLimit::default(),
+            _watching,
+        }
+    }
+
+    /// Sets the accepted items of stdio packages.
+    pub(super) fn with_pins(self, items: Arc<PinnedItems>) -> Plugins {
+        Plugins { packages: packages::watches(items), ..self }
+    }
+
+    /// Whether a runtime may run the primitive, if it needs one: a runtime for its language is configured, and at
+    /// least one of those that have answered did not report it as impossible.
+    pub fn offers(&self, primitive: &Primitive) -> bool {
+        let Some(language) = plugin_language(primitive) else { return true };
+        let plugin = || run_by(primitive).map(|(plugin, _)| plugin);
+        self.runtimes.get(language).is_some() && !self.preparing.known.is_impossible(plugin)
+    }
+
+    /// Returns the known availability of the plugin behind a primitive; `None` if the primitive needs no plugin.
+    pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
+        let (plugin, _) = run_by(primitive)?;
+        if self.runtimes.get(&plugin.language).is_none() {
+            let reason = format!("language_absent: no runtime for {} is configured", plugin.language);
+            return Some(Availability::Impossible(reason));
+        }
+        Some(self.preparing.known.state(&plugin))
+    }
+
+    async fn run(
+        &self,
+        execution: &Execution,
+        (plugin, hints): (PluginRef, RuntimeHints),
+        primitive: String,
+        package: Option<String>,
+    ) -> Result<Output, Refusal> {
+        let fleet = self.runtimes.get(&plugin.language).cloned();
+        let (Some(fleet), Some(language)) = (fleet, language_name(&plugin.language)) else {
+            return Err(Refusal::Upstream(format!(
+                "no runtime for {} plugins is configured",
+                plugin.language
+            )));
+        };
+        let minter = self.minter.clone();
+        let unproved = |unproved: AuthFault| match execution.resume_state {
+            // Another gateway may have begun the call.
+            Some(_) => execution.call.unanswered(unproved.refusal),
+            None => unproved.refusal,
+        };
+        self.authorizer.check_plugin_token(&execution.call).map_err(unproved)?;
+        let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
+        let exchanged = exchanged.map_err(unproved)?;
+        let lent = LeasedCredential::of(&self.authorizer, &execution.call).await.map_err(unproved)?;
+        let delegates = self.delegates.clone();
+        let listener = self.listener.clone();
+        let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
+        let job = Job {
+            execution,
+            plugin,
+            language,
+            primitive,
+            hints,
+            fleet,
+            minter,
+            exchanged,
+            lent,
+            delegates,
+            listener,
+            clients,
+            package: package.map(|name| (self.packages.clone(), name)),
+        };
+        let mut attempt_state = AttemptState::default();
+        let mut recovery = Recovery::default();
+        if let Some(resume_state) = &execution.resume_state {
+            attempt_state = AttemptState::restored(&resume_state.state, resume_state.seq);
+            if attempt_state.taken > MAX_TAKEN {
+                tracing::error!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, "a plugin call was taken over by eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
+                return Err(Refusal::OutcomeUnknown);
+            }
+            self.saved.taken(&job, &mut attempt_state).await;
+            if let Next::Done(result) = recovery.taken_over(&execution.call, &attempt_state) {
+                return result;
+            }
+        }
+        self.attempts(&job, &mut attempt_state, recovery).await
+    }
+
+    async fn attempts(
+        &self,
+        job: &Job<'_>,
+        attempt_state: &mut AttemptState,
+        mut recovery: Recovery,
+    ) -> Result<Output, Refusal> {
+        let execution = job.execution;
+        let mut places = Places::default();
+        if execution.resume_state.is_some() {
+            places.former = FormerRuntimes::anywhere(&job.fleet);
+        }
+        loop {
+            attempt_state.next_attempt();
+            let ended = match self.attempt(job, attempt_state, &mut places).await {
+                AttemptOutcome::Asked(asked) => {
+                    asking::all(job, attempt_state, asked).await?;
+                    continue;
+                }
+                ended => ended,
+            };
+            if matches!(ended, AttemptOutcome::Lost { delivered: true, .. }) {
+                attempt_state.lost += 1;
+                self.metrics.worker_lost(job.language);
+            }
+            match recovery.after(&execution.call, attempt_state, ended) {
+                Next::Done(result) => return result,
+                Next::Again { at } => {
+                    tracing::info!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, lost = attempt_state.lost, "plugin call continues with another worker");
+                    tokio::select! {
+                        () = tokio::time::sleep_until(at.max(job.fleet.retry_at().unwrap_or(at))) => {}
+                        () = execution.call.cancelled() => return Err(Refusal::Cancelled),
+                        () = execution.call.ownership.preempted(), if execution.call.ownership.resumes() => {
+                            execution.call.ownership.pass_on();
+                            return Err(Refusal::Upstream("the gateway ends".into()));
+                        }
+                    }
+                    // The gateway that took the call over may have ended its execution here: another one would end its own.
+                    if !self.saved.active.is_ours(&execution.call).await {
+                        return Err(Refusal::Upstream("another gateway continues this call".into()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records what a rejection says about the plugin at a runtime beyond this call.
+    fn note(&self, job: &Job<'_>, runtime: &Runtime, rejection: &Rejection) {
+        match rejection {
+            Rejection::Impossible(reason) => self.preparing.refused(runtime, &job.plugin, reason),
+            Rejection::Unusable(why) | Rejection::Refuses(why) => {
+                tracing::warn!(call = %job.execution.call.id, trace = %job.execution.call.trace, plugin = %job.plugin.id, version = %job.plugin.version, runtime = runtime.name(), %why, "a runtime rejected a call, because its plugin cannot run as it is installed or configured there");
+            }
+            _ => {}
+        }
+    }
+
+    /// Runs one attempt at the first runtime that takes the call; a runtime that rejects it has not begun it.
+    async fn attempt(
+        &self,
+        job: &Job<'_>,
+        attempt_state: &mut AttemptState,
+        places: &mut Places,
+    ) -> AttemptOutcome {
+        let call = &job.execution.call;
+        let resume = match attempt_state.succession() {
+            None => None,
+            Some(resume) => match self.saved.with_capsule(job, resume).await {
+                Ok(resume) => Some(resume),
+                Err(error) => {
+                    tracing::warn!(call = %call.id, trace = %call.trace, error = %error, "a call waits until its last checkpoint can be read from the store");
+                    return AttemptOutcome::Rejected(Rejection::Unreachable);
+                }
+            },
+        };
+        let had_begun = call.was_handed_over();
+        let mut round = Round::default();
+        loop {
+            let known = &self.preparing.known;
+            let Some(taken) = known.choose(&job.fleet, &job.plugin, places.own.as_ref(), round.refused())
+            else {
+                return AttemptOutcome::Rejected(round.rejection());
+            };
+            let ended = tokio::select! {
+                ended = places.former.end(&taken, call) => ended,
+                () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
+            };
+            if let Err(StillRuns) = ended {
+                return AttemptOutcome::Rejected(Rejection::StillEnding);
+            }
+            match self.attempt_at(&taken, job, attempt_state, resume.clone()).await {
+                AttemptOutcome::Rejected(rejection) => {
+                    self.note(job, &taken, &rejection);
+                    // A call whose previous execution has not ended there continues there.
+                    places.own = (rejection == Rejection::StillEnding).then(|| Arc::clone(&taken));
+                    // Once a runtime was given the work, no other one is given it as new, whatever the first one
+                    // reports.
+                    let has_begun = call.was_handed_over() && !had_begun;
+                    if has_begun || !rejection.goes_elsewhere() || !job.fleet.has_several() {
+                        return AttemptOutcome::Rejected(rejection);
+                    }
+                    tracing::debug!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, runtime = taken.name(), ?rejection, "a runtime rejected a call, which is sent to another one");
+                    round.add(Arc::clone(&taken), rejection);
+                }
+                ended => {
+                    let goes_on = matches!(ended, AttemptOutcome::Lost { .. } | AttemptOutcome::Asked(_));
+                    places.own = goes_on.then(|| Arc::clone(&taken));
+                    if matches!(ended, AttemptOutcome::Lost { delivered: true, .. }) {
+                        places.former.is_at(&taken);
+                    }
+                    return ended;
+                }
+            }
+        }
+    }
+
+    /// Runs the call at one runtime.
+    async fn attempt_at(
+        &self,
+        runtime: &Arc<Runtime>,
+        job: &Job<'_>,
+        attempt_state: &mut AttemptState,
+        resume: Option<Resume>,
+    ) -> AttemptOutcome {
+        let call = &job.execution.call;
+        let wanted = AllocationRequest {
+            runtime: runtime.clone(),
+            language: job.language,
+            request: job.allocation(),
+            closing: self.closing.clone(),
+        };
+        let owner = CallWork(call);
+        let opening =
+            FirstMessages { init: job.init(), work: job.work(attempt_state, resume), owner: Some(&owner) };
+        let opened = tokio::select! {
+            opened = Tunnel::open(wanted, opening) => opened,
+            () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
+        };
+        let (mut tunnel, place) = match opened {
+            Ok(opened) => opened,
+            Err(OpenFault::Rejected(rejection)) => return AttemptOutcome::Rejected(rejection),
+            Err(OpenFault::Lost(status)) => {
+                return AttemptOutcome::Lost {
+                    delivered: call.was_handed_over(),
+                    why: status.message().to_owned(),
+                };
+            }
+        };
+        if let Some(lent) = &job.lent {
+            tunnel.renews(|sender| lent.follow(sender));
+        }
+        if let Some(place) = place {
+            admission::tell_queued(call, place);
+        }
+        match call.entry.primitive.kind() {
+            Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => reads::run(job, tunnel).await,
+            _ => session::run(self, job, attempt_state, tunnel).await,
+        }
+    }
+}

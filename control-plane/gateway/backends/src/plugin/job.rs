@@ -1,0 +1,239 @@
+//! One call in the form that its runtime and its plugin receive: the allocation, and the messages that begin the
+//! work.
+//!
+//! Keeps true: the client's token is never passed on (I-8), and a credential is sent to the runtime only; the
+//! deadline is absolute, so that no hop extends it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use asp_call::call::event::LogLevel;
+use asp_call::call::{Call, CallKind};
+use asp_call::clock::since_epoch;
+use asp_call::execution::Execution;
+use asp_identity::minting::{self, Minter};
+use asp_platform::secret::Secret;
+use asp_proto::envelope::{MCP_LISTS, packed};
+use asp_proto::plugin::{self as ppp, client_message};
+use asp_proto::snapshot::{Kind, RiskClass};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
+use asp_runtime_client::runtimes::Fleet;
+use asp_runtime_client::tunnel;
+use prost_types::Any;
+use tokio::time::Instant;
+
+use super::attempt_state::AttemptState;
+use super::credential_lease::LeasedCredential;
+use super::logs::{self, LogListener};
+use crate::accepted::watching::Watches;
+use crate::conversation::downstream::Clients;
+use crate::delegate::Delegates;
+use crate::plugin::reference::{STDIO, called_as};
+
+/// One call with what its plugin needs.
+pub(super) struct Job<'a> {
+    pub execution: &'a Execution,
+    pub plugin: PluginRef,
+    pub language: &'static str,
+    /// The plugin's own name of the primitive.
+    pub primitive: String,
+    pub hints: RuntimeHints,
+    /// The runtimes of its language.
+    pub fleet: Arc<Fleet>,
+    pub minter: Arc<Minter>,
+    /// Token that the plugin presents to services instead of the platform's, if its spec asks for an exchange.
+    pub exchanged: Option<Secret>,
+    /// Credential with which the worker's proxy authenticates requests.
+    pub lent: Option<LeasedCredential>,
+    pub delegates: Arc<Delegates>,
+    pub listener: Option<LogListener>,
+    /// Clients that a stdio server's own requests are sent to.
+    pub clients: Arc<Clients>,
+    /// Watches over the lists of stdio servers, and this server's name there; `None` for a plugin.
+    pub package: Option<(Arc<Watches>, String)>,
+}
+
+impl Job<'_> {
+    pub(super) fn call(&self) -> &Arc<Call> {
+        &self.execution.call
+    }
+
+    /// Converts a log line of the plugin to the form of events, and passes it to the listener.
+    pub(super) fn heard(&self, line: ppp::LogLine) -> (LogLevel, String) {
+        logs::heard(line, &self.plugin.id, self.listener.as_ref())
+    }
+
+    /// Reports that the stdio server has announced a change of its lists.
+    pub(super) fn lists_changed(&self) {
+        if let Some((watches, name)) = &self.package {
+            watches.changed(name);
+        }
+    }
+
+    pub(super) fn allocation(&self) -> AllocateWorkerRequest {
+        let call = self.call();
+        let left = call.deadline().saturating_duration_since(Instant::now());
+        AllocateWorkerRequest {
+            plugin: Some(called_as(&self.plugin, &call.server.message.name, &call.entry.primitive.id)),
+            ctx: Some(Context {
+                tenant_id: call.caller.org.clone(),
+                user_id: call.caller.user.clone(),
+                wcit_hash: call.caller.wcit.clone(),
+                session_id: call.session.clone(),
+                correlation_id: call.id.to_string(),
+                mcp_request_id: call.protocol_request_id.clone(),
+                primitive: call.entry.primitive.id.clone(),
+            }),
+            hints: Some(self.hints.clone()),
+            soft_deadline: prost_types::Duration::try_from(left).ok(),
+            // A worker that served somebody else is not used for the most sensitive calls (ADR 5).
+            force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
+            work: None,
+            credential: self.lent.as_ref().map(LeasedCredential::newest),
+            subscription: false,
+        }
+    }
+
+    /// Reports that the service behind the plugin refused the leased credential.
+    pub(super) fn refused(&self) {
+        self.lent.iter().for_each(LeasedCredential::refused);
+    }
+
+    fn context(&self) -> ppp::Context {
+        let call = self.call();
+        ppp::Context {
+            tenant_id: call.caller.org.clone(),
+            user_id: call.caller.user.clone(),
+            wcit_hash: call.caller.wcit.clone(),
+            session_id: call.session.clone(),
+            correlation_id: call.id.to_string(),
+        }
+    }
+
+    pub(super) fn init(&self) -> Any {
+        let init = ppp::InitRequest { ctx: Some(self.context()), env: BTreeMap::new() };
+        tunnel::pack(client_message::Payload::Init(init))
+    }
+
+    /// Returns the message that begins the work.
+    pub(super) fn work(&self, attempt_state: &AttemptState, resume: Option<ppp::Resume>) -> Any {
+        match self.call().entry.primitive.kind() {
+            Kind::ResourceTemplate if self.call().kind == CallKind::List => packed(&self.list()),
+            Kind::Resource | Kind::ResourceTemplate => packed(&self.read(attempt_state)),
+            Kind::Prompt => packed(&self.prompt(attempt_state)),
+            _ => tunnel::pack(client_message::Payload::Invoke(self.invoke(attempt_state, resume))),
+        }
+    }
+
+    fn invoke(&self, attempt_state: &AttemptState, mut resume: Option<ppp::Resume>) -> ppp::InvokeRequest {
+        let call = self.call();
+        if let Some(resume) = &mut resume {
+            resume.resume_token = self.resume_token(resume.attempt);
+        }
+        ppp::InvokeRequest {
+            ctx: Some(self.context()),
+            primitive: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            task_id: attempt_state.task_id.clone(),
+            attrs: self.attributes(),
+            deadline: self.deadline(),
+            budget: self.execution.budget,
+            access_token: self.access_token(),
+            idempotency_key: call.idempotency_key.clone().unwrap_or_default(),
+            mcp_request_id: call.protocol_request_id.clone(),
+            resume,
+            describe: false,
+        }
+    }
+
+    fn list(&self) -> ppp::ListResourcesRequest {
+        let request_id = self.call().id.to_string();
+        ppp::ListResourcesRequest { ctx: Some(self.context()), request_id, mcp: false }
+    }
+
+    fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {
+        let call = self.call();
+        // A completion reads nothing yet: a variable of that name is not a URI.
+        let uri = match call.kind.completed_argument() {
+            Some(_) => None,
+            None => self.execution.arguments.get("uri").and_then(serde_json::Value::as_str),
+        };
+        ppp::ReadResourceRequest {
+            ctx: Some(self.context()),
+            primitive: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            uri: uri.unwrap_or_default().to_owned(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            deadline: self.deadline(),
+            access_token: self.access_token(),
+            attrs: self.attributes(),
+            given: attempt_state.given.clone(),
+            completing: call.kind.completed_argument().unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn prompt(&self, attempt_state: &AttemptState) -> ppp::GetPromptRequest {
+        let call = self.call();
+        ppp::GetPromptRequest {
+            ctx: Some(self.context()),
+            name: self.primitive.clone(),
+            version: call.entry.primitive.version.clone(),
+            arguments: Some(self.arguments()),
+            request_id: call.id.to_string(),
+            deadline: self.deadline(),
+            access_token: self.access_token(),
+            attrs: self.attributes(),
+            given: attempt_state.given.clone(),
+            completing: call.kind.completed_argument().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// Returns the plugin's token; empty if the plugin may call nobody, and for stdio servers, because MCP has no
+    /// field for it.
+    fn access_token(&self) -> String {
+        if self.language == STDIO {
+            return String::new();
+        }
+        let plugin = self.plugin_name();
+        let minted = || self.minter.access(minting::PluginExecution { call: self.call(), plugin: &plugin });
+        let token = self.exchanged.clone().or_else(minted);
+        token.map_or_else(String::new, |token| token.expose().to_owned())
+    }
+
+    /// Returns the proof that the resuming execution replaces the previous one; empty if the plugin may call nobody.
+    fn resume_token(&self, attempt: u32) -> String {
+        let plugin = self.plugin_name();
+        let execution = minting::PluginExecution { call: self.call(), plugin: &plugin };
+        let token = self.minter.succession(execution, attempt, attempt.saturating_sub(1));
+        token.map_or_else(String::new, |token| token.expose().to_owned())
+    }
+
+    /// `id@version`.
+    pub(super) fn plugin_name(&self) -> String {
+        format!("{}@{}", self.plugin.id, self.plugin.version)
+    }
+
+    fn arguments(&self) -> ppp::Json {
+        ppp::Json { value: self.execution.arguments.to_string().into_bytes() }
+    }
+
+    fn attributes(&self) -> BTreeMap<String, String> {
+        let mut attrs = BTreeMap::from([("traceparent".to_owned(), self.call().trace.traceparent())]);
+        if self.package.as_ref().is_some_and(|(watches, name)| watches.items.has_pins_of(name)) {
+            attrs.insert(MCP_LISTS.to_owned(), "watched".to_owned());
+        }
+        attrs
+    }
+
+    fn deadline(&self) -> Option<prost_types::Timestamp> {
+        let left = self.call().deadline().saturating_duration_since(Instant::now());
+        let at = since_epoch() + left;
+        Some(prost_types::Timestamp {
+            seconds: i64::try_from(at.as_secs()).ok()?,
+            nanos: i32::try_from(at.subsec_nanos()).ok()?,
+        })
+    }
+}

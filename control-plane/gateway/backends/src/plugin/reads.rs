@@ -1,0 +1,391 @@
+//! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
+
+use asp_call::call::CallKind;
+use asp_call::call::content::own_meta;
+use asp_call::call::outcome::{Output, Refusal};
+use asp_json::{Json, Members};
+use asp_proto::plugin::{
+    ContentChunk, DeliverMcpAnswer, Failed, GetPromptResponse, client_message, content_chunk,
+    server_message::Payload,
+};
+use asp_proto::snapshot::Kind as PrimitiveKind;
+use asp_proto::supervisor::{TunnelEvent, tunnel_event};
+use asp_runtime_client::admission::{Rejection, crash, place};
+use asp_runtime_client::tunnel::{Tunnel, TunnelFault, TunnelMessage};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use tonic::Code;
+
+use super::admission;
+use super::call_work::CallWork;
+use super::completion;
+use super::job::Job;
+use super::listing;
+use super::recovery::AttemptOutcome;
+use super::reference::STDIO;
+use super::relayed::{RelayFault, RelayedRequests};
+
+/// Maximum size of a resource in bytes: the limit of one result.
+const MAX_CONTENTS: usize = 16 << 20;
+/// Maximum number of messages in a prompt, and of contents in a resource.
+const MAX_ITEMS: usize = 1000;
+
+/// Failure code of a plugin without the hook (runtime/README.md).
+pub(super) const UNSUPPORTED: &str = "UNSUPPORTED";
+
+/// Follows the worker to the end of its attempt.
+pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
+    let call = job.call();
+    let mut contents = Contents { is_whole: job.language == STDIO, ..Contents::default() };
+    let mut relayed = RelayedRequests::of(job);
+    loop {
+        let heard = tokio::select! {
+            heard = tunnel.next() => heard,
+            answer = relayed.next(), if !relayed.is_empty() => match deliver(&mut tunnel, answer).await {
+                Ok(()) => continue,
+                Err(fault) => return cut(job, fault),
+            },
+            // A read has no cancel: closing the tunnel ends it.
+            () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
+        };
+        let heard = match heard.map(|heard| list(job, heard)) {
+            Ok(Ok(heard)) => heard,
+            Ok(Err(end)) => return end,
+            Err(fault) => return cut(job, fault),
+        };
+        match heard {
+            TunnelMessage::Content(ContentChunk { completion, .. })
+            | TunnelMessage::Prompt(GetPromptResponse { completion, .. })
+                if call.kind.completed_argument().is_some() =>
+            {
+                let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
+                return ended(completion.ok_or_else(none).and_then(completion::read));
+            }
+            TunnelMessage::Content(ContentChunk { asked: Some(asked), .. })
+            | TunnelMessage::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
+                return AttemptOutcome::Asked(asked);
+            }
+            TunnelMessage::Content(chunk) => {
+                if let Err(refusal) = contents.push(chunk) {
+                    return AttemptOutcome::Refused(refusal);
+                }
+            }
+            TunnelMessage::Prompt(prompt) => return ended(messages(prompt)),
+            TunnelMessage::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
+            TunnelMessage::Message(Payload::McpRequested(asked)) => {
+                if let Err(RelayFault(what)) = relayed.take(asked) {
+                    return lost(job, what);
+                }
+            }
+            TunnelMessage::Message(payload) => beside(job, payload),
+            TunnelMessage::Listed(_) | TunnelMessage::Updated(_) => {}
+            // A resource may have no contents; a prompt always has its answer.
+            TunnelMessage::End
+                if !call.was_handed_over()
+                    || !call.kind.is_invocation()
+                    || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
+            {
+                return lost(job, "the stream ended before the result");
+            }
+            TunnelMessage::End => return ended(contents.finish()),
+            TunnelMessage::Event(event) => {
+                if let Some(end) = told(job, &mut tunnel, &event).await {
+                    return end;
+                }
+            }
+        }
+    }
+}
+
+/// Handles messages that are not part of the answer.
+fn beside(job: &Job<'_>, payload: Payload) {
+    match payload {
+        Payload::Log(line) => drop(job.heard(line)),
+        Payload::McpListsChanged(_) => job.lists_changed(),
+        _ => {}
+    }
+}
+
+/// Ends a call for a list with the list; rejects lists and contents that were not asked for, and passes everything
+/// else on.
+fn list(job: &Job<'_>, heard: TunnelMessage) -> Result<TunnelMessage, AttemptOutcome> {
+    let call = job.call();
+    match (heard, &call.kind) {
+        (TunnelMessage::Listed(listed), CallKind::List) => Err(ended(Ok(listing::read(call, listed)))),
+        (TunnelMessage::Listed(_), _) => Err(lost(job, "a list that was not asked for")),
+        (TunnelMessage::Content(_), CallKind::List) => Err(lost(job, "a content where a list was asked for")),
+        (heard, _) => Ok(heard),
+    }
+}
+
+/// Handles an event of the runtime about the worker; returns the attempt's outcome if the event ends it.
+async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option<AttemptOutcome> {
+    let call = job.call();
+    match event.r#type() {
+        tunnel_event::Type::AllocationQueued => {
+            if let Some(figures) = &event.details {
+                admission::tell_queued(call, place(figures));
+            }
+            None
+        }
+        tunnel_event::Type::TunnelReady => match tunnel.ready(Some(&CallWork(call))).await {
+            Ok(()) => None,
+            Err(_) => Some(lost(job, "the tunnel takes no more frames")),
+        },
+        tunnel_event::Type::WorkerCrashed => {
+            let crash = crash(event);
+            let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
+            if !delivered {
+                tunnel.undelivered();
+            }
+            Some(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
+        }
+        tunnel_event::Type::AdmissionRejected => {
+            Some(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
+        }
+        tunnel_event::Type::CredentialRefused => {
+            job.refused();
+            None
+        }
+        // The contents are incomplete.
+        tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::unread(call))),
+        _ => None,
+    }
+}
+
+/// Sends an answer to a stdio server, if there is one.
+async fn deliver(tunnel: &mut Tunnel, answer: Option<DeliverMcpAnswer>) -> Result<(), TunnelFault> {
+    match answer {
+        Some(answer) => tunnel.send(client_message::Payload::McpAnswer(answer)).await,
+        None => Ok(()),
+    }
+}
+
+fn cut(job: &Job<'_>, fault: TunnelFault) -> AttemptOutcome {
+    match fault {
+        TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
+            AttemptOutcome::Rejected(Rejection::StillEnding)
+        }
+        TunnelFault::Cut(status) => lost(job, status.message()),
+        TunnelFault::Garbage(what) => lost(job, what),
+    }
+}
+
+fn lost(job: &Job<'_>, why: &str) -> AttemptOutcome {
+    AttemptOutcome::Lost { delivered: job.call().was_handed_over(), why: why.to_owned() }
+}
+
+fn ended(result: Result<Output, Refusal>) -> AttemptOutcome {
+    match result {
+        Ok(output) => AttemptOutcome::Output(output),
+        Err(refusal) => AttemptOutcome::Refused(refusal),
+    }
+}
+
+/// Converts a failure. A read has no result that carries an error, so the failure's text becomes the refusal's.
+fn failure(job: &Job<'_>, end: &Failed) -> Result<Output, Refusal> {
+    if end.code == UNSUPPORTED {
+        match job.call().kind {
+            CallKind::Invoke => {}
+            CallKind::Complete(_) => return Ok(completion::none()),
+            CallKind::List => return Ok(listing::none()),
+        }
+    }
+    if end.code == "NOT_FOUND" {
+        let uri = job.execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
+        return Err(Refusal::UnknownResource { uri: uri.to_owned() });
+    }
+    match asp_call::call::content::failed(job.call(), end) {
+        Ok(Output::Tool { content, .. }) => {
+            let text = content.first().and_then(|block| block.get("text")?.as_str());
+            Err(Refusal::Upstream(text.unwrap_or("the plugin failed").to_owned()))
+        }
+        other => other,
+    }
+}
+
+/// Contents of a resource; the pieces that a plugin sends are joined by URI.
+#[derive(Default)]
+struct Contents {
+    /// Whether each piece is a content of its own: a stdio server may have several with one URI.
+    is_whole: bool,
+    items: Vec<Item>,
+    size: usize,
+}
+
+struct Item {
+    uri: String,
+    mime_type: String,
+    meta: Members,
+    data: Data,
+}
+
+enum Data {
+    Text(String),
+    Blob(Vec<u8>),
+}
+
+impl Contents {
+    fn push(&mut self, chunk: ContentChunk) -> Result<(), Refusal> {
+        let ContentChunk { uri, mime_type, data, meta, asked: _, completion: _ } = chunk;
+        self.size += meta.as_ref().map_or(0, |meta| meta.value.len());
+        self.size += match &data {
+            Some(content_chunk::Data::Text(text)) => text.len(),
+            Some(content_chunk::Data::Blob(bytes)) => bytes.len(),
+            None => 0,
+        };
+        if self.size > MAX_CONTENTS {
+            return Err(misfit("the resource is too large"));
+        }
+        let full = self.items.len() >= MAX_ITEMS;
+        let last = self.items.last_mut().filter(|item| !self.is_whole && item.uri == uri);
+        match (last, data) {
+            (Some(item), data) => item.append(data),
+            (None, _) if full => Err(misfit("the resource has too many contents")),
+            (None, data) => {
+                let data = match data {
+                    Some(content_chunk::Data::Blob(bytes)) => Data::Blob(bytes),
+                    Some(content_chunk::Data::Text(text)) => Data::Text(text),
+                    None => Data::Text(String::new()),
+                };
+                let meta = own_meta(asp_call::call::content::parse(meta.as_ref())?.as_ref());
+                self.items.push(Item { uri, mime_type, meta, data });
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Output, Refusal> {
+        Ok(Output::contents(self.items.into_iter().map(Item::finish).collect()))
+    }
+}
+
+impl Item {
+    fn append(&mut self, data: Option<content_chunk::Data>) -> Result<(), Refusal> {
+        match (&mut self.data, data) {
+            (_, None) => Ok(()),
+            (Data::Text(text), Some(content_chunk::Data::Text(more))) => {
+                text.push_str(&more);
+                Ok(())
+            }
+            (Data::Blob(bytes), Some(content_chunk::Data::Blob(more))) => {
+                bytes.extend(more);
+                Ok(())
+            }
+            _ => Err(misfit("one content is text and bytes")),
+        }
+    }
+
+    fn finish(self) -> Json {
+        let mut content = Members::from_iter([("uri", self.uri)]);
+        if !self.mime_type.is_empty() {
+            content.insert("mimeType", self.mime_type);
+        }
+        if !self.meta.is_empty() {
+            content.insert("_meta", self.meta.to_json());
+        }
+        match self.data {
+            Data::Text(text) => content.insert("text", text),
+            Data::Blob(bytes) => content.insert("blob", STANDARD.encode(bytes)),
+        };
+        content.to_json()
+    }
+}
+
+fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
+    if prompt.messages.len() > MAX_ITEMS {
+        return Err(misfit("the prompt has too many messages"));
+    }
+    let mut messages = Vec::with_capacity(prompt.messages.len());
+    for message in prompt.messages {
+        let content = asp_call::call::content::parse(message.content.as_ref())?;
+        match (message.role.as_str(), content) {
+            (role @ ("user" | "assistant"), Some(content)) if content.is_object() => {
+                let message: Members =
+                    [("role", Json::from(role)), ("content", content)].into_iter().collect();
+                messages.push(message.to_json());
+            }
+            _ => return Err(misfit("a message of the prompt is no MCP message")),
+        }
+    }
+    let description = (!prompt.description.is_empty()).then_some(prompt.description);
+    Ok(Output::messages(description, messages))
+}
+
+fn misfit(message: &str) -> Refusal {
+    Refusal::InvalidOutput { pointer: String::new(), message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::plugin::{Json as Sent, PromptMessage};
+    use serde_json::json;
+
+    use super::*;
+
+    fn chunk(uri: &str, data: content_chunk::Data) -> ContentChunk {
+        ContentChunk {
+            uri: uri.into(),
+            mime_type: "text/plain".into(),
+            data: Some(data),
+            ..ContentChunk::default()
+        }
+    }
+
+    #[test]
+    fn pieces_of_one_uri_are_joined_and_bytes_are_encoded() {
+        let mut contents = Contents::default();
+        for (uri, text) in [("a:1", "one "), ("a:1", "two"), ("a:2", "three")] {
+            contents.push(chunk(uri, content_chunk::Data::Text(text.into()))).unwrap();
+        }
+        contents.push(chunk("a:3", content_chunk::Data::Blob(b"hi".to_vec()))).unwrap();
+        assert!(contents.push(chunk("a:3", content_chunk::Data::Text("x".into()))).is_err());
+        let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
+        assert_eq!(contents[0], json!({"uri": "a:1", "mimeType": "text/plain", "text": "one two"}));
+        assert_eq!(contents[1]["text"], "three");
+        assert_eq!(contents[2]["blob"], "aGk=");
+    }
+
+    /// Invariant I-14.
+    #[test]
+    fn contents_of_a_stdio_server_that_have_one_uri_stay_apart() {
+        let mut contents = Contents { is_whole: true, ..Contents::default() };
+        for text in ["one", "two"] {
+            contents.push(chunk("a:1", content_chunk::Data::Text(text.into()))).unwrap();
+        }
+        contents.push(chunk("a:1", content_chunk::Data::Blob(b"hi".to_vec()))).unwrap();
+        let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
+        assert_eq!(contents.len(), 3);
+        assert_eq!(
+            [&contents[0]["text"], &contents[1]["text"], &contents[2]["blob"]],
+            ["one", "two", "aGk="]
+        );
+    }
+
+    #[test]
+    fn a_resource_is_bounded() {
+        let mut contents = Contents::default();
+        let half = content_chunk::Data::Blob(vec![0; MAX_CONTENTS / 2]);
+        assert!(contents.push(chunk("a", half.clone())).is_ok());
+        assert!(contents.push(chunk("a", half)).is_ok());
+        assert!(contents.push(chunk("a", content_chunk::Data::Blob(vec![0]))).is_err());
+    }
+
+    #[test]
+    fn a_prompt_has_mcp_messages_or_is_refused() {
+        let message = |role: &str, content: &str| PromptMessage {
+            role: role.into(),
+            content: Some(Sent { value: content.as_bytes().to_vec() }),
+        };
+        let good = GetPromptResponse {
+            messages: vec![message("user", r#"{"type":"text","text":"x"}"#)],
+            ..Default::default()
+        };
+        assert!(messages(good).is_ok());
+        for bad in [message("system", "{}"), message("user", "[]"), message("user", "{")] {
+            let prompt = GetPromptResponse { messages: vec![bad], ..Default::default() };
+            assert!(messages(prompt).is_err());
+        }
+    }
+}

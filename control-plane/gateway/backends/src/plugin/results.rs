@@ -1,0 +1,270 @@
+//! Conversion of a worker's end into the call's: `Completed`, `Failed`, and the chunks before them.
+//!
+//! Keeps true: a plugin's text reaches the model only as the text of a tool error, bounded and without line noise; a
+//! failure that the plugin reports is distinguished from one of the platform.
+
+use std::collections::HashMap;
+
+use asp_call::call::content::{is_content_block, misfit, own_meta, parse};
+use asp_call::call::outcome::{Output, Refusal, text_block};
+use asp_json::{Json, Members};
+use asp_proto::plugin::{Completed, ResultChunk};
+use asp_proto::snapshot::Kind;
+use serde_json::Value;
+
+use crate::conversation::results::output;
+
+/// Maximum size in bytes of joined chunks; more are counted and left out.
+const MAX_CHUNKS: usize = 4 << 20;
+
+/// Parts of a result that arrived before its end.
+#[derive(Default)]
+pub(super) struct Chunks {
+    text: String,
+    dropped: usize,
+    /// Length of `text` and value of `dropped` at the last checkpoint.
+    marked: (usize, usize),
+}
+
+impl Chunks {
+    /// Adds a part and returns its text.
+    pub(super) fn push(&mut self, chunk: &ResultChunk) -> String {
+        let mut part = chunk.text.clone();
+        if let Some(json) = parse(chunk.structured.as_ref()).ok().flatten() {
+            // A structured part gets a line of its own.
+            if !self.text.is_empty() && !self.text.ends_with('\n') {
+                part.push('\n');
+            }
+            part.push_str(&json.to_string());
+            part.push('\n');
+        }
+        if self.text.len() + part.len() > MAX_CHUNKS {
+            self.dropped += part.len();
+        } else {
+            self.text.push_str(&part);
+        }
+        part
+    }
+
+    /// Returns the text that a successor does not send again, and the number of bytes that were left out of it;
+    /// everything if a checkpoint is being stored.
+    pub(super) fn kept(&self, all: bool) -> (&str, usize) {
+        if all {
+            return (&self.text, self.dropped);
+        }
+        let (length, dropped) = self.marked;
+        (self.text.get(..length).unwrap_or_default(), dropped)
+    }
+
+    pub(super) fn restored(text: String, dropped: u64) -> Chunks {
+        let dropped = usize::try_from(dropped).unwrap_or(usize::MAX);
+        Chunks { marked: (text.len(), dropped), text, dropped }
+    }
+
+    /// Marks the current text as kept, whatever happens to the worker.
+    pub(super) fn mark(&mut self) {
+        self.marked = (self.text.len(), self.dropped);
+    }
+
+    /// Discards the text after the mark: a successor sends it again.
+    pub(super) fn rewind(&mut self) {
+        let (length, dropped) = self.marked;
+        self.text.truncate(length);
+        self.dropped = dropped;
+    }
+
+    fn block(self) -> Option<Json> {
+        let Chunks { mut text, dropped, .. } = self;
+        if dropped > 0 {
+            text.push_str(&format!("\n[{dropped} bytes left out]"));
+        }
+        (!text.is_empty()).then(|| text_block(text.trim_end_matches('\n')).into())
+    }
+}
+
+/// Parts that a finished call adds to its result.
+pub(super) struct Extras {
+    pub chunks: Chunks,
+    /// Content blocks of the artifacts.
+    pub links: Vec<Value>,
+    /// Public URIs of the artifacts by the plugin's own.
+    pub uris: HashMap<String, String>,
+}
+
+/// Returns the output of a call that completed.
+pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output, Refusal> {
+    let mut structured = parse(completed.output.as_ref())?;
+    if let Some(value) = &mut structured {
+        published(value, &extras.uris);
+    }
+    let mut content: Vec<Json> = extras.chunks.block().into_iter().collect();
+    match parse(completed.content.as_ref())? {
+        Some(blocks) => {
+            let malformed = || misfit("content is no list of MCP content blocks");
+            for mut block in blocks.elements().ok_or_else(malformed)? {
+                if !is_content_block(&block) {
+                    return Err(malformed());
+                }
+                published(&mut block, &extras.uris);
+                content.push(block);
+            }
+        }
+        // A caller that does not read structured content gets it as text (MCP tools, structured content).
+        None => content.extend(structured.as_ref().map(|value| text_block(value.text()).into())),
+    }
+    content.extend(extras.links.into_iter().map(Json::from));
+    Ok(Output::Tool {
+        content,
+        // In an error, null carries no information.
+        structured: structured.filter(|value| !(completed.is_error && value.is_null())),
+        is_error: completed.is_error,
+        meta: own_meta(parse(completed.meta.as_ref())?.as_ref()),
+    })
+}
+
+/// Returns the output of a call that a stdio MCP server completed: its result as written, as for an upstream over
+/// HTTP (I-14).
+pub(super) fn relayed(completed: &Completed) -> Result<Output, Refusal> {
+    let structured = parse(completed.output.as_ref())?;
+    let content = match (parse(completed.content.as_ref())?, &structured) {
+        (Some(content), _) => Some(content),
+        (None, Some(value)) => Some(Value::from(vec![text_block(value.text())]).into()),
+        (None, None) => None,
+    };
+    let meta = parse(completed.meta.as_ref())?;
+    let mut result = Members::from_iter([("isError", completed.is_error)]);
+    for (name, member) in [("content", content), ("structuredContent", structured), ("_meta", meta)] {
+        if let Some(member) = member {
+            result.insert(name, member);
+        }
+    }
+    output(Kind::Tool, &result.to_json()).map_err(|fault| misfit(&fault))
+}
+
+/// Replaces artifact URIs in JSON by the public ones.
+fn published(json: &mut Json, uris: &HashMap<String, String>) {
+    if uris.is_empty() {
+        return;
+    }
+    let mut value = json.view().clone();
+    publish(&mut value, uris);
+    *json = json.changed_to(value);
+}
+
+/// Replaces a plugin's own artifact URIs by those under which its caller can read them.
+fn publish(value: &mut Value, uris: &HashMap<String, String>) {
+    match value {
+        Value::String(text) => {
+            if let Some(public) = uris.get(text) {
+                text.clone_from(public);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| publish(item, uris)),
+        Value::Object(members) => members.values_mut().for_each(|member| publish(member, uris)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_call::call::content::{MAX_FAILURE, readable};
+    use asp_proto::plugin::Json as Sent;
+
+    use super::*;
+    use serde_json::json;
+
+    fn json_of(value: &Value) -> Option<Sent> {
+        Some(Sent { value: value.to_string().into_bytes() })
+    }
+
+    fn extras() -> Extras {
+        Extras { chunks: Chunks::default(), links: Vec::new(), uris: HashMap::new() }
+    }
+
+    #[test]
+    fn chunks_come_first_and_links_last() {
+        let mut chunks = Chunks::default();
+        for text in ["one ", "two"] {
+            chunks.push(&ResultChunk { text: text.into(), ..ResultChunk::default() });
+        }
+        chunks.push(&ResultChunk { structured: json_of(&json!({"n": 1})), ..ResultChunk::default() });
+        let links = vec![json!({"type": "resource_link", "uri": "asp-artifact://1/a", "name": "a"})];
+        let uris = HashMap::from([("report://t/a".to_owned(), "asp-artifact://1/a".to_owned())]);
+        let end = Completed { output: json_of(&json!({"report": "report://t/a"})), ..Completed::default() };
+        let output = completed(&end, Extras { chunks, links: links.clone(), uris }).unwrap();
+        let Output::Tool { content, structured, is_error, .. } = output else { panic!("no tool output") };
+        assert_eq!(structured, Some(json!({"report": "asp-artifact://1/a"}).into()));
+        assert!(!is_error);
+        assert_eq!(content[0]["text"], "one two\n{\"n\":1}");
+        assert_eq!(content[1]["text"], r#"{"report":"asp-artifact://1/a"}"#);
+        assert_eq!(content[2], links[0]);
+    }
+
+    #[test]
+    fn chunks_are_joined_up_to_their_bound() {
+        let mut chunks = Chunks::default();
+        let part = ResultChunk { text: "x".repeat(1 << 20), ..ResultChunk::default() };
+        for _ in 0..5 {
+            chunks.push(&part);
+        }
+        let block = chunks.block().unwrap();
+        let text = block["text"].as_str().unwrap();
+        assert!(text.ends_with("[1048576 bytes left out]"));
+        assert!(text.len() < MAX_CHUNKS + 64);
+    }
+
+    #[test]
+    fn content_is_taken_as_given_when_it_is_mcp_content() {
+        let blocks = json!([{"type": "image", "data": "aGk=", "mimeType": "image/png"}]);
+        let end =
+            Completed { content: json_of(&blocks), output: json_of(&json!({})), ..Completed::default() };
+        let Output::Tool { content, structured, .. } = completed(&end, extras()).unwrap() else { panic!() };
+        assert_eq!(content[0].view(), &blocks[0]);
+        assert_eq!(structured, Some(json!({}).into()));
+        for (output, kept) in [(json!({"line": 7}), true), (json!(null), false)] {
+            let end = Completed { output: json_of(&output), is_error: true, ..Completed::default() };
+            let Output::Tool { structured, is_error: true, .. } = completed(&end, extras()).unwrap() else {
+                panic!()
+            };
+            assert_eq!(structured, kept.then(|| output.into()), "what an error says");
+        }
+        for bad in [json!({}), json!([1]), json!([{"type": "text"}]), json!([{"type": "html", "text": ""}])] {
+            let end = Completed { content: json_of(&bad), ..Completed::default() };
+            assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })), "{bad}");
+        }
+        let end = Completed { output: Some(Sent { value: b"{".to_vec() }), ..Completed::default() };
+        assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })));
+    }
+
+    #[test]
+    fn a_result_of_a_stdio_server_passes_as_it_was_written() {
+        let sent = |text: &str| Some(Sent { value: text.as_bytes().to_vec() });
+        let structured = r#"{"line":1.50,"n":340282366920938463463374607431768211455}"#;
+        let end = Completed {
+            content: sent(r#"[{"type":"text","text":"bad"},{"type":"later","x":1e3}]"#),
+            output: sent(structured),
+            is_error: true,
+            ..Completed::default()
+        };
+        let Output::Tool { content, structured: passed, is_error: true, .. } = relayed(&end).unwrap() else {
+            panic!("no tool error")
+        };
+        assert_eq!(content[1].text(), r#"{"type":"later","x":1e3}"#);
+        assert_eq!(passed.unwrap().text(), structured);
+        let of = |content: Option<Sent>| relayed(&Completed { content, ..Completed::default() }).unwrap();
+        for (content, fault) in [(None, "content is missing"), (sent("\"just text\""), "content is no array")]
+        {
+            let Output::Tool { content, is_error: true, .. } = of(content) else { panic!("{fault}") };
+            assert!(content[0]["text"].as_str().unwrap().contains(fault), "{content:?}");
+        }
+        let end = Completed { output: sent(structured), ..Completed::default() };
+        let Output::Tool { content, is_error: false, .. } = relayed(&end).unwrap() else { panic!() };
+        assert_eq!(content[0]["text"], structured);
+    }
+
+    #[test]
+    fn a_failure_is_told_in_one_clean_line() {
+        assert_eq!(readable("\n \u{1b}[31mboom\u{1b}[0m at x\nTraceback: secret"), "[31mboom[0m at x");
+        assert_eq!(readable(&"ü".repeat(MAX_FAILURE)).len(), MAX_FAILURE);
+    }
+}

@@ -1,0 +1,482 @@
+//! One worker's part of a tool or task call: handles the worker's messages until the call ends or the worker is lost.
+//!
+//! Keeps true: exactly one end counts; a message that a worker may not send ends the call as a loss of the worker; a
+//! cancel reaches the worker before the place is closed.
+
+use std::time::Duration;
+
+use asp_call::call::event::{Amount, Event};
+use asp_call::call::outcome::Refusal;
+use asp_call::clock::wait_until;
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{
+    CancelRequest, DelegationRequested, InitResponse, LogLine, Progress, StatusUpdated, cancel_request::Mode,
+    client_message,
+};
+use asp_proto::supervisor::{TunnelEvent, tunnel_event};
+use asp_runtime_client::admission::{Rejection, crash, place};
+use asp_runtime_client::tunnel::{Tunnel, TunnelFault, TunnelMessage};
+use futures::StreamExt;
+use tokio::time::Instant;
+use tonic::Code;
+
+use super::Plugins;
+use super::admission;
+use super::artifacts::{ArtifactFault, ArtifactReceiver, StoreResult};
+use super::asking::{self, DuplicateQuestion};
+use super::attempt_state::{AttemptState, Delivery, Key};
+use super::call_work::CallWork;
+use super::job::Job;
+use super::recovery::AttemptOutcome;
+use super::relayed::{self, RelayedRequests};
+use super::results::{self, Extras};
+use super::saved::SavedCalls;
+use crate::plugin::reference::STDIO;
+
+/// Maximum silence of a worker after it was told that a question expired, before the call ends as expired.
+const AFTER_EXPIRY: Duration = Duration::from_secs(10);
+/// Time before its deadline when a call is asked to finish its current step.
+const SOFT_LEAD: Duration = Duration::from_secs(2);
+/// Maximum length of a counter's name in bytes.
+const MAX_NAME: usize = 128;
+
+/// One worker and the parts of the result that it has sent.
+pub(super) struct WorkerSession<'a> {
+    pub job: &'a Job<'a>,
+    pub attempt_state: &'a mut AttemptState,
+    saved: &'a SavedCalls,
+    tunnel: Tunnel,
+    receiving: ArtifactReceiver,
+    relayed: RelayedRequests,
+    cancelling: bool,
+    /// The gateway is shutting down: the worker was asked to save and yield.
+    preempting: bool,
+    /// Time at which the worker is told that the deadline is near; `None` once it was told, or if that would not help.
+    soften: Option<Instant>,
+    /// Set while a worker that was told of an expired question has not continued.
+    expires: Option<Instant>,
+}
+
+/// Follows the worker to the end of its attempt.
+pub(super) async fn run(
+    plugins: &Plugins,
+    job: &Job<'_>,
+    attempt_state: &mut AttemptState,
+    tunnel: Tunnel,
+) -> AttemptOutcome {
+    let mut session = WorkerSession {
+        job,
+        attempt_state,
+        saved: &plugins.saved,
+        tunnel,
+        receiving: ArtifactReceiver::new(plugins.artifacts.clone(), job.call().clone()),
+        relayed: RelayedRequests::of(job),
+        cancelling: false,
+        preempting: false,
+        soften: soften_at(job),
+        expires: None,
+    };
+    let ended = session.follow().await;
+    session.tunnel.closes_because(match &ended {
+        AttemptOutcome::Output(_) => "completed",
+        AttemptOutcome::Refused(Refusal::Cancelled) => "cancelled",
+        AttemptOutcome::Refused(Refusal::Deadline) => "timeout",
+        AttemptOutcome::Refused(_) => "failed",
+        AttemptOutcome::Asked(_) => "asked",
+        AttemptOutcome::Rejected(_) | AttemptOutcome::Lost { .. } => "lost",
+    });
+    ended
+}
+
+/// Effect of one message on the session; `Err` ends it.
+pub(super) type Step = Result<(), AttemptOutcome>;
+
+impl WorkerSession<'_> {
+    async fn follow(&mut self) -> AttemptOutcome {
+        loop {
+            let call = self.job.call().clone();
+            let step = tokio::select! {
+                // While there is no room for bytes that the store has not taken, the runtime and its worker wait.
+                heard = self.tunnel.next(), if self.receiving.has_room() => match heard {
+                    Ok(heard) => self.hear(heard).await,
+                    Err(fault) => Err(self.lost(fault)),
+                },
+                stored = self.receiving.stored(), if self.receiving.is_storing() => self.stored(stored),
+                Some(delivery) = self.attempt_state.waiting.next(), if !self.attempt_state.waiting.is_empty() => {
+                    self.deliver(delivery).await
+                }
+                answer = self.relayed.next(), if !self.relayed.is_empty() => match answer {
+                    Some(answer) => self.send(client_message::Payload::McpAnswer(answer)).await,
+                    None => Ok(()),
+                },
+                () = call.cancelled(), if !self.cancelling => self.cancel().await,
+                () = call.ownership.preempted(), if !self.preempting && !self.cancelling => self.preempt().await,
+                () = wait_until(self.soften), if !self.cancelling => {
+                    self.soften = None;
+                    self.send_cancel("the deadline is near", Mode::Soft).await
+                }
+                () = wait_until(self.expires) => {
+                    self.cancelling = true;
+                    let _ = self.send_cancel("a question was not answered in time", Mode::Hard).await;
+                    Err(AttemptOutcome::Refused(Refusal::InputExpired))
+                }
+            };
+            if let Err(ended) = step {
+                return ended;
+            }
+        }
+    }
+
+    async fn hear(&mut self, heard: TunnelMessage) -> Step {
+        match heard {
+            TunnelMessage::Message(payload) => self.read(payload).await,
+            TunnelMessage::Event(event) => self.event(event).await,
+            TunnelMessage::Content(_)
+            | TunnelMessage::Prompt(_)
+            | TunnelMessage::Listed(_)
+            | TunnelMessage::Updated(_) => Err(self.broken("a message of another kind")),
+            TunnelMessage::End => Err(self.lost_because("the stream ended before the call")),
+        }
+    }
+
+    async fn read(&mut self, payload: Payload) -> Step {
+        self.check_request(&payload)?;
+        // Any message but a failure shows that the worker continues after an expiry.
+        use Payload::{Failed, Log, McpListsChanged, Pong};
+        if !matches!(payload, Failed(_) | Log(_) | Pong(_) | McpListsChanged(_)) {
+            self.expires = None;
+        }
+        match payload {
+            Payload::Init(init) => self.begun(init).await,
+            Payload::Status(status) => self.status(status),
+            Payload::Progress(progress) => self.progress(progress),
+            Payload::Log(line) => self.log(line),
+            Payload::Chunk(chunk) => {
+                let text = self.attempt_state.chunks.push(&chunk);
+                self.job.call().emit(Event::Chunk { text });
+                Ok(())
+            }
+            Payload::Artifact(artifact) => {
+                let emitted = self.receiving.emit(&mut self.attempt_state.emitted, artifact);
+                emitted.map_err(|ArtifactFault(what)| self.broken(what))
+            }
+            Payload::ArtifactData(piece) => {
+                let taken = self.receiving.piece(&piece);
+                taken.map_err(|ArtifactFault(what)| self.broken(what))
+            }
+            Payload::Checkpoint(checkpoint) => {
+                let ack = self.saved.checkpoint(self.job, self.attempt_state, checkpoint).await;
+                let sent = self.tunnel.send(client_message::Payload::CheckpointAck(ack)).await;
+                sent.map_err(|fault| self.lost(fault))
+            }
+            Payload::Elicitation(asked) => {
+                self.asked(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
+                // The answer may take long, and may arrive at another gateway.
+                self.saved.state(self.job, self.attempt_state).await;
+                Ok(())
+            }
+            Payload::Delegation(asked) => self.delegation(asked).await,
+            Payload::ResourceChanged(changed) => {
+                self.job.execution.platform.resource_changed(self.job.call(), &changed.uri);
+                Ok(())
+            }
+            Payload::ElicitationCompleted(done) => {
+                asking::visited(self.job, self.attempt_state, &done.elicitation_id);
+                Ok(())
+            }
+            Payload::McpRequested(asked) => {
+                let taken = self.relayed.take(asked);
+                taken.map_err(|relayed::RelayFault(what)| self.broken(what))
+            }
+            Payload::McpListsChanged(_) => {
+                self.job.lists_changed();
+                Ok(())
+            }
+            Payload::Completed(end) => Err(self.completed(&end)),
+            Payload::Failed(end) => Err(self.failed(&end)),
+            Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
+        }
+    }
+
+    /// Starts a delegation that the worker asks for.
+    async fn delegation(&mut self, asked: DelegationRequested) -> Step {
+        let key = Key::Delegation(asked.correlation_id.clone());
+        self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
+        if self.attempt_state.asks_client(&key) {
+            // This answer, too, may arrive at another gateway.
+            self.saved.state(self.job, self.attempt_state).await;
+        }
+        Ok(())
+    }
+
+    /// Handles the worker's first message, which states its capabilities.
+    async fn begun(&mut self, init: InitResponse) -> Step {
+        if !init.ok {
+            let why = format!("plugin refuses to begin: {}", init.message);
+            return Err(AttemptOutcome::Rejected(Rejection::Refuses(why)));
+        }
+        let before = self.attempt_state.checkpoints;
+        self.attempt_state.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
+        if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_kept() {
+            // From now on another gateway can continue the call.
+            self.saved.state(self.job, self.attempt_state).await;
+        }
+        Ok(())
+    }
+
+    /// Handles a result of the artifact store.
+    fn stored(&mut self, stored: StoreResult) -> Step {
+        let taken = self.receiving.take(&mut self.attempt_state.emitted, stored);
+        taken.map_err(|ArtifactFault(what)| self.broken(what))
+    }
+
+    /// Checks that a worker's message is about the call that it was given.
+    fn check_request(&mut self, payload: &Payload) -> Step {
+        let request_id = match payload {
+            Payload::Status(m) => &m.request_id,
+            Payload::Progress(m) => &m.request_id,
+            Payload::Chunk(m) => &m.request_id,
+            Payload::Artifact(m) => &m.request_id,
+            Payload::ArtifactData(m) => &m.request_id,
+            Payload::Elicitation(m) => &m.request_id,
+            Payload::Delegation(m) => &m.request_id,
+            Payload::Log(m) => &m.request_id,
+            Payload::Completed(m) => &m.request_id,
+            Payload::Failed(m) => &m.request_id,
+            Payload::Cancel(m) => &m.request_id,
+            Payload::Checkpoint(m) => &m.request_id,
+            Payload::ResourceChanged(m) => &m.request_id,
+            Payload::ElicitationCompleted(m) => &m.request_id,
+            Payload::McpRequested(m) => &m.request_id,
+            Payload::McpListsChanged(m) => &m.request_id,
+            Payload::Init(_) | Payload::Pong(_) => return Ok(()),
+        };
+        // A log line of the worker itself has no call.
+        let whole_worker = request_id.is_empty() && matches!(payload, Payload::Log(_));
+        if whole_worker || *request_id == self.job.call().id.to_string() {
+            return Ok(());
+        }
+        Err(self.broken("an unknown request id"))
+    }
+
+    async fn event(&mut self, event: TunnelEvent) -> Step {
+        let call = self.job.call().clone();
+        match event.r#type() {
+            tunnel_event::Type::AllocationQueued => {
+                if let Some(figures) = &event.details {
+                    admission::tell_queued(&call, place(figures));
+                }
+                Ok(())
+            }
+            tunnel_event::Type::AllocationStarted => {
+                if !self.tunnel.is_ready() {
+                    admission::tell_started(&call);
+                }
+                Ok(())
+            }
+            tunnel_event::Type::TunnelReady => {
+                let sent = self.tunnel.ready(Some(&CallWork(&call))).await;
+                sent.map_err(|fault| self.lost(fault))
+            }
+            tunnel_event::Type::WorkerCrashed => {
+                let crash = crash(&event);
+                let delivered = crash.delivered.unwrap_or_else(|| call.was_handed_over());
+                if !delivered {
+                    self.tunnel.undelivered();
+                }
+                self.tunnel.ended();
+                Err(AttemptOutcome::Lost { delivered, why: format!("worker crashed: {}", crash.cause) })
+            }
+            tunnel_event::Type::AdmissionRejected => {
+                self.tunnel.ended();
+                Err(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
+            }
+            tunnel_event::Type::RuntimeOverload if !call.was_handed_over() => {
+                Err(AttemptOutcome::Rejected(Rejection::of_reason("overload", None)))
+            }
+            tunnel_event::Type::CredentialRefused => {
+                self.job.refused();
+                Ok(())
+            }
+            tunnel_event::Type::TunnelClosed => Err(self.lost_because("the runtime closed the tunnel")),
+            tunnel_event::Type::RuntimeOverload => Err(AttemptOutcome::Refused(admission::unread(&call))),
+            tunnel_event::Type::Unspecified => Ok(()),
+        }
+    }
+
+    fn status(&mut self, status: StatusUpdated) -> Step {
+        if !status.task_id.is_empty() {
+            self.attempt_state.task_id = status.task_id;
+        }
+        if !status.phase.is_empty() {
+            self.job.call().emit(Event::Status { phase: status.phase, message: None });
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, progress: Progress) -> Step {
+        if !progress.task_id.is_empty() {
+            self.attempt_state.task_id = progress.task_id;
+        }
+        let (amount, total) = match progress.amount {
+            // In the server's own unit.
+            Some(amount) if self.job.language == STDIO => (amount, progress.total),
+            _ => (progress.percent.clamp(0.0, 100.0), Some(100.0)),
+        };
+        if amount.is_finite() && total.is_none_or(f64::is_finite) {
+            self.job.call().emit(Event::Progress {
+                progress: amount.into(),
+                total: total.map(Amount::from),
+                message: (!progress.message.is_empty()).then_some(progress.message),
+                gauges: progress
+                    .gauges
+                    .into_iter()
+                    .filter(|(name, value)| name.len() <= MAX_NAME && value.is_finite())
+                    .collect(),
+            });
+        }
+        Ok(())
+    }
+
+    fn log(&self, line: LogLine) -> Step {
+        let (level, text) = self.job.heard(line);
+        let logger = Some(self.job.call().entry.primitive.id.clone());
+        self.job.call().emit(Event::Log { level, logger, data: text.into() });
+        Ok(())
+    }
+
+    fn asked(
+        &mut self,
+        begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), DuplicateQuestion>,
+    ) -> Step {
+        begin(self.job, self.attempt_state)
+            .map_err(|DuplicateQuestion| self.broken("the same question twice at a time"))
+    }
+
+    /// Sends an answer to the worker.
+    async fn deliver(&mut self, delivery: Delivery) -> Step {
+        let expired = delivery.error() == "expired" && matches!(delivery, Delivery::Input(_));
+        self.attempt_state.answered(&delivery);
+        self.saved.state(self.job, self.attempt_state).await;
+        if expired {
+            self.expires = Some(Instant::now() + AFTER_EXPIRY);
+        }
+        let message = match delivery {
+            Delivery::Input(input) => client_message::Payload::UserInput(input),
+            Delivery::Delegation(result) => client_message::Payload::DelegationResult(result),
+        };
+        self.send(message).await
+    }
+
+    async fn send(&mut self, message: client_message::Payload) -> Step {
+        let sent = self.tunnel.send(message).await;
+        sent.map_err(|fault| self.lost(fault))
+    }
+
+    /// Passes the caller's cancel, or the deadline, to the worker, which has until the pipeline's grace period ends.
+    async fn cancel(&mut self) -> Step {
+        if !self.tunnel.is_ready() {
+            return Err(AttemptOutcome::Refused(Refusal::Cancelled));
+        }
+        self.cancelling = true;
+        let late = Instant::now() >= self.job.call().deadline();
+        self.send_cancel(if late { "deadline" } else { "user_cancel" }, Mode::Hard).await
+    }
+
+    /// Asks a worker that can resume elsewhere to save and yield at its next step, because the gateway is shutting
+    /// down.
+    async fn preempt(&mut self) -> Step {
+        self.preempting = true;
+        if !self.tunnel.is_ready() || !self.attempt_state.resumes() {
+            return Ok(());
+        }
+        self.send_cancel("the gateway ends", Mode::Preempt).await
+    }
+
+    async fn send_cancel(&mut self, reason: &str, mode: Mode) -> Step {
+        let cancel = CancelRequest {
+            request_id: self.job.call().id.to_string(),
+            reason: reason.to_owned(),
+            mode: mode.into(),
+        };
+        self.send(client_message::Payload::Cancel(cancel)).await
+    }
+
+    fn completed(&mut self, end: &asp_proto::plugin::Completed) -> AttemptOutcome {
+        self.tunnel.ended();
+        let emitted = &self.attempt_state.emitted;
+        if let Some(schema) = &self.job.call().entry.artifacts
+            && let Err(misfit) = schema.check(&emitted.described())
+        {
+            let pointer = format!("artifacts{}", misfit.pointer);
+            return AttemptOutcome::Refused(Refusal::InvalidOutput { pointer, message: misfit.message });
+        }
+        let result = if self.job.language == STDIO {
+            results::relayed(end)
+        } else {
+            let extras = Extras {
+                links: emitted.blocks(),
+                uris: emitted.uris(),
+                chunks: std::mem::take(&mut self.attempt_state.chunks),
+            };
+            results::completed(end, extras)
+        };
+        match result {
+            Ok(output) => AttemptOutcome::Output(output),
+            Err(refusal) => AttemptOutcome::Refused(refusal),
+        }
+    }
+
+    fn failed(&mut self, end: &asp_proto::plugin::Failed) -> AttemptOutcome {
+        self.tunnel.ended();
+        if end.yielded && self.preempting && self.job.call().ownership.is_kept() {
+            self.job.call().ownership.pass_on();
+            return AttemptOutcome::Refused(Refusal::Upstream("the gateway ends".into()));
+        }
+        if end.yielded && self.attempt_state.resumes() {
+            return AttemptOutcome::Lost { delivered: true, why: "the plugin yielded its place".into() };
+        }
+        if self.expires.is_some() {
+            return AttemptOutcome::Refused(Refusal::InputExpired);
+        }
+        match asp_call::call::content::failed(self.job.call(), end) {
+            Ok(output) => AttemptOutcome::Output(output),
+            Err(refusal) => AttemptOutcome::Refused(refusal),
+        }
+    }
+
+    fn lost(&mut self, fault: TunnelFault) -> AttemptOutcome {
+        match fault {
+            // The call was not delivered to a second worker.
+            TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
+                self.tunnel.ended();
+                AttemptOutcome::Rejected(Rejection::StillEnding)
+            }
+            TunnelFault::Cut(status) => self.lost_because(status.message()),
+            TunnelFault::Garbage(what) => self.broken(what),
+        }
+    }
+
+    fn lost_because(&mut self, why: &str) -> AttemptOutcome {
+        self.tunnel.ended();
+        AttemptOutcome::Lost { delivered: self.job.call().was_handed_over(), why: why.to_owned() }
+    }
+
+    /// Ends the session after a violation of the protocol: the worker counts as lost.
+    fn broken(&mut self, what: &'static str) -> AttemptOutcome {
+        self.tunnel.closes_because("protocol");
+        self.lost_because(what)
+    }
+}
+
+/// Returns the start of the last tenth of the call, at most [`SOFT_LEAD`] before its end: a plugin that checks for it
+/// may still finish with what it has.
+fn soften_at(job: &Job<'_>) -> Option<Instant> {
+    // A stdio server knows only one cancel, after which it answers nothing.
+    if job.language == STDIO {
+        return None;
+    }
+    let call = job.call();
+    let whole = call.deadline().saturating_duration_since(call.runs_since());
+    call.deadline().checked_sub((whole / 10).min(SOFT_LEAD))
+}

@@ -1,0 +1,396 @@
+//! The end of a call: an output or a refusal, each independent of any protocol.
+
+use asp_edge::Reason;
+use asp_json::{Json, Members, held};
+use asp_registry::uri_template::ExpandFault;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::State;
+use super::page::{self, Visit};
+use crate::call::Call;
+
+mod stored;
+
+/// The one end of a call.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The call was executed. `replayed`: this is the stored answer of an earlier execution.
+    Done {
+        output: Output,
+        replayed: bool,
+    },
+    Refused(Refusal),
+}
+
+impl Outcome {
+    /// Returns the outcome after the task that ran the call has vanished.
+    pub fn lost() -> Outcome {
+        Outcome::Refused(Refusal::OutcomeUnknown)
+    }
+
+    /// Returns the state of a call with this outcome.
+    pub fn state(&self) -> State {
+        match self {
+            Outcome::Done { .. } => State::Completed,
+            Outcome::Refused(refusal) => refusal.state(),
+        }
+    }
+}
+
+/// `_meta` member of an answer that replaces one that was not kept.
+const NOT_KEPT: &str = "asp/answerNotKept";
+
+/// The output of a backend. JSON of a service or plugin keeps its text (I-14).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Output of a tool or task: MCP content blocks and, if the primitive has an output schema, a value.
+    Tool { content: Vec<Json>, structured: Option<Json>, is_error: bool, meta: Members },
+    /// Output of a resource: MCP resource contents.
+    Contents { contents: Vec<Json>, meta: Members },
+    /// Output of a prompt: MCP prompt messages.
+    Messages { description: Option<String>, messages: Vec<Json>, meta: Members },
+    /// Completions of an argument, best first, with their total if that is known.
+    Completion { values: Vec<String>, total: Option<u32>, has_more: bool },
+}
+
+impl Output {
+    /// Returns a structured result, with its JSON text as the content that older clients read.
+    pub fn structured(value: impl Into<Json>) -> Output {
+        let value = value.into();
+        Output::Tool {
+            content: vec![text_block(value.text()).into()],
+            structured: Some(value),
+            is_error: false,
+            meta: Members::default(),
+        }
+    }
+
+    /// Returns the contents of a resource.
+    pub fn contents(contents: Vec<Json>) -> Output {
+        Output::Contents { contents, meta: Members::default() }
+    }
+
+    /// Returns the messages of a prompt.
+    pub fn messages(description: Option<String>, messages: Vec<Json>) -> Output {
+        Output::Messages { description, messages, meta: Members::default() }
+    }
+
+    /// Returns text for the model.
+    pub fn text(text: &str) -> Output {
+        Output::Tool {
+            content: vec![text_block(text).into()],
+            structured: None,
+            is_error: false,
+            meta: Members::default(),
+        }
+    }
+
+    /// Returns an error that the model should see, such as a failed upstream call.
+    pub fn tool_error(text: &str) -> Output {
+        Output::Tool {
+            content: vec![text_block(text).into()],
+            structured: None,
+            is_error: true,
+            meta: Members::default(),
+        }
+    }
+
+    /// Returns a replacement for an answer that is gone. An error, because the result that the tool's schema promises
+    /// is missing.
+    pub fn not_kept() -> Output {
+        let mut output = Output::tool_error(
+            "The first request of this call was completed and took effect. Its answer was too large to be kept, so \
+             that it cannot be given again. Do not repeat the call under another key; read its effect instead.",
+        );
+        if let Output::Tool { meta, .. } = &mut output {
+            meta.insert(NOT_KEPT, true);
+        }
+        output
+    }
+
+    /// Returns the approximate size of the output on the wire in bytes, for audit.
+    pub fn size(&self) -> usize {
+        written_size(self)
+    }
+
+    /// Returns the size in memory, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        match self {
+            Output::Tool { content, structured, meta, .. } => {
+                let structured = structured.as_ref().map_or(0, held::of_json);
+                held::of_all_json(content) + structured + held_by_meta(meta)
+            }
+            Output::Contents { contents, meta } => held::of_all_json(contents) + held_by_meta(meta),
+            Output::Messages { description, messages, meta } => {
+                let description = description.as_ref().map_or(0, String::len);
+                description + held::of_all_json(messages) + held_by_meta(meta)
+            }
+            Output::Completion { values, .. } => values.iter().map(String::len).sum(),
+        }
+    }
+
+    pub fn is_error(&self) -> bool {
+        matches!(self, Output::Tool { is_error: true, .. })
+    }
+}
+
+fn held_by_meta(meta: &Members) -> usize {
+    meta.iter().map(|(name, value)| name.len() + held::of_json(value)).sum()
+}
+
+/// Returns the length of a value's JSON text in bytes.
+pub fn written_size(value: &impl Serialize) -> usize {
+    let mut written = Count(0);
+    serde_json::to_writer(&mut written, value).map_or(0, |()| written.0)
+}
+
+/// A writer that counts bytes and discards them.
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Returns an MCP text content block.
+pub fn text_block(text: &str) -> Value {
+    serde_json::json!({"type": "text", "text": text})
+}
+
+/// Reason why a call was not done. Protocols translate it to their own errors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// The primitive is hidden or unknown, which look the same to the caller (I-10).
+    #[error("no such primitive")]
+    Unknown,
+    /// The resource does not exist, or not for this caller.
+    #[error("unknown resource: {uri}")]
+    UnknownResource { uri: String },
+    #[error("scopes are missing: {}", required.join(" "))]
+    MissingScopes { required: Vec<String> },
+    /// Abilities that the client lacks, by the names of MCP's client capabilities, and `tasks`.
+    #[error("the client cannot do what this needs: {}", required.join(", "))]
+    MissingCapabilities { required: Vec<String> },
+    #[error("limit {limit} is used up")]
+    Limited {
+        /// Name of the limit, one of a closed set; not stored.
+        #[serde(skip, default = "some_limit")]
+        limit: &'static str,
+        retry_after_ms: u64,
+    },
+    #[error("{}", misfit(pointer, message))]
+    InvalidArguments { pointer: String, message: String },
+    #[error("idempotency key was used for another request")]
+    KeyConflict,
+    /// The earlier request may run at another gateway, or may never have started because its gateway could not reach
+    /// the store.
+    #[error(
+        "an earlier request with this id may still run, and what became of it is not known here: send it again later"
+    )]
+    DuplicateId,
+    /// JSON-RPC ids are unique in a session (MCP 2025-11-25, base protocol), so the client means another call.
+    #[error("this id was used in this session: send the request with an id that was not")]
+    IdUsed,
+    #[error("the first request with this idempotency key is still running")]
+    InFlight,
+    #[error("the call needs an approval that {0}")]
+    NotApproved(Disapproval),
+    #[error("a question to the user was not answered in time")]
+    InputExpired,
+    #[error("the deadline has passed")]
+    Deadline,
+    #[error("cancelled")]
+    Cancelled,
+    /// The caller has lost the right to the call.
+    #[error("{0}")]
+    Withdrawn(Withdrawal),
+    /// The service failed, and repeating the call is safe.
+    #[error("{0}")]
+    Upstream(String),
+    /// The service declined the call, and certainly did nothing.
+    #[error("{0}")]
+    Declined(String),
+    /// An upstream's own protocol error.
+    #[error("{message}")]
+    Relayed {
+        code: i64,
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
+        data: Option<Json>,
+    },
+    /// The service did nothing, and will do it once its user has visited these pages (MCP 2025-11-25, URL elicitation
+    /// required).
+    #[error(
+        "the service needs its user to visit a page first, and the call again after that: {}",
+        page::described(pages)
+    )]
+    PagesFirst { pages: Vec<Visit> },
+    /// A rule denies the arguments: nothing was done.
+    #[error("this is not allowed here: {0}")]
+    Barred(String),
+    #[error("the call may or may not have taken effect")]
+    OutcomeUnknown,
+    #[error("the result does not fit the output schema at {pointer}: {message}")]
+    InvalidOutput { pointer: String, message: String },
+    #[error("{0}")]
+    Internal(String),
+}
+
+/// Returns the reason for an upstream's own error, by its JSON-RPC code (JSON-RPC 2.0, section 5.1; MCP 2025-11-25 has
+/// -32002 for a resource that does not exist). A message that does not parse (-32700) or is not a request (-32600) was
+/// written here: the caller cannot fix it.
+const fn relayed(code: i64) -> Reason {
+    match code {
+        -32602 => Reason::InvalidParams,
+        -32601 => Reason::UnknownMethod,
+        -32002 => Reason::UnknownPrimitive,
+        _ => Reason::UpstreamUnavailable,
+    }
+}
+
+/// Returns a misfit as a sentence; a message that begins with a verb needs no colon.
+fn misfit(pointer: &str, message: &str) -> String {
+    let says_what_it_is = ["is ", "has ", "fits "].iter().any(|verb| message.starts_with(verb));
+    match (pointer, says_what_it_is) {
+        ("", true) => format!("the argument object {message}"),
+        ("", false) => format!("arguments: {message}"),
+        (_, true) => format!("argument {pointer} {message}"),
+        (_, false) => format!("argument {pointer}: {message}"),
+    }
+}
+
+/// Name of a limit that was read from a store, where it is not kept.
+const fn some_limit() -> &'static str {
+    "calls"
+}
+
+/// Reason why a running call is withdrawn from its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Withdrawal {
+    #[error("the token it was called with has been revoked")]
+    TokenRevoked,
+    #[error("the token it was called with has expired")]
+    TokenExpired,
+    #[error("the server is not available to the caller any more")]
+    ServerDisabled,
+    #[error("the caller may not call this any more")]
+    Denied,
+}
+
+impl Withdrawal {
+    pub const fn reason(self) -> Reason {
+        match self {
+            Withdrawal::TokenRevoked => Reason::TokenRevoked,
+            Withdrawal::TokenExpired => Reason::TokenExpired,
+            Withdrawal::ServerDisabled => Reason::UnknownServer,
+            Withdrawal::Denied => Reason::UnknownPrimitive,
+        }
+    }
+}
+
+/// Reason for a missing approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Disapproval {
+    #[error("this client cannot ask for")]
+    CannotAsk,
+    #[error("was declined")]
+    Declined,
+    #[error("only a person can give, and a machine calls")]
+    ByMachine,
+}
+
+impl Refusal {
+    /// Returns the refusal of an argument that is not allowed where a URI template puts it.
+    pub fn misplaced(fault: &ExpandFault) -> Refusal {
+        let escaped = fault.argument().replace('~', "~0").replace('/', "~1");
+        Refusal::InvalidArguments { pointer: format!("/{escaped}"), message: fault.to_string() }
+    }
+
+    /// Returns the normalized reason for metrics, audit and every protocol.
+    pub const fn reason(&self) -> Reason {
+        match self {
+            Refusal::Unknown | Refusal::UnknownResource { .. } => Reason::UnknownPrimitive,
+            Refusal::MissingScopes { .. } | Refusal::NotApproved(_) => Reason::InsufficientScope,
+            Refusal::MissingCapabilities { .. } => Reason::MissingCapability,
+            Refusal::Limited { .. } => Reason::RateLimited,
+            Refusal::InvalidArguments { .. } | Refusal::KeyConflict => Reason::InvalidParams,
+            Refusal::IdUsed => Reason::InvalidRequest,
+            Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
+                Reason::Deadline
+            }
+            Refusal::Withdrawn(why) => why.reason(),
+            Refusal::DuplicateId
+            | Refusal::Upstream(_)
+            | Refusal::Declined(_)
+            | Refusal::PagesFirst { .. } => Reason::UpstreamUnavailable,
+            Refusal::Relayed { code, .. } => relayed(*code),
+            Refusal::Barred(_) => Reason::ContentRefused,
+            Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
+            Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
+        }
+    }
+
+    /// Returns the delay until the caller may retry, in whole seconds as in `Retry-After` (RFC 9110, 10.2.3); `None` if
+    /// waiting does not help.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        match self {
+            Refusal::Limited { retry_after_ms, .. } => Some(retry_after_ms.div_ceil(1000).max(1)),
+            Refusal::Upstream(_) | Refusal::InFlight => Some(1),
+            _ => None,
+        }
+    }
+
+    /// Returns the message for the caller. Internal causes stay in the log (I-11).
+    pub fn public_message(&self) -> String {
+        match self {
+            Refusal::Internal(_) => Reason::Internal.message().into(),
+            Refusal::InvalidOutput { .. } => {
+                "the call was done, and its result does not fit its output schema".into()
+            }
+            other => other.to_string(),
+        }
+    }
+
+    const fn state(&self) -> State {
+        match self {
+            Refusal::Cancelled | Refusal::Withdrawn(_) => State::Cancelled,
+            Refusal::Unknown
+            | Refusal::UnknownResource { .. }
+            | Refusal::MissingScopes { .. }
+            | Refusal::MissingCapabilities { .. }
+            | Refusal::Limited { .. }
+            | Refusal::InvalidArguments { .. }
+            | Refusal::KeyConflict
+            | Refusal::DuplicateId
+            | Refusal::IdUsed
+            | Refusal::InFlight
+            | Refusal::NotApproved(_)
+            | Refusal::Barred(_) => State::Rejected,
+            Refusal::InputExpired
+            | Refusal::Deadline
+            | Refusal::Upstream(_)
+            | Refusal::Declined(_)
+            | Refusal::Relayed { .. }
+            | Refusal::PagesFirst { .. }
+            | Refusal::OutcomeUnknown
+            | Refusal::InvalidOutput { .. }
+            | Refusal::Internal(_) => State::Failed,
+        }
+    }
+}
+
+/// Returns the end of a call that was stopped.
+pub fn after_handover(call: &Call, stopped: Refusal) -> Refusal {
+    match stopped {
+        Refusal::Cancelled => Refusal::Cancelled,
+        stopped if !call.was_handed_over() => stopped,
+        stopped => call.unanswered(stopped),
+    }
+}

@@ -1,0 +1,200 @@
+//! Ownership of a call: its records in the stores, and whether another gateway continues it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::call::claim::LedgerClaim;
+use crate::call::publication::Publication;
+
+/// Records of one call outside this process.
+#[derive(Default)]
+pub struct Ownership {
+    claim: OnceLock<LedgerClaim>,
+    /// The key that it is about to claim.
+    intended: OnceLock<LedgerClaim>,
+    /// Whether the store has a row of the call.
+    kept: AtomicBool,
+    /// Whether the store was asked to create a row; a statement that was abandoned may still be executed.
+    asked: AtomicBool,
+    /// Whether the store has acknowledged a row of this call as this gateway's.
+    has_row: AtomicBool,
+    /// Number of statements on the row that have no answer yet.
+    unanswered: AtomicU32,
+    /// Whether a client knows of the call and may return for it.
+    known: AtomicBool,
+    /// Whether the store has acknowledged a record by which other gateways find the call, and a client relies on it.
+    announced: AtomicBool,
+    /// Whether the call has ended and its row is being deleted.
+    given_up: AtomicBool,
+    /// Whether its end is being stored.
+    ending: AtomicBool,
+    /// Whether the stored records suffice for another gateway to continue it.
+    resumes: AtomicBool,
+    /// Whether another gateway continues it: this gateway may touch neither its row nor its ledger key.
+    passed_on: AtomicBool,
+    /// Whether it has ended here without its own outcome, which the other gateway reports.
+    continued: AtomicBool,
+    /// Publication of its events; set if there are other gateways and a client may return for the call.
+    publication: OnceLock<Publication>,
+    /// Notified when the inbox may have entries.
+    nudged: Notify,
+    /// Asks the call to save and yield.
+    preempted: CancellationToken,
+}
+
+impl Ownership {
+    /// Returns the ledger key that the call has claimed.
+    pub fn claim(&self) -> Option<&LedgerClaim> {
+        self.claim.get()
+    }
+
+    pub fn set_claim(&self, claim: LedgerClaim) {
+        // The ledger stage runs once per call.
+        let _ = self.claim.set(claim);
+    }
+
+    /// Notes that the call is about to claim this key.
+    pub fn set_intended_claim(&self, claim: LedgerClaim) {
+        // The ledger stage runs once per call.
+        let _ = self.intended.set(claim);
+    }
+
+    /// Returns the key under which the ledger may have the call's answer.
+    pub fn key(&self) -> Option<&LedgerClaim> {
+        self.claim().or_else(|| self.intended.get())
+    }
+
+    pub fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire)
+    }
+
+    pub fn keep(&self) {
+        self.note_asked();
+        self.kept.store(true, Ordering::Release);
+    }
+
+    /// Whether the store has a row of the call, or may still get one.
+    pub fn may_be_kept(&self) -> bool {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_asked(&self) {
+        self.asked.store(true, Ordering::Release);
+    }
+
+    /// Notes a statement that creates or changes the row. Without an answer it may still be executed.
+    pub(crate) fn begin_put(&self) {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Notes the answer to a statement; `has_row`: the row is this gateway's.
+    pub(crate) fn end_put(&self, has_row: bool) {
+        self.has_row.fetch_or(has_row, Ordering::AcqRel);
+        self.unanswered.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether the row was this gateway's at any time.
+    pub(crate) fn has_had_row(&self) -> bool {
+        self.is_kept() || self.has_row.load(Ordering::Acquire)
+    }
+
+    /// Whether the store may create the row after this call has ended.
+    pub(crate) fn row_may_come_late(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire) > 0
+    }
+
+    /// Notes that the row is no longer needed.
+    pub(crate) fn give_row_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+    }
+
+    pub fn has_given_row_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Whether a client may return for the call.
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::SeqCst)
+    }
+
+    /// Notes that a client knows of the call; true for the first time. If this races with giving up the row, at least
+    /// one side sees the other.
+    pub fn note_known(&self) -> bool {
+        !self.known.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_announced(&self) {
+        self.announced.store(true, Ordering::Release);
+    }
+
+    pub fn is_announced(&self) -> bool {
+        self.announced.load(Ordering::Acquire)
+    }
+
+    /// Notes that its end is to be stored; true for the first time.
+    pub(crate) fn begin_end(&self) -> bool {
+        !self.ending.swap(true, Ordering::SeqCst)
+    }
+
+    /// Starts the publication to other gateways at event number `next`; only the first start counts.
+    pub fn publish_from(&self, next: u64) {
+        self.publication.get_or_init(|| Publication::from(next));
+    }
+
+    /// Returns the publication of its events; `None` if no other gateway needs to see them.
+    pub fn publication(&self) -> Option<&Publication> {
+        self.publication.get()
+    }
+
+    pub fn resumes(&self) -> bool {
+        self.resumes.load(Ordering::Acquire)
+    }
+
+    /// Notes that the stored records suffice for another gateway to continue the call.
+    pub fn can_resume(&self) {
+        self.resumes.store(true, Ordering::Release);
+    }
+
+    pub fn is_passed_on(&self) -> bool {
+        self.passed_on.load(Ordering::Acquire)
+    }
+
+    /// Notes that the call belongs to another gateway from now on.
+    pub fn pass_on(&self) {
+        self.passed_on.store(true, Ordering::Release);
+    }
+
+    /// Notes that the call ends here, and that the gateway it was passed on to reports its outcome.
+    pub fn note_continued(&self) {
+        self.continued.store(true, Ordering::Release);
+    }
+
+    /// Whether the call has ended here without its outcome because another gateway continues it. A remote call that is
+    /// only followed here ends with its outcome.
+    pub fn is_continued_elsewhere(&self) -> bool {
+        self.continued.load(Ordering::Acquire)
+    }
+
+    /// Notes that the call's inbox, where other gateways store what its caller sends them, may have entries.
+    pub fn nudge(&self) {
+        self.nudged.notify_one();
+    }
+
+    /// Resolves once after each nudge, including one that came before; several may be merged.
+    pub(crate) async fn nudged(&self) {
+        self.nudged.notified().await;
+    }
+
+    /// Asks the call to save a checkpoint and yield, so that another gateway continues it.
+    pub fn preempt(&self) {
+        self.preempted.cancel();
+    }
+
+    /// Resolves when the call is to yield.
+    pub async fn preempted(&self) {
+        self.preempted.cancelled().await;
+    }
+}

@@ -1,0 +1,52 @@
+//! Decisions of bindings on a call's arguments, and whether a person has approved it: for the audit, for the question,
+//! and for a gateway that continues the call, so that nobody is asked twice.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+/// The bindings that decided, in words; the arguments themselves are never kept here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulingSummary {
+    /// Binding that refused the call or required an approval.
+    pub rule: Option<String>,
+    /// Effect that an observed binding would have had, and that binding.
+    pub observed: Option<(&'static str, String)>,
+}
+
+/// Decisions while the call runs.
+#[derive(Debug, Default)]
+pub struct Ruling {
+    ruled: Mutex<RulingSummary>,
+    approved: AtomicBool,
+}
+
+impl Ruling {
+    /// Records the binding that decides, for the arguments with which the call continues.
+    pub fn decides(&self, rule: Option<String>) {
+        self.ruled.lock().rule = rule;
+    }
+
+    /// Records the effect that an observed binding would have; true for the first.
+    pub fn observes(&self, would: &'static str, rule: String) -> bool {
+        let mut ruled = self.ruled.lock();
+        let is_first = ruled.observed.is_none();
+        if is_first {
+            ruled.observed = Some((would, rule));
+        }
+        is_first
+    }
+
+    pub fn get(&self) -> RulingSummary {
+        self.ruled.lock().clone()
+    }
+
+    /// Records that a person has approved the call, here or at the gateway that ran it before.
+    pub fn approve(&self) {
+        self.approved.store(true, Ordering::Release);
+    }
+
+    pub fn is_approved(&self) -> bool {
+        self.approved.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,314 @@
+//! Prometheus metrics of the gateway (names are only added: ADR 13).
+//!
+//! Keeps true: every label is from a closed set; never an org, a user, a token or a name that a client chose.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use asp_platform::worker_usage::Stats;
+use asp_snapshot::policy::Effect;
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use crate::call::Call;
+use crate::call::outcome::Outcome;
+
+pub mod delegations;
+pub mod plugins;
+pub mod upstreams;
+
+pub use delegations::Delegations;
+use plugins::PluginMetrics;
+use upstreams::UpstreamMetrics;
+
+/// Upper bounds of the buckets, in seconds.
+const LATENCY: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0, 60.0];
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CallLabels {
+    protocol: &'static str,
+    status: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ProtocolLabel {
+    protocol: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StageLabel {
+    stage: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LimitLabels {
+    level: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ObservedLabels {
+    would: &'static str,
+    did: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LanguageLabel {
+    language: &'static str,
+}
+
+/// A stage of the pipeline (ADR 1); identity, resolve and entitlement only read the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Limits,
+    Input,
+    Ledger,
+    Approve,
+    Execute,
+    Output,
+}
+
+const STAGES: usize = Stage::Output as usize + 1;
+
+impl Stage {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Stage::Limits => "limits",
+            Stage::Input => "input",
+            Stage::Ledger => "ledger",
+            Stage::Approve => "approve",
+            Stage::Execute => "execute",
+            Stage::Output => "output",
+        }
+    }
+}
+
+/// The gateway's metrics and their registry.
+pub struct Metrics {
+    registry: Registry,
+    calls: Family<CallLabels, Counter>,
+    durations: Family<ProtocolLabel, Histogram, fn() -> Histogram>,
+    refusals: Family<ReasonLabel, Counter>,
+    stages: Family<StageLabel, Histogram, fn() -> Histogram>,
+    limits: Family<LimitLabels, Counter>,
+    usual: CachedMetrics,
+    observed: Family<ObservedLabels, Counter>,
+    workers: Workers,
+    /// Metrics reported by the language runtimes.
+    pub plugins: Arc<PluginMetrics>,
+    pub delegations: Delegations,
+    pub upstreams: Arc<UpstreamMetrics>,
+    /// Events that the audit log did not accept in time.
+    pub audit_lost: Counter,
+    active: Gauge<i64, AtomicI64>,
+    revision: Gauge<i64, AtomicI64>,
+    snapshot_age: Gauge<i64, AtomicI64>,
+    /// Last time at which the control plane was known to be up to date.
+    fresh_at: Mutex<Instant>,
+}
+
+/// Cached metrics that nearly every call uses, because a lookup by labels costs more than counting.
+#[derive(Default)]
+struct CachedMetrics {
+    /// Histograms by [`Stage`].
+    stages: [OnceLock<Histogram>; STAGES],
+    granted: OnceLock<Counter>,
+}
+
+/// Resources of workers used by plugin calls, by language.
+#[derive(Default)]
+struct Workers {
+    calls: Family<LanguageLabel, Counter>,
+    cpu_seconds: Family<LanguageLabel, Counter<f64, AtomicU64>>,
+    bytes_in: Family<LanguageLabel, Counter>,
+    bytes_out: Family<LanguageLabel, Counter>,
+    rss_max: Family<LanguageLabel, Gauge<f64, AtomicU64>>,
+    lost: Family<LanguageLabel, Counter>,
+}
+
+impl Workers {
+    fn register(&self, registry: &mut Registry) {
+        registry.register("asp_worker_calls", "Plugin calls whose worker was released", self.calls.clone());
+        registry.register("asp_worker_lost", "Workers lost with a plugin call", self.lost.clone());
+        registry.register("asp_worker_cpu_seconds", "CPU time of plugin calls", self.cpu_seconds.clone());
+        registry.register("asp_worker_received_bytes", "Bytes sent to workers", self.bytes_in.clone());
+        registry.register("asp_worker_sent_bytes", "Bytes received from workers", self.bytes_out.clone());
+        registry.register(
+            "asp_worker_call_rss_bytes",
+            "Peak resident memory of the worker of the call that ended last",
+            self.rss_max.clone(),
+        );
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        let mut metrics = Metrics {
+            registry: Registry::default(),
+            calls: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(LATENCY)),
+            refusals: Family::default(),
+            stages: Family::new_with_constructor(|| Histogram::new(LATENCY)),
+            limits: Family::default(),
+            usual: CachedMetrics::default(),
+            observed: Family::default(),
+            workers: Workers::default(),
+            plugins: Arc::default(),
+            delegations: Delegations::default(),
+            upstreams: Arc::default(),
+            audit_lost: Counter::default(),
+            active: Gauge::default(),
+            revision: Gauge::default(),
+            snapshot_age: Gauge::default(),
+            fresh_at: Mutex::new(Instant::now()),
+        };
+        let registry = &mut metrics.registry;
+        metrics.workers.register(registry);
+        registry.register_collector(Box::new(Arc::clone(&metrics.plugins)));
+        metrics.delegations.register(registry);
+        metrics.upstreams.register(registry);
+        registry.register("protocol_requests", "Calls by protocol and outcome", metrics.calls.clone());
+        registry.register(
+            "protocol_request_duration_seconds",
+            "Time from accepting a call to its outcome",
+            metrics.durations.clone(),
+        );
+        registry.register(
+            "asp_edge_refusals",
+            "Requests the gateway refused before a call began",
+            metrics.refusals.clone(),
+        );
+        registry.register(
+            "asp_stage_duration_seconds",
+            "Time a call spent in one stage of the pipeline",
+            metrics.stages.clone(),
+        );
+        registry.register(
+            "asp_limit_decisions",
+            "Decisions of the exact limits by the level that decided",
+            metrics.limits.clone(),
+        );
+        registry.register(
+            "asp_policy_observed",
+            "Calls that an observed binding would have decided, by its effect and by the actual one",
+            metrics.observed.clone(),
+        );
+        registry.register(
+            "asp_audit_events_lost",
+            "Events of calls that the audit log did not accept in time",
+            metrics.audit_lost.clone(),
+        );
+        metrics.register_gauges();
+        metrics
+    }
+}
+
+impl Metrics {
+    fn register_gauges(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("asp_calls_active", "Calls without an outcome yet", self.active.clone());
+        registry.register("asp_snapshot_revision", "Revision of the applied snapshot", self.revision.clone());
+        registry.register(
+            "asp_snapshot_age_seconds",
+            "Seconds since the followed control plane last reported that it was at most 3 s behind its store",
+            self.snapshot_age.clone(),
+        );
+    }
+
+    pub fn call_began(&self) {
+        self.active.inc();
+    }
+
+    /// Records a call's outcome.
+    pub fn call_ended(&self, call: &Call, outcome: &Outcome) {
+        let protocol = asp_snapshot::protocol::protocol_name(call.protocol);
+        let reason = match outcome {
+            Outcome::Done { .. } => "ok",
+            Outcome::Refused(refusal) => refusal.reason().as_str(),
+        };
+        self.active.dec();
+        let labels = CallLabels { protocol, status: outcome.state().as_str(), reason };
+        self.calls.get_or_create(&labels).inc();
+        let seconds = Instant::now().saturating_duration_since(call.started).as_secs_f64();
+        self.durations.get_or_create(&ProtocolLabel { protocol }).observe(seconds);
+    }
+
+    /// Records a request refused before a call began.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// Records the time since `started` that a call spent in `stage`.
+    pub fn stage(&self, stage: Stage, started: Instant) {
+        let seconds = Instant::now().saturating_duration_since(started).as_secs_f64();
+        let Some(used) = self.usual.stages.get(stage as usize) else { return };
+        let first = || self.stages.get_or_create_owned(&StageLabel { stage: stage.as_str() });
+        used.get_or_init(first).observe(seconds);
+    }
+
+    /// Records a decision of the exact limits; `refused` names the exhausted level.
+    pub fn limited(&self, refused: Option<&'static str>) {
+        match refused {
+            None => {
+                let labels = LimitLabels { level: "all", outcome: "granted" };
+                self.usual.granted.get_or_init(|| self.limits.get_or_create_owned(&labels)).inc();
+            }
+            Some(level) => {
+                self.limits.get_or_create(&LimitLabels { level, outcome: "refused" }).inc();
+            }
+        }
+    }
+
+    /// Records the decision that an observed binding would have made.
+    pub fn observed(&self, would: Effect, did: Effect) {
+        let labels = ObservedLabels { would: would.as_str(), did: did.as_str() };
+        self.observed.get_or_create(&labels).inc();
+    }
+
+    /// Records the usage of a worker by a plugin call.
+    pub fn worker_used(&self, language: &'static str, stats: &Stats) {
+        let label = LanguageLabel { language };
+        self.workers.calls.get_or_create(&label).inc();
+        self.workers.cpu_seconds.get_or_create(&label).inc_by(stats.cpu_ms / 1000.0);
+        self.workers.bytes_in.get_or_create(&label).inc_by(stats.bytes_in as u64);
+        self.workers.bytes_out.get_or_create(&label).inc_by(stats.bytes_out as u64);
+        self.workers.rss_max.get_or_create(&label).set(stats.rss_max);
+    }
+
+    /// Records the loss of a worker during a call.
+    pub fn worker_lost(&self, language: &'static str) {
+        self.workers.lost.get_or_create(&LanguageLabel { language }).inc();
+    }
+
+    pub fn applied(&self, revision: u64) {
+        self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
+    }
+
+    /// Records that the control plane being followed is up to date.
+    pub fn control_is_fresh(&self) {
+        *self.fresh_at.lock() = Instant::now();
+    }
+
+    /// Returns the metrics in the Prometheus text format.
+    pub fn encode(&self) -> String {
+        let age = self.fresh_at.lock().elapsed().as_secs();
+        self.snapshot_age.set(i64::try_from(age).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            Err(_) => String::new(),
+        }
+    }
+}

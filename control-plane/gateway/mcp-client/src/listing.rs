@@ -1,0 +1,104 @@
+//! All lists of an upstream: tools, prompts, resources and templates, page by page.
+//!
+//! Keeps true: pages and items are bounded; a server without a method has an empty list, however it refuses a list
+//! that it does not declare.
+
+use asp_json::held;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::client::session::Session;
+use super::client::{Client, ClientFault};
+use crate::lists::{Lists, note_losses};
+
+/// Maximum number of pages of one list.
+const MAX_PAGES: u64 = 100;
+/// Maximum number of items in one list, and of bytes that all lists of a server take in memory.
+const MAX_ITEMS: usize = 10_000;
+const MAX_BYTES: usize = 64 << 20;
+/// JSON-RPC 2.0 code: the server does not have the method.
+const METHOD_NOT_FOUND: i64 = -32601;
+
+/// Returns the capabilities of a client that can do everything: some servers list less to others.
+pub fn every_capability() -> Value {
+    json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}})
+}
+
+/// Lists everything.
+pub async fn list(client: &Client, session: &Session) -> Result<Lists, ClientFault> {
+    let mut left = MAX_BYTES;
+    let mut losses = Vec::new();
+    let mut pages =
+        async |method, member| pages(client, session, (method, member), (&mut left, &mut losses)).await;
+    Ok(Lists {
+        tools: pages("tools/list", "tools").await?,
+        prompts: pages("prompts/list", "prompts").await?,
+        resources: pages("resources/list", "resources").await?,
+        templates: pages("resources/templates/list", "resourceTemplates").await?,
+        completions: session.offers.completions,
+        instructions: session.instructions.clone(),
+        losses,
+    })
+}
+
+async fn pages(
+    client: &Client,
+    session: &Session,
+    (method, member): (&str, &str),
+    (left, losses): (&mut usize, &mut Vec<String>),
+) -> Result<Vec<Value>, ClientFault> {
+    let mut found = Vec::new();
+    let mut cursor: Option<Value> = None;
+    for page in 0..MAX_PAGES {
+        let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect();
+        let exchange = client.alone(method, Value::Object(params));
+        let mut result = match client.request(session, exchange).await {
+            Err(ClientFault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
+            Err(fault) if page == 0 && session.offers.lacks(member) && is_refusal(&fault) => {
+                return Ok(found);
+            }
+            answered => answered?,
+        };
+        if let Some(Value::Array(items)) = result.remove(member) {
+            let too_much =
+                || ClientFault::Lost(format!("{method}: all lists take more than {MAX_BYTES} bytes"));
+            *left = left.checked_sub(held::of_all(&items)).ok_or_else(too_much)?;
+            if let Some(list) = result.sent.member(member) {
+                note_losses(losses, member, &list);
+            }
+            found.extend(items);
+        }
+        if found.len() > MAX_ITEMS {
+            return Err(ClientFault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
+        }
+        // The same cursor would return the same page again.
+        let next =
+            result.remove("nextCursor").filter(|next| is_cursor(next) && cursor.as_ref() != Some(next));
+        if next.is_none() {
+            return Ok(found);
+        }
+        cursor = next;
+    }
+    Err(ClientFault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
+}
+
+/// Whether there is another page: some servers write an empty cursor after the last one.
+fn is_cursor(next: &Value) -> bool {
+    next.as_str().is_some_and(|next| !next.is_empty())
+}
+
+/// Whether a server refuses a method, in whatever form.
+fn is_refusal(fault: &ClientFault) -> bool {
+    match fault {
+        ClientFault::Error { .. } => true,
+        ClientFault::Refused { status, .. } => matches!(
+            *status,
+            StatusCode::BAD_REQUEST
+                | StatusCode::NOT_FOUND
+                | StatusCode::METHOD_NOT_ALLOWED
+                | StatusCode::NOT_IMPLEMENTED
+        ),
+        ClientFault::SessionRefused { fault, is_named: false, .. } => is_refusal(fault),
+        _ => false,
+    }
+}

@@ -1,0 +1,454 @@
+//! The one pipeline of all protocols (I-2): entitlement → limits → input, rules → ledger → approve → execute → output →
+//! audit. Identity and resolve come before it, while the protocol reads the request, because they need only the
+//! snapshot.
+//!
+//! Keeps true: the order is fixed; every call that was started ends with one outcome and one finish event, even if its
+//! task is dropped.
+
+pub mod admission;
+pub mod approve;
+mod caller_input;
+pub mod calls;
+pub mod capabilities;
+mod conclusion;
+pub mod entitlement;
+pub mod execute;
+pub mod identity;
+pub mod input;
+mod input_delivery;
+pub mod internals;
+pub mod ledger;
+pub mod limits;
+pub mod listings;
+pub mod lookup;
+mod mirror;
+pub mod output;
+pub(crate) mod passes;
+mod platform;
+pub mod promise;
+pub mod resolve;
+pub mod rules;
+pub mod running;
+pub mod takeover;
+mod upkeep;
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use asp_call::call::bounds::{kept_for, lifetime_bound, runtime_bound};
+use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal};
+use asp_call::call::registry::CallRegistry;
+use asp_call::call::{Call, CallKind, HeldMemory, IdempotencyKey, Invocation};
+use asp_call::durable::active::ActiveTable;
+use asp_call::durable::record::Record;
+use asp_call::durable::skipped::SkippedCalls;
+use asp_call::durable::taken_over::TakenOverCalls;
+use asp_call::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
+use asp_call::telemetry::audit;
+use asp_call::telemetry::audit::{Audit, RecordingError};
+use asp_call::telemetry::metrics::{Metrics, Stage};
+use asp_json::Json;
+use asp_proto::snapshot::{Kind, Mutation};
+use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::pipeline::admission::{AdmissionBounds, AdmissionPermit};
+use crate::pipeline::calls::CallTasks;
+use crate::pipeline::entitlement::Entitlement;
+use crate::pipeline::ledger::{HeldKey, LedgerDecision, Ledgers};
+use crate::pipeline::limits::{Grant, Limiter};
+use crate::pipeline::listings::Listings;
+use crate::pipeline::running::{RunningCalls, ends_with_its_token};
+use crate::sessions::Replicas;
+
+/// The stages and their shared state.
+pub struct Pipeline {
+    limiter: Limiter,
+    ledgers: Ledgers,
+    executor: Arc<dyn Executor>,
+    metrics: Arc<Metrics>,
+    audit: Audit,
+    calls: CallTasks,
+    /// Every call, while it runs and as long as a client may return for it.
+    registry: Arc<CallRegistry>,
+    /// The running calls, and the snapshot in force that they are evaluated by.
+    running: Arc<RunningCalls>,
+    /// The rows of the running calls that another gateway could continue.
+    active: Arc<ActiveTable>,
+    /// The other gateways, if there are any.
+    replicas: Option<Arc<Replicas>>,
+    /// The calls that were taken over from other gateways.
+    taken_over: TakenOverCalls,
+    /// The calls of lost gateways that cannot run here.
+    skipped: SkippedCalls,
+    /// Lists that plugins make themselves.
+    listings: Listings,
+    /// Receiver of changes of resources; set once, when the gateway is wired.
+    listener: OnceLock<Weak<dyn ResourceListener>>,
+}
+
+/// The parts of a pipeline that its gateway creates.
+pub struct PipelineDeps {
+    pub limiter: Limiter,
+    pub ledgers: Ledgers,
+    pub executor: Arc<dyn Executor>,
+    pub metrics: Arc<Metrics>,
+    pub audit: Audit,
+    /// Maximum number of calls at a time.
+    pub bounds: AdmissionBounds,
+    pub registry: Arc<CallRegistry>,
+    pub active: Arc<ActiveTable>,
+    pub replicas: Option<Arc<Replicas>>,
+}
+
+/// A call that was started.
+pub struct StartedCall {
+    pub call: Arc<Call>,
+    /// False if it had started before.
+    pub is_new: bool,
+}
+
+impl Pipeline {
+    /// Creates a pipeline without calls.
+    pub fn new(deps: PipelineDeps) -> Pipeline {
+        let PipelineDeps { limiter, ledgers, executor, metrics, audit, bounds, registry, active, replicas } =
+            deps;
+        Pipeline {
+            limiter,
+            ledgers,
+            executor,
+            metrics,
+            audit,
+            calls: CallTasks::new(bounds),
+            running: Arc::new(RunningCalls::of(registry.clone())),
+            registry,
+            active,
+            replicas,
+            taken_over: TakenOverCalls::default(),
+            skipped: SkippedCalls::default(),
+            listings: Listings::default(),
+            listener: OnceLock::new(),
+        }
+    }
+
+    /// Starts a call, which runs by itself until it has an outcome. A refusal by entitlement, or by the client's
+    /// abilities, is returned at once, because its form differs by protocol (a 403 challenge, a hidden name). A call
+    /// that exceeds the number of running calls has ended when this returns.
+    pub fn begin(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        invocation: Invocation,
+    ) -> Result<Arc<Call>, Refusal> {
+        self.begin_once(snapshot, invocation).map(|begun| begun.call)
+    }
+
+    /// Starts a call in the same way; if the client chose an id that is taken, returns the call that has it.
+    pub fn begin_once(
+        self: &Arc<Self>,
+        snapshot: Arc<Snapshot>,
+        invocation: Invocation,
+    ) -> Result<StartedCall, Refusal> {
+        let started = Instant::now();
+        let Invocation { server, caller, entry, protocol, .. } = &invocation;
+        let entitled = match self.offers(server, entry) {
+            true => entitlement::entitle(&snapshot, server, caller, entry, *protocol),
+            false => Err(Refusal::Unknown),
+        }
+        .and_then(|entitled| {
+            // A completion or a list asks no questions.
+            if invocation.kind.is_invocation() {
+                capabilities::check(&snapshot, &entry.primitive, invocation.abilities)?;
+            }
+            Ok(entitled)
+        });
+        let asks = entitled.as_ref().is_ok_and(|entitled| may_ask(&snapshot, *entitled, &invocation));
+        let longest = started + lifetime_bound(&entry.primitive, asks);
+        let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
+        let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
+        if entitled.is_ok()
+            && call.chosen.is_some()
+            && let Err(call) = self.registry.enter_new(&call, started + kept_for(&entry.primitive))
+        {
+            return Ok(StartedCall { call, is_new: false });
+        }
+        self.metrics.call_began();
+        // A primitive that was hidden since looks the same as one that was hidden before (I-10).
+        let entitled = entitled.and_then(|entitled| match self.running.enter(&call, &snapshot) {
+            Some(Withdrawal::Denied | Withdrawal::ServerDisabled) => Err(Refusal::Unknown),
+            _ => Ok(entitled),
+        });
+        let admitted = entitled.map(|entitled| (entitled, self.calls.admit(&call.caller.org)));
+        match admitted {
+            Err(refusal) => {
+                if refusal == Refusal::Unknown {
+                    rules::observe_hidden(&snapshot, &self.metrics, &call);
+                }
+                self.refuse_unbegun(&call, refusal.clone());
+                Err(refusal)
+            }
+            Ok((_, Err(full))) => {
+                self.refuse_unbegun(&call, full);
+                Ok(StartedCall { call, is_new: true })
+            }
+            Ok((entitled, Ok(place))) => {
+                let Invocation { arguments, idempotency_key, memory, .. } = invocation;
+                let places = (Some(place), memory);
+                let running = CallTask { pipeline: self.clone(), call: call.clone(), _places: places };
+                let lasting = call.clone();
+                let driven = async move {
+                    running.drive(snapshot, entitled, arguments, idempotency_key).await;
+                };
+                self.calls.run(async move {
+                    tokio::select! {
+                        // A call that does not wait needs no timer for its token's expiry.
+                        biased;
+                        () = driven => {}
+                        never = ends_with_its_token(&lasting) => match never {},
+                    }
+                });
+                Ok(StartedCall { call, is_new: true })
+            }
+        }
+    }
+
+    /// Whether the server's primitive may run here. One that cannot run at present is in no list and unknown to every
+    /// call, for every caller (I-10).
+    pub fn offers(&self, server: &VirtualServer, entry: &ListedPrimitive) -> bool {
+        self.executor.offers(&server.message.name, &entry.primitive)
+    }
+
+    /// Ends a call before its task starts: with both of its audit events, or with neither if its org has no capacity in
+    /// the log.
+    fn refuse_unbegun(&self, call: &Call, refusal: Refusal) {
+        let outcome = Outcome::Refused(refusal);
+        if self.audit.has_room(&call.caller.org) {
+            self.audit.record_now(audit::started(call));
+            return self.end(call, outcome);
+        }
+        self.audit.count_missed(2);
+        self.close(call, outcome);
+    }
+
+    /// Ends a call where nothing can wait for the audit queue.
+    fn end(&self, call: &Call, outcome: Outcome) {
+        self.audit.record_now(audit::finished(call, &outcome));
+        self.close(call, outcome);
+    }
+
+    fn close(&self, call: &Call, outcome: Outcome) {
+        self.metrics.call_ended(call, &outcome);
+        call.finish(outcome);
+        self.registry.end(call);
+    }
+}
+
+/// Whether the call may wait for a person's approval with any arguments.
+fn may_ask(snapshot: &Snapshot, entitled: Entitlement, invocation: &Invocation) -> bool {
+    let Invocation { caller, entry, protocol, .. } = invocation;
+    entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
+}
+
+/// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
+pub(crate) struct CallTask {
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) call: Arc<Call>,
+    /// Its permit and its memory; none for a call of another gateway, which is taken over regardless of permits.
+    pub(crate) _places: (Option<AdmissionPermit>, Option<HeldMemory>),
+}
+
+impl CallTask {
+    async fn drive(
+        self,
+        snapshot: Arc<Snapshot>,
+        entitled: Entitlement,
+        arguments: Json,
+        key: Option<IdempotencyKey>,
+    ) {
+        let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
+        let has_effects = self.call.entry.primitive.mutation() != Mutation::ReadOnly;
+        match recorded {
+            // A call that may have effects must not run unrecorded; for one that continues, the loss is counted.
+            Err(RecordingError) if !self.pipeline.audit.may_miss(has_effects) => {
+                self.refuse_unrecorded().await
+            }
+            Ok(()) | Err(RecordingError) => {
+                let result = self.stages(&snapshot, entitled, arguments, key).await;
+                self.conclude(result).await;
+            }
+        }
+    }
+
+    async fn stages(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        mut entitled: Entitlement,
+        mut arguments: Json,
+        key: Option<IdempotencyKey>,
+    ) -> Result<(Output, bool), Refusal> {
+        let call = &self.call;
+        let pipeline = &self.pipeline;
+        let metrics = &self.pipeline.metrics;
+        // At once, so that the client can try a gateway that reaches the store; and before the limits, because each
+        // gateway that was tried would draw from them.
+        if ledger::must_be_remembered(call, key.as_ref()) && pipeline.active.is_away() {
+            return Err(ledger::not_begun());
+        }
+        let started = Instant::now();
+        let granted = pipeline.limiter.admit(snapshot, &call.server, &call.caller, &call.entry).await;
+        metrics.stage(Stage::Limits, started);
+        metrics.limited(match &granted {
+            Err(Refusal::Limited { limit, .. }) => Some(limit),
+            _ => None,
+        });
+        let grant = granted?;
+
+        let started = Instant::now();
+        let checked = input::check(call, &mut arguments);
+        let ruled = checked.and_then(|()| rules::check(snapshot, metrics, call, &arguments));
+        metrics.stage(Stage::Input, started);
+        entitled.needs_approval |= ruled?;
+
+        let started = Instant::now();
+        let entered = self.enter(key.as_ref(), &arguments).await;
+        metrics.stage(Stage::Ledger, started);
+        match entered? {
+            LedgerDecision::Replay(output) => Ok((output, true)),
+            LedgerDecision::Keyless => {
+                Ok((self.perform(snapshot, entitled, arguments, &grant, None).await?, false))
+            }
+            LedgerDecision::Held(held) => {
+                call.ownership.set_claim(held.claim().clone());
+                let result = self.perform(snapshot, entitled, arguments, &grant, Some(&held)).await;
+                self.settle(held, &result).await?;
+                Ok((result?, false))
+            }
+        }
+    }
+
+    /// Runs the ledger stage. While a call that was taken over holds the key, this one relays its events.
+    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<LedgerDecision, Refusal> {
+        let call = &self.call;
+        let pipeline = &self.pipeline;
+        let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
+        let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
+        call.ownership.set_intended_claim(claim.clone());
+        tokio::select! {
+            biased;
+            entered = entering => entered,
+            never = pipeline.taken_over.relay(call, &claim) => match never {},
+            () = call.cancelled() => {
+                // The claim may have succeeded at this moment.
+                pipeline.ledgers.give_back(call, claim);
+                Err(Refusal::Cancelled)
+            }
+        }
+    }
+
+    /// Stores the row from which another gateway can continue a call with an explicit key. Other calls need none before
+    /// their backend saves something: no client could ask for them.
+    async fn keep(&self, arguments: &Json, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
+        let call = &self.call;
+        let keyed =
+            call.idempotency_key.is_some() && call.ownership.claim().is_some_and(|claim| claim.mutating);
+        if !keyed || !self.pipeline.executor.runs(&call.entry.primitive) {
+            return Ok(());
+        }
+        let record = Record::of(call, arguments, grant.remaining, handed_over);
+        let has_not_begun = call.ownership.may_be_kept();
+        match self.pipeline.active.put(call, &record).await {
+            // Another gateway must not mistake a running call for one that has not started, as the earlier row says.
+            Err(error) if has_not_begun => {
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "call was refused, because its row could not be stored");
+                Err(ledger::not_begun())
+            }
+            Err(error) => {
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "row of a call was not confirmed in time; if this gateway is lost, the outcome may be unknown: check the store's response times");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Returns the input of the backend: the work to do, and the rest of the gateway as a port.
+    fn execution(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        arguments: Json,
+        budget: Option<u64>,
+        resume_state: Option<ResumeState>,
+    ) -> Execution {
+        let platform: Arc<dyn Platform> = self.pipeline.clone();
+        Execution {
+            call: self.call.clone(),
+            arguments,
+            budget,
+            snapshot: snapshot.clone(),
+            platform,
+            resume_state,
+        }
+    }
+
+    async fn perform(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        entitled: Entitlement,
+        arguments: Json,
+        grant: &Grant,
+        held: Option<&HeldKey>,
+    ) -> Result<Output, Refusal> {
+        let metrics = &self.pipeline.metrics;
+        if entitled.needs_approval {
+            // It runs when a human has agreed, and nobody is asked for a completion or a list.
+            match self.call.kind {
+                CallKind::Invoke => {}
+                CallKind::Complete(_) => {
+                    return Ok(Output::Completion { values: Vec::new(), total: Some(0), has_more: false });
+                }
+                CallKind::List => return Ok(Output::contents(Vec::new())),
+            }
+        }
+        if entitled.needs_approval {
+            self.keep(&arguments, grant, false).await?;
+            let started = Instant::now();
+            let approved = approve::approve(&self.call).await;
+            metrics.stage(Stage::Approve, started);
+            approved?;
+        }
+        // The runtime counts from the end of the wait for an approval, or from here if there turned out to be none.
+        if entitled.needs_approval
+            || snapshot.policy.may_ask(&self.call.caller, &self.call.entry.primitive, self.call.protocol)
+        {
+            self.call.runs_from_now(runtime_bound(&self.call.entry.primitive));
+        }
+        self.keep(&arguments, grant, true).await?;
+        if entitled.needs_approval
+            && let Some(held) = held
+            && !held.still(&self.call).await.map_err(|e| Refusal::Internal(e.to_string()))?
+        {
+            // This gateway was considered dead while the call waited.
+            return Err(Refusal::Upstream("another gateway has released the call's key".into()));
+        }
+        let uri = match self.call.entry.primitive.kind() {
+            Kind::Resource | Kind::ResourceTemplate => arguments.get("uri").cloned(),
+            _ => None,
+        };
+        let execution = self.execution(snapshot, arguments, grant.remaining, None);
+        let started = Instant::now();
+        let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
+        metrics.stage(Stage::Execute, started);
+        let executed = executed.map_err(|refusal| match (refusal, uri) {
+            // A resource that its backend no longer has is refused by its URI, like one that never existed (I-10).
+            (Refusal::Unknown, Some(Value::String(uri))) => Refusal::UnknownResource { uri },
+            (refusal, _) => refusal,
+        });
+        self.checked(executed?)
+    }
+
+    /// Returns the output, once it fits the schema.
+    fn checked(&self, output: Output) -> Result<Output, Refusal> {
+        let started = Instant::now();
+        let settled = output::settle(&self.call, output);
+        self.pipeline.metrics.stage(Stage::Output, started);
+        settled
+    }
+}

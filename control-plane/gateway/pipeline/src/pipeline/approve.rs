@@ -1,0 +1,51 @@
+//! Stage 7: a destructive or high-risk call, or one that a rule asks about, runs only if a human approves it (ADR 1).
+
+use asp_call::call::Call;
+use asp_call::call::outcome::{Disapproval, Refusal};
+use asp_call::call::question::{Answer, Ask, Question, ask};
+use asp_edge::MACHINE_ISSUER;
+use serde_json::{Value, json};
+
+/// The one field of the approval form.
+const FIELD: &str = "approve";
+
+/// Asks for approval and waits for the answer. A machine is never asked: it would answer in place of the person.
+pub async fn approve(call: &Call) -> Result<(), Refusal> {
+    if call.caller.issuer == MACHINE_ISSUER {
+        return Err(Refusal::NotApproved(Disapproval::ByMachine));
+    }
+    if !call.abilities().elicitation {
+        return Err(Refusal::NotApproved(Disapproval::CannotAsk));
+    }
+    let title = match call.entry.primitive.title.as_str() {
+        "" => call.entry.primitive.id.as_str(),
+        title => title,
+    };
+    let question = Question {
+        id: "asp.approve".into(),
+        ask: Ask::Form {
+            message: format!("Approve this call of “{title}”? {}", why(call)),
+            requested_schema: json!({
+                "type": "object",
+                "properties": {FIELD: {"type": "boolean", "title": "Approve", "default": false}},
+                "required": [FIELD],
+            })
+            .into(),
+            relayed: false,
+        },
+    };
+    match ask(call, question).await? {
+        Answer::Accepted(content) if content.get(FIELD) == Some(&Value::Bool(true)) => {
+            call.ruling.approve();
+            Ok(())
+        }
+        _ => Err(Refusal::NotApproved(Disapproval::Declined)),
+    }
+}
+
+fn why(call: &Call) -> &'static str {
+    match call.ruling.get().rule {
+        Some(_) => "A rule of your organization has a person approve calls with these arguments.",
+        None => "It may change or delete data.",
+    }
+}

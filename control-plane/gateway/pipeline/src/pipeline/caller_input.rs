@@ -1,0 +1,141 @@
+//! Input of a call's caller: answers and cancels, at any gateway that runs the call.
+//!
+//! Owns: the decision whether the call takes the input here, or it is sent to another gateway. Keeps true: an answer
+//! and a cancel for another gateway are stored before they are acknowledged (I-13), and go to the gateway that runs the
+//! call by then; every protocol cancels and answers in this way.
+
+use std::sync::Arc;
+
+use asp_call::call::Call;
+use asp_call::call::bounds::lifetime_bound;
+use asp_call::call::question::Answer;
+use asp_call::call::remote::InputFault;
+use asp_call::durable::inbox::CallerInput;
+use asp_edge::Caller;
+use asp_snapshot::VirtualServer;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::Pipeline;
+use super::input_delivery::InputDelivery;
+use super::lookup::FoundCall;
+use crate::sessions::ReplicaMessage;
+
+impl Pipeline {
+    /// Answers a question of a call that runs here, or at another gateway by now: then the answer is stored for that
+    /// gateway. False if no such question is open, the answer does not fit, or another one was stored before it. After
+    /// an error the question is still open.
+    pub async fn answer(
+        self: &Arc<Self>,
+        call: &Call,
+        question: &str,
+        answer: Answer,
+    ) -> Result<bool, InputFault> {
+        if call.ownership.is_passed_on() {
+            if !call.questions.takes(question, &answer) {
+                return Ok(false);
+            }
+            let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
+            if !self.store(&input, (call.caller.org.as_str(), call.id), kept_until(call)).await? {
+                // The question has an answer already, which the gateway that runs the call applies.
+                call.questions.withdraw(question);
+                return Ok(false);
+            }
+            if !self.running.is_mirror(call) {
+                // There is no mirror here that would pass it on.
+                tokio::spawn(InputDelivery::of(self, call).deliver(input, true));
+            }
+            // A stored answer counts, whatever has happened to the question here.
+            call.questions.answer(question, answer);
+            return Ok(true);
+        }
+        Ok(call.questions.answer(question, answer))
+    }
+
+    /// Answers several questions in order; those before one that cannot be stored have their answers.
+    pub async fn answer_each(
+        self: &Arc<Self>,
+        call: &Call,
+        answers: Vec<(String, Answer)>,
+    ) -> Result<(), InputFault> {
+        for (question, answer) in answers {
+            self.answer(call, &question, answer).await?;
+        }
+        Ok(())
+    }
+
+    /// Cancels a call that runs here, or at another gateway by now: then the cancel is stored for that gateway.
+    pub async fn cancel(self: &Arc<Self>, call: &Call) -> Result<(), InputFault> {
+        let is_elsewhere = call.ownership.is_continued_elsewhere() || call.outcome().is_none();
+        if call.ownership.is_passed_on() && is_elsewhere {
+            self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), kept_until(call)).await?;
+            if !self.running.is_mirror(call) {
+                tokio::spawn(InputDelivery::of(self, call).deliver(CallerInput::Cancel, true));
+            }
+        }
+        call.cancel();
+        Ok(())
+    }
+
+    /// Cancels a call that `caller` has found at `server`, at any gateway that runs it.
+    pub async fn cancel_found(
+        self: &Arc<Self>,
+        found: &FoundCall,
+        (caller, server): (&Arc<Caller>, &Arc<VirtualServer>),
+    ) -> Result<(), InputFault> {
+        let call = match found {
+            FoundCall::Here(call) => return self.cancel(call).await,
+            FoundCall::Elsewhere(call) => call,
+        };
+        let deadline = Instant::now() + call.left();
+        self.store(&CallerInput::Cancel, (caller.org.as_str(), call.id), deadline).await?;
+        let (pipeline, caller, server) = (self.clone(), caller.clone(), server.clone());
+        let delivery = InputDelivery { pipeline, id: call.id, caller, server, deadline };
+        tokio::spawn(delivery.deliver(CallerInput::Cancel, true));
+        Ok(())
+    }
+
+    /// Stores an input. False if another answer to the same question was stored before.
+    pub(super) async fn store(
+        &self,
+        input: &CallerInput,
+        of: (&str, Uuid),
+        deadline: Instant,
+    ) -> Result<bool, InputFault> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let inboxes = self.active.inboxes().ok_or(InputFault::Unavailable)?;
+        inboxes.put(of, left, input).await
+    }
+
+    /// Applies a message of another gateway about a call that runs here.
+    pub fn heard(&self, told: ReplicaMessage) {
+        let (call, is_cancel) = match told {
+            ReplicaMessage::Answered { call, .. } | ReplicaMessage::Left { call } => (call, false),
+            ReplicaMessage::Cancelled { call } => (call, true),
+            ReplicaMessage::Ended { .. } | ReplicaMessage::Sent { .. } => return,
+        };
+        // If the call no longer runs here, the gateway that takes it over reads the inbox.
+        let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) else { return };
+        if is_cancel {
+            // It may not be stored, and only has to be applied.
+            call.cancel();
+        }
+        // Other inputs are in the inbox before the message is sent, and are applied from there, if the call still
+        // belongs to this gateway.
+        call.ownership.nudge();
+    }
+
+    /// Makes the calls that run here read their inboxes, because messages of other gateways may have been lost.
+    pub fn look_into_inboxes(&self) {
+        for call in self.registry.running().iter().filter(|call| call.ownership.is_known()) {
+            call.ownership.nudge();
+        }
+    }
+}
+
+/// Returns the time until which a caller's input is kept for a call: as long as any call of its primitive may take from
+/// now. The call's deadline is by another gateway's clock, and an applied answer is needed until it is stored with the
+/// call.
+fn kept_until(call: &Call) -> Instant {
+    call.deadline().max(Instant::now() + lifetime_bound(&call.entry.primitive, true))
+}

@@ -1,0 +1,232 @@
+//! Lookup of calls for clients that return for them, at any gateway.
+//!
+//! Owns: the decision whether a call is here, is mirrored here from another gateway, is known by its record alone, or
+//! has ended elsewhere, and how. Keeps true: the principal that started a call finds it, at its server, as long as it
+//! may see the primitive; anyone else gets the answer for an unknown call; a call that another gateway continues is
+//! never reported as ended here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_call::call::chosen::Put;
+use asp_call::call::claim::LedgerClaim;
+use asp_call::call::outcome::{Outcome, Output, Refusal};
+use asp_call::call::remote::{CallCursor, CallPage, RemoteCall};
+use asp_call::call::{Call, Invocation, State, principal};
+use asp_call::durable::active::ActiveFault;
+use asp_call::durable::active::call_status::{CallStatus, EndedCall};
+use asp_call::durable::active::stored_outcome::StoredOutcome;
+use asp_edge::Caller;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::Pipeline;
+
+/// Time for which a retry waits until its call is taken over: the lease of the lost gateway, and the interval of the
+/// scans.
+const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
+/// Interval at which the call's end at another gateway is checked.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Message to the caller of a repeatable call that no gateway continues.
+pub(super) const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
+/// Message to the caller of a lost call that did nothing: another one has its key, and a retry gets that one's answer.
+const HELD: &str = "another call runs under the idempotency key: call again under the same key";
+/// Message to the caller of a repeatable call whose answer was too large for its record.
+const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
+
+/// The store of calls does not answer, so that the location of a call is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(transparent)]
+pub struct StoreFault(#[from] ActiveFault);
+
+/// Location of a call that its client returns for.
+pub enum FoundCall {
+    /// The call is here, or is mirrored here from another gateway.
+    Here(Arc<Call>),
+    /// The call runs at another gateway, or waits to be taken over, and its events are not known here.
+    Elsewhere(RemoteCall),
+}
+
+impl FoundCall {
+    pub fn id(&self) -> Uuid {
+        match self {
+            FoundCall::Here(call) => call.id,
+            FoundCall::Elsewhere(call) => call.id,
+        }
+    }
+
+    /// Returns the call if it is here.
+    pub fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            FoundCall::Here(call) => Some(call),
+            FoundCall::Elsewhere(_) => None,
+        }
+    }
+
+    /// Returns the request that created the call, if its client chose the id.
+    pub fn put(&self) -> Option<Put> {
+        match self {
+            FoundCall::Here(call) => Put::of(call),
+            FoundCall::Elsewhere(call) => call.put.as_deref().cloned(),
+        }
+    }
+
+    /// Whether it is no longer here, because another gateway continues it: look it up again.
+    pub fn has_moved(&self) -> bool {
+        self.call().is_some_and(|call| call.ownership.is_continued_elsewhere())
+    }
+}
+
+/// Result of attaching to a call.
+pub enum AttachResult {
+    Here(Arc<Call>),
+    /// The call still runs at another gateway, which alone has its events if gateways share no store.
+    Elsewhere,
+    Unknown,
+}
+
+impl Pipeline {
+    /// Returns the call with this id for `caller` at `server`, even if it has ended at another gateway; waits for one
+    /// that runs there until it is taken over or ends. For a caller that may not start it any more, an ended call looks
+    /// the same as none.
+    pub async fn attach(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<AttachResult, StoreFault> {
+        let until = Instant::now() + TAKE_OVER_WITHIN;
+        loop {
+            let otherwise = match self.find(id, caller, server).await? {
+                Some(FoundCall::Here(call)) => return Ok(AttachResult::Here(call)),
+                Some(FoundCall::Elsewhere(_)) if Instant::now() < until => None,
+                Some(FoundCall::Elsewhere(_)) => Some(AttachResult::Elsewhere),
+                None => Some(AttachResult::Unknown),
+            };
+            if let Some(otherwise) = otherwise {
+                // It may have come and gone in between.
+                return Ok(self.here(id, caller, server).map_or(otherwise, AttachResult::Here));
+            }
+            self.taken_over.changed_within(LOOK_EVERY).await;
+        }
+    }
+
+    /// Finds the call wherever it is, without waiting.
+    pub async fn find(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<FoundCall>, StoreFault> {
+        if let Some(call) = self.here(id, caller, server) {
+            return Ok(Some(FoundCall::Here(call)));
+        }
+        Ok(match self.active.status(id, caller, server).await? {
+            Some(CallStatus::Ended(ended)) => {
+                let call = self.ended_elsewhere(id, *ended, caller, server).await?;
+                call.filter(|call| self.running.shows(call, caller)).map(FoundCall::Here)
+            }
+            Some(CallStatus::Runs(seen)) => {
+                let mirror = self.mirrored(id, &seen, (caller, server)).await;
+                Some(mirror.map_or(FoundCall::Elsewhere(seen.call), FoundCall::Here))
+            }
+            None => None,
+        })
+    }
+
+    /// Returns the call if this gateway has it, and no other one continues it.
+    pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
+        let call = self.registry.attach(id, caller, server);
+        let call = call.filter(|call| !call.ownership.is_continued_elsewhere())?;
+        (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
+    }
+
+    /// Lists the caller's calls at `server` whose ids it chose, by at most `rows` records.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        server: &str,
+        before: Option<CallCursor>,
+        rows: u32,
+    ) -> Result<CallPage, StoreFault> {
+        Ok(self.active.listed(caller, server, before, rows).await?)
+    }
+
+    /// Restores an ended call from its record, and keeps it here for clients that return again.
+    async fn ended_elsewhere(
+        &self,
+        id: Uuid,
+        ended: EndedCall,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<Arc<Call>>, ActiveFault> {
+        let snapshot = self.running.snapshot();
+        let invocation = snapshot.and_then(|snapshot| ended.record.ended(&snapshot));
+        let is_theirs = |invocation: &Invocation| {
+            principal::is_same(&invocation.caller, caller) && invocation.server.message.name == server
+        };
+        let Some(invocation) = invocation.filter(is_theirs) else { return Ok(None) };
+        let now = Instant::now();
+        let mut call = Call::new(&invocation, now, now, CancellationToken::new());
+        call.id = id;
+        let is_known = ended.kept.is_some();
+        let outcome = self.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await?;
+        if let Some(events) = self.active.events()
+            && let Some(kept) = events.read(id, 0).await
+        {
+            kept.continue_in(&mut call);
+        }
+        // A call that never started has no record: this one's id stays taken.
+        call.enter(State::Working);
+        // Its gateway has stored its end, and what it said: this one has nothing to store of it.
+        call.ownership.note_known();
+        call.finish(outcome);
+        let call = Arc::new(call);
+        if is_known {
+            self.promise_ended(&call, ended.left);
+        }
+        Ok(Some(call))
+    }
+
+    /// Returns the outcome in the record of a call at another gateway.
+    pub(super) async fn outcome_elsewhere(
+        &self,
+        call: &Call,
+        kept: Option<StoredOutcome>,
+        claim: Option<&LedgerClaim>,
+    ) -> Result<Outcome, ActiveFault> {
+        Ok(match kept {
+            Some(StoredOutcome::Done(output)) => Outcome::Done { output, replayed: false },
+            Some(StoredOutcome::Refused(refusal)) => Outcome::Refused(refusal),
+            // A ledger that does not answer leaves the outcome open.
+            Some(StoredOutcome::InLedger(claim)) => {
+                self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost)
+            }
+            Some(StoredOutcome::TooLarge) if call.may_repeat() => {
+                Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
+            }
+            Some(StoredOutcome::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
+            None => self.last_known(call, claim, GONE).await?,
+        })
+    }
+
+    /// Returns the outcome of a call whose gateway is gone: the answer in the ledger under its key, if there is one.
+    pub(super) async fn last_known(
+        &self,
+        call: &Call,
+        claim: Option<&LedgerClaim>,
+        gone: &str,
+    ) -> Result<Outcome, ActiveFault> {
+        if let Some(claim) = claim.filter(|claim| claim.mutating) {
+            if let Some(outcome) = self.ledgers.outcome(claim).await? {
+                return Ok(outcome);
+            }
+            // A call that has executed keeps its key, unless repeating it is harmless.
+            if self.ledgers.is_held_by_another(call, claim).await? {
+                return Ok(Outcome::Refused(Refusal::Upstream(HELD.into())));
+            }
+        }
+        Ok(Outcome::Refused(call.unanswered(Refusal::Upstream(gone.into()))))
+    }
+}

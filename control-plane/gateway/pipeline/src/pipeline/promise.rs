@@ -1,0 +1,177 @@
+//! Promises that a client can return for a call: as a task, under an id that it chose, to a stream, or with the answer
+//! to a question.
+//!
+//! Owns: the order of the steps that keep a promise: the store, so that other gateways know of the call; the registry,
+//! so that this one keeps it; the call's authority, so that it continues without its client. Keeps true: a client
+//! learns of a task, and that its chosen call runs, once the store has the record or the end (I-3); a promise ends only
+//! with its time; a stream and a retry lead back to this gateway, so that without the store other gateways do not see
+//! the call, but every client gets its answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_call::call::Call;
+use asp_call::call::bounds::kept_for;
+use asp_call::call::outcome::{Outcome, Refusal};
+use asp_call::call::question::input_timeout;
+use asp_call::durable::active::{ActiveFault, ActiveTable};
+use asp_edge::Caller;
+use tokio::time::Instant;
+
+use super::Pipeline;
+
+/// Time within which it is known whether a chosen call starts at all; later the call itself reports its end.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+/// Time within which the end of a quick call is stored before its client is answered; for a later one the client asks.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Time beyond its deadline for which a client can return to a call's stream.
+const STREAM: Duration = Duration::from_secs(120);
+/// Time for a retry beyond the call's input timeout: a late answer finds its call and is refused as late.
+const RETRY: Duration = Duration::from_secs(600);
+/// Time beyond its deadline for which a call of another gateway can be found here: as long as a retry may come.
+const TAKEN_OVER: Duration = Duration::from_secs(15 * 60);
+
+/// The gateway at which a client finds its chosen call.
+pub enum Keeper {
+    ThisGateway,
+    /// Started the call under the same id first, or continues it.
+    AnotherGateway,
+}
+
+/// Reason why a client is not told of its chosen call.
+pub enum PromiseFault {
+    /// The call was refused before it started; its id is free.
+    Void(Refusal),
+    /// The call runs here, and the store does not know of it.
+    Unstored,
+}
+
+impl Pipeline {
+    /// Promises a task: its client need not stay, and the call outlives the token with which it started. Returns false
+    /// if the store does not accept the task: nothing is promised then, and the client waits for the answer.
+    pub async fn promise_task(&self, call: &Arc<Call>) -> bool {
+        if let Err(error) = self.active.announce(call).await {
+            tracing::warn!(call = %call.id, trace = %call.trace, %error, "call could not become a task, because its record could not be stored; its client waits for the answer");
+            return false;
+        }
+        self.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
+        call.authority.keep();
+        true
+    }
+
+    /// Promises a new call under an id that its client chose. The promise holds from the start, because the client
+    /// knows the id and can return for it, whether it stays or not. Returns when the client can be told of the call.
+    pub async fn promise_chosen(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
+        call.authority.keep();
+        call.authority.leave();
+        self.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
+        self.acknowledge(call).await
+    }
+
+    /// Repeats the promise to a client that sent the same call again.
+    pub async fn promise_again(
+        &self,
+        call: &Arc<Call>,
+        caller: &Arc<Caller>,
+    ) -> Result<Keeper, PromiseFault> {
+        self.renew_authority(call, caller);
+        self.acknowledge(call).await
+    }
+
+    /// Promises that a client can return to the stream of a call.
+    pub fn promise_stream(&self, call: &Arc<Call>) {
+        self.registry.promise(call, call.deadline() + STREAM);
+        if self.replicas.is_some() {
+            // Its client may return at another gateway if this one is lost.
+            self.active.tell(call);
+        }
+    }
+
+    /// Notes that a promised stream has ended. If the call continues, its client may return at another gateway.
+    pub fn leave_stream(&self, call: &Arc<Call>) {
+        if call.outcome().is_none() {
+            self.active.tell(call);
+        }
+    }
+
+    /// Promises that a retry with the answer to a question finds its call; returns the duration of the promise.
+    pub fn promise_retry(&self, call: &Arc<Call>) -> Duration {
+        let life = input_timeout(&call.entry.primitive) + RETRY;
+        self.registry.promise(call, Instant::now() + life);
+        self.active.tell(call);
+        life
+    }
+
+    /// Renews the promises of the gateway from which a call was taken over.
+    pub(super) fn promise_taken_over(&self, call: &Arc<Call>) {
+        self.registry.promise(call, call.deadline() + TAKEN_OVER);
+        self.active.tell(call);
+    }
+
+    /// Keeps a call that has ended at another gateway, whose record stays for `left`.
+    pub(super) fn promise_ended(&self, call: &Arc<Call>, left: Duration) {
+        self.registry.promise(call, Instant::now() + left.min(TAKEN_OVER));
+    }
+
+    /// Renews the token of a call whose principal is back, and does not wait for the call's end.
+    pub fn renew_authority(&self, call: &Call, caller: &Arc<Caller>) {
+        self.running.attend(call, caller);
+        call.authority.leave();
+    }
+
+    /// Returns when the client of a chosen call can be told of it: the call has started or ended, and the store knows.
+    async fn acknowledge(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
+        // In a task of its own: a client that leaves does not stop it.
+        let storing = tokio::spawn(store(self.active.clone(), call.clone()));
+        call.begins_or_ends(BEGINS_WITHIN).await;
+        accept(call).await?;
+        // Bounded by the time limit of the store.
+        let stored = storing.await;
+        if call.ownership.is_passed_on() {
+            return Ok(Keeper::AnotherGateway);
+        }
+        // A client is not told that its call runs if only this gateway knows of it.
+        let Ok(Ok(())) = stored else { return Err(PromiseFault::Unstored) };
+        if call.ownership.has_given_row_up() {
+            // Its end is being stored: a quick call is answered with its result; if the store takes longer, the call is
+            // reported as running.
+            let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
+        }
+        accept(call).await?;
+        Ok(Keeper::ThisGateway)
+    }
+}
+
+/// Returns when the store knows of a chosen call, or has not accepted it. A call that ended before needs no record: the
+/// answer tells its client everything.
+async fn store(active: Arc<ActiveTable>, call: Arc<Call>) -> Result<(), ActiveFault> {
+    // A call that is refused before it starts leaves no record by which another gateway would find it running.
+    call.begins_or_ends(BEGINS_WITHIN).await;
+    if call.void().is_some() || call.ownership.is_known() {
+        return Ok(());
+    }
+    if call.outcome().is_none() {
+        match active.announce(&call).await {
+            Ok(()) => return Ok(()),
+            Err(error) if call.outcome().is_none() => {
+                tracing::warn!(call = %call.id, trace = %call.trace, %error, "record of a call could not be stored; the call continues here, other gateways do not see it, and its client is asked to send it again");
+                return Err(error);
+            }
+            // It has ended since.
+            Err(_) => {}
+        }
+    }
+    // The same call sent again gets the same answer, at every gateway.
+    active.tell_end(&call).await
+}
+
+/// Refuses a void call, so that no client is told of it.
+async fn accept(call: &Call) -> Result<(), PromiseFault> {
+    if call.state().is_terminal() {
+        call.finished().await;
+    }
+    match call.void().as_deref() {
+        Some(Outcome::Refused(refusal)) => Err(PromiseFault::Void(refusal.clone())),
+        _ => Ok(()),
+    }
+}

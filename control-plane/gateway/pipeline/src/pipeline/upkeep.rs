@@ -1,0 +1,98 @@
+//! The pipeline as the rest of its gateway drives it: snapshots, availability, the lease, and the end of a shutdown.
+//!
+//! Refuses: calls, which protocols start and find. Keeps true: nothing outside of the pipeline reaches its parts.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use asp_call::execution::{
+    Availability, ResourceListener, ResourceSubscription, SessionNote, SubscriptionGuard,
+};
+use asp_call::telemetry::metrics::Metrics;
+use asp_proto::snapshot::Primitive;
+use asp_snapshot::Snapshot;
+
+use super::Pipeline;
+use super::lookup::StoreFault;
+
+impl Pipeline {
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Puts a snapshot in force: running calls are evaluated by it, and the backends of its primitives are prepared.
+    pub fn put_in_force(&self, snapshot: &Arc<Snapshot>) {
+        self.running.evaluate_all(snapshot);
+        self.executor.prepare(snapshot);
+    }
+
+    /// Drops the ended calls that no client can return for; called periodically.
+    pub fn sweep(&self) {
+        self.registry.sweep();
+    }
+
+    /// Renews the lease by which the calls that run here belong to this gateway.
+    pub async fn renew_lease(&self) -> Result<(), StoreFault> {
+        Ok(self.active.renew().await?)
+    }
+
+    /// Whether this gateway must not start calls that the stores have to remember: it cannot reach them, or its lease
+    /// is about to end.
+    pub fn is_away(&self) -> bool {
+        self.active.is_away()
+    }
+
+    /// Whether the calls that run here are being left to other gateways.
+    pub fn is_leaving(&self) -> bool {
+        self.calls.are_left()
+    }
+
+    /// Returns the availability of the plugin behind a primitive; `None` if it has none.
+    pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
+        self.executor.availability(primitive)
+    }
+
+    /// Returns a number that changes whenever the set of primitives that may run here changes.
+    pub(crate) fn offers_stamp(&self) -> u64 {
+        self.executor.offers_changed()
+    }
+
+    /// Reports changes of a resource from now on; `None` if there is no source for them, or too many resources are
+    /// followed.
+    pub(crate) fn follow_resource(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
+        self.executor.follow(subscribed)
+    }
+
+    /// Sets the receiver of changes of resources. Only the first one counts, which the gateway sets when it is wired.
+    pub fn listen(&self, listener: Weak<dyn ResourceListener>) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// Notes that the client of a legacy session reported a change of its roots.
+    pub fn roots_changed(&self, session: &str) {
+        self.executor.heard(session, SessionNote::RootsChanged);
+    }
+
+    /// Notes that a legacy session has ended, and with it its sessions at upstream servers.
+    pub fn session_ended(&self, session: &str) {
+        self.executor.heard(session, SessionNote::Ended);
+    }
+
+    /// Returns when all work for ended calls is done and their events are durable; waits at most `longest` for the
+    /// stores.
+    pub async fn drained(&self, longest: Duration) {
+        self.executor.drained().await;
+        tokio::join!(self.active.drained(longest), self.ledgers.drained(longest));
+        self.audit.flush().await;
+    }
+
+    /// Ends the calls that still run, and waits until each has its outcome.
+    pub async fn end_calls(&self) {
+        self.calls.end().await;
+    }
+
+    /// Gives the lease back: other gateways may take over the remaining calls at once.
+    pub async fn retire(&self) {
+        self.active.retire().await;
+    }
+}

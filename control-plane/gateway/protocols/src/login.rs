@@ -1,0 +1,225 @@
+//! Login of MCP clients that are not registered at the company's issuer: a server acts as an OAuth authorization server
+//! in front of its issuer, and admits every client as the one public client registered there.
+//!
+//! Owns the endpoints below `/<server>/oauth/` and their metadata (RFC 8414). Refuses: client secrets, grants other
+//! than a code with PKCE and its refresh, redirects that the operator does not list. Keeps no state: client ids and
+//! pending logins are sealed texts. Keeps true: users are sent to the issuer only after they have seen which client
+//! asks and where they will be redirected (MCP security best practices, "Confused Deputy"); a login returns only to the
+//! browser that began it; the issuer's tokens pass through and are not stored.
+
+mod authorize;
+mod callback;
+mod client;
+mod code;
+mod page;
+mod redirect;
+mod token;
+
+use asp_call::digest::PeerKey;
+use asp_proto::snapshot::{Issuer, Login};
+use asp_snapshot::{Snapshot, VirtualServer};
+use axum::body::{Body, Bytes};
+use axum::response::Response;
+use http::request::Parts;
+use http::{HeaderValue, Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::replica::Replica;
+
+const METADATA: &str = "/.well-known/oauth-authorization-server/";
+const OPENID: &str = "/.well-known/openid-configuration";
+
+/// A server that acts as the authorization server in front of its issuer.
+pub struct Front<'a> {
+    public_url: &'a str,
+    server: &'a VirtualServer,
+    login: &'a Login,
+    upstream: &'a Issuer,
+}
+
+impl<'a> Front<'a> {
+    /// Returns the front of the first of the server's issuers that has a client for it.
+    pub fn of(public_url: &'a str, snapshot: &'a Snapshot, server: &'a VirtualServer) -> Option<Front<'a>> {
+        server.edge.issuers.iter().find_map(|name| {
+            let login = snapshot.access(name)?.login.as_ref()?;
+            let upstream = snapshot.issuers.iter().find(|issuer| issuer.name == *name)?;
+            Some(Front { public_url, server, login, upstream })
+        })
+    }
+
+    /// Returns the identifier of this authorization server.
+    pub fn issuer(&self) -> String {
+        format!("{}/{}/oauth", self.public_url, self.name())
+    }
+
+    /// Returns the identifier of the issuer behind this front.
+    pub(super) fn upstream(&self) -> &str {
+        &self.upstream.iss
+    }
+
+    fn name(&self) -> &str {
+        &self.server.message.name
+    }
+
+    fn callback(&self) -> String {
+        format!("{}/callback", self.issuer())
+    }
+
+    /// Returns the scopes that every caller needs here and those that every login requests.
+    fn scopes(&self) -> Vec<String> {
+        let all = self.server.edge.scopes.iter().chain(&self.login.scopes);
+        let mut scopes: Vec<String> = all.cloned().collect();
+        scopes.sort();
+        scopes.dedup();
+        scopes
+    }
+
+    /// Returns the metadata document (RFC 8414 section 2, RFC 9207 section 3).
+    fn metadata(&self) -> Value {
+        let issuer = self.issuer();
+        let mut metadata = json!({
+            "issuer": issuer,
+            "authorization_endpoint": format!("{issuer}/authorize"),
+            "token_endpoint": format!("{issuer}/token"),
+            "registration_endpoint": format!("{issuer}/register"),
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "token_endpoint_auth_methods_supported": ["none"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": true,
+        });
+        let scopes = self.scopes();
+        // Clients without another hint request every scope listed here.
+        if let (false, Some(metadata)) = (scopes.is_empty(), metadata.as_object_mut()) {
+            metadata.insert("scopes_supported".into(), json!(scopes));
+        }
+        metadata
+    }
+}
+
+/// One request to an endpoint.
+struct LoginRequest<'a> {
+    gateway: &'a Replica,
+    front: Front<'a>,
+    parts: &'a Parts,
+    body: &'a Bytes,
+    peer: &'a PeerKey,
+}
+
+/// Answers requests below a server's `/oauth/` and for its metadata; `None` if the path is neither, or the server has
+/// no such front.
+pub async fn serve(
+    gateway: &Replica,
+    snapshot: &Snapshot,
+    (parts, body, peer): (&Parts, &Bytes, &PeerKey),
+) -> Option<Response> {
+    let path = parts.uri.path();
+    let (server, endpoint) = place(path)?;
+    let server = snapshot.server(server)?;
+    let front = Front::of(&gateway.config.public_url, snapshot, server)?;
+    let asked = LoginRequest { gateway, front, parts, body, peer };
+    let logins = &gateway.issuers.logins;
+    let charged = match endpoint {
+        "metadata" => logins.charge_document(peer),
+        _ => logins.charge(peer),
+    };
+    if let Err(seconds) = charged {
+        return Some(too_many(seconds));
+    }
+    Some(match (endpoint, &parts.method) {
+        ("metadata", _) if asked.front.server.message.undiscovered => return None,
+        ("metadata", &Method::GET) => answer(StatusCode::OK, &asked.front.metadata()),
+        ("register", &Method::POST) => client::register(&asked),
+        ("authorize", &Method::GET) => authorize::ask(&asked),
+        ("consent", &Method::POST) => authorize::decided(&asked),
+        ("callback", &Method::GET) => callback::returned(&asked),
+        ("token", &Method::POST) => token::exchange(&asked).await,
+        ("metadata" | "register" | "authorize" | "consent" | "callback" | "token", _) => {
+            error(StatusCode::METHOD_NOT_ALLOWED, "invalid_request", "another method is needed")
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the server and the endpoint of a path.
+fn place(path: &str) -> Option<(&str, &str)> {
+    // Clients look for the metadata of an issuer with a path in three places (RFC 8414 sections 3.1 and 5).
+    let inserted = path.strip_prefix(METADATA).or_else(|| path.strip_prefix(OPENID)?.strip_prefix('/'));
+    if let Some(issuer) = inserted {
+        return Some((issuer.strip_suffix("/oauth")?, "metadata"));
+    }
+    let (server, rest) = path.strip_prefix('/')?.split_once("/oauth/")?;
+    match rest {
+        ".well-known/openid-configuration" | ".well-known/oauth-authorization-server" => {
+            Some((server, "metadata"))
+        }
+        endpoint => Some((server, endpoint)),
+    }
+}
+
+fn answer(status: StatusCode, body: &Value) -> Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    // RFC 6749 section 5.1.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Returns a 429 with `Retry-After` (RFC 6585 section 4).
+fn too_many(seconds: u64) -> Response {
+    let mut response =
+        error(StatusCode::TOO_MANY_REQUESTS, "temporarily_unavailable", "too many requests: try again later");
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// Returns an error response (RFC 6749 section 5.2, RFC 7591 section 3.2.2).
+fn error(status: StatusCode, code: &str, description: &str) -> Response {
+    answer(status, &json!({ "error": code, "error_description": description }))
+}
+
+/// Returns the parameters of a query or a form; `None` if one is given twice (RFC 6749 section 3.1).
+fn parameters(encoded: &[u8]) -> Option<std::collections::HashMap<String, String>> {
+    let mut found = std::collections::HashMap::new();
+    for (name, value) in form_urlencoded::parse(encoded) {
+        if found.insert(name.into_owned(), value.into_owned()).is_some() {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+/// Returns the parameters of the form in a request's body; `None` if the body is not a form.
+fn form(asked: &LoginRequest<'_>) -> Option<std::collections::HashMap<String, String>> {
+    let kind = asked.parts.headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let is_form = kind.split(';').next()?.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded");
+    if is_form { parameters(asked.body) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parameters, place};
+
+    #[test]
+    fn metadata_is_where_clients_look_for_it() {
+        for path in [
+            "/.well-known/oauth-authorization-server/demo/oauth",
+            "/.well-known/openid-configuration/demo/oauth",
+            "/demo/oauth/.well-known/openid-configuration",
+        ] {
+            assert_eq!(place(path), Some(("demo", "metadata")), "{path}");
+        }
+        assert_eq!(place("/demo/oauth/token"), Some(("demo", "token")));
+        assert_eq!(place("/.well-known/oauth-authorization-server/demo"), None);
+        assert_eq!(place("/.well-known/oauth-protected-resource/demo/mcp"), None);
+    }
+
+    #[test]
+    fn a_parameter_that_is_given_twice_is_no_parameter() {
+        assert_eq!(parameters(b"a=1&b=%20x").unwrap()["b"], " x");
+        assert!(parameters(b"a=1&a=2").is_none());
+    }
+}

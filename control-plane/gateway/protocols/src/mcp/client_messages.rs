@@ -1,0 +1,47 @@
+//! Notifications and answers of legacy clients, at the gateway that has the call or the session they concern.
+
+use asp_call::call::remote::InputFault;
+use asp_pipeline::sessions::LegacySession;
+use serde_json::Value;
+
+use super::codec::Message;
+use super::questions;
+use crate::replica::Replica;
+
+/// Delivers a message to the call or the session it concerns. Returns false if this gateway does not have the call.
+pub(super) async fn deliver(
+    gateway: &Replica,
+    session: &LegacySession,
+    message: &Message,
+) -> Result<bool, InputFault> {
+    Ok(match message.method.as_deref() {
+        Some("notifications/cancelled") => {
+            let call = message.param("requestId").and_then(|id| session.tracked(&id.to_string()));
+            let Some(call) = call else { return Ok(false) };
+            gateway.pipeline.cancel(&call).await?;
+            true
+        }
+        Some("notifications/roots/list_changed") if session.profile.abilities.roots_change => {
+            gateway.pipeline.roots_changed(&session.key());
+            true
+        }
+        Some(_) => true,
+        None => answered(gateway, session, message).await?,
+    })
+}
+
+/// Handles a client's answer to a request of the server; false if this gateway did not send that request.
+async fn answered(gateway: &Replica, session: &LegacySession, message: &Message) -> Result<bool, InputFault> {
+    let Some(id) = message.id.as_deref().and_then(Value::as_str) else { return Ok(true) };
+    let Some((call, question)) = session.question(id) else { return Ok(false) };
+    if let Some(question) = call.questions.find(&question) {
+        let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
+        let answer = answer.filter(|answer| call.questions.takes(&question.id, answer));
+        // No other answer will come: this request has had its response.
+        let answer = answer.unwrap_or_else(|| questions::no_answer(&question, message.error.as_deref()));
+        gateway.pipeline.answer(&call, &question.id, answer).await?;
+    }
+    // Only after success: if the answer fails or its connection is lost, the client sends it again.
+    session.forget_question(id);
+    Ok(true)
+}

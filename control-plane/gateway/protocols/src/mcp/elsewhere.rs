@@ -1,0 +1,116 @@
+//! Messages between gateways: client messages for a call of the same legacy session at another gateway, the end of such
+//! a session, and answers and cancels for calls at another gateway.
+//!
+//! The affinity key routes a client's messages to one gateway, and to another one after gateways were added or removed.
+//! Keeps true: the receiving gateway has checked that the session is the client's; messages from another gateway are
+//! not forwarded again; answers are forwarded only for requests that a gateway made, and a cancel only with the id of
+//! the request it names.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use asp_call::call::remote::InputFault;
+use asp_edge::Reason;
+use asp_edge::envelope::MAX_ID_BYTES;
+use asp_pipeline::sessions::{BusEvent, DeliveryError, LegacySession, ReplicaMessage};
+use futures::StreamExt;
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::client_messages::deliver;
+use super::codec::{Message, RpcFailure};
+use crate::replica::Replica;
+
+/// Time limit for retries of a message from another gateway.
+const TRIED_FOR: Duration = Duration::from_secs(20);
+/// Delay between two attempts.
+const TRY_EVERY: Duration = Duration::from_millis(300);
+
+/// Forwards a message that concerns nothing at this gateway. Failures are reported to the client, because a lost answer
+/// would leave its call waiting.
+pub(super) async fn pass_on(
+    gateway: &Replica,
+    session: &LegacySession,
+    message: &Message,
+) -> Result<(), RpcFailure> {
+    let Some(forwarded) = forwarded(gateway, session, message) else { return Ok(()) };
+    gateway.sessions.pass_on(session, forwarded).await.map_err(|DeliveryError| {
+        RpcFailure::with(
+            Reason::UpstreamUnavailable,
+            "what this is about is at another gateway, which cannot be told now: send it again",
+        )
+    })
+}
+
+/// Returns the message in the form sent to other gateways; `None` if it cannot concern anything there either.
+fn forwarded(gateway: &Replica, session: &LegacySession, message: &Message) -> Option<Box<RawValue>> {
+    let Some(method) = &message.method else {
+        let id: String = serde_json::from_str(message.id_text()?).ok()?;
+        let is_asked = gateway.sessions.has_asked(session, &id);
+        return is_asked.then(|| serde_json::value::to_raw_value(message).ok()).flatten();
+    };
+    // Only the client's own id of its request is taken from a cancel, within the edge's limit of ids.
+    let id = message.param("requestId").filter(|id| id.is_string() || id.is_number())?;
+    if id.to_string().len() > MAX_ID_BYTES {
+        return None;
+    }
+    serde_json::value::to_raw_value(&json!({"method": method, "params": {"requestId": id}})).ok()
+}
+
+/// Handles messages from other gateways until the gateway is dropped; run it as a task. Returns at once if there are no
+/// other gateways.
+pub async fn hear(gateway: Weak<Replica>) {
+    let Some(mut told) = gateway.upgrade().and_then(|gateway| Some(gateway.sessions.replicas()?.listen()))
+    else {
+        return;
+    };
+    while let Some(message) = told.next().await {
+        let Some(gateway) = gateway.upgrade() else { return };
+        match message {
+            BusEvent::Message(told) => heard(&gateway, told),
+            BusEvent::Gap => gateway.pipeline.look_into_inboxes(),
+        }
+    }
+}
+
+fn heard(gateway: &Arc<Replica>, told: ReplicaMessage) {
+    match told {
+        ReplicaMessage::Ended { session } => {
+            if let Some(session) = gateway.sessions.ended_elsewhere(&session) {
+                end(gateway, &session);
+            }
+        }
+        ReplicaMessage::Sent { session, message } => {
+            let session = gateway.sessions.told_of(&session);
+            if let (Some(session), Ok(message)) = (session, Message::read(message.get().as_bytes())) {
+                let gateway = gateway.clone();
+                // A task of its own, because messages for calls that this gateway only follows are stored first.
+                tokio::spawn(async move { take(&gateway, &session, &message).await });
+            }
+        }
+        ReplicaMessage::Answered { .. } | ReplicaMessage::Cancelled { .. } | ReplicaMessage::Left { .. } => {
+            gateway.pipeline.heard(told)
+        }
+    }
+}
+
+/// Handles a client's message from another gateway, which has already confirmed it to the client; if it cannot be
+/// stored, it is retried.
+async fn take(gateway: &Replica, session: &LegacySession, message: &Message) {
+    let until = Instant::now() + TRIED_FOR;
+    // A message that concerns nothing here either is dropped.
+    while let Err(fault) = deliver(gateway, session, message).await {
+        if fault == InputFault::TooLarge || Instant::now() >= until {
+            tracing::warn!(%fault, "client's answer or cancel for a call at another gateway was lost; the call continues without it, and an unanswered question expires");
+            return;
+        }
+        tokio::time::sleep(TRY_EVERY).await;
+    }
+}
+
+/// Ends a session's streams and its sessions at upstream servers.
+pub(super) fn end(gateway: &Replica, session: &LegacySession) {
+    gateway.subscriptions.end(&session.sid());
+    gateway.pipeline.session_ended(&session.key());
+}

@@ -1,0 +1,183 @@
+//! The requests that both eras share: lists, completions, tool calls, prompts and resources.
+
+use std::sync::Arc;
+
+use asp_call::call::outcome::Refusal;
+use asp_call::call::terms::{self, TermFault};
+use asp_call::call::{CallKind, IdempotencyKey, Invocation};
+use asp_edge::Reason;
+use asp_json::{Json, Members};
+use asp_pipeline::pipeline::resolve::{CallTarget, resolve};
+use asp_proto::snapshot::{Primitive, Protocol};
+use asp_snapshot::ListedPrimitive;
+use serde_json::{Map, Value};
+
+use super::codec::{Message, RpcFailure};
+use super::completion;
+use super::context::{Context, RequestAnswer, trace_of};
+use super::lacking::{incapable, step_up};
+use super::lists::{self, McpList};
+use super::results::{self, RequestKind};
+use crate::ProtocolRequest;
+
+/// `_meta` member with an explicit idempotency key.
+const META_KEY: &str = "asp/idempotencyKey";
+
+/// Dispatches a request; `None` if its method is not a shared one.
+pub(super) fn dispatch(
+    request: &ProtocolRequest,
+    message: &Message,
+    context: &Context,
+) -> Option<Result<RequestAnswer, RpcFailure>> {
+    let method = message.method.as_deref()?;
+    if let Some(list) = McpList::of_method(method) {
+        return Some(lists::page(request, list, context, message).map(RequestAnswer::Page));
+    }
+    let (what, name) = match method {
+        "completion/complete" if lists::has_completions(&request.server) => {
+            return Some(completion::complete(request, message, context));
+        }
+        "tools/call" => ("tool", "name"),
+        "prompts/get" => ("prompt", "name"),
+        "resources/read" => ("resource", "uri"),
+        _ => return None,
+    };
+    Some(match message.text_param(name) {
+        None => {
+            Err(RpcFailure::with(Reason::InvalidParams, &format!("params.{name} must be a string")).in_call())
+        }
+        Some(name) => begin(request, message, context, what, name),
+    })
+}
+
+fn begin(
+    request: &ProtocolRequest,
+    message: &Message,
+    context: &Context,
+    what: &str,
+    name: &str,
+) -> Result<RequestAnswer, RpcFailure> {
+    let (target, asked) = match what {
+        "tool" => (CallTarget::Tool(name), RequestKind::Tool),
+        "prompt" => (CallTarget::Prompt(name), RequestKind::Other),
+        _ => (CallTarget::Resource(name), RequestKind::Other),
+    };
+    let unknown = || results::unknown(what, name, context.revision);
+    let (entry, variables) = resolve(&request.server, target).map_err(|_| unknown())?;
+    let named = NamedPrimitive { what, name, entry: &entry, variables };
+    let invocation = match invocation(request, message, context, named) {
+        Ok(invocation) => invocation,
+        // Errors in a request reveal nothing about a primitive that its caller cannot see (I-10).
+        Err(_) if !lists::shows(request, &entry) => return Err(unknown()),
+        Err(failure) => return Err(failure),
+    };
+    match request.gateway.pipeline.begin(request.snapshot.clone(), invocation) {
+        Ok(call) => Ok(RequestAnswer::Call(call, asked)),
+        Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
+        Err(Refusal::MissingCapabilities { required }) => Err(incapable(&required, context.revision)),
+        Err(_) => Err(unknown()),
+    }
+}
+
+/// The primitive that a request names, in the terms of its method.
+struct NamedPrimitive<'a> {
+    what: &'a str,
+    name: &'a str,
+    entry: &'a Arc<ListedPrimitive>,
+    /// Variables of a matched URI template.
+    variables: Map<String, Value>,
+}
+
+/// Builds the call from a request and checks its form.
+fn invocation(
+    request: &ProtocolRequest,
+    message: &Message,
+    context: &Context,
+    named: NamedPrimitive<'_>,
+) -> Result<Invocation, RpcFailure> {
+    let NamedPrimitive { what, name, entry, variables } = named;
+    let mut arguments = match message.sent_param("arguments") {
+        None => Json::from(Value::Object(Map::new())),
+        Some(arguments) if arguments.is_null() => Json::from(Value::Object(Map::new())),
+        Some(arguments) if arguments.is_object() => arguments,
+        Some(_) => {
+            return Err(
+                RpcFailure::with(Reason::InvalidParams, "params.arguments must be an object").in_call()
+            );
+        }
+    };
+    if what == "resource" {
+        let mut variables = variables;
+        variables.insert("uri".into(), name.into());
+        arguments = Value::Object(variables).into();
+    }
+    if context.revision.is_modern() {
+        check_param_headers(request, entry, &arguments)?;
+    }
+    let deadline = terms::deadline(&request.headers).map_err(malformed)?;
+    let idempotency_key = idempotency_key(request, message, context, (&entry.primitive, arguments.view()));
+    Ok(Invocation {
+        caller: request.caller.clone(),
+        subject: request.subject(),
+        server: request.server.clone(),
+        protocol: Protocol::Mcp,
+        idempotency_key: idempotency_key.map_err(malformed)?,
+        entry: entry.clone(),
+        arguments,
+        meta: passed_meta(message),
+        kind: CallKind::Invoke,
+        chosen: None,
+        protocol_request_id: message.id_text().unwrap_or_default().into(),
+        deadline,
+        abilities: context.abilities,
+        session: context.session.clone(),
+        trace: trace_of(request, message),
+        bytes_in: request.body.len(),
+        memory: request.memory.clone(),
+        parent: None,
+    })
+}
+
+/// Returns the `_meta` of a request for the service behind the primitive, without the members that MCP or the platform
+/// reads itself: those concern one client and its own server.
+fn passed_meta(message: &Message) -> Members {
+    let is_passed = |name: &str| {
+        !name.starts_with("io.modelcontextprotocol/")
+            && !name.starts_with("asp/")
+            && !matches!(name, "progressToken" | "traceparent" | "tracestate")
+    };
+    message.sent_param("_meta").map(|meta| Members::select(meta.text(), is_passed)).unwrap_or_default()
+}
+
+/// Checks that `Mcp-Param-*` headers mirror the arguments that the tool marks (SEP-2243).
+pub(super) fn check_param_headers(
+    request: &ProtocolRequest,
+    entry: &ListedPrimitive,
+    arguments: &Value,
+) -> Result<(), RpcFailure> {
+    entry.param_headers.check(&request.headers, arguments).map_err(|header| {
+        RpcFailure::with(Reason::HeaderMismatch, &format!("header {header} does not match the body"))
+    })
+}
+
+/// Returns the explicit key (`_meta`, `Idempotency-Key`, the argument the spec names), otherwise the JSON-RPC id within
+/// a legacy session.
+fn idempotency_key(
+    request: &ProtocolRequest,
+    message: &Message,
+    context: &Context,
+    (primitive, arguments): (&Primitive, &Value),
+) -> Result<Option<IdempotencyKey>, TermFault> {
+    let own = message.meta(META_KEY).filter(|key| !key.is_null());
+    let session_request =
+        |id: &str| IdempotencyKey::SessionRequest { session: context.session.clone(), id: id.to_owned() };
+    Ok(match terms::idempotency_key(own, &request.headers, primitive, arguments)? {
+        Some(key) => Some(IdempotencyKey::Explicit(key)),
+        None if context.session.is_empty() => None,
+        None => message.id_text().map(session_request),
+    })
+}
+
+fn malformed(fault: TermFault) -> RpcFailure {
+    RpcFailure::with(Reason::InvalidParams, &fault.to_string()).in_call()
+}

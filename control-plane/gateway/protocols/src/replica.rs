@@ -1,0 +1,53 @@
+//! The parts of one replica that all protocols share.
+//!
+//! Owns: the snapshot in force. Refuses: to change it, which the gateway does; and the backends, which only the pipeline knows.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use asp_call::seal::Sealer;
+use asp_call::telemetry::metrics::Metrics;
+use asp_identity::issuers::Issuers;
+use asp_identity::minting::Minter;
+use asp_pipeline::pipeline::Pipeline;
+use asp_pipeline::pipeline::admission::{Admission, RequestMemory};
+use asp_pipeline::sessions::Sessions;
+use asp_pipeline::subscriptions::Subscriptions;
+use asp_snapshot::Snapshot;
+
+/// The public part of the configuration.
+pub struct Settings {
+    pub public_url: String,
+    pub dev: bool,
+    pub registry: bool,
+    pub in_mesh: bool,
+}
+
+/// One replica, as protocols see it.
+pub struct Replica {
+    pub config: Settings,
+    pub sealer: Arc<Sealer>,
+    pub sessions: Sessions,
+    /// Subscribers to changes.
+    pub subscriptions: Arc<Subscriptions>,
+    pub minter: Arc<Minter>,
+    pub pipeline: Arc<Pipeline>,
+    pub issuers: Issuers,
+    /// Open responses that wait for a change.
+    pub waiting: Arc<Admission>,
+    /// Memory that requests hold until their calls have ended.
+    pub memory: RequestMemory,
+    /// The snapshot in force; `None` before the first.
+    pub in_force: ArcSwapOption<Snapshot>,
+}
+
+impl Replica {
+    /// Returns the snapshot in force; `None` before the first.
+    pub fn snapshot(&self) -> Option<Arc<Snapshot>> {
+        self.in_force.load_full()
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        self.pipeline.metrics()
+    }
+}

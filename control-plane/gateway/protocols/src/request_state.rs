@@ -1,0 +1,107 @@
+//! The sealed `requestState` of MCP 2026-07-28, which names the call that a client's next request continues.
+//!
+//! Keeps true: a state is attacker input: it opens only for the same principal, server and request parameters, until it
+//! expires together with the promise of its call.
+
+use std::time::Duration;
+
+use asp_call::call::Call;
+use asp_call::call::principal::principal;
+use asp_call::clock::unix_seconds;
+use asp_call::digest;
+use asp_call::seal::{Purpose, Sealer};
+use asp_edge::Caller;
+use serde_json::Value;
+use uuid::Uuid;
+
+mod plain;
+
+use plain::StatePlaintext;
+
+/// Opened content of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestState {
+    pub call: Uuid,
+    /// First event of the call that the client has not seen, and the name of the log that the number belongs to.
+    next_event: u64,
+    stream: u32,
+}
+
+impl RequestState {
+    /// Issues the state with which a client returns to `call` from event `next_event`; `life` is the duration of the
+    /// promise.
+    pub fn issue(
+        sealer: &Sealer,
+        call: &Call,
+        digest: [u8; 32],
+        next_event: u64,
+        life: Duration,
+    ) -> Option<String> {
+        let plain = StatePlaintext {
+            call: call.id,
+            expires: unix_seconds() + life.as_secs(),
+            next_event,
+            stream: call.events.stream(),
+        };
+        let context = context(&call.caller, &call.server.message.name, digest);
+        sealer.seal(Purpose::RequestState, &context, &plain.encode()).ok()
+    }
+
+    /// Opens a state for a caller that may continue its call.
+    pub fn open(
+        sealer: &Sealer,
+        state: &str,
+        caller: &Caller,
+        server: &str,
+        digest: [u8; 32],
+    ) -> Option<RequestState> {
+        let plain = sealer.open(Purpose::RequestState, &context(caller, server, digest), state)?;
+        let StatePlaintext { call, expires, next_event, stream } = StatePlaintext::decode(&plain)?;
+        (expires >= unix_seconds()).then_some(RequestState { call, next_event, stream })
+    }
+
+    /// Returns the first event of `call` to show; `None` if its numbers start again, because it continues at another
+    /// gateway.
+    pub fn next_event(&self, call: &Call) -> Option<u64> {
+        call.events.counts(self.stream).then_some(self.next_event)
+    }
+
+    /// Returns the digest of what a retry must repeat: the method, and the parameters without `_meta` and the retry's
+    /// own members, in any order of members.
+    pub fn digest(method: &str, params: Option<&Value>) -> [u8; 32] {
+        let mut params = params.cloned().unwrap_or(Value::Null);
+        if let Some(object) = params.as_object_mut() {
+            for own in ["_meta", "inputResponses", "requestState"] {
+                object.remove(own);
+            }
+        }
+        digest::of_parts(&[method, &digest::canonical(&params)])
+    }
+}
+
+fn context(caller: &Caller, server: &str, digest: [u8; 32]) -> Vec<u8> {
+    [principal(caller).as_slice(), digest.as_slice(), server.as_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_retry_may_write_its_members_in_any_order_and_change_none_of_the_others() {
+        let digest = |params: &Value| RequestState::digest("tools/call", Some(params));
+        let asked = digest(&json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}}));
+        let retry = json!({
+            "inputResponses": {},
+            "requestState": "s",
+            "name": "t",
+            "_meta": {"p": 2},
+            "arguments": {"b": 2, "a": 1},
+        });
+        assert_eq!(digest(&retry), asked);
+        assert_ne!(digest(&json!({"name": "t", "arguments": {"a": 1, "b": 3}})), asked);
+        assert_ne!(digest(&json!({"name": "u", "arguments": {"a": 1, "b": 2}})), asked);
+        assert_ne!(RequestState::digest("prompts/get", Some(&retry)), asked);
+    }
+}

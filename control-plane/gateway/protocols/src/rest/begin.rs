@@ -1,0 +1,151 @@
+//! `PUT` of a call: begins it, or returns the existing call with that id.
+//!
+//! Keeps true: one id is one call of one principal at one server, at whichever gateway and however often it is put; a
+//! call rejected before it started leaves the id free, unless the call was reported to its client; a client that
+//! disconnects loses nothing, because it can repeat the request; the store records a running call before it is reported
+//! to the client (I-3).
+
+use std::sync::Arc;
+
+use asp_call::call::chosen::ChosenId;
+use asp_call::call::outcome::Refusal;
+use asp_call::call::terms::{self, TermFault};
+use asp_call::call::{CallKind, ClientAbilities, IdempotencyKey, Invocation};
+use asp_json::{Json, Members};
+use asp_pipeline::pipeline::lookup::FoundCall;
+use asp_pipeline::pipeline::promise::{Keeper, PromiseFault};
+use asp_proto::snapshot::Protocol;
+use asp_snapshot::ListedPrimitive;
+use axum::response::Response;
+use http::{StatusCode, header};
+use tokio::time::Instant;
+
+use super::calls::told;
+use super::problem::Problem;
+use crate::ProtocolRequest;
+
+/// The content of a `PUT`.
+struct PutRequest {
+    entry: Arc<ListedPrimitive>,
+    name: String,
+    key: String,
+    arguments: Json,
+    chosen: ChosenId,
+    deadline: Option<Instant>,
+}
+
+pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Result<Response, Problem> {
+    let asked = asked(request, tool, name)?;
+    if let Some(known) = request.find(asked.chosen.id()).await? {
+        return joined(request, &asked, known).await;
+    }
+    let invocation = invocation(request, &asked);
+    let pipeline = &request.gateway.pipeline;
+    let begun =
+        pipeline.begin_once(request.snapshot.clone(), invocation).map_err(|refusal| match refusal {
+            // The tool has been hidden since.
+            Refusal::Unknown => unknown(),
+            Refusal::MissingScopes { required } => request.step_up(&required),
+            refusal => Problem::of(&refusal),
+        })?;
+    if !begun.is_new {
+        return joined(request, &asked, FoundCall::Here(begun.call)).await;
+    }
+    let call = begun.call;
+    let promised = pipeline.promise_chosen(&call).await.map_err(unpromised)?;
+    if matches!(promised, Keeper::AnotherGateway) {
+        let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::elsewhere)?;
+        return joined(request, &asked, known).await;
+    }
+    let mut response = told(request, FoundCall::Here(call), StatusCode::CREATED).await?;
+    super::set(&mut response, header::LOCATION, request.uri.path());
+    Ok(response)
+}
+
+fn asked(request: &ProtocolRequest, tool: &str, name: &str) -> Result<PutRequest, Problem> {
+    let entry = request.tool(tool)?;
+    let arguments = request.object()?;
+    let deadline = terms::deadline(&request.headers).map_err(malformed)?;
+    let place = (request.server.message.name.as_str(), name);
+    let chosen = ChosenId::of(&request.caller, place, &entry.primitive.version, &arguments);
+    let key = terms::idempotency_key(None, &request.headers, &entry.primitive, &arguments);
+    // One id is one call, for its executor as well.
+    let key = key.map_err(malformed)?.unwrap_or_else(|| chosen.id().to_string());
+    Ok(PutRequest { entry, name: name.into(), key, arguments, chosen, deadline })
+}
+
+fn malformed(fault: TermFault) -> Problem {
+    Problem::invalid(StatusCode::BAD_REQUEST, &fault.to_string())
+}
+
+fn invocation(request: &ProtocolRequest, asked: &PutRequest) -> Invocation {
+    let sampling = request.preferences().sampling;
+    Invocation {
+        caller: request.caller.clone(),
+        subject: request.subject(),
+        server: request.server.clone(),
+        protocol: Protocol::Rest,
+        entry: asked.entry.clone(),
+        arguments: asked.arguments.clone(),
+        meta: Members::default(),
+        kind: CallKind::Invoke,
+        chosen: Some(asked.chosen),
+        protocol_request_id: asked.name.clone(),
+        idempotency_key: Some(IdempotencyKey::Explicit(asked.key.clone())),
+        deadline: asked.deadline,
+        abilities: ClientAbilities {
+            elicitation: true,
+            pages: true,
+            sampling,
+            sampling_tools: sampling,
+            sampling_context: sampling,
+            roots: false,
+            roots_change: false,
+            tasks: true,
+        },
+        session: String::new(),
+        trace: request.admitted.trace,
+        bytes_in: request.body.len(),
+        memory: request.memory.clone(),
+        parent: None,
+    }
+}
+
+fn unknown() -> Problem {
+    Problem::not_found("no such tool")
+}
+
+/// Returns the refusal of a call that could not be promised to its client.
+fn unpromised(fault: PromiseFault) -> Problem {
+    match fault {
+        // The executor found the tool gone (I-10).
+        PromiseFault::Void(Refusal::Unknown) => unknown(),
+        PromiseFault::Void(refusal) => Problem::of(&refusal),
+        PromiseFault::Unstored => Problem::unstored(),
+    }
+}
+
+/// Returns the answer if a call with the id exists.
+async fn joined(
+    request: &ProtocolRequest,
+    asked: &PutRequest,
+    known: FoundCall,
+) -> Result<Response, Problem> {
+    let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is of another call: choose another one");
+    let put = known.put().ok_or_else(taken)?;
+    if !put.is_of(&asked.entry.primitive) {
+        return Err(taken());
+    }
+    if !put.chosen.asks_the_same(&asked.chosen) {
+        let detail = "the id is of a call with other arguments: choose another one";
+        return Err(Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    if put.key.as_deref() != Some(asked.key.as_str()) {
+        return Err(taken());
+    }
+    if let FoundCall::Here(call) = &known {
+        // If another gateway took the call over, its state there is reported.
+        request.gateway.pipeline.promise_again(call, &request.caller).await.map_err(unpromised)?;
+    }
+    told(request, known, StatusCode::OK).await
+}

@@ -1,0 +1,427 @@
+//! One tunnel to a worker: a handle from the runtime, and the frames that go through it.
+//!
+//! Owns: the lease on the worker's place. Refuses: interpretation; the session reads the messages. Keeps true:
+//! however the call ends, its place is returned; a cancelled call leaves its worker some time to stop; a message that
+//! cannot be decoded is a fault of the worker and never skipped, while unknown messages of a newer runtime are
+//! skipped (contracts only grow).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::envelope::packed;
+use asp_proto::plugin::{
+    ClientMessage, ContentChunk, GetPromptResponse, ListResourcesResponse, ResourceUpdated, ServerMessage,
+    client_message, server_message,
+};
+use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, ppp_server_frame, tunnel_event};
+use prost::Message;
+use prost_types::Any;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+
+use super::admission::{self, Allocation, QueuePosition, Rejection, fault};
+use super::ended::{Account, EndedTunnel};
+use super::lease::{Assignment, TunnelContext, WorkerLease};
+use super::multiplexer::{FrameSender, MAX_MESSAGE, StreamEvent, TunnelStream};
+use super::runtimes::Runtime;
+
+/// Timeout of the runtime's decision on an allocation.
+const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for which a dropped tunnel waits for the end of a cancelled call before it is closed. Longer than `CANCEL_GRACE` of
+/// the runtime (`runtime/supervisor/src/worker/call.rs`).
+const TUNNEL_LINGERS: Duration = Duration::from_secs(5);
+/// Maximum size of work that is sent with the request for a place: it is wasted if no worker is available at once.
+const EARLY: usize = 64 << 10;
+
+/// Mark of work that may have an effect, as its owner keeps it.
+pub trait WorkMark: Send + Sync {
+    /// Keeps the mark: the work is about to leave, and may arrive whatever becomes of the wait for its answer.
+    fn sent(&mut self);
+
+    /// Takes the mark back: the work certainly did not arrive, or was dropped unread.
+    fn undelivered(&mut self);
+}
+
+/// Owner of a tunnel's work.
+pub trait WorkOwner: Sync {
+    /// Marks the work; dropping the mark takes that back until it is [`WorkMark::sent`].
+    fn mark(&self) -> Box<dyn WorkMark>;
+}
+
+/// Message or event of a tunnel.
+#[derive(Debug)]
+pub enum TunnelMessage {
+    Message(server_message::Payload),
+    Content(ContentChunk),
+    Prompt(GetPromptResponse),
+    Listed(ListResourcesResponse),
+    Updated(ResourceUpdated),
+    Event(TunnelEvent),
+    /// The runtime ended the tunnel.
+    End,
+}
+
+/// Failure after which the tunnel is unusable.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelFault {
+    #[error("the tunnel is gone: {0}")]
+    Cut(Status),
+    #[error("the worker broke the protocol: {0}")]
+    Garbage(&'static str),
+}
+
+/// A worker's place, from the allocation to its closing.
+pub struct Tunnel {
+    // Dropped before the stream: closing takes over its place on the stream.
+    lease: WorkerLease,
+    stream: TunnelStream,
+    /// The runtime has reported that nothing follows.
+    over: bool,
+    /// Mark of its work; `None` until the work is sent.
+    started: Option<Box<dyn WorkMark>>,
+    /// Messages that no worker has yet.
+    held: Vec<Any>,
+    /// The result, if the runtime answered the allocation with it.
+    answer: Option<ppp_server_frame::Payload>,
+    /// A cancel was sent and the end has not arrived.
+    stopping: bool,
+    /// Renews the worker's leased credential.
+    renewing: Option<AbortOnDropHandle<()>>,
+    /// A message was skipped, and this was logged.
+    has_skipped: bool,
+}
+
+/// Reason why no tunnel opened.
+#[derive(Debug)]
+pub enum OpenFault {
+    /// Rejection before anything reached a worker.
+    Rejected(Rejection),
+    /// The runtime was lost while the tunnel opened; it is unknown what it had accepted by then.
+    Lost(Status),
+}
+
+impl From<Rejection> for OpenFault {
+    fn from(rejection: Rejection) -> OpenFault {
+        OpenFault::Rejected(rejection)
+    }
+}
+
+/// First messages of a tunnel.
+pub struct FirstMessages<'a> {
+    pub init: Any,
+    pub work: Any,
+    /// `None` if the work belongs to no call: a look at a package's lists, or a subscription.
+    pub owner: Option<&'a dyn WorkOwner>,
+}
+
+/// Allocation to request, and where.
+pub struct AllocationRequest {
+    pub runtime: Arc<Runtime>,
+    pub language: &'static str,
+    pub request: AllocateWorkerRequest,
+    pub closing: TunnelContext,
+}
+
+impl Tunnel {
+    /// Asks for a worker and opens the tunnel. An assigned worker gets the work at once; otherwise it is sent when
+    /// the tunnel is [`Tunnel::ready`], which may be after a wait at the returned place in a queue.
+    pub async fn open(
+        wanted: AllocationRequest,
+        opening: FirstMessages<'_>,
+    ) -> Result<(Tunnel, Option<QueuePosition>), OpenFault> {
+        let AllocationRequest { runtime, language, mut request, closing } = wanted;
+        let mcp_request_id = request.ctx.as_ref().map(|ctx| ctx.mcp_request_id.clone()).unwrap_or_default();
+        let FirstMessages { init, work, owner } = opening;
+        if work.value.len() > MAX_MESSAGE {
+            return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
+        }
+        let multiplexer =
+            runtime.multiplexer().await.map_err(|status| match Rejection::of_status(&status) {
+                Rejection::Unreachable if runtime.is_just_lost() => Rejection::JustLost,
+                rejection => rejection,
+            })?;
+        let account = Account { language, usage: closing.usage, tasks: closing.tasks.clone() };
+        let stream = multiplexer.stream(account.clone());
+        let mut stream = stream.map_err(|status| Rejection::of_status(&status))?;
+        // A fresh process is never available at once.
+        let early = !request.force_fresh_process && work.value.len() <= EARLY;
+        request.work = early.then(|| work.clone());
+        let mut started = owner.filter(|_| early).map(|owner| owner.mark());
+        started.iter_mut().for_each(|mark| mark.sent());
+        let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
+        let decided = decided.unwrap_or_else(|_| Err(AllocationFault::Lost(no_decision(&runtime))));
+        let lease =
+            WorkerLease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
+        let mut tunnel = Tunnel::of(lease, stream);
+        tunnel.started = started;
+        let allocation = match decided {
+            Ok(PlaceDecision::Allocated(allocation)) => allocation,
+            Ok(PlaceDecision::Answered(answer)) => {
+                runtime.heard(None);
+                tunnel.answer = Some(answer);
+                return Ok((tunnel, None));
+            }
+            Err(AllocationFault::Lost(status)) if early => return Err(OpenFault::Lost(status)),
+            Err(AllocationFault::Lost(status)) => return Err(Rejection::of_status(&status).into()),
+            Err(AllocationFault::Rejected(rejection)) => {
+                tunnel.undelivered();
+                if rejection == Rejection::Draining {
+                    runtime.drains(&multiplexer).await;
+                }
+                return Err(rejection.into());
+            }
+        };
+        runtime.heard(None);
+        tunnel.stream.rename(&allocation.tunnel_id);
+        let ready = allocation.place.is_none();
+        let ended = EndedTunnel { id: allocation.tunnel_id.clone(), reason: "client_closed", account };
+        tunnel.lease.assignment = Some(Assignment { runtime, tunnel: ended, mcp_request_id, ready });
+        if !allocation.took {
+            tunnel.held = vec![init, work];
+            // Work that was sent with the request was dropped unread.
+            tunnel.undelivered();
+        }
+        if allocation.assigned {
+            let sent = tunnel.ready(owner).await;
+            sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
+        }
+        Ok((tunnel, allocation.place))
+    }
+
+    fn of(lease: WorkerLease, stream: TunnelStream) -> Tunnel {
+        Tunnel {
+            lease,
+            stream,
+            over: false,
+            started: None,
+            held: Vec::new(),
+            answer: None,
+            stopping: false,
+            renewing: None,
+            has_skipped: false,
+        }
+    }
+
+    /// Renews the worker's leased credential for as long as the tunnel is open.
+    pub fn renews(&mut self, follow: impl FnOnce(FrameSender) -> Option<AbortOnDropHandle<()>>) {
+        if self.answer.is_none() {
+            self.renewing = follow(self.stream.sender());
+        }
+    }
+
+    /// Records that the worker is attached, and sends it the work that was held back.
+    pub async fn ready(&mut self, owner: Option<&dyn WorkOwner>) -> Result<(), TunnelFault> {
+        if let Some(assignment) = &mut self.lease.assignment {
+            assignment.ready = true;
+        }
+        let held = std::mem::take(&mut self.held);
+        if let Some(owner) = owner.filter(|_| !held.is_empty()) {
+            self.started.get_or_insert_with(|| owner.mark()).sent();
+        }
+        for message in held {
+            self.send_any(message).await?;
+        }
+        Ok(())
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.lease.assignment.as_ref().is_some_and(|assignment| assignment.ready)
+    }
+
+    /// Records that nothing of the call reached a worker through this tunnel.
+    pub fn undelivered(&mut self) {
+        self.started.iter_mut().for_each(|mark| mark.undelivered());
+    }
+
+    /// Sets the reason for closing the tunnel that the runtime is given.
+    pub fn closes_because(&mut self, reason: &'static str) {
+        self.lease.reason(reason);
+    }
+
+    /// Records that the call has ended: nothing more is expected.
+    pub fn ended(&mut self) {
+        self.stopping = false;
+    }
+
+    /// Sends a message to the worker. `Err`: the tunnel is gone.
+    pub async fn send(&mut self, message: client_message::Payload) -> Result<(), TunnelFault> {
+        self.stopping |= matches!(message, client_message::Payload::Cancel(_));
+        self.send_any(pack(message)).await
+    }
+
+    async fn send_any(&mut self, ppp: Any) -> Result<(), TunnelFault> {
+        self.stream.send(ppp).await.map_err(TunnelFault::Cut)
+    }
+
+    /// Waits for the next message or event. Cancel-safe.
+    pub async fn next(&mut self) -> Result<TunnelMessage, TunnelFault> {
+        while !self.over {
+            let arrived = match self.answer.take() {
+                Some(answer) => StreamEvent::Last(answer),
+                None => self.stream.next().await,
+            };
+            let last = matches!(arrived, StreamEvent::Last(_));
+            if last {
+                self.lease.closed();
+            }
+            let heard = read(arrived);
+            self.over = last || matches!(heard, Ok(Some(TunnelMessage::End)) | Err(_));
+            match heard {
+                Ok(Some(heard)) => return Ok(heard),
+                Ok(None) => self.skipped(),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(TunnelMessage::End)
+    }
+
+    fn skipped(&mut self) {
+        if !std::mem::replace(&mut self.has_skipped, true) {
+            let tunnel = self.lease.assignment.as_ref().map(|assignment| assignment.tunnel.id.as_str());
+            tracing::debug!(
+                tunnel,
+                "unknown messages of a worker were skipped; its runtime is newer than this gateway"
+            );
+        }
+    }
+}
+
+fn no_decision(runtime: &Runtime) -> Status {
+    let status = Status::unavailable("no decision in time");
+    runtime.heard(Some(&status));
+    status
+}
+
+/// Reason why a request for a place gave none.
+enum AllocationFault {
+    Rejected(Rejection),
+    /// The stream ended before the answer.
+    Lost(Status),
+}
+
+/// Answer to a request for a place.
+enum PlaceDecision {
+    Allocated(Allocation),
+    /// The work that was sent with the request is done, and this is the result.
+    Answered(ppp_server_frame::Payload),
+}
+
+/// Requests a place.
+async fn allocate(
+    stream: &mut TunnelStream,
+    request: &AllocateWorkerRequest,
+) -> Result<PlaceDecision, AllocationFault> {
+    stream.send(packed(request)).await.map_err(AllocationFault::Lost)?;
+    match stream.next().await {
+        StreamEvent::Allocated(answer) => {
+            admission::read(answer).map(PlaceDecision::Allocated).map_err(AllocationFault::Rejected)
+        }
+        StreamEvent::Last(answer @ ppp_server_frame::Payload::Ppp(_)) => Ok(PlaceDecision::Answered(answer)),
+        StreamEvent::End(status) => {
+            Err(AllocationFault::Lost(status.unwrap_or_else(|| Status::unavailable("the stream ended"))))
+        }
+        // The runtime rejects the request.
+        StreamEvent::Payload(ppp_server_frame::Payload::Event(event))
+        | StreamEvent::Last(ppp_server_frame::Payload::Event(event)) => {
+            let status = fault(&event).unwrap_or_else(|| Status::unknown("the runtime closed the tunnel"));
+            Err(AllocationFault::Rejected(Rejection::of_status(&status)))
+        }
+        StreamEvent::Payload(ppp_server_frame::Payload::Ppp(_)) => {
+            Err(AllocationFault::Lost(Status::internal("a message before the place")))
+        }
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        if self.over || !self.stopping {
+            return;
+        }
+        let Ok(runtime) = Handle::try_current() else { return };
+        let mut stream = self.stream.detach();
+        let multiplexer = self.lease.multiplexer.clone();
+        let tasks = self.lease.tasks.clone();
+        let lease =
+            WorkerLease { assignment: self.lease.assignment.take(), multiplexer, tasks: tasks.clone() };
+        tasks.spawn_on(
+            async move {
+                let stopped = async {
+                    while !read(stream.next().await)
+                        .map_or(true, |heard| heard.is_some_and(|heard| heard.is_end()))
+                    {}
+                };
+                // Either it has stopped, or the close makes the runtime stop it.
+                let _ = timeout(TUNNEL_LINGERS, stopped).await;
+                drop(lease);
+                drop(stream);
+            },
+            &runtime,
+        );
+    }
+}
+
+impl TunnelMessage {
+    /// Whether nothing of the call follows.
+    fn is_end(&self) -> bool {
+        use server_message::Payload;
+        match self {
+            TunnelMessage::Message(Payload::Completed(_) | Payload::Failed(_))
+            | TunnelMessage::Prompt(_)
+            | TunnelMessage::Listed(_)
+            | TunnelMessage::End => true,
+            TunnelMessage::Event(event) => matches!(
+                event.r#type(),
+                tunnel_event::Type::WorkerCrashed | tunnel_event::Type::AdmissionRejected
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// Packs a client message into its envelope.
+pub fn pack(message: client_message::Payload) -> Any {
+    packed(&ClientMessage { payload: Some(message) })
+}
+
+/// Decodes what has arrived; `None` for a message of an unknown kind.
+fn read(arrived: StreamEvent) -> Result<Option<TunnelMessage>, TunnelFault> {
+    use ppp_server_frame::Payload;
+    let any = match arrived {
+        StreamEvent::End(None) => return Ok(Some(TunnelMessage::End)),
+        StreamEvent::End(Some(status)) => return Err(TunnelFault::Cut(status)),
+        StreamEvent::Allocated(_) => return Err(TunnelFault::Garbage("a second place")),
+        StreamEvent::Payload(Payload::Event(event)) | StreamEvent::Last(Payload::Event(event))
+            if event.r#type() == tunnel_event::Type::TunnelClosed =>
+        {
+            return fault(&event)
+                .map_or(Ok(Some(TunnelMessage::End)), |status| Err(TunnelFault::Cut(status)));
+        }
+        StreamEvent::Payload(Payload::Event(event)) | StreamEvent::Last(Payload::Event(event)) => {
+            return Ok(Some(TunnelMessage::Event(event)));
+        }
+        StreamEvent::Payload(Payload::Ppp(any)) | StreamEvent::Last(Payload::Ppp(any)) => any,
+    };
+    let name = any.type_url.rsplit('/').next().unwrap_or_default();
+    let value = any.value.as_slice();
+    let undecodable = |_| TunnelFault::Garbage("an undecodable message");
+    let heard = match name {
+        "asp.plugin.v1.ServerMessage" if value.is_empty() => {
+            return Err(TunnelFault::Garbage("an empty message"));
+        }
+        "asp.plugin.v1.ServerMessage" => {
+            return ServerMessage::decode(value)
+                .map(|message| message.payload.map(TunnelMessage::Message))
+                .map_err(undecodable);
+        }
+        "asp.plugin.v1.ContentChunk" => ContentChunk::decode(value).map(TunnelMessage::Content),
+        "asp.plugin.v1.GetPromptResponse" => GetPromptResponse::decode(value).map(TunnelMessage::Prompt),
+        "asp.plugin.v1.ListResourcesResponse" => {
+            ListResourcesResponse::decode(value).map(TunnelMessage::Listed)
+        }
+        "asp.plugin.v1.ResourceUpdated" => ResourceUpdated::decode(value).map(TunnelMessage::Updated),
+        _ => return Err(TunnelFault::Garbage("a message of an unknown type")),
+    };
+    heard.map(Some).map_err(undecodable)
+}
