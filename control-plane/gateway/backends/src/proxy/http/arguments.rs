@@ -1,9 +1,9 @@
 //! Arguments in the form of URLs, queries, headers and forms: texts and numbers as they were written.
 //!
 //! Keeps true: an integer written as a float (`7.0`, `1e2`) becomes an integer, because a schema accepts it as one
-//! (JSON Schema 2020-12 section 4.2.3) and a strict service does not.
+//! (JSON Schema 2020-12 section 4.2.3) and a strict service does not. A number that a double rounds keeps its text.
 
-use asp_json::{Json, elements, integers, members};
+use asp_json::{Json, elements, integers, losses, members};
 use serde_json::{Map, Value};
 
 /// Values for templates.
@@ -61,7 +61,10 @@ fn one(text: &str) -> Value {
     if !value.is_number() {
         return value;
     }
-    integers(&mut value);
+    // `2.0000000000000000001` is no integer: only its double is one.
+    if losses(text).is_empty() {
+        integers(&mut value);
+    }
     match value.is_f64() {
         true => Value::from(text),
         false => Value::from(value.to_string()),
@@ -86,6 +89,9 @@ mod tests {
             ("18446744073709551615", "18446744073709551615"),
             ("340282366920938463463374607431768211455", "340282366920938463463374607431768211455"),
             ("0.123456789012345678901234567890", "0.123456789012345678901234567890"),
+            ("2.0000000000000000000001", "2.0000000000000000000001"),
+            ("0.99999999999999999999", "0.99999999999999999999"),
+            ("1e-400", "1e-400"),
         ] {
             assert_eq!(value(text), written, "{text}");
         }
