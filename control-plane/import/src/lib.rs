@@ -8,7 +8,6 @@
 //! operator's edits (`edited`).
 
 mod args;
-mod dialect;
 mod edited;
 mod files;
 mod icons;

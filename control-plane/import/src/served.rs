@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asp_registry::dialect::MAP;
 use asp_registry::{Fault, FaultCode, Source};
 use serde_json::Value;
-
-use super::dialect::MAP;
 
 /// Maximum rounds; each removes something from a spec, or leaves a spec out.
 const MAX_ROUNDS: usize = 64;

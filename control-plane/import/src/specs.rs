@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use asp_mcp_client::lists::Lists;
 use asp_registry::pin::pin;
-use asp_registry::{MAX_PRIMITIVES, is_reserved_meta};
+use asp_registry::{MAX_PRIMITIVES, dialect, is_reserved_meta};
 use serde_json::{Map, Value, json};
 
+use super::icons;
 use super::package::Package;
-use super::{dialect, icons};
 use crate::args::ImportArgs;
 use crate::files::{DECODED, ImportResult, add_instructions, free_id, proxy, server_file, spec_path};
 
@@ -132,7 +132,7 @@ impl Import<'_> {
         }
         let mut schema = Map::new();
         schema.insert("input_schema".into(), dialect::arguments(tool.get("inputSchema")));
-        if let Some(output) = tool.get("outputSchema").filter(|output| !output.is_null()) {
+        if let Some(output) = tool.get("outputSchema").filter(|output| is_schema(output)) {
             schema.insert("output_schema".into(), dialect::modern(output));
         }
         let mut spec = self.common(tool, name, "tool");
@@ -287,6 +287,11 @@ impl Import<'_> {
 fn is_plain(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     (1..=128).contains(&name.len()) && name.bytes().all(fits)
+}
+
+/// Whether an output schema is there: null and the empty list of PHP count as absent.
+fn is_schema(output: &Value) -> bool {
+    !output.is_null() && *output != json!([])
 }
 
 fn plain_names(items: &[Value]) -> BTreeSet<String> {

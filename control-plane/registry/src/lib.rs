@@ -10,6 +10,7 @@ mod check;
 mod compile;
 mod compiled;
 mod conflict;
+pub mod dialect;
 mod diff;
 mod document;
 mod elicitation;

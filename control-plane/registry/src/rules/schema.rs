@@ -19,11 +19,11 @@ use crate::findings::Findings;
 
 const MAX_BYTES: usize = 256 * 1024;
 const MAX_DEPTH: usize = 64;
-const MAX_ENUM: usize = 1_000;
+pub(crate) const MAX_ENUM: usize = 1_000;
 /// Maximum memory of one compiled pattern in bytes; `(a{1,1000}){1,1000}` would need ten thousand times that.
 const MAX_PATTERN_BYTES: usize = 256 * 1024;
 /// Maximum number of patterns. Together with [`MAX_PATTERN_BYTES`] it bounds the time in which all patterns compile.
-const MAX_PATTERNS: usize = 100;
+pub(crate) const MAX_PATTERNS: usize = 100;
 /// Maximum size of a default in bytes: validating a large one against a large schema takes long.
 const MAX_DEFAULT_BYTES: usize = 16 * 1024;
 /// Minimum `multipleOf`; with smaller steps a double cannot tell multiples from their neighbours.
@@ -228,12 +228,7 @@ impl Checker<'_> {
                 self.faults.push(fault(FaultCode::SchemaBudget, &path, message, "use fewer patterns"));
                 return;
             }
-            if let Err(error) = options().build(&json!({"pattern": pattern})) {
-                let hint = "use a pattern without look-around and back-references, with small repeat counts";
-                self.faults.push(fault(FaultCode::SchemaPattern, &path, error.to_string(), hint));
-            } else if let Err(error) = check_portable_pattern(pattern) {
-                let message = format!("clients cannot read the pattern: {error}");
-                let hint = "write it as in ECMA-262 with the flag u, e.g. [aA] for (?i)a, ^ for \\A";
+            if let Some((message, hint)) = pattern_fault(pattern) {
                 self.faults.push(fault(FaultCode::SchemaPattern, &path, message, hint));
             }
         }
@@ -302,6 +297,22 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// Whether the gateway and clients can read a pattern, so that it is asserted.
+pub(crate) fn is_readable_pattern(pattern: &str) -> bool {
+    pattern_fault(pattern).is_none()
+}
+
+/// Returns what is wrong with a pattern, and how to correct it.
+fn pattern_fault(pattern: &str) -> Option<(String, &'static str)> {
+    if let Err(error) = options().build(&json!({"pattern": pattern})) {
+        let hint = "use a pattern without look-around and back-references, with small repeat counts";
+        return Some((error.to_string(), hint));
+    }
+    let error = check_portable_pattern(pattern).err()?;
+    let hint = "write it as in ECMA-262 with the flag u, e.g. [aA] for (?i)a, ^ for \\A";
+    Some((format!("clients cannot read the pattern: {error}"), hint))
 }
 
 /// Checks that clients can read a pattern. Patterns are ECMA-262 (JSON Schema 2020-12 Core section 6.4), and clients

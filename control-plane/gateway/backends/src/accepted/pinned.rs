@@ -16,7 +16,7 @@ use asp_json::held;
 use asp_mcp_client::lists::Lists;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyMcp, ServiceAuth, service_auth};
-use asp_registry::pin;
+use asp_registry::{dialect, pin};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -224,9 +224,10 @@ fn compare(item: &ItemKey, accepted: &Schemas<String>, listed: &ListedItems) -> 
         return PinComparison::Changed;
     }
     let schema = |text: &str| serde_json::from_str(text).unwrap_or(Value::Bool(true));
-    let is_compatible = now.as_ref().is_some_and(|now| {
-        !pin::refuses_what_fitted(&schema(&accepted.input), &now.input)
-            && !pin::promises_less(&schema(&accepted.output), &now.output)
+    // In the form that an import accepts: what it translates or leaves out is no change of the upstream.
+    let is_compatible = now.as_ref().is_some_and(|Schemas { input, output }| {
+        !pin::refuses_what_fitted(&schema(&accepted.input), &dialect::accepted_arguments(input))
+            && !pin::promises_less(&schema(&accepted.output), &dialect::accepted_results(output))
     });
     if is_compatible { PinComparison::Changed } else { PinComparison::Incompatible }
 }
@@ -365,6 +366,31 @@ mod tests {
         assert!(items.offers(SERVER, &unpinned) && !items.offers(SERVER, &primitive));
         items.replace([(SERVER, &unpinned)]);
         assert!(!items.has_pins_of("u") && items.offers(SERVER, &primitive));
+    }
+
+    #[test]
+    fn what_an_import_translates_or_leaves_out_is_no_change_of_the_upstream() {
+        let mail = json!({"type": "string", "pattern": "^(?!\\.)a$"});
+        let place = json!({"type": "array", "items": [{"type": "number"}], "additionalItems": false});
+        let note = json!({"type": "string", "nullable": true});
+        let listed = json!({"name": "t", "description": "d", "inputSchema": {
+            "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "required": null,
+            "properties": {"mail": mail, "place": place, "note": note}}});
+        let accepted = json!({"type": "object", "properties": {"mail": {"type": "string"},
+            "place": {"type": "array", "prefixItems": [{"type": "number"}], "items": false},
+            "note": {"type": ["string", "null"]}}});
+        let primitive = tool(&accepted, &pin::pin(&listed));
+        let items = PinnedItems::default();
+        items.replace([(SERVER, &primitive)]);
+        let mut described = listed.clone();
+        described["description"] = json!("other words");
+        let mut narrower = described.clone();
+        narrower["inputSchema"]["properties"]["mail"]["pattern"] = json!("^a$");
+        for (tool, offered) in [(listed, true), (described, true), (narrower, false)] {
+            let lists = Lists { tools: vec![tool.clone()], ..Lists::default() };
+            items.learn("u", &lists, items.snapshot());
+            assert_eq!(items.offers(SERVER, &primitive), offered, "{tool}");
+        }
     }
 
     #[test]

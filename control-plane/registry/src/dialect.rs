@@ -1,9 +1,12 @@
 //! Schemas of other servers, translated to JSON Schema 2020-12.
 //!
-//! Owns: the keywords of draft-04 to 2019-09 that have another meaning in 2020-12, and the shape that MCP requires of a
-//! tool's arguments. Keeps true: a translated schema accepts whatever the original does.
+//! Owns: the keywords of draft-04 to 2019-09 that have another meaning in 2020-12, the shape that MCP requires of a tool's
+//! arguments, and which keywords an import leaves to the upstream. Keeps true: a translated schema accepts whatever the
+//! original does; null stands for an absent keyword (Go), and `[]` for an empty object (PHP).
 
 use serde_json::{Map, Value, json};
+
+use crate::rules::schema::{MAX_ENUM, MAX_PATTERNS, is_readable_pattern, without_nullable};
 
 /// Keywords that hold one schema, a list of schemas, or one schema under each name.
 const ONE: [&str; 11] = [
@@ -20,8 +23,9 @@ const ONE: [&str; 11] = [
     "contentSchema",
 ];
 const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-pub(super) const MAP: [&str; 5] =
-    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+pub const MAP: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+/// Keywords whose value may be null.
+const NULLABLE: [&str; 2] = ["const", "default"];
 /// Dialects that a served schema may name (without a trailing `#`) if it means the same in both.
 const SERVED: [&str; 2] =
     ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema"];
@@ -29,7 +33,7 @@ const SERVED: [&str; 2] =
 const BESIDE_REF: [&str; 6] = ["$ref", "title", "description", "default", "definitions", "$defs"];
 
 /// Returns the schema of a tool's arguments: an object, however little the upstream describes.
-pub(super) fn arguments(written: Option<&Value>) -> Value {
+pub fn arguments(written: Option<&Value>) -> Value {
     let mut schema = match written {
         Some(schema @ Value::Object(_)) => modern(schema),
         _ => json!({}),
@@ -52,8 +56,54 @@ pub(super) fn arguments(written: Option<&Value>) -> Value {
     schema
 }
 
+/// Returns the schema of a listed tool's arguments as an import would accept it, for a comparison with an accepted one.
+pub fn accepted_arguments(listed: &Value) -> Value {
+    accepted(&arguments(Some(listed)))
+}
+
+/// Returns the schema of a listed tool's results as an import would accept it.
+pub fn accepted_results(listed: &Value) -> Value {
+    accepted(&modern(listed))
+}
+
+fn accepted(translated: &Value) -> Value {
+    let mut schema = without_nullable(translated);
+    relax(&mut schema, &mut 0);
+    schema
+}
+
+/// Removes what the platform cannot assert: patterns that it cannot read or that are too many, and long enumerations.
+fn relax(schema: &mut Value, patterns: &mut usize) {
+    let Value::Object(members) = schema else { return };
+    let pattern = members.get("pattern").and_then(Value::as_str);
+    if pattern.is_some_and(|pattern| !is_asserted(pattern, patterns)) {
+        members.shift_remove("pattern");
+    }
+    if members.get("enum").and_then(Value::as_array).is_some_and(|values| values.len() > MAX_ENUM) {
+        members.shift_remove("enum");
+    }
+    for (name, value) in members.iter_mut() {
+        let name = name.as_str();
+        match value {
+            Value::Array(items) if LIST.contains(&name) => {
+                items.iter_mut().for_each(|item| relax(item, patterns));
+            }
+            Value::Object(schemas) if MAP.contains(&name) => {
+                schemas.values_mut().for_each(|schema| relax(schema, patterns));
+            }
+            schema @ Value::Object(_) if ONE.contains(&name) => relax(schema, patterns),
+            _ => {}
+        }
+    }
+}
+
+fn is_asserted(pattern: &str, patterns: &mut usize) -> bool {
+    *patterns += 1;
+    *patterns <= MAX_PATTERNS && is_readable_pattern(pattern)
+}
+
 /// Translates the schema to 2020-12; returns it unchanged if it means the same.
-pub(super) fn modern(written: &Value) -> Value {
+pub fn modern(written: &Value) -> Value {
     let dialect = written.get("$schema").and_then(Value::as_str).unwrap_or_default();
     let is_old = ["draft-03", "draft-04", "draft-06", "draft-07"].iter().any(|old| dialect.contains(old));
     let schema = translate(written, is_old, true);
@@ -73,9 +123,12 @@ fn is_same_without_dialect(translated: &Value, written: &Value) -> bool {
 }
 
 fn translate(written: &Value, is_old: bool, is_root: bool) -> Value {
-    let Value::Object(written) = written else { return written.clone() };
+    let Value::Object(written) = written else {
+        return if is_empty_list(written) { json!({}) } else { written.clone() };
+    };
     let mut members = written.clone();
     members.shift_remove("$schema");
+    members.retain(|name, value| !value.is_null() || NULLABLE.contains(&name.as_str()));
     if is_old && !is_root && members.contains_key("$ref") {
         members.retain(|name, _| BESIDE_REF.contains(&name.as_str()));
     }
@@ -92,11 +145,21 @@ fn translate(written: &Value, is_old: bool, is_root: bool) -> Value {
             Value::Object(schemas) if MAP.contains(&name) => {
                 schemas.values_mut().for_each(|schema| *schema = translate(schema, is_old, false));
             }
+            empty @ Value::Array(_)
+                if is_empty_list(empty) && (MAP.contains(&name) || ONE.contains(&name)) =>
+            {
+                *empty = json!({});
+            }
             schema @ Value::Object(_) if ONE.contains(&name) => *schema = translate(schema, is_old, false),
             _ => {}
         }
     }
     Value::Object(members)
+}
+
+/// Whether a value is an empty list, as PHP writes an object without members.
+fn is_empty_list(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Converts a list of `items` to `prefixItems`, and `additionalItems` to `items`, as renamed in 2020-12.
@@ -176,6 +239,12 @@ mod tests {
                     "properties": {"a": {"$ref": "#/definitions/b", "minLength": 9}}}),
                 json!({"properties": {"a": {"$ref": "#/definitions/b"}}}),
             ),
+            (
+                json!({"properties": {"a": [], "b": {"additionalProperties": [], "items": null, "default": null}},
+                    "$defs": [], "required": null, "const": null}),
+                json!({"properties": {"a": {}, "b": {"additionalProperties": {}, "default": null}}, "$defs": {},
+                    "const": null}),
+            ),
             // Properties with the names of keywords.
             (
                 json!({"properties": {"dependencies": {"type": "array"}, "items": {"items": {}}}}),
@@ -192,8 +261,34 @@ mod tests {
         for written in [None, Some(json!(null)), Some(json!({})), Some(json!({"type": null}))] {
             assert_eq!(arguments(written.as_ref()), json!({"type": "object"}), "{written:?}");
         }
+        for empty in
+            [json!({"type": "object", "properties": []}), json!({"properties": {}, "required": null})]
+        {
+            assert_eq!(arguments(Some(&empty)), json!({"type": "object", "properties": {}}), "{empty}");
+        }
+        assert_eq!(
+            arguments(Some(&json!({"type": "object", "properties": null}))),
+            json!({"type": "object"})
+        );
         let loose = json!({"type": ["object", "null"], "properties": {"a": true}});
         assert_eq!(arguments(Some(&loose)), json!({"type": "object", "properties": {"a": {}}}));
         assert_eq!(arguments(Some(&json!({"type": "string"}))), json!({"type": "string"}));
+    }
+
+    #[test]
+    fn what_the_platform_cannot_assert_is_no_part_of_an_accepted_schema() {
+        let many: Vec<usize> = (0..=MAX_ENUM).collect();
+        let listed = json!({"properties": {
+            "mail": {"type": "string", "pattern": "^(?!\\.)a$"}, "name": {"type": "string", "pattern": "^a$"},
+            "note": {"type": "string", "nullable": true}, "pattern": {"enum": many}}});
+        let expected = json!({"type": "object", "properties": {
+            "mail": {"type": "string"}, "name": {"type": "string", "pattern": "^a$"},
+            "note": {"type": ["string", "null"]}, "pattern": {}}});
+        assert_eq!(accepted_arguments(&listed), expected);
+        let patterns: Map<_, _> =
+            (0..=MAX_PATTERNS).map(|n| (n.to_string(), json!({"pattern": "a"}))).collect();
+        let accepted = accepted_results(&json!({"properties": patterns}));
+        let kept = accepted["properties"].as_object().into_iter().flat_map(Map::values);
+        assert_eq!(kept.filter(|property| property.get("pattern").is_some()).count(), MAX_PATTERNS);
     }
 }
