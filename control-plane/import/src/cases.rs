@@ -147,6 +147,30 @@ fn an_id_is_short_enough_for_a_server_with_a_long_name() {
 }
 
 #[test]
+fn members_that_a_spec_cannot_have_are_told() {
+    let root = tempfile::tempdir().unwrap();
+    let mut dated = tool("dated", json!({"type": "object"}));
+    dated["deprecated"] = json!(true);
+    dated["version"] = json!(null);
+    dated["annotations"]["costHint"] = json!("high");
+    let prompt = json!({"name": "p", "arguments": [{"name": "a", "schema": {"type": "integer"}}]});
+    let resource = json!({"uri": "note://x", "name": "x", "etag": "7"});
+    let lists =
+        Lists { tools: vec![dated], prompts: vec![prompt], resources: vec![resource], ..Lists::default() };
+    let imported = convert(&args(root.path()), &Upstream::Url("https://up.example/mcp"), &lists);
+    let why = "a spec has no place for it";
+    assert_eq!(
+        imported.dropped,
+        [
+            format!("\"deprecated\" of tool \"dated\": {why}"),
+            format!("\"costHint\" of the annotations of \"dated\": {why}"),
+            format!("\"schema\" of an argument of \"p\": {why}"),
+            format!("\"etag\" of resource \"x\": {why}"),
+        ]
+    );
+}
+
+#[test]
 fn null_is_no_member() {
     let root = tempfile::tempdir().unwrap();
     let null = json!({"name": "x", "inputSchema": null, "outputSchema": null, "annotations": null, "icons": null,

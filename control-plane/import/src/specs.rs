@@ -17,6 +17,29 @@ use crate::files::{DECODED, ImportResult, add_instructions, free_id, proxy, serv
 
 mod resource;
 
+/// Members of all kinds of items: MCP's `Tool`, `Prompt`, `Resource` and `ResourceTemplate`. The code of each kind reports
+/// those of them that it leaves out.
+const MEMBERS: [&str; 14] = [
+    "name",
+    "title",
+    "description",
+    "inputSchema",
+    "outputSchema",
+    "annotations",
+    "execution",
+    "arguments",
+    "uri",
+    "uriTemplate",
+    "mimeType",
+    "size",
+    "_meta",
+    "icons",
+];
+/// Members of a prompt's argument, all of which a spec has.
+const ARGUMENT_MEMBERS: [&str; 4] = ["name", "title", "description", "required"];
+/// Annotations of a tool; a spec says them by its name, `mutation` and `annotations`.
+const HINTS: [&str; 5] = ["title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+
 /// Location of the imported primitives.
 pub(super) enum Upstream<'a> {
     Url(&'a str),
@@ -137,6 +160,9 @@ impl Import<'_> {
         }
         let mut spec = self.common(tool, name, "tool");
         spec.insert("mutation".into(), mutation.into());
+        if let Some(hints) = tool.get("annotations") {
+            self.note_unknown(hints, &HINTS, &format!("the annotations of {name:?}"));
+        }
         let open = hint("openWorldHint").unwrap_or(true);
         spec.insert("annotations".into(), json!({"openWorldHint": open}));
         if mutation != "read_only" {
@@ -152,8 +178,9 @@ impl Import<'_> {
         let Some(name) = text(prompt, "name") else { return };
         let mut arguments = Vec::new();
         for argument in prompt.get("arguments").and_then(Value::as_array).into_iter().flatten() {
+            self.note_unknown(argument, &ARGUMENT_MEMBERS, &format!("an argument of {name:?}"));
             let mut kept = Map::new();
-            for member in ["name", "title", "description", "required"] {
+            for member in ARGUMENT_MEMBERS {
                 if let Some(value) = argument.get(member).filter(|value| !value.is_null()) {
                     kept.insert(member.into(), value.clone());
                 }
@@ -198,6 +225,7 @@ impl Import<'_> {
     }
 
     fn common(&mut self, item: &Value, name: &str, kind: &str) -> Map<String, Value> {
+        self.note_unknown(item, &MEMBERS, &format!("{kind} {name:?}"));
         let id = free_id(&self.args.server, name, &mut self.taken);
         let mut spec = Map::new();
         spec.insert("id".into(), id.into());
@@ -228,6 +256,15 @@ impl Import<'_> {
             self.dropped.push(format!("{dropped} of the icons of {name:?}: {}", icons::WHY));
         }
         icons
+    }
+
+    /// Reports members that MCP does not define and that no spec has a place for.
+    fn note_unknown(&mut self, object: &Value, known: &[&str], named: &str) {
+        for (member, value) in object.as_object().into_iter().flatten() {
+            if !value.is_null() && !known.contains(&member.as_str()) {
+                self.dropped.push(format!("{member:?} of {named}: a spec has no place for it"));
+            }
+        }
     }
 
     /// Returns the members that a spec may have; reserved ones belong to the protocol and are reported as dropped.
