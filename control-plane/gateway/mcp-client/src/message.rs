@@ -114,6 +114,7 @@ impl Message {
         let params = match members.remove("params") {
             Some(Value::Object(members)) => UpstreamObject { members, sent: message.member("params")? },
             None => UpstreamObject::default(),
+            Some(params) if is_empty_list(&params) => UpstreamObject::default(),
             Some(_) => return None,
         };
         match id {
@@ -124,6 +125,11 @@ impl Message {
             Some(_) => None,
         }
     }
+}
+
+/// Whether a value is an empty list, as PHP writes an object without members.
+fn is_empty_list(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Parses an answer with its outcome; `None` for one to no request of ours.
@@ -142,6 +148,7 @@ fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -
         (None, Some(Value::Object(members))) => {
             Ok(UpstreamObject { members, sent: message.member("result")? })
         }
+        (None, Some(result)) if is_empty_list(&result) => Ok(UpstreamObject::default()),
         // Every MCP result is an object.
         (None, _) if message.get("result").is_some() => Err(Failure {
             code: INTERNAL,
@@ -252,7 +259,7 @@ mod tests {
             json!({"id": 1, "error": null}),
             json!({"id": [1], "error": {"code": 1}}),
             json!({"method": 1}),
-            json!({"method": "m", "params": []}),
+            json!({"method": "m", "params": [1]}),
             json!({"method": "m", "id": {}}),
             json!({"method": "m", "id": 1.5}),
             json!({"method": "m", "id": true}),
@@ -273,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn null_members_are_as_good_as_none() {
+    fn null_members_and_empty_lists_for_objects_are_as_good_as_none() {
         let is = |message: Value| Message::of(&message.into());
         let result = is(json!({"id": 1, "method": null, "params": null, "result": {}, "error": null}));
         assert_eq!(result, is(json!({"id": 1, "result": {}})));
@@ -283,6 +290,9 @@ mod tests {
         for (message, without) in [
             (json!({"id": 1, "method": "ping", "params": null}), json!({"id": 1, "method": "ping"})),
             (json!({"method": "n", "params": null, "result": null}), json!({"method": "n"})),
+            (json!({"id": 1, "method": "ping", "params": []}), json!({"id": 1, "method": "ping"})),
+            (json!({"method": "n", "params": []}), json!({"method": "n"})),
+            (json!({"id": 1, "result": []}), json!({"id": 1, "result": {}})),
         ] {
             assert!(is(without.clone()).is_some() && is(message) == is(without.clone()), "{without}");
         }

@@ -224,7 +224,7 @@ pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
 /// server's own and is returned as it was written.
 async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Members, ClientFault> {
     let mut said = Members::default();
-    if let Some(state) = result.sent.member("requestState") {
+    if let Some(state) = result.sent.member("requestState").filter(|state| !state.is_null()) {
         said.insert("requestState", state);
     }
     let asked = result.sent.member("inputRequests").map(|asked| Members::of(&asked)).unwrap_or_default();
@@ -324,6 +324,15 @@ mod tests {
             downstream: Arc::new(NoDownstream),
             cancelled: CancellationToken::new(),
         };
+        let null =
+            r#"{"id":1,"result":{"resultType":"input_required","requestState":null,"inputRequests":null}}"#;
+        let Some(Message::Answer { outcome: Ok(nothing), .. }) =
+            Message::of(&Json::parse(null.as_bytes()).unwrap())
+        else {
+            panic!("{null}")
+        };
+        let fault = answers(&exchange, nothing).await.unwrap_err();
+        assert!(matches!(&fault, ClientFault::Lost(why) if why.contains("asks nothing")), "{fault}");
         let said = answers(&exchange, result).await.unwrap();
         let request = exchange.sent.request(2, exchange.method, &exchange.params, &said);
         assert!(request.contains(&format!(r#""name":"echo","requestState":{state}"#)), "{request}");
