@@ -177,3 +177,51 @@ def test_a_dict_that_holds_a_dataclass_is_a_result_as_a_list_of_them_is():
     assert json.loads(end.output.value) == {"found": [{"name": "Ada", "born": "1815-12-10"}]}
     end = called(source, {"other": True})
     assert (end.code, end.message) == ("INVALID_OUTPUT", "the result is not JSON")
+
+
+def test_a_literal_and_an_enum_take_the_integer_that_is_written_as_a_float_and_no_boolean():
+    source = """
+    from dataclasses import dataclass
+    from enum import Enum
+    from typing import Literal
+    from asp_plugin import plugin
+
+    class Size(Enum):
+        SMALL = 1
+
+    @dataclass
+    class Args:
+        level: Literal[1, 2]
+        size: Size = Size.SMALL
+
+    @plugin.tool
+    async def run(args: Args, ctx):
+        return {"level": args.level, "size": args.size.name}
+    """
+    end = called(source, {"level": 2.0, "size": 1.0})
+    assert end.output.value == b'{"level":2,"size":"SMALL"}'
+    refused = called(source, {"level": True})
+    assert (refused.code, json.loads(refused.details.value)) == ("INVALID_ARGUMENT", {"pointer": "/level"})
+
+
+def test_a_moment_of_rfc_3339_is_taken_in_either_case_and_one_that_a_datetime_cannot_hold_is_named():
+    source = """
+    from dataclasses import dataclass
+    from datetime import datetime
+    from asp_plugin import plugin
+
+    @dataclass
+    class Args:
+        at: datetime
+
+    @plugin.tool
+    async def run(args: Args, ctx):
+        return {"at": args.at.isoformat()}
+    """
+    for text in ("2026-01-02t03:04:05z", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05+00:00"):
+        assert json.loads(called(source, {"at": text}).output.value) == {"at": "2026-01-02T03:04:05+00:00"}, text
+    leap = called(source, {"at": "2016-12-31T23:59:60Z"})
+    assert (leap.code, leap.message) == (
+        "INVALID_ARGUMENT",
+        "/at: not a date and time of RFC 3339 that a datetime holds",
+    )

@@ -260,6 +260,11 @@ def _made(make: Callable[[Any], Any], what: str) -> Reader:
     return read
 
 
+def _moment(value: str) -> datetime.datetime:
+    # RFC 3339 takes both letters in lower case too.
+    return datetime.datetime.fromisoformat(value.upper())
+
+
 def _model(kind: Any) -> Reader:
     def read(value: Any, place: str) -> Any:
         try:
@@ -276,7 +281,8 @@ def _model(kind: Any) -> Reader:
 def _literal(choices: tuple[Any, ...]) -> Reader:
     def read(value: Any, place: str) -> Any:
         for choice in choices:
-            if type(choice) is type(value) and choice == value:
+            # As in JSON Schema, 1.0 is 1, and true is not.
+            if choice == value and isinstance(choice, bool) == isinstance(value, bool):
                 return choice
         raise Misfit(place, f"not one of {', '.join(map(repr, choices))}")
 
@@ -289,7 +295,7 @@ SCALARS: dict[Any, Reader] = {
     float: _number,
     bool: _truth,
     type(None): _nothing,
-    datetime.datetime: _made(datetime.datetime.fromisoformat, "a date and time of RFC 3339"),
+    datetime.datetime: _made(_moment, "a date and time of RFC 3339 that a datetime holds"),
     datetime.date: _made(datetime.date.fromisoformat, "a date of RFC 3339"),
     uuid.UUID: _made(uuid.UUID, "a UUID"),
 }
