@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { protocol } from '../scripts/generate.mjs';
+import { writeCapsule } from '../src/call/capsule.mjs';
 import { codecs } from '../src/wire/codec.mjs';
 import { FrameReader, frame } from '../src/wire/frames.mjs';
+import { json } from '../src/wire/messages.mjs';
 
 const descriptor = JSON.parse(readFileSync(new URL('../src/wire/plugin.json', import.meta.url), 'utf8'));
 const own = codecs(descriptor);
@@ -125,4 +127,15 @@ test('an oversize or compressed frame is refused by its head', () => {
   const reader = new FrameReader(10);
   assert.deepEqual(reader.push(Buffer.from([0, 0, 0, 0, 10])), []);
   assert.equal(reader.partial, true);
+});
+
+test('a number that JSON cannot say is refused and not sent as null', () => {
+  for (const number of [NaN, Infinity, -Infinity]) {
+    const fault = { code: 'INVALID_OUTPUT', message: `the result holds ${number}, which JSON cannot say` };
+    for (const value of [number, { a: [1, { b: number }] }]) assert.throws(() => json(value, 'the result'), fault);
+    assert.throws(() => writeCapsule({ best: number }, new Map()), /the checkpoint holds/);
+  }
+  const value = { a: null, b: undefined, c: 'null', d: [undefined], e: new Date(0) };
+  assert.equal(json(value, 'the result').value.toString(), JSON.stringify(value));
+  assert.equal(json(undefined, 'the result').value.toString(), 'null');
 });

@@ -42,7 +42,8 @@ export function json(value, what, tooLarge = 'TOO_LARGE') {
   return { value: bytes };
 }
 
-function stringify(value, what) {
+/** Returns the JSON text of a value; throws when there is none, also for NaN and infinities, which would become null. */
+export function stringify(value, what) {
   let text;
   try {
     text = JSON.stringify(value);
@@ -50,7 +51,16 @@ function stringify(value, what) {
     throw new CallError('INVALID_OUTPUT', `${what} is not JSON`, { cause });
   }
   if (text === undefined) throw new CallError('INVALID_OUTPUT', `${what} is not JSON`);
+  // A second pass is slow, and most texts have no null.
+  if (text.includes('null')) JSON.stringify(value, (_key, one) => finite(one, what));
   return text;
+}
+
+function finite(one, what) {
+  if (typeof one === 'number' && !Number.isFinite(one)) {
+    throw new CallError('INVALID_OUTPUT', `${what} holds ${one}, which JSON cannot say`);
+  }
+  return one;
 }
 
 /** Returns the value of a `Json` message, `undefined` when it is absent or empty. */
