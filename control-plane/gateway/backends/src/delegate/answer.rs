@@ -1,13 +1,12 @@
 //! Answer to a delegation, from any source: `{text, json, model, stopReason}`.
 //!
-//! Keeps true: `json` is present only if the text is JSON; an answer that is too large or does not fit the delegate's
-//! output schema is rejected.
+//! Keeps true: `json` is present only if the text is JSON, and is as it was written; an answer that is too large or does
+//! not fit the delegate's output schema is rejected.
 
 use asp_call::call::Call;
-use asp_call::call::outcome::written_size;
 use asp_call::call::question::{Answer, PendingQuestion};
 use asp_call::telemetry::metrics::delegations::Usage;
-use asp_json::Json;
+use asp_json::{Cursor, Json, Members};
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
 
@@ -52,53 +51,63 @@ pub(crate) async fn of_client(
 /// `asked`. The output schema is checked against the value of the text, or the text itself if it is not JSON. An
 /// answer in which the model wants to use an offered tool is not final, so the schema is not checked.
 pub fn result(
-    said: &Value,
+    said: &Json,
     delegate: &ListedPrimitive,
     asked: Option<&Map<String, Value>>,
-) -> Result<Value, DelegationFault> {
-    let content = blocks(said);
-    let uses_tools = content.iter().any(|block| block.get("type").is_some_and(|kind| kind == "tool_use"));
+) -> Result<Json, DelegationFault> {
+    let blocks = blocks(said);
+    let uses_tools = blocks.iter().any(|block| block.get("type").is_some_and(|kind| kind == "tool_use"));
     // If no tool was offered, none may be used.
     if !asked.map_or(!uses_tools, |asked| conversation::is_answer(said, asked)) {
         return Err(DelegationFault::InvalidOutput);
     }
-    let mut read = read(said);
-    if let (Some(_), Some(members)) = (asked, read.as_object_mut()) {
-        let content = json!(content);
-        if written_size(&content) > MAX_TEXT {
+    let mut read = read(said, &blocks);
+    if asked.is_some() {
+        let texts: Vec<&str> = blocks.iter().map(Json::text).collect();
+        let content = format!("[{}]", texts.join(","));
+        if content.len() > MAX_TEXT {
             return Err(DelegationFault::InvalidOutput);
         }
-        members.insert("content".into(), content);
+        read.insert("content", Json::part(content));
     }
-    if read.get("text").and_then(Value::as_str).is_some_and(|text| text.len() > MAX_TEXT) {
+    if read.get("text").and_then(|text| text.as_str()).is_some_and(|text| text.len() > MAX_TEXT) {
         return Err(DelegationFault::InvalidOutput);
     }
     if let Some(schema) = delegate.output.as_ref().filter(|_| !uses_tools) {
-        let value = read.get("json").or_else(|| read.get("text")).unwrap_or(&Value::Null);
-        schema.check(value).map_err(|_| DelegationFault::InvalidOutput)?;
+        let value = read.get("json").or_else(|| read.get("text"));
+        schema.check(value.map_or(&Value::Null, Json::view)).map_err(|_| DelegationFault::InvalidOutput)?;
     }
-    Ok(read)
+    Ok(read.to_json())
 }
 
-fn blocks(said: &Value) -> &[Value] {
-    let content = said.get("content").unwrap_or(&Value::Null);
-    content.as_array().map_or(std::slice::from_ref(content), Vec::as_slice)
+/// Returns the content blocks of an answer, one or several.
+fn blocks(said: &Json) -> Vec<Json> {
+    let Some(content) = said.member("content") else { return Vec::new() };
+    content.elements().unwrap_or_else(|| vec![content])
 }
 
-fn read(said: &Value) -> Value {
-    let texts: Vec<&str> = blocks(said).iter().filter_map(|block| block.get("text")?.as_str()).collect();
+fn read(said: &Json, blocks: &[Json]) -> Members {
+    let texts: Vec<&str> = blocks.iter().filter_map(|block| block.get("text")?.as_str()).collect();
     let text = texts.join("\n");
-    let mut result = Map::new();
-    if let Ok(value) = serde_json::from_str::<Value>(unfenced(&text)) {
-        result.insert("json".into(), value);
+    let mut result = Members::default();
+    if let Some(value) = parsed(unfenced(&text)) {
+        result.insert("json", value);
     }
-    result.insert("text".into(), text.into());
+    result.insert("text", text);
     for name in ["model", "stopReason"] {
         if let Some(value) = said.get(name).and_then(Value::as_str).filter(|value| value.len() <= MAX_WORD) {
-            result.insert(name.into(), value.into());
+            result.insert(name, value);
         }
     }
-    Value::Object(result)
+    result
+}
+
+/// Parses JSON without numbers beyond a double, which not every language reads.
+pub(crate) fn parsed(text: &str) -> Option<Json> {
+    let mut cursor = Cursor::new(text.as_bytes()).ok()?;
+    cursor.value().ok()?;
+    cursor.end().ok()?;
+    (!cursor.beyond_double).then(|| Json::part(text.trim()))
 }
 
 /// Returns the content of a Markdown code fence, which models like to put around JSON.
@@ -114,8 +123,12 @@ mod tests {
 
     use super::*;
 
-    fn said(text: &str) -> Value {
-        json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": text}})
+    fn said(text: &str) -> Json {
+        json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": text}}).into()
+    }
+
+    fn read(said: &Json) -> Json {
+        super::read(said, &blocks(said)).to_json()
     }
 
     #[test]
@@ -127,7 +140,21 @@ mod tests {
         assert_eq!(read(&said("```json\n{\"a\": 1}\n```"))["json"], json!({"a": 1}));
         assert_eq!(read(&said("hello")), json!({"text": "hello", "model": "m"}));
         let blocks = json!({"content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]});
-        assert_eq!(read(&blocks)["text"], "a\nb");
+        assert_eq!(read(&blocks.into())["text"], "a\nb");
+    }
+
+    #[test]
+    fn json_in_an_answer_and_the_input_of_a_tool_are_as_they_were_written() {
+        let delegate = ListedPrimitive::build(&Primitive::default(), &Listing::default()).unwrap();
+        let value = r#"{"n":340282366920938463463374607431768211455,"d":1.50,"s":"\ud83d"}"#;
+        assert_eq!(read(&said("1e400")), json!({"text": "1e400", "model": "m"}));
+        let read = result(&said(value), &delegate, None).unwrap();
+        assert_eq!(read.member("json").unwrap().text(), value);
+        let block = format!(r#"{{"type":"tool_use","id":"a","name":"weather","input":{value}}}"#);
+        let answered = Json::part(format!(r#"{{"role":"assistant","content":{block}}}"#));
+        let asked = json!({"tools": [{"name": "weather"}]}).as_object().unwrap().clone();
+        let read = result(&answered, &delegate, Some(&asked)).unwrap();
+        assert_eq!(read.member("content").unwrap().text(), format!("[{block}]"));
     }
 
     #[test]
@@ -145,9 +172,12 @@ mod tests {
         let primitive = Primitive { output_schema: r#"{"type": "array"}"#.into(), ..Primitive::default() };
         let delegate = ListedPrimitive::build(&primitive, &Listing::default()).unwrap();
         let block = json!({"type": "tool_use", "id": "a", "name": "weather", "input": {}});
-        let said = |content: &Value| json!({"role": "assistant", "model": "m", "stopReason": "toolUse", "content": content});
+        let said = |content: &Value| -> Json {
+            json!({"role": "assistant", "model": "m", "stopReason": "toolUse", "content": content}).into()
+        };
         let asked = json!({"tools": [{"name": "weather"}]}).as_object().unwrap().clone();
-        let wanted = json!({"text": "", "model": "m", "stopReason": "toolUse", "content": [block]});
+        let wanted: Json =
+            json!({"text": "", "model": "m", "stopReason": "toolUse", "content": [block]}).into();
         assert_eq!(result(&said(&block), &delegate, Some(&asked)), Ok(wanted.clone()));
         assert_eq!(result(&said(&json!([block])), &delegate, Some(&asked)), Ok(wanted));
         for offered in [None, Some(&Map::new())] {

@@ -29,7 +29,7 @@ pub(crate) struct CheckedAnswer {
     /// An MCP `CreateMessageResult`.
     pub said: Json,
     /// The same in the form for a plugin.
-    pub result: Value,
+    pub result: Json,
 }
 
 impl PendingDelegation {

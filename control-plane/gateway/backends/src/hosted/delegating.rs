@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::conversation::delegating::{self, DelegationRequest};
 use crate::conversation::sampling::read_messages;
 use crate::delegate::Delegates;
-use crate::delegate::conversation;
+use crate::delegate::answer::parsed;
 use crate::delegate::delegation::DelegationFault;
 use crate::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::delegate::record;
@@ -57,7 +57,7 @@ fn begin(asking: ModelCall<'_>) -> Result<PendingDelegation, DelegationFault> {
         delegate,
         id: id.to_owned(),
         correlation: question.clone(),
-        input: input(&sampling).into(),
+        input: input(&sampling),
         // A service always sends messages; only with tools are they a conversation.
         is_conversation: needs_tools(&sampling),
         sampling,
@@ -88,11 +88,11 @@ fn sampling(delegate: &Dependency, params: &Map<String, Value>) -> Option<Map<St
 
 /// Returns the input for a primitive that answers: the text of the last message, parsed as JSON if it is, otherwise
 /// as a text.
-fn input(sampling: &Map<String, Value>) -> Value {
+fn input(sampling: &Map<String, Value>) -> Json {
     let last = sampling.get("messages").and_then(Value::as_array).and_then(|messages| messages.last());
     let text = last.and_then(|message| message.pointer("/content/text")).and_then(Value::as_str);
     let text = text.unwrap_or_default();
-    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+    parsed(text).unwrap_or_else(|| text.into())
 }
 
 #[cfg(test)]

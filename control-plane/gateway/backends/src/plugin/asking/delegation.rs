@@ -66,7 +66,7 @@ fn unasked(job: &Job<'_>, delegate: String, fault: DelegationFault) -> PendingAn
 
 fn delivery(
     mut delivery: DeliverDelegationResult,
-    result: Result<Value, DelegationFault>,
+    result: Result<asp_json::Json, DelegationFault>,
 ) -> DeliverDelegationResult {
     match result {
         Ok(value) => delivery.result = Some(Json { value: value.to_string().into_bytes() }),
@@ -75,7 +75,7 @@ fn delivery(
     delivery
 }
 
-type PendingAnswer = BoxFuture<'static, Result<Value, DelegationFault>>;
+type PendingAnswer = BoxFuture<'static, Result<asp_json::Json, DelegationFault>>;
 
 fn begin(
     job: &Job<'_>,
@@ -130,7 +130,7 @@ fn conversation(delegate: &Dependency, given: &Value) -> Option<Map<String, Valu
 }
 
 /// Builds the parameters of `sampling/createMessage`: the spec's constant part and the plugin's input as one message.
-fn sampling(delegate: &Dependency, input: &Value) -> Map<String, Value> {
+fn sampling(delegate: &Dependency, input: &asp_json::Json) -> Map<String, Value> {
     let mut params = delegate.question.clone();
     let text = input.as_str().map_or_else(|| input.to_string(), str::to_owned);
     params.insert("messages".into(), json!([{"role": "user", "content": {"type": "text", "text": text}}]));
