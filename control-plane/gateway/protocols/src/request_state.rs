@@ -11,6 +11,7 @@ use asp_call::clock::unix_seconds;
 use asp_call::digest;
 use asp_call::seal::{Purpose, Sealer};
 use asp_edge::Caller;
+use asp_json::{Json, Members};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -68,14 +69,13 @@ impl RequestState {
 
     /// Returns the digest of what a retry must repeat: the method, and the parameters without `_meta` and the retry's
     /// own members, in any order of members.
-    pub fn digest(method: &str, params: Option<&Value>) -> [u8; 32] {
-        let mut params = params.cloned().unwrap_or(Value::Null);
-        if let Some(object) = params.as_object_mut() {
-            for own in ["_meta", "inputResponses", "requestState"] {
-                object.remove(own);
-            }
-        }
-        digest::of_parts(&[method, &digest::canonical(&params)])
+    pub fn digest(method: &str, params: Option<&Json>) -> [u8; 32] {
+        let repeated = params.map(|params| {
+            let mut repeated = Members::of(params);
+            repeated.retain(|name| !["_meta", "inputResponses", "requestState"].contains(&name));
+            repeated.to_json()
+        });
+        digest::of_request(&[method], &repeated.unwrap_or_else(|| Value::Null.into()))
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_retry_may_write_its_members_in_any_order_and_change_none_of_the_others() {
-        let digest = |params: &Value| RequestState::digest("tools/call", Some(params));
+        let digest = |params: &Value| RequestState::digest("tools/call", Some(&params.clone().into()));
         let asked = digest(&json!({"name": "t", "arguments": {"a": 1, "b": 2}, "_meta": {"p": 1}}));
         let retry = json!({
             "inputResponses": {},
@@ -102,6 +102,11 @@ mod tests {
         assert_eq!(digest(&retry), asked);
         assert_ne!(digest(&json!({"name": "t", "arguments": {"a": 1, "b": 3}})), asked);
         assert_ne!(digest(&json!({"name": "u", "arguments": {"a": 1, "b": 2}})), asked);
-        assert_ne!(RequestState::digest("prompts/get", Some(&retry)), asked);
+        assert_ne!(RequestState::digest("prompts/get", Some(&retry.into())), asked);
+        let of = |text: &str| RequestState::digest("tools/call", Some(&Json::part(text)));
+        assert_ne!(
+            of(r#"{"arguments":{"n":123456789012345678901}}"#),
+            of(r#"{"arguments":{"n":123456789012345678902}}"#)
+        );
     }
 }

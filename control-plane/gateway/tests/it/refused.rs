@@ -82,7 +82,7 @@ fn retry(server: &str, user: &str, arguments: Value, state: &str) -> Modern {
 /// Alice's state of `wipe` at `policy`, as the gateway itself would have sealed it with another moment of its end.
 fn ending_at(fixture: &Fixture, state: &str, arguments: &Value, unix_seconds: u64) -> String {
     let params = json!({"name": "policy.wipe", "arguments": arguments});
-    let digest = RequestState::digest("tools/call", Some(&params));
+    let digest = RequestState::digest("tools/call", Some(&params.into()));
     let context = [&principal(&caller("alice"))[..], &digest[..], b"policy"].concat();
     let mut plain = fixture.gateway.sealer.open(Purpose::RequestState, &context, state).unwrap();
     plain[16..24].copy_from_slice(&unix_seconds.to_be_bytes());

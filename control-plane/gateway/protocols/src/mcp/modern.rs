@@ -252,7 +252,7 @@ async fn resumed(request: &ProtocolRequest, message: &Message) -> Result<Option<
         return Ok(None);
     }
     let state = state.as_str().ok_or_else(invalid)?;
-    let key = RequestState::digest(method, message.params().as_deref());
+    let key = RequestState::digest(method, message.params().as_ref());
     let gateway = &request.gateway;
     let server = &request.server.message.name;
     let opened = RequestState::open(&gateway.sealer, state, &request.caller, server, key);
@@ -364,7 +364,7 @@ impl Era for ModernEra {
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Json> {
         // A retry must repeat every parameter but those that make it a retry.
         let method = self.message.method.as_deref().unwrap_or_default();
-        let digest = RequestState::digest(method, self.message.params().as_deref());
+        let digest = RequestState::digest(method, self.message.params().as_ref());
         let life = self.gateway.pipeline.promise_retry(call);
         let state = RequestState::issue(&self.gateway.sealer, call, digest, next_event, life)?;
         let mut result = Members::default();
