@@ -4,6 +4,7 @@
 use asp_json::{Json, Members, raw_values};
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::Value;
 
 use super::Output;
 
@@ -24,6 +25,9 @@ impl Serialize for Output {
                 object.serialize_entry("kind", "tool")?;
                 object.serialize_entry("content", &Texts(content))?;
                 object.serialize_entry("structured", &structured.as_ref().map(Json::raw))?;
+                if structured.as_ref().is_some_and(|value| value.is_null()) {
+                    object.serialize_entry("structured_null", &true)?;
+                }
                 object.serialize_entry("is_error", is_error)?;
                 object.serialize_entry("meta", meta.to_json().raw())?;
             }
@@ -63,6 +67,9 @@ struct Flat {
     kind: String,
     content: Option<Vec<Json>>,
     structured: Option<Json>,
+    /// Whether the result is null, which `structured` does not tell from none.
+    #[serde(default)]
+    structured_null: bool,
     #[serde(default)]
     is_error: bool,
     meta: Option<Json>,
@@ -82,7 +89,7 @@ impl<'de> Deserialize<'de> for Output {
         Ok(match flat.kind.as_str() {
             "tool" => Output::Tool {
                 content: flat.content.ok_or_else(lacks)?,
-                structured: flat.structured,
+                structured: flat.structured.or_else(|| flat.structured_null.then(|| Value::Null.into())),
                 is_error: flat.is_error,
                 meta,
             },
@@ -127,6 +134,16 @@ mod tests {
         assert_eq!(content[0].text(), r#"{"type":"text","text":"cut \ud83d"}"#);
         assert_eq!(read.unwrap().text(), structured);
         assert_eq!(meta.get("x/y").unwrap().text(), "1e3");
+    }
+
+    #[test]
+    fn a_result_that_is_null_is_told_from_none() {
+        for structured in [None, Some(Value::Null.into())] {
+            let output =
+                Output::Tool { content: Vec::new(), structured, is_error: false, meta: Members::default() };
+            let stored = serde_json::to_string(&output).unwrap();
+            assert_eq!(serde_json::from_str::<Output>(&stored).unwrap(), output, "{stored}");
+        }
     }
 
     #[test]
