@@ -136,6 +136,7 @@ fn is_empty_list(value: &Value) -> bool {
 fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -> Option<Message> {
     let failed = members.remove("error").map(|error| {
         let data = message.member("error").and_then(|error| error.member("data"));
+        let data = data.filter(|data| !data.is_null());
         failure(&error, data)
     });
     // Only answers to our requests arrive here. Some servers give a request that they could not read an id of their own,
@@ -293,6 +294,7 @@ mod tests {
             (json!({"id": 1, "method": "ping", "params": []}), json!({"id": 1, "method": "ping"})),
             (json!({"method": "n", "params": []}), json!({"method": "n"})),
             (json!({"id": 1, "result": []}), json!({"id": 1, "result": {}})),
+            (json!({"id": 1, "error": {"code": -5, "data": null}}), json!({"id": 1, "error": {"code": -5}})),
         ] {
             assert!(is(without.clone()).is_some() && is(message) == is(without.clone()), "{without}");
         }
