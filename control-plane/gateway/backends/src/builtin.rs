@@ -84,6 +84,7 @@ fn echo(execution: &Execution) -> Output {
         structured: Some(Members::from_iter([("message", message)]).to_json()),
         is_error: false,
         meta: Members::default(),
+        more: Members::default(),
     }
 }
 

@@ -9,21 +9,40 @@ use asp_json::{Json, Members};
 use asp_proto::snapshot::Kind;
 use serde_json::Value;
 
+/// Members of results in any revision of MCP: they are read here, or the caller's protocol writes its own.
+const DEFINED: [&str; 14] = [
+    "_meta",
+    "cacheScope",
+    "content",
+    "contents",
+    "description",
+    "inputRequests",
+    "isError",
+    "messages",
+    "nextCursor",
+    "requestState",
+    "resultType",
+    "structuredContent",
+    "task",
+    "ttlMs",
+];
+
 /// Converts a result into an output. `Err` says what is malformed in a resource or a prompt, whose results cannot
 /// carry an error.
 pub(crate) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
     let meta = own_meta(result.member("_meta").as_ref());
+    let more = Members::select(result.text(), |name| !DEFINED.contains(&name) && !name.starts_with("asp/"));
     match kind {
         Kind::Resource | Kind::ResourceTemplate => {
             let contents = list(result, "contents", is_contents).map_err(|fault| named(&fault))?;
-            Ok(Output::Contents { contents, meta })
+            Ok(Output::Contents { contents, meta, more })
         }
         Kind::Prompt => {
             let messages = list(result, "messages", is_message).map_err(|fault| named(&fault))?;
             let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
-            Ok(Output::Messages { description, messages, meta })
+            Ok(Output::Messages { description, messages, meta, more })
         }
-        _ => Ok(tool(result, meta).unwrap_or_else(|fault| malformed(&fault, result))),
+        _ => Ok(tool(result, (meta, more)).unwrap_or_else(|fault| malformed(&fault, result))),
     }
 }
 
@@ -55,7 +74,7 @@ fn named(fault: &str) -> String {
 }
 
 /// Converts a tool's result; `Err` says what is malformed in it.
-fn tool(result: &Json, meta: Members) -> Result<Output, String> {
+fn tool(result: &Json, (meta, more): (Members, Members)) -> Result<Output, String> {
     let structured = result.member("structuredContent").filter(|value| !value.is_null());
     let is_error = match result.get("isError") {
         None | Some(Value::Null) => false,
@@ -70,7 +89,7 @@ fn tool(result: &Json, meta: Members) -> Result<Output, String> {
     if let Some(place) = content.iter().position(|block| !is_passable(block)) {
         return Err(format!("content/{place} is no content block"));
     }
-    Ok(Output::Tool { content, structured, is_error, meta })
+    Ok(Output::Tool { content, structured, is_error, meta, more })
 }
 
 /// Whether a block has the members that its type needs. An unknown type is accepted: a later revision may define it.
@@ -168,9 +187,12 @@ mod tests {
     fn a_result_passes_as_it_was_written() {
         let structured = r#"{"n":340282366920938463463374607431768211455,"a":1,"\u0061":2}"#;
         let text = format!(
-            r#"{{"content":[{{"type":"text","text":"\ud83d"}},{{"type":"later","x":1e3}}],"structuredContent":{structured},"isError":true,"_meta":{{"a/b":1.50,"asp/x":1}}}}"#
+            r#"{{"content":[{{"type":"text","text":"\ud83d"}},{{"type":"later","x":1e3}}],"structuredContent":{structured},"isError":true,"_meta":{{"a/b":1.50,"asp/x":1}},"usage":{structured},"resultType":"complete","ttlMs":9,"asp/y":1}}"#
         );
-        let Output::Tool { content, structured: passed, is_error: true, meta } = of(&text) else { panic!() };
+        let Output::Tool { content, structured: passed, is_error: true, meta, more } = of(&text) else {
+            panic!()
+        };
+        assert_eq!(more.to_json().text(), format!(r#"{{"usage":{structured}}}"#));
         assert_eq!(content[0].text(), r#"{"type":"text","text":"\ud83d"}"#);
         assert_eq!(content[1].text(), r#"{"type":"later","x":1e3}"#);
         assert_eq!(passed.unwrap().text(), structured);

@@ -13,6 +13,7 @@ use crate::conversation::delegating::{self, DelegationRequest};
 use crate::conversation::sampling::read_messages;
 use crate::delegate::Delegates;
 use crate::delegate::answer::parsed;
+use crate::delegate::conversation;
 use crate::delegate::delegation::DelegationFault;
 use crate::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::delegate::record;

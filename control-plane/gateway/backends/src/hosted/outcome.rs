@@ -6,7 +6,7 @@
 use asp_call::call::Call;
 use asp_call::call::content::{is_content_block, own_meta};
 use asp_call::call::outcome::{Output, Refusal, text_block};
-use asp_json::Json;
+use asp_json::{Json, Members};
 use asp_proto::plugin::Failed;
 use serde_json::Value;
 
@@ -43,7 +43,8 @@ fn completed(result: &Json) -> Result<Output, Refusal> {
         let message = "the result is no MCP tool result".to_owned();
         return Err(Refusal::InvalidOutput { pointer: String::new(), message });
     };
-    Ok(Output::Tool { content, structured, is_error, meta: own_meta(member("_meta").as_ref()) })
+    let meta = own_meta(member("_meta").as_ref());
+    Ok(Output::Tool { content, structured, is_error, meta, more: Members::default() })
 }
 
 fn is_content(blocks: &Json) -> bool {
@@ -66,8 +67,6 @@ pub(super) fn refused<T>(call: &Call, answer: &ServiceResponse) -> Result<T, Ref
 
 #[cfg(test)]
 mod tests {
-    use asp_json::Members;
-
     use super::*;
     use serde_json::json;
 
@@ -85,7 +84,8 @@ mod tests {
                 content: vec![blocks[0].clone().into()],
                 structured: Some(json!({"n": 1}).into()),
                 is_error: false,
-                meta: Members::from_iter([("x", Json::from(json!(1)))])
+                meta: Members::from_iter([("x", Json::from(json!(1)))]),
+                more: Members::default(),
             }
         );
         for alone in [

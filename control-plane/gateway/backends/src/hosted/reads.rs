@@ -4,7 +4,7 @@ use asp_call::call::content::own_meta;
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::execution::Execution;
 use asp_call::media_type::MediaType;
-use asp_json::{Json, held, unmarked};
+use asp_json::{Json, Members, held, unmarked};
 use asp_proto::snapshot::Kind;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -116,5 +116,5 @@ fn messages(body: &[u8]) -> Option<Output> {
     }
     let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
     let meta = own_meta(result.member("_meta").as_ref());
-    Some(Output::Messages { description, messages, meta })
+    Some(Output::Messages { description, messages, meta, more: Members::default() })
 }

@@ -119,6 +119,7 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
         structured: structured.filter(|value| !(completed.is_error && value.is_null())),
         is_error: completed.is_error,
         meta: own_meta(parse(completed.meta.as_ref())?.as_ref()),
+        more: Members::default(),
     })
 }
 

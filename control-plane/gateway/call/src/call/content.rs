@@ -35,11 +35,11 @@ pub fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
         "INVALID_OUTPUT" => Err(Refusal::InvalidOutput { pointer: pointer(), message }),
         code => {
             let text = if message.is_empty() { "the tool failed" } else { message.as_str() };
-            let Output::Tool { content, structured, is_error, mut meta } = Output::tool_error(text) else {
-                return Err(Refusal::Internal("a tool error is an output of a tool".into()));
-            };
-            meta.insert(META_CODE, readable(code));
-            Ok(Output::Tool { content, structured, is_error, meta })
+            let mut output = Output::tool_error(text);
+            if let Output::Tool { meta, .. } = &mut output {
+                meta.insert(META_CODE, readable(code));
+            }
+            Ok(output)
         }
     }
 }

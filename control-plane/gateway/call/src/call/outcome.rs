@@ -45,11 +45,12 @@ const NOT_KEPT: &str = "asp/answerNotKept";
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Output of a tool or task: MCP content blocks and, if the primitive has an output schema, a value.
-    Tool { content: Vec<Json>, structured: Option<Json>, is_error: bool, meta: Members },
+    /// `more` are members of an upstream's result that MCP does not define, here and below.
+    Tool { content: Vec<Json>, structured: Option<Json>, is_error: bool, meta: Members, more: Members },
     /// Output of a resource: MCP resource contents.
-    Contents { contents: Vec<Json>, meta: Members },
+    Contents { contents: Vec<Json>, meta: Members, more: Members },
     /// Output of a prompt: MCP prompt messages.
-    Messages { description: Option<String>, messages: Vec<Json>, meta: Members },
+    Messages { description: Option<String>, messages: Vec<Json>, meta: Members, more: Members },
     /// Completions of an argument, best first, with their total if that is known.
     Completion { values: Vec<String>, total: Option<u32>, has_more: bool },
 }
@@ -63,17 +64,18 @@ impl Output {
             structured: Some(value),
             is_error: false,
             meta: Members::default(),
+            more: Members::default(),
         }
     }
 
     /// Returns the contents of a resource.
     pub fn contents(contents: Vec<Json>) -> Output {
-        Output::Contents { contents, meta: Members::default() }
+        Output::Contents { contents, meta: Members::default(), more: Members::default() }
     }
 
     /// Returns the messages of a prompt.
     pub fn messages(description: Option<String>, messages: Vec<Json>) -> Output {
-        Output::Messages { description, messages, meta: Members::default() }
+        Output::Messages { description, messages, meta: Members::default(), more: Members::default() }
     }
 
     /// Returns text for the model.
@@ -83,6 +85,7 @@ impl Output {
             structured: None,
             is_error: false,
             meta: Members::default(),
+            more: Members::default(),
         }
     }
 
@@ -93,6 +96,7 @@ impl Output {
             structured: None,
             is_error: true,
             meta: Members::default(),
+            more: Members::default(),
         }
     }
 
@@ -117,14 +121,16 @@ impl Output {
     /// Returns the size in memory, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
-            Output::Tool { content, structured, meta, .. } => {
+            Output::Tool { content, structured, meta, more, .. } => {
                 let structured = structured.as_ref().map_or(0, held::of_json);
-                held::of_all_json(content) + structured + held_by_meta(meta)
+                held::of_all_json(content) + structured + held_by(meta) + held_by(more)
             }
-            Output::Contents { contents, meta } => held::of_all_json(contents) + held_by_meta(meta),
-            Output::Messages { description, messages, meta } => {
+            Output::Contents { contents, meta, more } => {
+                held::of_all_json(contents) + held_by(meta) + held_by(more)
+            }
+            Output::Messages { description, messages, meta, more } => {
                 let description = description.as_ref().map_or(0, String::len);
-                description + held::of_all_json(messages) + held_by_meta(meta)
+                description + held::of_all_json(messages) + held_by(meta) + held_by(more)
             }
             Output::Completion { values, .. } => values.iter().map(String::len).sum(),
         }
@@ -135,8 +141,8 @@ impl Output {
     }
 }
 
-fn held_by_meta(meta: &Members) -> usize {
-    meta.iter().map(|(name, value)| name.len() + held::of_json(value)).sum()
+fn held_by(members: &Members) -> usize {
+    members.iter().map(|(name, value)| name.len() + held::of_json(value)).sum()
 }
 
 /// Returns the length of a value's JSON text in bytes.

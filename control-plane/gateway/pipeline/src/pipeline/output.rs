@@ -55,7 +55,7 @@ fn settle_error(entry: &ListedPrimitive, output: &mut Output) {
 
 /// Returns the result as a tool error: first the place and the rule, then the answer of the service.
 fn with_misfit(output: Output, pointer: &str, message: &str) -> Output {
-    let Output::Tool { mut content, structured, meta, .. } = output else { return output };
+    let Output::Tool { mut content, structured, meta, more, .. } = output else { return output };
     if let Some(value) = &structured {
         keep_as_text(&mut content, value);
     }
@@ -67,7 +67,7 @@ fn with_misfit(output: Output, pointer: &str, message: &str) -> Output {
         "the call was done, and its result does not fit its output schema ({place}); what the service answered follows"
     );
     content.insert(0, text_block(&note).into());
-    Output::Tool { content, structured: None, is_error: true, meta }
+    Output::Tool { content, structured: None, is_error: true, meta, more }
 }
 
 /// Appends a value's JSON text, unless a block has it already.
@@ -101,8 +101,9 @@ mod tests {
                 structured: Some(value.clone()),
                 is_error: false,
                 meta: meta.clone(),
+                more: meta.clone(),
             };
-            let Output::Tool { content, structured: None, is_error: true, meta: kept_meta } =
+            let Output::Tool { content, structured: None, is_error: true, meta: kept_meta, more } =
                 with_misfit(output, "/n", "is no integer")
             else {
                 panic!("{said:?}")
@@ -110,7 +111,7 @@ mod tests {
             let texts = texts(&content);
             assert!(texts[0].contains("the call was done") && texts[0].contains("(/n: is no integer)"));
             assert_eq!(&texts[1..], kept, "{said:?}");
-            assert_eq!(kept_meta, meta);
+            assert_eq!((&kept_meta, &more), (&meta, &meta));
         }
     }
 }

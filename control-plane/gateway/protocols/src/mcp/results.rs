@@ -44,7 +44,7 @@ impl RequestKind {
 /// never copied.
 #[derive(Default)]
 pub(super) struct CallResult<'a> {
-    members: Vec<(&'static str, Member<'a>)>,
+    members: Vec<(&'a str, Member<'a>)>,
     meta: Option<&'a Members>,
     /// Members of `_meta` that take precedence over those of `meta`.
     own_meta: Vec<(&'static str, Value)>,
@@ -173,7 +173,7 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
     let mut result = CallResult::default();
     let members = &mut result.members;
     match output {
-        Output::Tool { content, structured, is_error, meta } => {
+        Output::Tool { content, structured, is_error, meta, more } => {
             let structured = structured.as_ref();
             let shown = structured.filter(|value| takes_structured(value, revision));
             members.extend(shown.map(|value| ("structuredContent", Member::Sent(value))));
@@ -185,15 +185,18 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
             };
             members.push(("content", content));
             members.push(("isError", Member::Own((*is_error).into())));
+            members.extend(other_members(more));
             result.meta = Some(meta);
         }
-        Output::Contents { contents, meta } => {
+        Output::Contents { contents, meta, more } => {
             members.push(("contents", known_contents(contents, revision)));
+            members.extend(other_members(more));
             result.meta = Some(meta);
         }
-        Output::Messages { description, messages, meta } => {
+        Output::Messages { description, messages, meta, more } => {
             members.extend(description.as_deref().map(|text| ("description", Member::Text(text))));
             members.push(("messages", Member::All(messages.into())));
+            members.extend(other_members(more));
             result.meta = Some(meta);
         }
         Output::Completion { values, total, has_more } => {
@@ -205,6 +208,10 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
         }
     }
     result
+}
+
+fn other_members(members: &Members) -> impl Iterator<Item = (&str, Member<'_>)> {
+    members.iter().map(|(name, value)| (name, Member::Sent(value)))
 }
 
 /// Whether `CallToolResult.structuredContent` may be this value.

@@ -231,7 +231,7 @@ fn phase(event: &Event) -> Option<Json> {
 
 /// Returns an MCP `CallToolResult`, as services that host calls return it.
 fn result(output: &Output, replayed: bool) -> Json {
-    let Output::Tool { content, structured, is_error, meta } = output else {
+    let Output::Tool { content, structured, is_error, meta, more } = output else {
         return Json::part(serde_json::to_string(output).unwrap_or_else(|_| "null".to_owned()));
     };
     let blocks: Vec<&str> = content.iter().map(Json::text).collect();
@@ -241,6 +241,7 @@ fn result(output: &Output, replayed: bool) -> Json {
     if let Some(structured) = structured {
         result.insert("structuredContent", structured.clone());
     }
+    more.iter().for_each(|(name, value)| result.insert(name, value.clone()));
     let mut meta = meta.clone();
     if replayed {
         meta.insert("asp/replayed", true);

@@ -92,7 +92,8 @@ fn tool(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Output
             vec![block(media_type, bytes, &uri).into()]
         }
     };
-    Output::Tool { content, structured: None, is_error: false, meta: Members::default() }
+    let meta = Members::default();
+    Output::Tool { content, structured: None, is_error: false, meta, more: Members::default() }
 }
 
 /// Builds MCP image or audio content, or an embedded resource for everything else.

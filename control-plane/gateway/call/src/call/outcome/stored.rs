@@ -21,7 +21,7 @@ impl Serialize for Output {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_map(None)?;
         match self {
-            Output::Tool { content, structured, is_error, meta } => {
+            Output::Tool { content, structured, is_error, meta, more } => {
                 object.serialize_entry("kind", "tool")?;
                 object.serialize_entry("content", &Texts(content))?;
                 object.serialize_entry("structured", &structured.as_ref().map(Json::raw))?;
@@ -30,17 +30,20 @@ impl Serialize for Output {
                 }
                 object.serialize_entry("is_error", is_error)?;
                 object.serialize_entry("meta", meta.to_json().raw())?;
+                write_members(&mut object, "more", more)?;
             }
-            Output::Contents { contents, meta } => {
+            Output::Contents { contents, meta, more } => {
                 object.serialize_entry("kind", "contents")?;
                 object.serialize_entry("contents", &Texts(contents))?;
-                write_meta(&mut object, meta)?;
+                write_members(&mut object, "meta", meta)?;
+                write_members(&mut object, "more", more)?;
             }
-            Output::Messages { description, messages, meta } => {
+            Output::Messages { description, messages, meta, more } => {
                 object.serialize_entry("kind", "messages")?;
                 object.serialize_entry("description", description)?;
                 object.serialize_entry("messages", &Texts(messages))?;
-                write_meta(&mut object, meta)?;
+                write_members(&mut object, "meta", meta)?;
+                write_members(&mut object, "more", more)?;
             }
             Output::Completion { values, total, has_more } => {
                 object.serialize_entry("kind", "completion")?;
@@ -53,12 +56,12 @@ impl Serialize for Output {
     }
 }
 
-/// Writes `meta` of a kind that had none in earlier versions, unless it is empty.
-fn write_meta<M: SerializeMap>(object: &mut M, meta: &Members) -> Result<(), M::Error> {
-    if meta.is_empty() {
+/// Writes members that earlier versions did not have, unless there are none.
+fn write_members<M: SerializeMap>(object: &mut M, name: &str, members: &Members) -> Result<(), M::Error> {
+    if members.is_empty() {
         return Ok(());
     }
-    object.serialize_entry("meta", meta.to_json().raw())
+    object.serialize_entry(name, members.to_json().raw())
 }
 
 /// The members of every kind. Kinds are not told apart by serde, whose buffer does not keep JSON texts.
@@ -73,6 +76,7 @@ struct Flat {
     #[serde(default)]
     is_error: bool,
     meta: Option<Json>,
+    more: Option<Json>,
     contents: Option<Vec<Json>>,
     description: Option<String>,
     messages: Option<Vec<Json>>,
@@ -86,17 +90,19 @@ impl<'de> Deserialize<'de> for Output {
         let flat = Flat::deserialize(deserializer)?;
         let lacks = || D::Error::custom("an output lacks a member");
         let meta = flat.meta.as_ref().map(Members::of).unwrap_or_default();
+        let more = flat.more.as_ref().map(Members::of).unwrap_or_default();
         Ok(match flat.kind.as_str() {
             "tool" => Output::Tool {
                 content: flat.content.ok_or_else(lacks)?,
                 structured: flat.structured.or_else(|| flat.structured_null.then(|| Value::Null.into())),
                 is_error: flat.is_error,
                 meta,
+                more,
             },
-            "contents" => Output::Contents { contents: flat.contents.ok_or_else(lacks)?, meta },
+            "contents" => Output::Contents { contents: flat.contents.ok_or_else(lacks)?, meta, more },
             "messages" => {
                 let messages = flat.messages.ok_or_else(lacks)?;
-                Output::Messages { description: flat.description, messages, meta }
+                Output::Messages { description: flat.description, messages, meta, more }
             }
             "completion" => Output::Completion {
                 values: flat.values.ok_or_else(lacks)?,
@@ -124,6 +130,7 @@ mod tests {
             structured: Some(json(structured)),
             is_error: false,
             meta,
+            more: Members::default(),
         };
         let stored = serde_json::to_string(&output).unwrap();
         assert!(stored.contains(structured), "{stored}");
@@ -139,8 +146,10 @@ mod tests {
     #[test]
     fn a_result_that_is_null_is_told_from_none() {
         for structured in [None, Some(Value::Null.into())] {
-            let output =
-                Output::Tool { content: Vec::new(), structured, is_error: false, meta: Members::default() };
+            let mut output = Output::text("");
+            if let Output::Tool { structured: kept, .. } = &mut output {
+                *kept = structured;
+            }
             let stored = serde_json::to_string(&output).unwrap();
             assert_eq!(serde_json::from_str::<Output>(&stored).unwrap(), output, "{stored}");
         }
@@ -151,9 +160,11 @@ mod tests {
         for text in [
             r#"{"kind":"tool","content":[{"type":"text","text":"x"}],"structured":null,"is_error":true,"meta":{"a":1}}"#,
             r#"{"kind":"contents","contents":[]}"#,
+            r#"{"kind":"tool","content":[],"structured":null,"is_error":false,"meta":{},"more":{"usage":{"n":1.50}}}"#,
             r#"{"kind":"contents","contents":[],"meta":{"a":1.50}}"#,
+            r#"{"kind":"contents","contents":[],"more":{"a":1.50}}"#,
             r#"{"kind":"messages","description":null,"messages":[]}"#,
-            r#"{"kind":"messages","description":null,"messages":[],"meta":{"a":1.50}}"#,
+            r#"{"kind":"messages","description":null,"messages":[],"meta":{"a":1.50},"more":{"b":1}}"#,
             r#"{"kind":"completion","values":["a"],"total":null,"has_more":false}"#,
         ] {
             let output: Output = serde_json::from_str(text).unwrap();
