@@ -202,7 +202,7 @@ fn user_form(params: &Json) -> Result<Ask, RpcError> {
     }
     let fault = |fault: form::FormError| RpcError { code: INVALID_PARAMS, message: fault.to_string().into() };
     let plain = form::plain(asked.view().clone(), MAX_FORM).map_err(fault)?;
-    form::check(&plain).map_err(fault)?;
+    form::check_relayed(&plain).map_err(fault)?;
     Ok(Ask::Form { message, requested_schema: asked.changed_to(plain), relayed: true })
 }
 
@@ -315,6 +315,9 @@ mod tests {
         let form =
             json!({"mode": null, "message": "m", "requestedSchema": {"type": "object", "properties": {}}});
         assert!(matches!(asked("elicitation/create", form), Ok(Ask::Form { .. })), "null is no mode");
+        let tags = json!({"properties": {"tags": {"type": "array", "items": {"type": "string"}}}});
+        let form = json!({"message": "m", "requestedSchema": tags});
+        assert!(matches!(asked("elicitation/create", form), Ok(Ask::Form { .. })), "a list of free texts");
         let page = json!({"mode": "url", "message": "Pay", "url": "https://pay.example.com/cards/7", "elicitationId": "e"});
         let expected = Ask::Page { message: "Pay".into(), url: "https://pay.example.com/cards/7".into() };
         assert_eq!(asked("elicitation/create", page), Ok(expected));

@@ -33,6 +33,15 @@ pub enum FormError {
 
 /// Checks that `schema` is a form that clients can show.
 pub fn check(schema: &Value) -> Result<(), FormError> {
+    check_fields(schema, |items| choices(items).is_some())
+}
+
+/// Checks a form of an upstream, which checks the answer itself. SDKs also ask for lists of free texts.
+pub fn check_relayed(schema: &Value) -> Result<(), FormError> {
+    check_fields(schema, |items| choices(items).is_some() || text(items, "type") == Some("string"))
+}
+
+fn check_fields(schema: &Value, are_items: impl Fn(&Value) -> bool) -> Result<(), FormError> {
     let properties = schema.get("properties").and_then(Value::as_object).ok_or(FormError::Shape)?;
     if schema.get("type").and_then(Value::as_str) != Some("object") {
         return Err(FormError::Shape);
@@ -43,7 +52,7 @@ pub fn check(schema: &Value) -> Result<(), FormError> {
     for (name, field) in properties {
         let known = match text(field, "type") {
             Some("string" | "number" | "integer" | "boolean") => true,
-            Some("array") => field.get("items").is_some_and(|items| choices(items).is_some()),
+            Some("array") => field.get("items").is_some_and(&are_items),
             _ => false,
         };
         if !known {
@@ -238,6 +247,13 @@ mod tests {
         ] {
             let form = json!({"type": "object", "properties": {"f": field}});
             assert_eq!(check(&form), Err(FormError::Type("f".into())), "{form}");
+        }
+        let texts =
+            json!({"type": "object", "properties": {"f": {"type": "array", "items": {"type": "string"}}}});
+        assert_eq!(check_relayed(&texts), Ok(()));
+        for items in [json!({}), json!({"type": "integer"}), json!({"type": "object"})] {
+            let form = json!({"type": "object", "properties": {"f": {"type": "array", "items": items}}});
+            assert_eq!(check_relayed(&form), Err(FormError::Type("f".into())), "{form}");
         }
         let many: Map<String, Value> =
             (0..=MAX_FIELDS).map(|n| (n.to_string(), json!({"type": "boolean"}))).collect();
