@@ -102,6 +102,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
     for part in document.losses() {
         report.part("the document", &format!("{part}: {DECODED}"));
     }
+    note_unknown_names(args, &found, &mut report);
     for operation in found.iter().filter(|operation| is_selected(args, operation)) {
         let place = || format!("{} {}", operation.method, operation.path);
         match tool(args, &document, operation) {
@@ -140,6 +141,21 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<ImportResult, Fai
     files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
     let said = format!("{} operations ({} left out) from {}", ids.len(), report.operations(), place(args));
     Ok(ImportResult { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
+}
+
+/// Reports names on the command line that select nothing: they are usually misspelt.
+fn note_unknown_names(args: &ImportArgs, found: &[DescribedOperation<'_>], report: &mut Omissions) {
+    let ids: BTreeSet<&str> = found.iter().map(DescribedOperation::id).collect();
+    let tags: BTreeSet<&str> = found.iter().flat_map(DescribedOperation::tags).collect();
+    for (option, names, known) in [
+        ("--operation", &args.operations, &ids),
+        ("--except", &args.except, &ids),
+        ("--tag", &args.tags, &tags),
+    ] {
+        for name in names.iter().filter(|name| !known.contains(name.as_str())) {
+            report.part(&format!("{option} {}", one_line(name)), "no operation has it");
+        }
+    }
 }
 
 /// Adds the operations whose method no tool can have, the paths whose operations are in another document, and the parts that

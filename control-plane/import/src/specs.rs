@@ -61,6 +61,10 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         renamed: Vec::new(),
         exposed: BTreeSet::new(),
     };
+    let listed: BTreeSet<&str> = lists.tools.iter().filter_map(|tool| text(tool, "name")).collect();
+    for name in args.except.iter().filter(|name| !listed.contains(name.as_str())) {
+        import.renamed.push(format!("note: --except {name:?}: the server lists no such tool"));
+    }
     import.exposed = plain_names(&lists.tools);
     for tool in import.deduplicate(&lists.tools, ("tool", "name")) {
         import.tool(tool);

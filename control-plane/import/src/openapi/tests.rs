@@ -4,9 +4,10 @@ use serde_json::{Value, json};
 
 use super::super::specs;
 use super::document::{DocumentFault, OpenApiDocument};
+use super::omissions::Omissions;
 use super::operation::{Tool, tool};
 use super::skip_reason::SkipReason;
-use super::{ImportArgs, import};
+use super::{ImportArgs, import, note_unknown_names};
 
 pub(super) fn document(paths: Value, components: Value) -> OpenApiDocument {
     let whole = json!({"openapi": "3.0.3", "servers": [{"url": "https://{host}.example/v1",
@@ -39,6 +40,24 @@ fn numbers_that_are_rounded_are_known() {
     let large = "openapi: 3.1\nmaximum: 18446744073709551616\n";
     let losses = OpenApiDocument::parse(large.as_bytes()).unwrap().losses().to_vec();
     assert!(matches!(losses.as_slice(), [one] if one.starts_with("1.8446744073709552e")), "{losses:?}");
+}
+
+#[test]
+fn names_that_select_nothing_are_told() {
+    let operation = json!({"operationId": "a", "tags": ["t"]});
+    let document = document(json!({"/a": {"get": operation}}), json!({}));
+    let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    let args = ImportArgs {
+        operations: names(["a", "b"]),
+        except: names(["a", "c"]),
+        tags: names(["t", "u"]),
+        ..specs::tests::args()
+    };
+    let mut report = Omissions::default();
+    note_unknown_names(&args, &document.operations().unwrap(), &mut report);
+    let told =
+        ["--operation b", "--except c", "--tag u"].map(|name| format!("note: {name}: no operation has it\n"));
+    assert_eq!(report.lines(), told.concat());
 }
 
 #[test]

@@ -67,6 +67,16 @@ fn a_name_that_is_listed_again_and_an_item_without_one_are_left_out_and_named() 
 }
 
 #[test]
+fn an_exception_that_names_no_tool_is_told() {
+    let args = ImportArgs { except: vec!["delete_all".into(), "delet_all".into()], ..args() };
+    let tools = ["delete_all", "list"].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
+    let lists = Lists { tools: tools.to_vec(), ..Lists::default() };
+    let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
+    assert_eq!(imported.ids, ["up.list"]);
+    assert_eq!(imported.renamed, ["note: --except \"delet_all\": the server lists no such tool"]);
+}
+
+#[test]
 fn a_number_that_is_rounded_is_told() {
     let losses = vec![r#"18446744073709551616 in "t" of tools"#.to_owned()];
     let tools = vec![json!({"name": "t", "inputSchema": {"type": "object"}})];
