@@ -2,7 +2,8 @@
 //!
 //! Owns: the keywords of draft-04 to 2019-09 that have another meaning in 2020-12, the shape that MCP requires of a tool's
 //! arguments, and which keywords an import leaves to the upstream. Keeps true: a translated schema accepts whatever the
-//! original does; null stands for an absent keyword (Go), and `[]` for an empty object (PHP).
+//! original does; null stands for an absent keyword or for a schema that accepts anything (Go), and `[]` for an empty
+//! object (PHP).
 
 use serde_json::{Map, Value, json};
 
@@ -124,7 +125,7 @@ fn is_same_without_dialect(translated: &Value, written: &Value) -> bool {
 
 fn translate(written: &Value, is_old: bool, is_root: bool) -> Value {
     let Value::Object(written) = written else {
-        return if is_empty_list(written) { json!({}) } else { written.clone() };
+        return if written.is_null() || is_empty_list(written) { json!({}) } else { written.clone() };
     };
     let mut members = written.clone();
     members.shift_remove("$schema");
@@ -240,10 +241,10 @@ mod tests {
                 json!({"properties": {"a": {"$ref": "#/definitions/b"}}}),
             ),
             (
-                json!({"properties": {"a": [], "b": {"additionalProperties": [], "items": null, "default": null}},
+                json!({"properties": {"a": [], "b": {"additionalProperties": [], "items": null, "default": null}, "c": null},
                     "$defs": [], "required": null, "const": null}),
-                json!({"properties": {"a": {}, "b": {"additionalProperties": {}, "default": null}}, "$defs": {},
-                    "const": null}),
+                json!({"properties": {"a": {}, "b": {"additionalProperties": {}, "default": null}, "c": {}},
+                    "$defs": {}, "const": null}),
             ),
             // Properties with the names of keywords.
             (
