@@ -56,5 +56,5 @@ pub trait HeardGateways: Send + Sync {
     /// Records that a gateway announced its shutdown `ago`.
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable>;
     /// Returns the gateways heard from within this time, at most [`MAX_GATEWAYS`].
-    async fn known(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable>;
+    async fn list_recent(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable>;
 }

@@ -297,7 +297,7 @@ impl Postgres {
     }
 
     /// Returns the registry of gateways that control planes hear from.
-    pub fn heard_gateways(&self) -> PostgresGateways {
+    pub fn gateway_registry(&self) -> PostgresGateways {
         PostgresGateways { pool: self.pool.clone(), longest: self.longest }
     }
 

@@ -81,7 +81,7 @@ pub(crate) fn bounded(key: &PublicJwk) -> Result<(), PublishError> {
 }
 
 /// Returns the time left until `until_ms`.
-pub(crate) fn left(until_ms: i64, now_ms: i64) -> Duration {
+pub(crate) fn time_left(until_ms: i64, now_ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(until_ms.saturating_sub(now_ms)).unwrap_or_default())
 }
 

@@ -198,19 +198,19 @@ async fn the_published_keys_pass_the_suite_and_end_by_the_databases_clock() {
 #[tokio::test]
 async fn the_gateways_that_control_planes_hear_pass_the_suite() {
     let fresh = Fresh::start().await;
-    heard_gateways::suite::run(&fresh.database.heard_gateways()).await;
+    heard_gateways::suite::run(&fresh.database.gateway_registry()).await;
 }
 
 /// The clock of the database was set back since it had left.
 #[tokio::test]
 async fn a_gateway_that_is_back_after_it_left_in_the_future_is_there() {
     let fresh = Fresh::start().await;
-    let heard = fresh.database.heard_gateways();
+    let heard = fresh.database.gateway_registry();
     let gateway = HeardGateway { pool: "gateway".into(), address: "10.0.0.1:1".into(), opened: LEASE };
     heard.leave(&gateway.pool, &gateway.address, Duration::ZERO).await.unwrap();
     fresh.run("UPDATE heard_gateways SET left_ms = left_ms + 3600000").await;
     heard.hear("one", &[gateway]).await.unwrap();
-    let known = heard.known(LEASE).await.unwrap();
+    let known = heard.list_recent(LEASE).await.unwrap();
     assert!(known.len() == 1 && known[0].left.is_none(), "{known:?}");
 }
 

@@ -106,7 +106,7 @@ impl Stores {
     pub(super) fn connected_gateways(&self) -> Option<Arc<dyn HeardGateways>> {
         match self {
             Stores::Files { .. } => None,
-            Stores::Postgres { database, .. } => Some(Arc::new(database.heard_gateways())),
+            Stores::Postgres { database, .. } => Some(Arc::new(database.gateway_registry())),
         }
     }
 

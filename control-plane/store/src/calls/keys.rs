@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::{CallStatement, CallsDatabase};
 use crate::columns::Columns;
 use crate::published_keys::{
-    MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys, bounded, left,
+    MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys, bounded, time_left,
 };
 use crate::records::OwnerId;
 
@@ -56,6 +56,6 @@ fn read(row: &impl Columns) -> Result<PublishedKey, sqlx::Error> {
     Ok(PublishedKey {
         owner: OwnerId(row.id("owner")?),
         key: PublicJwk { kid: row.text("kid")?, jwk: row.text("jwk")? },
-        left: left(row.number("until_ms")?, row.number("now")?),
+        left: time_left(row.number("until_ms")?, row.number("now")?),
     })
 }

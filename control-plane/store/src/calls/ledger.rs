@@ -25,7 +25,7 @@ const ANSWERED: i64 = 1;
 /// Returns a condition on row `l`: the gateway that held the key is gone and left no record from which another one can
 /// resume the call. It has retired, or its lease has expired in the view of the gateway in `asker`, whose own lease
 /// must be steady. False for a gateway that never had a lease; the key's own expiry decides then.
-fn left(asker: &str) -> String {
+fn abandoned_condition(asker: &str) -> String {
     format!(
         "(EXISTS (SELECT 1 FROM gateways g WHERE g.owner = l.owner AND (g.lease_ms = 0 OR \
          (g.lease_ms <= now_ms() AND {}))) AND NOT EXISTS (SELECT 1 FROM call_records r \
@@ -160,7 +160,7 @@ fn permitted(statement: &str, key: LedgerKey, change: &KeyChange, asker: Holder)
         "{statement} WHERE l.claim_key = $1 AND l.state = {RUNNING} AND ($2 IS NULL OR l.hash = $2) \
          AND ($3 IS NULL OR l.call_id = $3) AND ($4 IS NULL OR l.owner = $4) \
          AND (NOT $5 OR l.expires_ms <= now_ms() OR {})",
-        left("$6")
+        abandoned_condition("$6")
     );
     CallStatement::new(statement)
         .bind(key.0)
@@ -189,7 +189,7 @@ impl KeyEntry {
         let statement = format!(
             "SELECT l.hash, l.call_id, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left \
              FROM ledger l WHERE l.claim_key = $1",
-            left("$2")
+            abandoned_condition("$2")
         );
         let row = row(database, CallStatement::new(statement).bind(key.0).bind(asker)).await?;
         row.map(|row| KeyEntry::read(&row, &hash)).transpose()

@@ -52,7 +52,7 @@ impl HeardGateways for MemoryGateways {
         Ok(())
     }
 
-    async fn known(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
+    async fn list_recent(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
         let now = Instant::now();
         let rows = self.rows.lock();
         let mut known: Vec<KnownGateway> = rows

@@ -18,7 +18,7 @@ fn heard(address: &str, opened: Duration) -> HeardGateway {
 /// Returns the addresses in order, each with whether it has left.
 async fn known(heard: &dyn HeardGateways) -> Vec<(String, bool)> {
     let mut known = Vec::new();
-    for one in heard.known(LONG).await.unwrap() {
+    for one in heard.list_recent(LONG).await.unwrap() {
         assert!(one.pool == "gateway" && one.silent < SLACK && one.left.is_none_or(|left| left < SLACK));
         known.push((one.address, one.left.is_some()));
     }
@@ -41,7 +41,7 @@ pub async fn run(store: &dyn HeardGateways) {
     // The gateway has restarted.
     store.hear("one", &[heard("10.0.0.1:1", Duration::ZERO)]).await.unwrap();
     assert_eq!(known(store).await, both(false));
-    assert_eq!(store.known(Duration::ZERO).await.unwrap(), []);
+    assert_eq!(store.list_recent(Duration::ZERO).await.unwrap(), []);
     // Reported late, after it has restarted.
     store.leave("gateway", "10.0.0.1:1", SLACK / 2).await.unwrap();
     store.hear("one", &[heard("10.0.0.1:1", SLACK / 4)]).await.unwrap();
@@ -54,7 +54,7 @@ pub async fn run(store: &dyn HeardGateways) {
 async fn follows_the_newest_stream(store: &dyn HeardGateways) {
     let hear = async |control: &str, opened: Duration| {
         store.hear(control, &[heard("10.0.0.5:1", opened)]).await.unwrap();
-        let known = store.known(LONG).await.unwrap();
+        let known = store.list_recent(LONG).await.unwrap();
         known.into_iter().find(|known| known.address == "10.0.0.5:1").unwrap().follows
     };
     assert_eq!(hear("one", LONG).await, "one");

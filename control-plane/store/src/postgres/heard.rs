@@ -70,7 +70,7 @@ impl HeardGateways for PostgresGateways {
         Ok(())
     }
 
-    async fn known(&self, within_time: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
+    async fn list_recent(&self, within_time: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
         let rows = sqlx::query(
             "SELECT pool, address, now_ms() - heard_ms AS silent, \
              CASE WHEN left_ms > 0 THEN now_ms() - left_ms END AS gone, heard_by FROM heard_gateways \
@@ -80,11 +80,11 @@ impl HeardGateways for PostgresGateways {
         .bind(i64::from(MAX_GATEWAYS))
         .fetch_all(&self.pool);
         let rows = within(self.longest, rows).await?;
-        Ok(rows.iter().map(known).collect::<Result<_, sqlx::Error>>()?)
+        Ok(rows.iter().map(read_row).collect::<Result<_, sqlx::Error>>()?)
     }
 }
 
-fn known(row: &PgRow) -> Result<KnownGateway, sqlx::Error> {
+fn read_row(row: &PgRow) -> Result<KnownGateway, sqlx::Error> {
     let time = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
     Ok(KnownGateway {
         pool: row.try_get("pool")?,

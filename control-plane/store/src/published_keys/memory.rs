@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::{MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys, bounded, left};
+use super::{
+    MAX_KEYS, MAX_OF_GATEWAY, PublicJwk, PublishError, PublishedKey, PublishedKeys, bounded, time_left,
+};
 use crate::clock::{milliseconds, now_ms};
 use crate::records::OwnerId;
 
@@ -49,7 +51,7 @@ impl PublishedKeys for MemoryKeys {
         let keys = self.keys.lock();
         let published = keys.iter().filter(|(_, row)| row.until_ms > now).map(|((owner, kid), row)| {
             let key = PublicJwk { kid: kid.clone(), jwk: row.jwk.clone() };
-            PublishedKey { owner: *owner, key, left: left(row.until_ms, now) }
+            PublishedKey { owner: *owner, key, left: time_left(row.until_ms, now) }
         });
         Ok(published.collect())
     }

@@ -38,7 +38,7 @@ impl RedisOutbox {
         }
     }
 
-    async fn kept(&self, script: &ScriptInvocation<'_>) -> Result<Option<StoredEvents>, OutboxError> {
+    async fn read_events(&self, script: &ScriptInvocation<'_>) -> Result<Option<StoredEvents>, OutboxError> {
         let told: Reply = self.redis.run(script).await?;
         let Some((log, next, entries, pinned)) = told else { return Ok(None) };
         let first = next.checked_sub(count(entries.len())).ok_or_else(unreadable)?;
@@ -87,14 +87,14 @@ impl Outbox for RedisOutbox {
     ) -> Result<Option<StoredEvents>, OutboxError> {
         let mut take = on(&self.take, call);
         take.arg(lifetime(keep)).arg(hex(&owner.0));
-        self.kept(&take).await
+        self.read_events(&take).await
     }
 
     async fn read(&self, call: CallId, from: u64) -> Result<Option<StoredEvents>, OutboxError> {
         let mut read = on(&self.read, call);
         // No entry has a higher number.
         read.arg(from.min(MAX_NUMBER));
-        self.kept(&read).await
+        self.read_events(&read).await
     }
 }
 

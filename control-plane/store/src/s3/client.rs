@@ -268,7 +268,7 @@ pub(super) fn within(bytes: u64) -> Duration {
 async fn answered(within: Duration, request: RequestBuilder) -> Result<Response, S3Fault> {
     let silent = || S3Fault::Silent(format!("no answer within {} s", within.as_secs()));
     let answer = tokio::time::timeout(within, request.send()).await.map_err(|_| silent())?;
-    let answer = answer.map_err(told)?;
+    let answer = answer.map_err(request_fault)?;
     let status = answer.status();
     if status.is_success() {
         return Ok(answer);
@@ -278,7 +278,7 @@ async fn answered(within: Duration, request: RequestBuilder) -> Result<Response,
 }
 
 /// Converts a client's error, without the URL.
-pub(super) fn told(error: reqwest::Error) -> S3Fault {
+pub(super) fn request_fault(error: reqwest::Error) -> S3Fault {
     let error = error.without_url();
     // The root cause is at the end of the chain.
     let mut cause: &dyn Error = &error;

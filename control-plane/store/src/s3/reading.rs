@@ -10,7 +10,7 @@ use bytes::Bytes;
 use reqwest::Response;
 use tokio::time::{Instant, timeout};
 
-use super::client::{S3Fault, told, within};
+use super::client::{S3Fault, request_fault, within};
 
 /// Maximum time without bytes.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ impl Download {
         let piece = timeout(SILENCE.min(self.left), self.answer.chunk()).await;
         self.left = self.left.saturating_sub(begun.elapsed());
         match piece {
-            Ok(piece) => piece.map_err(told),
+            Ok(piece) => piece.map_err(request_fault),
             Err(_) if self.left.is_zero() => Err(S3Fault::Silent("its bytes arrive too slowly".into())),
             Err(_) => Err(S3Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
         }

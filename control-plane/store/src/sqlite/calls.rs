@@ -72,8 +72,8 @@ impl SqliteCalls {
         let plain = opening.pool(1).connect_with(opening.options()?).await?;
         file::migrate(&plain, &migrations::CALLS).await?;
         plain.close().await;
-        let write = leases.beside(opening.pool(1)).connect_with(opening.options()?).await?;
-        let read = leases.beside(opening.pool(READERS)).connect_with(opening.options()?).await?;
+        let write = leases.attach_to(opening.pool(1)).connect_with(opening.options()?).await?;
+        let read = leases.attach_to(opening.pool(READERS)).connect_with(opening.options()?).await?;
         Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget, bounds })
     }
 

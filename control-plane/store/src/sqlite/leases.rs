@@ -48,7 +48,7 @@ impl Leases {
     }
 
     /// Returns connections to the calls that can read the leases as `leases.owners`.
-    pub(super) fn beside(&self, pool: SqlitePoolOptions) -> SqlitePoolOptions {
+    pub(super) fn attach_to(&self, pool: SqlitePoolOptions) -> SqlitePoolOptions {
         let path = self.path.clone();
         pool.after_connect(move |connection, _| {
             let path = path.clone();

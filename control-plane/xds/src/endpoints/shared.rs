@@ -64,7 +64,7 @@ impl Endpoints {
         store.hear(&self.name, &self.connected_here()).await?;
         // Taken before the read: a slow answer must not date a leave after a join that followed it.
         let now = Instant::now();
-        let known = store.known(READ).await?;
+        let known = store.list_recent(READ).await?;
         let mut members = self.members.lock();
         let mut elsewhere: BTreeMap<_, _> = known.iter().filter_map(|known| read(known, now)).collect();
         if is_back {
@@ -256,8 +256,8 @@ mod tests {
             self.store.leave(pool, address, ago).await
         }
 
-        async fn known(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
-            let known = self.store.known(within).await;
+        async fn list_recent(&self, within: Duration) -> Result<Vec<KnownGateway>, Unavailable> {
+            let known = self.store.list_recent(within).await;
             (self.meanwhile)();
             known
         }

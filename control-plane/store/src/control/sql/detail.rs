@@ -9,7 +9,7 @@ const MAX_BYTES: usize = 4_000;
 
 /// Returns the difference of two lists of limits.
 pub(super) fn limits(before: &[LimitRecord], after: &[LimitRecord]) -> String {
-    difference("limits", before, after, shown)
+    difference("limits", before, after, describe_limit)
 }
 
 /// Returns the difference of two lists, one entry per line: `- ` removed, `+ ` added.
@@ -17,12 +17,12 @@ pub(super) fn difference<T: PartialEq>(
     what: &str,
     before: &[T],
     after: &[T],
-    shown: impl Fn(&T) -> String,
+    describe: impl Fn(&T) -> String,
 ) -> String {
     let gone =
-        before.iter().filter(|entry| !after.contains(entry)).map(|entry| format!("- {}", shown(entry)));
+        before.iter().filter(|entry| !after.contains(entry)).map(|entry| format!("- {}", describe(entry)));
     let come =
-        after.iter().filter(|entry| !before.contains(entry)).map(|entry| format!("+ {}", shown(entry)));
+        after.iter().filter(|entry| !before.contains(entry)).map(|entry| format!("+ {}", describe(entry)));
     let changed = lines(gone.chain(come));
     match changed.is_empty() {
         // Equal lists are not a change.
@@ -56,7 +56,7 @@ pub(super) fn bindings_gone(gone: &[BindingRecord]) -> String {
     format!("{} bindings\n{}", gone.len(), lines(gone.iter().map(|record| format!("- {}", binding(record)))))
 }
 
-fn shown(limit: &LimitRecord) -> String {
+fn describe_limit(limit: &LimitRecord) -> String {
     let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
     let mut text = format!("server={server} primitive={primitive} user={user} wcit={wcit}");
     for (name, value) in [("issuer", issuer), ("machine", machine)] {

@@ -387,7 +387,7 @@ async fn put_limits(
                 .bind(rows::signed(limit.capacity)?)
                 .bind(&limit.refill);
         }
-        insert.execute(&mut *write.tx).await.map_err(overtaken)?;
+        insert.execute(&mut *write.tx).await.map_err(busy_error)?;
     }
     write.stamp(!list.is_empty()).await?;
     let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
@@ -396,7 +396,7 @@ async fn put_limits(
 
 /// Returns the error for a list whose positions a control plane of the previous version filled after they were deleted:
 /// it does not lock the resource.
-fn overtaken(error: sqlx::Error) -> StoreError {
+fn busy_error(error: sqlx::Error) -> StoreError {
     let is_taken = match &error {
         sqlx::Error::Database(said) => said.code().as_deref() == Some(UNIQUE_VIOLATION),
         _ => false,

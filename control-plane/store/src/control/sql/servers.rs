@@ -54,7 +54,7 @@ async fn keep_version(
     .bind(&write.change.actor)
     .execute(&mut *write.tx)
     .await?;
-    gone(write, name, 0).await?;
+    set_deleted_since(write, name, 0).await?;
     sqlx::query(
         "DELETE FROM server_versions WHERE name = $1 AND revision <= \
          (SELECT revision FROM server_versions WHERE name = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)",
@@ -204,7 +204,7 @@ impl ControlStore {
                 return Err(StoreError::NotFound);
             }
             let now = write.change.at;
-            gone(&mut write, name, now).await?;
+            set_deleted_since(&mut write, name, now).await?;
             super::offers::go_with(&mut write, name).await?;
             super::forms::go_with(&mut write, name).await?;
             write.stamp(false).await?;
@@ -215,7 +215,7 @@ impl ControlStore {
 }
 
 /// Sets the time since which the server of these versions is deleted; 0 if it exists.
-async fn gone(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), StoreError> {
+async fn set_deleted_since(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), StoreError> {
     sqlx::query("UPDATE server_versions SET gone_at = $1 WHERE name = $2 AND gone_at <> $1")
         .bind(rows::signed(since)?)
         .bind(name)

@@ -217,14 +217,14 @@ impl<'c> Write<'c> {
             .fetch_optional(&mut *self.tx)
             .await?;
         if finished.is_none() {
-            return Err(self.overtaken().await?);
+            return Err(self.conflict_error().await?);
         }
         self.tx.commit().await?;
         Ok(Written { revision: self.revision, changed: true })
     }
 
     /// Returns the error of a write whose resource was written without its lock since it was read.
-    async fn overtaken(&mut self) -> Result<StoreError, StoreError> {
+    async fn conflict_error(&mut self) -> Result<StoreError, StoreError> {
         if matches!(self.change.precondition, Precondition::None) {
             let error = format!("{} was written at the same time; try again", self.resource);
             return Ok(StoreError::Busy(error));
