@@ -108,7 +108,7 @@ impl Platform {
         }
         let server = self.gateway.server(question.server).unwrap();
         if let Some(caller) = self.machine(question.credential, server) {
-            let found = self.entry.found(edge, admitted, Arc::new(caller), env);
+            let found = self.entry.admit(edge, admitted, Arc::new(caller), env);
             return found.map_err(|reply| reason(&reply));
         }
         let fault = match question.credential {

@@ -283,7 +283,7 @@ async fn open_stores(
     let keys = match &settings.gateway.token_key {
         Some(current) => {
             let previous = settings.gateway.token_key_previous.as_deref();
-            TokenKeys::given(token_keys::read(current, previous)?, store, minting::wall_clock())
+            TokenKeys::fixed(token_keys::read(current, previous)?, store, minting::wall_clock())
         }
         None if calls.is_some() => TokenKeys::start(store, minting::wall_clock()).await?,
         None => return Ok((stores, calls, None)),

@@ -49,7 +49,7 @@ pub fn router(gateway: Arc<Gateway>) -> axum::Router {
 /// Returns the router of a plaintext port for probes and metrics only; any other request gets directions to the other
 /// port.
 pub fn figures(gateway: Arc<Gateway>) -> axum::Router {
-    open_to_all().fallback(elsewhere).with_state(gateway)
+    open_to_all().fallback(misdirected).with_state(gateway)
 }
 
 fn open_to_all() -> axum::Router<Arc<Gateway>> {
@@ -59,7 +59,7 @@ fn open_to_all() -> axum::Router<Arc<Gateway>> {
         .route("/metrics", get(metrics))
 }
 
-async fn elsewhere() -> (StatusCode, &'static str) {
+async fn misdirected() -> (StatusCode, &'static str) {
     (
         StatusCode::MISDIRECTED_REQUEST,
         "this port is in clear and answers /healthz, /readyz and /metrics alone: requests come by mutual TLS from an Envoy \
@@ -269,7 +269,7 @@ fn proved(
     // A key or certificate may have been removed while the body arrived.
     let caller = caller.filter(|caller| caller.issuer != MACHINE_ISSUER || snapshot.machines.has(caller));
     let admitted = match caller {
-        Some(caller) => gateway.edge().found(&snapshot.edge, admitted, caller, &env)?,
+        Some(caller) => gateway.edge().admit(&snapshot.edge, admitted, caller, &env)?,
         None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, offered.fault(), &env)),
     };
     Ok(AdmittedRequest { snapshot, admitted, body })

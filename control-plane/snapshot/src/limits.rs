@@ -31,7 +31,7 @@ pub fn applies(limit: &Limit, call: LimitedCall<'_>) -> bool {
 
 /// Returns the limits that the call draws from, in the order of `of`. Lists stored before there was a check may match
 /// a call with more than [`MAX_DRAWN`] limits; then the tightest are returned, tightest first.
-pub fn drawn<'l>(of: impl IntoIterator<Item = &'l Limit>, call: LimitedCall<'_>) -> Vec<&'l Limit> {
+pub fn matching<'l>(of: impl IntoIterator<Item = &'l Limit>, call: LimitedCall<'_>) -> Vec<&'l Limit> {
     let mut drawn: Vec<&Limit> = of.into_iter().filter(|limit| applies(limit, call)).collect();
     if drawn.len() > MAX_DRAWN {
         let tightness = |limit: &Limit| (limit.refill_per_second, limit.capacity);
@@ -86,7 +86,7 @@ mod tests {
         };
         let call = LimitedCall { server: "demo", primitive: "pay", user: "alice", wcit: "t", issuer: "i" };
         let capacities = |limits: &[Limit]| -> Vec<u64> {
-            drawn(limits, call).into_iter().map(|limit| limit.capacity).collect()
+            matching(limits, call).into_iter().map(|limit| limit.capacity).collect()
         };
         let mut limits: Vec<Limit> = (1..=8).rev().map(|n| limit(n, 1.0, "*")).collect();
         limits.push(limit(1, 0.1, "other"));

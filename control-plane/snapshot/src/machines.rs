@@ -1,7 +1,7 @@
 //! Lookup of the machine that a key (`psk`) or a certificate (`mtls`) belongs to.
 //!
 //! Owns: this lookup. Refuses: every other check of a request. The edge's code checks expiry, revocation, exposure
-//! and scopes of the caller (`asp_edge::Edge::found`), and the gateway's HTTP entry knows whether a certificate was
+//! and scopes of the caller (`asp_edge::Edge::admit`), and the gateway's HTTP entry knows whether a certificate was
 //! presented at all. Keeps true: no secret is stored here, and a comparison takes the same time wherever two hashes
 //! differ; a name belongs to one machine, and the hash of a certificate with a URI of one org never identifies a
 //! machine of another org. One round of SHA-256 is enough for stored hashes: a key has 256 random bits, and slow

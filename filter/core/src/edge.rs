@@ -52,14 +52,14 @@ impl Edge {
 
     /// Continues a request that was forwarded unverified ([`crate::Admitted::unverified`]) with the caller that the
     /// gateway found: checks revocation, time, exposure and scopes as for a token that is evaluated here.
-    pub fn found(
+    pub fn admit(
         &self,
         snapshot: &Snapshot,
         admitted: Admitted,
         caller: Arc<Caller>,
         env: &Env,
     ) -> Result<Admitted, Reply> {
-        self.evaluation(snapshot, env).found(admitted, caller)
+        self.evaluation(snapshot, env).admit(admitted, caller)
     }
 
     /// Returns the refusal of a request that was forwarded unverified and for which no caller was found; `reason` says

@@ -215,7 +215,7 @@ impl Evaluation<'_> {
     }
 
     /// Continues a request that was forwarded unverified, with the caller that the gateway found.
-    pub(crate) fn found(&self, admitted: Admitted, caller: Arc<Caller>) -> Result<Admitted, Reply> {
+    pub(crate) fn admit(&self, admitted: Admitted, caller: Arc<Caller>) -> Result<Admitted, Reply> {
         let errors = admitted_format(&admitted);
         let server = self.snapshot.server(&admitted.server);
         let server = server.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;

@@ -104,7 +104,7 @@ impl Rejection {
 
     /// Whether another runtime may take the call: it was not begun at this one. A tenant that crashes workers is not
     /// passed on to the next runtime, and an execution that is still ending is waited for where it is.
-    pub fn goes_elsewhere(&self) -> bool {
+    pub fn allows_other_runtime(&self) -> bool {
         !matches!(self, Rejection::PutOff(_) | Rejection::StillEnding | Rejection::Refuses(_))
     }
 }

@@ -38,7 +38,7 @@ const EARLY: usize = 64 << 10;
 /// Mark of work that may have an effect, as its owner keeps it.
 pub trait WorkMark: Send + Sync {
     /// Keeps the mark: the work is about to leave, and may arrive whatever becomes of the wait for its answer.
-    fn sent(&mut self);
+    fn mark_sent(&mut self);
 
     /// Takes the mark back: the work certainly did not arrive, or was dropped unread.
     fn undelivered(&mut self);
@@ -46,7 +46,7 @@ pub trait WorkMark: Send + Sync {
 
 /// Owner of a tunnel's work.
 pub trait WorkOwner: Sync {
-    /// Marks the work; dropping the mark takes that back until it is [`WorkMark::sent`].
+    /// Marks the work; dropping the mark takes that back until it is [`WorkMark::mark_sent`].
     fn mark(&self) -> Box<dyn WorkMark>;
 }
 
@@ -149,7 +149,7 @@ impl Tunnel {
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
         request.work = early.then(|| work.clone());
         let mut started = owner.filter(|_| early).map(|owner| owner.mark());
-        started.iter_mut().for_each(|mark| mark.sent());
+        started.iter_mut().for_each(|mark| mark.mark_sent());
         let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
         let decided = decided.unwrap_or_else(|_| Err(AllocationFault::Lost(no_decision(&runtime))));
         let lease =
@@ -159,7 +159,7 @@ impl Tunnel {
         let allocation = match decided {
             Ok(PlaceDecision::Allocated(allocation)) => allocation,
             Ok(PlaceDecision::Answered(answer)) => {
-                runtime.heard(None);
+                runtime.record_result(None);
                 tunnel.answer = Some(answer);
                 return Ok((tunnel, None));
             }
@@ -173,7 +173,7 @@ impl Tunnel {
                 return Err(rejection.into());
             }
         };
-        runtime.heard(None);
+        runtime.record_result(None);
         tunnel.stream.rename(&allocation.tunnel_id);
         let ready = allocation.place.is_none();
         let ended = EndedTunnel { id: allocation.tunnel_id.clone(), reason: "client_closed", account };
@@ -218,7 +218,7 @@ impl Tunnel {
         }
         let held = std::mem::take(&mut self.held);
         if let Some(owner) = owner.filter(|_| !held.is_empty()) {
-            self.started.get_or_insert_with(|| owner.mark()).sent();
+            self.started.get_or_insert_with(|| owner.mark()).mark_sent();
         }
         for message in held {
             self.send_any(message).await?;
@@ -290,7 +290,7 @@ impl Tunnel {
 
 fn no_decision(runtime: &Runtime) -> Status {
     let status = Status::unavailable("no decision in time");
-    runtime.heard(Some(&status));
+    runtime.record_result(Some(&status));
     status
 }
 

@@ -54,7 +54,7 @@ pub(super) trait Backend: Send + Sync {
     }
 
     /// Handles a client's notification about its session.
-    fn heard(&self, _session: &str, _said: SessionNote) {}
+    fn handle_session_note(&self, _session: &str, _said: SessionNote) {}
 
     /// Returns once the work of ended calls is done.
     async fn drained(&self) {}

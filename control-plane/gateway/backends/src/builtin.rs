@@ -41,7 +41,7 @@ impl Backend for BuiltinBackend {
         let Some(Mode::Builtin(builtin)) = mode(&execution.call.entry.primitive) else {
             return Err(misplaced(execution));
         };
-        execution.started().sent();
+        execution.started().mark_sent();
         match builtin.entrypoint.as_str() {
             artifact::ENTRYPOINT => self.artifacts.read(execution).await,
             "echo" => Ok(echo(execution)),

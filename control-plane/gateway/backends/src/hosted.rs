@@ -61,7 +61,7 @@ impl Backend for HostedBackend {
             return Err(misplaced(execution));
         };
         let mut started = execution.started();
-        started.sent();
+        started.mark_sent();
         let service = Service::new(self, target, execution)?;
         let running = async {
             match call.entry.primitive.kind() {

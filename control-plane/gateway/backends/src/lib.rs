@@ -127,8 +127,8 @@ impl Executor for Executors {
         self.backend(subscribed.primitive)?.watch(subscribed)
     }
 
-    fn heard(&self, session: &str, said: SessionNote) {
-        self.all().iter().for_each(|backend| backend.heard(session, said));
+    fn handle_session_note(&self, session: &str, said: SessionNote) {
+        self.all().iter().for_each(|backend| backend.handle_session_note(session, said));
     }
 
     fn availability(&self, primitive: &Primitive) -> Option<Availability> {

@@ -218,7 +218,7 @@ impl Plugins {
                 tracing::error!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, "a plugin call was taken over by eight gateways without a checkpoint in between and is not run again; its outcome is unknown");
                 return Err(Refusal::OutcomeUnknown);
             }
-            self.saved.taken(&job, &mut attempt_state).await;
+            self.saved.save_takeover(&job, &mut attempt_state).await;
             if let Next::Done(result) = recovery.taken_over(&execution.call, &attempt_state) {
                 return result;
             }
@@ -323,7 +323,7 @@ impl Plugins {
                     // Once a runtime was given the work, no other one is given it as new, whatever the first one
                     // reports.
                     let has_begun = call.was_handed_over() && !had_begun;
-                    if has_begun || !rejection.goes_elsewhere() || !job.fleet.has_several() {
+                    if has_begun || !rejection.allows_other_runtime() || !job.fleet.has_several() {
                         return AttemptOutcome::Rejected(rejection);
                     }
                     tracing::debug!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, runtime = taken.name(), ?rejection, "a runtime rejected a call, which is sent to another one");

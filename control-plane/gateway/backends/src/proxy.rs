@@ -52,7 +52,7 @@ impl Backend for HttpBackend {
         };
         let mut started = execution.started();
         let proof = match &call.entry.primitive.service_auth {
-            None => self.authorizer.told(call),
+            None => self.authorizer.extra_headers(call),
             Some(_) => {
                 let url = http::url(&self.outbound, mapping, execution)?;
                 let proof = self.authorizer.headers(call, &execution.snapshot, &url).await;
@@ -60,7 +60,7 @@ impl Backend for HttpBackend {
             }
         };
         // A breaker's refusal is this gateway's answer, too: no other gateway is asked.
-        started.sent();
+        started.mark_sent();
         let permit = enter(&self.breakers, &mapping.url, call)?;
         let by = (&*self.outbound, &*self.authorizer, &proof);
         let result = http::run(by, mapping, execution, &mut started).await;
@@ -102,7 +102,7 @@ impl Backend for McpBackend {
         let client = self.upstreams.proving(target, execution).await;
         let client = client.map_err(|unproved| unproved.refusal)?;
         // As for HTTP, a breaker's refusal is this gateway's answer.
-        started.sent();
+        started.mark_sent();
         let permit = enter(&self.breakers, &target.url, call)?;
         let result = self.upstreams.run((&client, target), execution, &mut started).await;
         permit.leave(&result);
@@ -133,8 +133,8 @@ impl Backend for McpBackend {
         }
     }
 
-    fn heard(&self, session: &str, said: SessionNote) {
-        self.upstreams.heard(session, said);
+    fn handle_session_note(&self, session: &str, said: SessionNote) {
+        self.upstreams.handle_session_note(session, said);
     }
 
     async fn drained(&self) {

@@ -19,7 +19,7 @@ impl Backend for StaticBackend {
         let Some(Mode::Static(content)) = mode(&execution.call.entry.primitive) else {
             return Err(misplaced(execution));
         };
-        execution.started().sent();
+        execution.started().mark_sent();
         answer(&content.json, execution)
     }
 }

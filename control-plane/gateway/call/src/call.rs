@@ -394,7 +394,7 @@ impl Call {
     }
 
     /// Resolves when the call is withdrawn from its caller.
-    pub async fn withdrawn(&self) -> Withdrawal {
+    pub async fn wait_for_withdrawal(&self) -> Withdrawal {
         self.cancel.cancelled().await;
         match self.withdrawal() {
             Some(why) => why,
@@ -431,7 +431,7 @@ impl Call {
             }
             // The sender lives in `self`: only a change ends this wait.
             if outcome.changed().await.is_err() {
-                return Arc::new(Outcome::lost());
+                return Arc::new(Outcome::unknown());
             }
         }
     }

@@ -106,7 +106,7 @@ pub trait Executor: Send + Sync {
     fn follow(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard>;
 
     /// Passes on a client's report about its session, which has this key, outside of its calls.
-    fn heard(&self, session: &str, said: SessionNote);
+    fn handle_session_note(&self, session: &str, said: SessionNote);
 
     /// Returns the availability of the plugin behind a primitive; `None` for one without a plugin.
     fn availability(&self, primitive: &Primitive) -> Option<Availability>;

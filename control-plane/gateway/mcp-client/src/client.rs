@@ -217,7 +217,7 @@ impl Client {
         let status = response.status();
         // From here on the session is ended again, whatever happens.
         let at = SessionHeaders { id: response.headers().get(SESSION_ID).cloned(), ..new };
-        let mut session = Session::made(self.clone(), at);
+        let mut session = Session::new(self.clone(), at);
         let messages = Messages::answering(response, exchange.method);
         let result = match exchange::answered(self, &session.at, messages, &exchange).await {
             Err(fault) if modern::may_be(status, &fault) => {
@@ -322,7 +322,7 @@ impl Client {
 
     /// Sends one message that has no result; returns the head of the response.
     pub(super) async fn post(&self, at: &SessionHeaders, message: &Value) -> Result<Response, ClientFault> {
-        taken(self.post_text(at, message.to_string()).await?)
+        reject_server_error(self.post_text(at, message.to_string()).await?)
     }
 
     /// Sends one message; returns the head of the response, whose body may be a JSON-RPC error whatever its status.
@@ -331,7 +331,7 @@ impl Client {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let request = self.http.post(self.url.clone()).headers(self.proof.headers()).headers(headers);
-        sent(request.body(message), at).await
+        fetch(request.body(message), at).await
     }
 
     /// Opens a stream of the server's own messages, or resumes one after the event with this id.
@@ -352,11 +352,11 @@ impl Client {
 
 /// Sends a request; fails if the server does.
 async fn answer_of(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, ClientFault> {
-    taken(sent(request, at).await?)
+    reject_server_error(fetch(request, at).await?)
 }
 
 /// Rejects a response with a server error.
-fn taken(response: Response) -> Result<Response, ClientFault> {
+fn reject_server_error(response: Response) -> Result<Response, ClientFault> {
     let status = response.status();
     match status.is_server_error() {
         true => {
@@ -368,7 +368,7 @@ fn taken(response: Response) -> Result<Response, ClientFault> {
 }
 
 /// Sends a request; fails if the response says that the session is gone.
-async fn sent(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, ClientFault> {
+async fn fetch(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<Response, ClientFault> {
     let silent = || ClientFault::Lost("the service did not answer".into());
     let sent = tokio::time::timeout(SILENCE, request.send()).await.map_err(|_| silent())?;
     let response = sent.map_err(|error| match error.is_connect() || error.is_builder() {

@@ -34,7 +34,7 @@ mod upkeep;
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use asp_call::call::bounds::{kept_for, lifetime_bound, runtime_bound};
+use asp_call::call::bounds::{lifetime_bound, retention, runtime_bound};
 use asp_call::call::outcome::{Outcome, Output, Refusal, Withdrawal};
 use asp_call::call::registry::CallRegistry;
 use asp_call::call::{Call, CallKind, HeldMemory, IdempotencyKey, Invocation};
@@ -167,7 +167,7 @@ impl Pipeline {
         let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
         if entitled.is_ok()
             && call.chosen.is_some()
-            && let Err(call) = self.registry.enter_new(&call, started + kept_for(&entry.primitive))
+            && let Err(call) = self.registry.enter_new(&call, started + retention(&entry.primitive))
         {
             return Ok(StartedCall { call, is_new: false });
         }
@@ -354,7 +354,7 @@ impl CallTask {
             return Ok(());
         }
         let record = Record::of(call, arguments, grant.remaining, handed_over);
-        let has_not_begun = call.ownership.may_be_kept();
+        let has_not_begun = call.ownership.may_be_stored();
         match self.pipeline.active.put(call, &record).await {
             // Another gateway must not mistake a running call for one that has not started, as the earlier row says.
             Err(error) if has_not_begun => {

@@ -117,12 +117,12 @@ impl Sessions {
         caller: &Caller,
     ) -> Result<Arc<LegacySession>, Reason> {
         let sealed = self.open(token, server, caller).ok_or(Reason::SessionUnknown)?;
-        if let Some(session) = self.known(&sealed.sid)? {
+        if let Some(session) = self.find_local(&sealed.sid)? {
             return Ok(session);
         }
         // The session was created by another replica or evicted from the table.
         let entry = match &self.replicas {
-            Some(replicas) => replicas.enter(sealed.sid, left(sealed.made)).await,
+            Some(replicas) => replicas.enter(sealed.sid, remaining_lifetime(sealed.made)).await,
             None => None,
         };
         // A concurrent request of the session may have added it.
@@ -150,7 +150,7 @@ impl Sessions {
     }
 
     /// Returns a session kept here, without a check of its owner; an error if it has ended.
-    fn known(&self, sid: &[u8; 16]) -> Result<Option<Arc<LegacySession>>, Reason> {
+    fn find_local(&self, sid: &[u8; 16]) -> Result<Option<Arc<LegacySession>>, Reason> {
         let mut table = self.table.lock();
         if table.deleted.contains(sid) {
             return Err(Reason::SessionUnknown);
@@ -159,15 +159,15 @@ impl Sessions {
     }
 
     /// Returns a session that another gateway refers to, after that gateway has checked its owner.
-    pub fn told_of(&self, sid: &[u8; 16]) -> Option<Arc<LegacySession>> {
-        self.known(sid).ok().flatten()
+    pub fn find_unchecked(&self, sid: &[u8; 16]) -> Option<Arc<LegacySession>> {
+        self.find_local(sid).ok().flatten()
     }
 
     /// Sets a session's level of log messages at every gateway.
     pub async fn set_log_level(&self, session: &LegacySession, level: LogLevel) {
         session.set_log_level(level);
-        if let (Some(replicas), true) = (&self.replicas, session.is_kept()) {
-            replicas.set_log_level(session.sid(), level, left(session.made())).await;
+        if let (Some(replicas), true) = (&self.replicas, session.is_persistent()) {
+            replicas.set_log_level(session.sid(), level, remaining_lifetime(session.origin())).await;
         }
     }
 
@@ -185,7 +185,7 @@ impl Sessions {
         }
         session.cancel_all();
         if let Some(replicas) = &self.replicas {
-            replicas.end(&session, left(session.made())).await;
+            replicas.end(&session, remaining_lifetime(session.origin())).await;
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Sessions {
     }
 
     /// Whether a gateway created this id for a request to the session's client.
-    pub fn has_asked(&self, session: &LegacySession, request_id: &str) -> bool {
+    pub fn is_own_request(&self, session: &LegacySession, request_id: &str) -> bool {
         let Some((question, tag)) = request_id.rsplit_once('.') else { return false };
         self.sealer.has_tag(&session.sid(), question, tag)
     }
@@ -213,15 +213,15 @@ impl Sessions {
         message: Box<RawValue>,
     ) -> Result<(), DeliveryError> {
         match &self.replicas {
-            Some(replicas) if session.is_kept() => {
-                replicas.pass_on(session, left(session.made()), message).await
+            Some(replicas) if session.is_persistent() => {
+                replicas.pass_on(session, remaining_lifetime(session.origin()), message).await
             }
             _ => Ok(()),
         }
     }
 
     /// Ends a session here that its client ended at another gateway, and cancels its calls. `None` if it is not here.
-    pub fn ended_elsewhere(&self, sid: &[u8; 16]) -> Option<Arc<LegacySession>> {
+    pub fn apply_remote_end(&self, sid: &[u8; 16]) -> Option<Arc<LegacySession>> {
         let session = self.table.lock().kept.remove(sid)?;
         session.cancel_all();
         Some(session)
@@ -258,7 +258,7 @@ impl Sessions {
 
 impl SealedSession {
     fn session(&self) -> LegacySession {
-        LegacySession::kept(self.sid, self.profile, self.made)
+        LegacySession::persistent(self.sid, self.profile, self.made)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -293,7 +293,7 @@ impl SealedSession {
 }
 
 /// Returns the remaining lifetime of a session's id.
-fn left(made: SessionOrigin) -> Duration {
+fn remaining_lifetime(made: SessionOrigin) -> Duration {
     MAX_LIFE.saturating_sub(Duration::from_secs(unix_seconds().saturating_sub(made.at)))
 }
 

@@ -129,7 +129,7 @@ impl Subscriptions {
         }
         let mut views = Views::of(&self.pipeline, snapshot);
         let stamp = Stamp { revision: snapshot.revision, offers: views.offers };
-        let lists = views.seen(&profile, caller, &[]).map_or([0; 3], |seen| seen.lists);
+        let lists = views.view(&profile, caller, &[]).map_or([0; 3], |seen| seen.lists);
         let made = Arc::new(Subscriber::new(id, profile, caller.clone(), (stamp, lists)));
         let mut table = self.table.lock();
         // A concurrent request of the same session may have added one, which already has the streams.
@@ -342,7 +342,7 @@ impl Subscriptions {
         }
         end_revoked_streams(subscriber, snapshot);
         let uris = subscriber.watched();
-        match views.seen(&subscriber.profile, &subscriber.caller(), &uris) {
+        match views.view(&subscriber.profile, &subscriber.caller(), &uris) {
             Some(seen) => {
                 let others = subscriber.show(stamp, seen.lists, |uri| seen.resource(uri));
                 others.iter().for_each(|uri| self.follow(snapshot, subscriber, uri));

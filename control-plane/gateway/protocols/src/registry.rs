@@ -123,7 +123,7 @@ impl Registry<'_> {
         let mut servers: Vec<&Arc<VirtualServer>> = self
             .snapshot
             .servers()
-            .filter(|server| is_listed(server) && self.is_asked_for(server, query))
+            .filter(|server| is_listed(server) && self.matches(server, query))
             .collect();
         servers.sort_unstable_by(|one, other| one.message.name.cmp(&other.message.name));
         let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
@@ -137,7 +137,7 @@ impl Registry<'_> {
         json!({"servers": servers, "metadata": metadata})
     }
 
-    fn is_asked_for(&self, server: &VirtualServer, query: &Query) -> bool {
+    fn matches(&self, server: &VirtualServer, query: &Query) -> bool {
         let message = &server.message;
         query.after.as_ref().is_none_or(|last| message.name > *last)
             && query.search.as_ref().is_none_or(|part| self.name(server).to_lowercase().contains(part))

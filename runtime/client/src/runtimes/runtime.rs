@@ -223,11 +223,11 @@ impl Runtime {
         let listener = Arc::downgrade(self);
         let heard = move |fault: Option<&Status>| {
             if let (Some(runtime), Some(fault)) = (listener.upgrade(), fault) {
-                runtime.heard(Some(fault));
+                runtime.record_result(Some(fault));
             }
         };
         let opened = Multiplexer::open(client, heard).await;
-        self.heard(opened.as_ref().err());
+        self.record_result(opened.as_ref().err());
         Ok(multiplexer.insert(opened?).clone())
     }
 
@@ -258,7 +258,7 @@ impl Runtime {
     }
 
     /// Records the result of a request; `None` is success.
-    pub fn heard(&self, fault: Option<&Status>) {
+    pub fn record_result(&self, fault: Option<&Status>) {
         let unreachable = fault.is_some_and(|status| status.code() == Code::Unavailable);
         let mut link = self.link.lock();
         if !unreachable {
@@ -336,16 +336,16 @@ mod tests {
         let runtime = Runtime::new(&target, None).unwrap();
         assert!(runtime.client().is_some());
         assert_eq!(runtime.condition(), Link::New);
-        runtime.heard(Some(&Status::unavailable("gone")));
+        runtime.record_result(Some(&Status::unavailable("gone")));
         assert!(runtime.client().is_none());
         assert_eq!(runtime.condition(), Link::Failing);
         tokio::time::advance(LONGEST_BACKOFF).await;
         assert!(runtime.client().is_some());
-        runtime.heard(Some(&Status::not_found("an answer all the same")));
+        runtime.record_result(Some(&Status::not_found("an answer all the same")));
         assert!(runtime.client().is_some() && !runtime.is_just_lost(), "it has done nothing yet");
-        runtime.heard(None);
+        runtime.record_result(None);
         assert_eq!(runtime.condition(), Link::Answers);
-        runtime.heard(Some(&Status::unavailable("gone")));
+        runtime.record_result(Some(&Status::unavailable("gone")));
         assert!(runtime.is_just_lost());
         tokio::time::advance(JUST_LOST).await;
         assert!(!runtime.is_just_lost());

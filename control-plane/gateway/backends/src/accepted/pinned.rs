@@ -261,7 +261,7 @@ fn tell(item: &ItemKey, now: PinComparison) {
 fn item(server: &str, primitive: &Primitive) -> Option<ItemKey> {
     let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
         // The lists that it shows to each caller are not the accepted ones.
-        Mode::ProxyMcp(_) if is_told_who_calls(primitive) => return None,
+        Mode::ProxyMcp(_) if identifies_caller(primitive) => return None,
         Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. }) if !pin.is_empty() => {
             (upstream(url, primitive.service_auth.as_ref()), tool, pin)
         }
@@ -287,7 +287,7 @@ pub(crate) fn upstream(url: &str, auth: Option<&ServiceAuth>) -> String {
     }
 }
 
-fn is_told_who_calls(primitive: &Primitive) -> bool {
+fn identifies_caller(primitive: &Primitive) -> bool {
     let auth = primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref());
     matches!(auth, Some(service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_)))
 }

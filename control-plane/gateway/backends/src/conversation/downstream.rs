@@ -53,13 +53,13 @@ impl Clients {
 
 #[async_trait]
 impl Downstream for Clients {
-    fn heard(&self, event: ServerEvent) {
+    fn receive_event(&self, event: ServerEvent) {
         if let Some(event) = converted(event) {
             self.call.emit(event);
         }
     }
 
-    async fn asked(&self, method: &str, params: &Json) -> Result<Json, RpcError> {
+    async fn answer_request(&self, method: &str, params: &Json) -> Result<Json, RpcError> {
         let visit = text(params, "elicitationId");
         let ask = ask(method, params, &self.pages)?;
         let call = &self.call;
@@ -76,7 +76,7 @@ impl Downstream for Clients {
                 visiting.push((visit, id));
             }
         }
-        said(answered, &ask)
+        convert_answer(answered, &ask)
     }
 
     fn visited(&self, visit: &str) {
@@ -224,7 +224,7 @@ fn sampling(params: &Json) -> Result<Json, RpcError> {
 }
 
 /// Converts an answer for the upstream. A form that was not answered in time counts as closed.
-fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Json, RpcError> {
+fn convert_answer(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Json, RpcError> {
     match answered {
         Ok(answer) => answer
             .into_result(ask)
@@ -372,8 +372,8 @@ mod tests {
         let Some(Event::Progress { progress: amount, total, .. }) = progress("9007199254740993") else {
             panic!("no progress")
         };
-        let total = total.unwrap().written();
-        assert_eq!((amount.written().text(), total.text()), ("9007199254740993", "1e30"));
+        let total = total.unwrap().as_json();
+        assert_eq!((amount.as_json().text(), total.text()), ("9007199254740993", "1e30"));
         assert_eq!(progress(r#""1""#), None);
         for (level, expected) in
             [(Some("warning"), LogLevel::Warning), (Some("loud"), LogLevel::Info), (None, LogLevel::Info)]
@@ -405,7 +405,7 @@ mod tests {
             (Ok(Answer::Failed("Bearer x".into())), &Ask::Roots, Err(REJECTED)),
             (Err(Refusal::InputExpired), &Ask::Roots, Err(REJECTED)),
         ] {
-            assert_eq!(said(answered, ask).map_err(|error| error.code), expected.map(Json::from));
+            assert_eq!(convert_answer(answered, ask).map_err(|error| error.code), expected.map(Json::from));
         }
     }
 }

@@ -75,13 +75,13 @@ pub(super) async fn run(
         () = parent.cancelled() => return Err(DelegationFault::Cancelled),
     };
     match outcome.as_ref() {
-        Outcome::Done { output, .. } => said(output),
+        Outcome::Done { output, .. } => convert_output(output),
         Outcome::Refused(refusal) => Err(fault(refusal)),
     }
 }
 
 /// Converts the structured result to text, so that both kinds of answers are read alike.
-fn said(output: &Output) -> Result<DelegateAnswer, DelegationFault> {
+fn convert_output(output: &Output) -> Result<DelegateAnswer, DelegationFault> {
     let Output::Tool { content, structured, is_error, .. } = output else {
         return Err(DelegationFault::Unavailable);
     };

@@ -43,7 +43,7 @@ impl PendingDelegation {
             Way::Client => {
                 let ask = match delegation.delegate()?.entry.primitive.asks_roots {
                     true => Ask::Roots,
-                    false => Ask::Sampling(Value::Object(shown(&delegation)).into()),
+                    false => Ask::Sampling(Value::Object(client_params(&delegation)).into()),
                 };
                 let put = put(&delegation.call, Question { id: question(), ask });
                 let asked = put.map_err(|_| DelegationFault::Unsupported)?;
@@ -69,7 +69,7 @@ impl PendingDelegation {
 }
 
 /// Returns the request for the client, with its servers' context only if it declares that it supports that.
-fn shown(delegation: &Delegation) -> Map<String, Value> {
+fn client_params(delegation: &Delegation) -> Map<String, Value> {
     let mut params = delegation.sampling.clone();
     if !delegation.call.abilities().sampling_context {
         params.remove("includeContext");

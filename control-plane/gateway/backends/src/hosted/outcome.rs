@@ -14,7 +14,7 @@ use super::resource::{CallResource, ServiceError, Status, parse_error};
 use super::service::ServiceResponse;
 use crate::outbound::refused::by_status;
 use crate::outbound::said::sanitize;
-use crate::outbound::upstream::lost;
+use crate::outbound::upstream::unanswered;
 
 /// Returns the outcome of a call whose status is final.
 pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Result<Output, Refusal> {
@@ -24,7 +24,7 @@ pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Resul
         Status::Failed if expired => Err(Refusal::InputExpired),
         Status::Failed => failed(call, resource.error.unwrap_or_default()),
         Status::Canceled if call.is_cancelled() => Err(Refusal::Cancelled),
-        _ => Err(lost(call, "the service cancelled the call")),
+        _ => Err(unanswered(call, "the service cancelled the call")),
     }
 }
 

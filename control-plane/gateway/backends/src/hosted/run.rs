@@ -23,7 +23,7 @@ use crate::delegate::Delegates;
 use crate::hosted::cancel::Farewell;
 use crate::hosted::polling::Pace;
 use crate::outbound::refused::{is_open, may_pass};
-use crate::outbound::upstream::lost;
+use crate::outbound::upstream::unanswered;
 
 /// Maximum number of questions in one call.
 const MAX_QUESTIONS: u32 = 64;
@@ -114,11 +114,11 @@ impl<'a> HostedCall<'a> {
         // A call that was taken over is already at the service, or may be.
         let mut delivered = self.execution.resume_state.is_some();
         loop {
-            self.started.sent();
+            self.started.mark_sent();
             self.farewell.due = true;
             let retry_after = match self.service.put(&self.execution.arguments).await {
                 Ok(answer) if answer.status.is_success() => {
-                    if call.ownership.is_kept() {
+                    if call.ownership.is_stored() {
                         // The service has everything that is needed to continue, and the row says where.
                         call.ownership.can_resume();
                     }
@@ -131,11 +131,14 @@ impl<'a> HostedCall<'a> {
                 // The service already has a call with this id, which this one did not create.
                 Ok(answer) if answer.status == StatusCode::CONFLICT => {
                     self.farewell.due = false;
-                    return Err(lost(call, "the service has another call of this id"));
+                    return Err(unanswered(call, "the service has another call of this id"));
                 }
                 // The answer is only about this request: an earlier one may have created the call.
                 Ok(answer) if delivered => {
-                    return Err(lost(call, &format!("the service answered {}", answer.status.as_u16())));
+                    return Err(unanswered(
+                        call,
+                        &format!("the service answered {}", answer.status.as_u16()),
+                    ));
                 }
                 Ok(answer) => {
                     self.farewell.due = false;
@@ -151,7 +154,7 @@ impl<'a> HostedCall<'a> {
                     return Err(unproved.refusal);
                 }
                 Err(ServiceFault::Unproved(unproved)) if !unproved.passes => {
-                    return Err(lost(call, &unproved.refusal.to_string()));
+                    return Err(unanswered(call, &unproved.refusal.to_string()));
                 }
                 Err(ServiceFault::Lost(_)) => {
                     delivered = true;
@@ -165,7 +168,7 @@ impl<'a> HostedCall<'a> {
             }
             let Some(pause) = self.pace.failed(retry_after) else {
                 return Err(match delivered {
-                    true => lost(call, "the service did not answer"),
+                    true => unanswered(call, "the service did not answer"),
                     false => Refusal::Upstream("the service could not be reached".into()),
                 });
             };
@@ -194,9 +197,9 @@ impl<'a> HostedCall<'a> {
                     return Ok(None);
                 }
                 Ok(answer) if may_pass(answer.status) => answer.retry_after,
-                Ok(answer) => return Err(self.gone(&answer)),
+                Ok(answer) => return Err(self.unknown_call(&answer)),
                 Err(ServiceFault::Unproved(unproved)) if !unproved.passes => {
-                    return Err(lost(self.call(), &unproved.refusal.to_string()));
+                    return Err(unanswered(self.call(), &unproved.refusal.to_string()));
                 }
                 Err(
                     ServiceFault::Paused(_)
@@ -213,7 +216,7 @@ impl<'a> HostedCall<'a> {
     async fn ask(&mut self, known: KnownState) -> Result<KnownState, Refusal> {
         self.questions += 1;
         if self.questions > MAX_QUESTIONS {
-            return Err(lost(self.call(), "the service asks too many questions"));
+            return Err(unanswered(self.call(), "the service asks too many questions"));
         }
         let given = asking::ask(self.execution, self.delegates, &known.resource).await?;
         self.expired = given.expired;
@@ -233,7 +236,7 @@ impl<'a> HostedCall<'a> {
                 AnswerDelivery::Unsure => unsure = true,
             }
             let Some(next) = self.look(None).await? else {
-                return Err(lost(self.call(), "the service does not say where the call stands"));
+                return Err(unanswered(self.call(), "the service reports no state of the call"));
             };
             // If the answer may have been accepted, an identical question is a new one.
             let same = is_same_question(&known.resource, &next.resource)
@@ -243,7 +246,7 @@ impl<'a> HostedCall<'a> {
             }
             etag = next.etag;
         }
-        Err(lost(self.call(), "the service did not take an answer"))
+        Err(unanswered(self.call(), "the service did not take an answer"))
     }
 
     async fn bring(&mut self, etag: Option<&HeaderValue>, body: &[u8]) -> Result<AnswerDelivery, Refusal> {
@@ -258,9 +261,9 @@ impl<'a> HostedCall<'a> {
                 (AnswerDelivery::Stale, answer.retry_after)
             }
             Ok(answer) if is_open(answer.status) => (AnswerDelivery::Unsure, answer.retry_after),
-            Ok(answer) => return Err(self.gone(&answer)),
+            Ok(answer) => return Err(self.unknown_call(&answer)),
             Err(ServiceFault::Unproved(unproved)) if !unproved.passes => {
-                return Err(lost(self.call(), &unproved.refusal.to_string()));
+                return Err(unanswered(self.call(), &unproved.refusal.to_string()));
             }
             Err(ServiceFault::Paused(_) | ServiceFault::Unproved(_) | ServiceFault::NotDelivered) => {
                 (AnswerDelivery::Stale, None)
@@ -279,10 +282,10 @@ impl<'a> HostedCall<'a> {
         };
         let resource = read.map_err(|misfit| {
             tracing::warn!(call = %self.call().id, trace = %self.call().trace, %misfit, "a service's answer is not a call resource, so its call is given up; see docs/http-calls.md and inform the service's owner");
-            lost(self.call(), "the service's answer is no call")
+            unanswered(self.call(), "the service's answer is no call")
         })?;
         if resource.id.as_ref().is_some_and(|id| *id != self.call().id.to_string()) {
-            return Err(lost(self.call(), "the service answered for another call"));
+            return Err(unanswered(self.call(), "the service answered for another call"));
         }
         let etag = service::etag(resource.etag.as_deref(), answer.etag);
         let seen = Some((resource.status, resource.progress.clone()));
@@ -299,18 +302,18 @@ impl<'a> HostedCall<'a> {
     async fn rest_after_failure(&mut self, retry_after: Option<Duration>) -> Result<(), Refusal> {
         match self.pace.failed(retry_after) {
             Some(pause) => sleep(pause).await,
-            None => return Err(lost(self.call(), "the service did not answer")),
+            None => return Err(unanswered(self.call(), "the service did not answer")),
         }
         Ok(())
     }
 
     /// Returns the refusal of a call whose state the service no longer reports.
-    fn gone(&mut self, answer: &ServiceResponse) -> Refusal {
+    fn unknown_call(&mut self, answer: &ServiceResponse) -> Refusal {
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             self.farewell.due = false;
-            return lost(self.call(), "the service no longer knows the call");
+            return unanswered(self.call(), "the service no longer knows the call");
         }
-        lost(self.call(), &format!("the service answered {}", answer.status.as_u16()))
+        unanswered(self.call(), &format!("the service answered {}", answer.status.as_u16()))
     }
 
     /// Gives up a task whose spec states a heartbeat, if its service was silent for three of them.

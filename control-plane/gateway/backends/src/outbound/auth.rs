@@ -81,7 +81,7 @@ impl Authorizer {
         snapshot: &Snapshot,
         url: &Url,
     ) -> Result<HeaderMap, AuthFault> {
-        let mut headers = self.told(call);
+        let mut headers = self.extra_headers(call);
         let Some(kind) = kind(call) else { return Ok(headers) };
         let proof = tokio::select! {
             proof = self.proof((call, snapshot), kind, url, Duration::ZERO) => proof?,
@@ -94,7 +94,7 @@ impl Authorizer {
     /// Returns the headers of a request that tells a service that the call was given up; `None` if it cannot
     /// authenticate.
     pub(crate) async fn farewell(&self, call: &Call, snapshot: &Snapshot, url: &Url) -> Option<HeaderMap> {
-        let mut headers = self.told(call);
+        let mut headers = self.extra_headers(call);
         if let Some(kind) = kind(call) {
             headers.extend([self.proof((call, snapshot), kind, url, FAREWELL).await.ok()?]);
         }
@@ -140,8 +140,8 @@ impl Authorizer {
         }
     }
 
-    /// Reports that the service rejected the credential from [`Authorizer::lent`].
-    pub(crate) async fn lent_refused(&self, call: &Call) {
+    /// Reports that the service rejected the credential from [`Authorizer::lease_credential`].
+    pub(crate) async fn report_lease_rejected(&self, call: &Call) {
         if let Some(Kind::Credential(name)) = kind(call) {
             self.credentials.refused(name).await;
         }
@@ -176,12 +176,12 @@ impl Authorizer {
 
     /// Returns the credential with which the proxy of the call's plugin authenticates requests, if its spec names
     /// one.
-    pub(crate) async fn lent(&self, call: &Call) -> Result<Option<CredentialLease>, AuthFault> {
+    pub(crate) async fn lease_credential(&self, call: &Call) -> Result<Option<CredentialLease>, AuthFault> {
         let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
         let primitive = &call.entry.primitive;
         let user = User::Primitive(&call.server.message.name, &primitive.id);
         tokio::select! {
-            lent = self.credentials.lent(name, user, &primitive.allowed_domains) => match lent {
+            lent = self.credentials.lease(name, user, &primitive.allowed_domains) => match lent {
                 Ok(lent) => Ok(Some(lent)),
                 Err(fault) => Err(unproved(call, &fault)),
             },
@@ -207,7 +207,7 @@ impl Authorizer {
     }
 
     /// Returns the headers in addition to authentication.
-    pub(crate) fn told(&self, call: &Call) -> HeaderMap {
+    pub(crate) fn extra_headers(&self, call: &Call) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let mut add = |name: HeaderName, text: &str| {
             // Never an error, because the text is hexadecimal or percent-encoded.

@@ -11,7 +11,7 @@ use asp_outbound::LONGEST_WAIT;
 pub(crate) use asp_outbound::retry_after;
 use reqwest::StatusCode;
 
-use super::upstream::lost;
+use super::upstream::unanswered;
 
 /// Name of the limit that a service applies to the platform, in refusals.
 const LIMIT: &str = "service";
@@ -32,7 +32,7 @@ impl Meaning {
     pub(crate) fn of(self, call: &Call) -> Refusal {
         match self {
             Meaning::Refused(refusal) => refusal,
-            Meaning::Open(why) => lost(call, &why),
+            Meaning::Open(why) => unanswered(call, &why),
         }
     }
 }

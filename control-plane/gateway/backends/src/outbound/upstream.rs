@@ -37,7 +37,7 @@ pub(crate) fn idempotency_key(call: &Call) -> String {
 }
 
 /// Returns the refusal of a call whose request may have been delivered and got no answer.
-pub(crate) fn lost(call: &Call, why: &str) -> Refusal {
+pub(crate) fn unanswered(call: &Call, why: &str) -> Refusal {
     call.unanswered(Refusal::Upstream(why.into()))
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn refusal_of(call: &Call, error: &reqwest::Error) -> Refusal {
     if error.is_connect() || error.is_builder() {
         Refusal::Upstream("the service could not be reached".into())
     } else {
-        lost(call, "the service did not answer")
+        unanswered(call, "the service did not answer")
     }
 }
 

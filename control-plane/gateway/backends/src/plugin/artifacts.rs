@@ -53,7 +53,7 @@ struct Item {
 }
 
 impl EmittedArtifacts {
-    pub(super) fn kept(&self) -> Vec<EmittedItem> {
+    pub(super) fn stored_items(&self) -> Vec<EmittedItem> {
         let kept = |item: &Item| EmittedItem {
             own_uri: item.own_uri.clone(),
             uri: item.uri.clone(),
@@ -63,7 +63,7 @@ impl EmittedArtifacts {
         self.items.iter().map(kept).collect()
     }
 
-    /// Restores items from [`EmittedArtifacts::kept`]; an item that cannot be parsed is left out.
+    /// Restores items from [`EmittedArtifacts::stored_items`]; an item that cannot be parsed is left out.
     pub(super) fn restored(kept: Vec<EmittedItem>) -> EmittedArtifacts {
         let item = |kept: EmittedItem| {
             let described = serde_json::from_str(&kept.described).ok()?;
@@ -191,12 +191,12 @@ impl ArtifactReceiver {
                 let emitting = self.emitting.as_mut().filter(|(artifact, _)| artifact.uri == own_uri);
                 let upload = emitting.map(|(_, upload)| upload);
                 if let Some(upload) = upload.or_else(|| self.open.get_mut(&own_uri)) {
-                    upload.written(incoming);
+                    upload.record_write(incoming);
                 }
                 Ok(())
             }
             StoreResult::Kept(kept) => match self.emitting.take() {
-                Some((artifact, _)) => self.kept(emitted, artifact, kept),
+                Some((artifact, _)) => self.report_stored(emitted, artifact, kept),
                 None => Ok(()),
             },
         };
@@ -220,7 +220,7 @@ impl ArtifactReceiver {
         *storing = open.iter_mut().find_map(|(own_uri, upload)| upload.write(own_uri, artifacts, call));
     }
 
-    fn kept(
+    fn report_stored(
         &self,
         emitted: &mut EmittedArtifacts,
         artifact: ArtifactEmitted,
@@ -250,8 +250,8 @@ impl ArtifactReceiver {
     ) -> Result<(), ArtifactFault> {
         self.call.emit(Event::Artifact {
             uri: uri.clone(),
-            content_type: given(&artifact.content_type),
-            description: given(&artifact.description),
+            content_type: non_empty(&artifact.content_type),
+            description: non_empty(&artifact.description),
         });
         let described = describe(&artifact, &uri);
         let block = link(&artifact, name_of(&artifact.uri), &uri);
@@ -265,7 +265,7 @@ fn name_of(uri: &str) -> &str {
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("artifact")
 }
 
-fn given(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 

@@ -183,7 +183,7 @@ impl KnownPlugins {
 
     /// Marks the plugins that were ready at a runtime as unknown, because the runtime may have been restarted: they
     /// are asked for again.
-    pub(super) fn ask_anew(&self, runtime: &Runtime) {
+    pub(super) fn mark_unknown(&self, runtime: &Runtime) {
         let mut plugins = self.plugins.write();
         let ready = plugins.values_mut().filter_map(|entry| entry.at_mut(runtime));
         for at in ready.filter(|at| at.state == Availability::Ready) {

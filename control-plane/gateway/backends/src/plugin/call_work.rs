@@ -17,8 +17,8 @@ impl WorkOwner for CallWork<'_> {
 }
 
 impl WorkMark for CallMark {
-    fn sent(&mut self) {
-        self.0.sent();
+    fn mark_sent(&mut self) {
+        self.0.mark_sent();
     }
 
     fn undelivered(&mut self) {

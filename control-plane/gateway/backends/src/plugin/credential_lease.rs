@@ -37,7 +37,7 @@ impl LeasedCredential {
         authorizer: &Arc<Authorizer>,
         call: &Arc<Call>,
     ) -> Result<Option<LeasedCredential>, AuthFault> {
-        let Some(lent) = authorizer.lent(call).await? else { return Ok(None) };
+        let Some(lent) = authorizer.lease_credential(call).await? else { return Ok(None) };
         let until = lent.until;
         let (sender, newest) = watch::channel(message(&lent));
         let renewing = until.map(|until| {
@@ -90,9 +90,9 @@ async fn renew(
     loop {
         tokio::select! {
             () = sleep_until(until) => {}
-            () = refused.notified() => authorizer.lent_refused(&call).await,
+            () = refused.notified() => authorizer.report_lease_rejected(&call).await,
         }
-        match authorizer.lent(&call).await {
+        match authorizer.lease_credential(&call).await {
             Ok(Some(lent)) => {
                 let message = message(&lent);
                 newest.send_if_modified(|known| std::mem::replace(known, message.clone()) != message);

@@ -59,8 +59,8 @@ impl Job<'_> {
     }
 
     /// Converts a log line of the plugin to the form of events, and passes it to the listener.
-    pub(super) fn heard(&self, line: ppp::LogLine) -> (LogLevel, String) {
-        logs::heard(line, &self.plugin.id, self.listener.as_ref())
+    pub(super) fn handle_log(&self, line: ppp::LogLine) -> (LogLevel, String) {
+        logs::convert(line, &self.plugin.id, self.listener.as_ref())
     }
 
     /// Reports that the stdio server has announced a change of its lists.

@@ -14,7 +14,7 @@ use asp_call::call::event::{LogLevel, cut_text};
 pub type LogListener = Arc<dyn Fn(&str, LogLevel, &str) + Send + Sync>;
 
 /// Converts a line to the form of events, and passes it to the listener.
-pub(super) fn heard(line: LogLine, plugin: &str, listener: Option<&LogListener>) -> (LogLevel, String) {
+pub(super) fn convert(line: LogLine, plugin: &str, listener: Option<&LogListener>) -> (LogLevel, String) {
     let level = LogLevel::parse(&line.severity).unwrap_or_else(|| match line.level() {
         log_line::Level::Trace | log_line::Level::Debug => LogLevel::Debug,
         log_line::Level::Info => LogLevel::Info,

@@ -75,7 +75,7 @@ fn inputs(open: &[OpenId]) -> u32 {
 impl AttemptState {
     /// Encodes the state; `marked` if a checkpoint is being stored, so that no chunk is sent again.
     pub(super) fn memory(&self, marked: bool) -> Vec<u8> {
-        let (chunks, dropped) = self.chunks.kept(marked);
+        let (chunks, dropped) = self.chunks.saved_text(marked);
         let open: Vec<OpenId> = self.open_ids().map(OpenId::of).collect();
         let memory = Memory {
             answers: Some(self.answers()),
@@ -85,7 +85,7 @@ impl AttemptState {
             questions: self.questions.saturating_sub(inputs(&open)),
             chunks: chunks.to_owned(),
             dropped: dropped as u64,
-            emitted: self.emitted.kept(),
+            emitted: self.emitted.stored_items(),
             taken: if marked { 0 } else { self.taken },
             open,
         };
@@ -137,12 +137,12 @@ mod tests {
         attempt_state.saved(3);
         attempt_state.chunks.push(&chunk("comes again"));
         let restored = AttemptState::restored(&attempt_state.memory(false), 3);
-        assert_eq!(restored.chunks.kept(false), ("kept ", 0));
+        assert_eq!(restored.chunks.saved_text(false), ("kept ", 0));
         let resume = restored.succession().unwrap();
         assert_eq!((resume.seq, resume.attempt, resume.user_inputs), (3, 2, vec![input]));
         assert_eq!((restored.task_id.as_str(), restored.resumes()), ("t", true));
         let again = AttemptState::restored(&attempt_state.memory(true), 4);
-        assert_eq!(again.chunks.kept(false), ("kept comes again", 0));
+        assert_eq!(again.chunks.saved_text(false), ("kept comes again", 0));
     }
 
     /// Asks something, and returns the id of the question.

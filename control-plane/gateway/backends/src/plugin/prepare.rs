@@ -209,18 +209,18 @@ async fn ensure(runtime: &Runtime, known: &RuntimePlugin) -> Option<Availability
     let asked = tokio::time::timeout(TIMEOUT, client.ensure_plugin(request)).await.ok()?;
     match asked {
         Ok(answer) => {
-            runtime.heard(None);
+            runtime.record_result(None);
             for warning in answer.into_inner().warnings {
                 tracing::warn!(plugin = %plugin.id, version = %plugin.version, %warning, "a plugin is ready, but its runtime reports a warning for the plugin's owner");
             }
             Some(Availability::Ready)
         }
         Err(status) if status.code() == Code::Unavailable => {
-            runtime.heard(Some(&status));
+            runtime.record_result(Some(&status));
             None
         }
         Err(status) => {
-            runtime.heard(None);
+            runtime.record_result(None);
             Some(verdict(&status))
         }
     }

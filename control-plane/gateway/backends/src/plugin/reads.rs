@@ -75,10 +75,10 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             TunnelMessage::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
             TunnelMessage::Message(Payload::McpRequested(asked)) => {
                 if let Err(RelayFault(what)) = relayed.take(asked) {
-                    return lost(job, what);
+                    return loss(job, what);
                 }
             }
-            TunnelMessage::Message(payload) => beside(job, payload),
+            TunnelMessage::Message(payload) => handle_other(job, payload),
             TunnelMessage::Listed(_) | TunnelMessage::Updated(_) => {}
             // A resource may have no contents; a prompt always has its answer.
             TunnelMessage::End
@@ -86,11 +86,11 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                     || !call.kind.is_invocation()
                     || call.entry.primitive.kind() == PrimitiveKind::Prompt =>
             {
-                return lost(job, "the stream ended before the result");
+                return loss(job, "the stream ended before the result");
             }
             TunnelMessage::End => return ended(contents.finish()),
             TunnelMessage::Event(event) => {
-                if let Some(end) = told(job, &mut tunnel, &event).await {
+                if let Some(end) = handle_event(job, &mut tunnel, &event).await {
                     return end;
                 }
             }
@@ -99,9 +99,9 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
 }
 
 /// Handles messages that are not part of the answer.
-fn beside(job: &Job<'_>, payload: Payload) {
+fn handle_other(job: &Job<'_>, payload: Payload) {
     match payload {
-        Payload::Log(line) => drop(job.heard(line)),
+        Payload::Log(line) => drop(job.handle_log(line)),
         Payload::McpListsChanged(_) => job.lists_changed(),
         _ => {}
     }
@@ -113,14 +113,14 @@ fn list(job: &Job<'_>, heard: TunnelMessage) -> Result<TunnelMessage, AttemptOut
     let call = job.call();
     match (heard, &call.kind) {
         (TunnelMessage::Listed(listed), CallKind::List) => Err(ended(Ok(listing::read(call, listed)))),
-        (TunnelMessage::Listed(_), _) => Err(lost(job, "a list that was not asked for")),
-        (TunnelMessage::Content(_), CallKind::List) => Err(lost(job, "a content where a list was asked for")),
+        (TunnelMessage::Listed(_), _) => Err(loss(job, "a list that was not asked for")),
+        (TunnelMessage::Content(_), CallKind::List) => Err(loss(job, "a content where a list was asked for")),
         (heard, _) => Ok(heard),
     }
 }
 
 /// Handles an event of the runtime about the worker; returns the attempt's outcome if the event ends it.
-async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option<AttemptOutcome> {
+async fn handle_event(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option<AttemptOutcome> {
     let call = job.call();
     match event.r#type() {
         tunnel_event::Type::AllocationQueued => {
@@ -131,7 +131,7 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
         }
         tunnel_event::Type::TunnelReady => match tunnel.ready(Some(&CallWork(call))).await {
             Ok(()) => None,
-            Err(_) => Some(lost(job, "the tunnel takes no more frames")),
+            Err(_) => Some(loss(job, "the tunnel takes no more frames")),
         },
         tunnel_event::Type::WorkerCrashed => {
             let crash = crash(event);
@@ -149,7 +149,7 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
             None
         }
         // The contents are incomplete.
-        tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::unread(call))),
+        tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::overload(call))),
         _ => None,
     }
 }
@@ -167,12 +167,12 @@ fn cut(job: &Job<'_>, fault: TunnelFault) -> AttemptOutcome {
         TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
             AttemptOutcome::Rejected(Rejection::StillEnding)
         }
-        TunnelFault::Cut(status) => lost(job, status.message()),
-        TunnelFault::Garbage(what) => lost(job, what),
+        TunnelFault::Cut(status) => loss(job, status.message()),
+        TunnelFault::Garbage(what) => loss(job, what),
     }
 }
 
-fn lost(job: &Job<'_>, why: &str) -> AttemptOutcome {
+fn loss(job: &Job<'_>, why: &str) -> AttemptOutcome {
     AttemptOutcome::Lost { delivered: job.call().was_handed_over(), why: why.to_owned() }
 }
 

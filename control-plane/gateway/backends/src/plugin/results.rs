@@ -48,7 +48,7 @@ impl Chunks {
 
     /// Returns the text that a successor does not send again, and the number of bytes that were left out of it;
     /// everything if a checkpoint is being stored.
-    pub(super) fn kept(&self, all: bool) -> (&str, usize) {
+    pub(super) fn saved_text(&self, all: bool) -> (&str, usize) {
         if all {
             return (&self.text, self.dropped);
         }

@@ -84,7 +84,7 @@ impl SavedCalls {
 
     /// Stores that the call was taken over, before its worker gets it: otherwise a call that crashes its gateway
     /// would crash every gateway in turn.
-    pub(super) async fn taken(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
+    pub(super) async fn save_takeover(&self, job: &Job<'_>, attempt_state: &mut AttemptState) {
         match self.active.save_memory(job.call(), &attempt_state.memory(false)).await {
             Ok(()) if attempt_state.resumes() => job.call().ownership.can_resume(),
             Ok(()) => {}
@@ -97,7 +97,7 @@ impl SavedCalls {
     /// Creates the call's row before it saves something for the first time.
     async fn row(&self, job: &Job<'_>) -> Result<(), ActiveFault> {
         let call = job.call();
-        if call.ownership.is_kept() {
+        if call.ownership.is_stored() {
             return Ok(());
         }
         let execution = job.execution;

@@ -99,7 +99,7 @@ impl WorkerSession<'_> {
                 // While there is no room for bytes that the store has not taken, the runtime and its worker wait.
                 heard = self.tunnel.next(), if self.receiving.has_room() => match heard {
                     Ok(heard) => self.hear(heard).await,
-                    Err(fault) => Err(self.lost(fault)),
+                    Err(fault) => Err(self.handle_fault(fault)),
                 },
                 stored = self.receiving.stored(), if self.receiving.is_storing() => self.stored(stored),
                 Some(delivery) = self.attempt_state.waiting.next(), if !self.attempt_state.waiting.is_empty() => {
@@ -134,7 +134,7 @@ impl WorkerSession<'_> {
             TunnelMessage::Content(_)
             | TunnelMessage::Prompt(_)
             | TunnelMessage::Listed(_)
-            | TunnelMessage::Updated(_) => Err(self.broken("a message of another kind")),
+            | TunnelMessage::Updated(_) => Err(self.end_by_violation("a message of another kind")),
             TunnelMessage::End => Err(self.lost_because("the stream ended before the call")),
         }
     }
@@ -147,7 +147,7 @@ impl WorkerSession<'_> {
             self.expires = None;
         }
         match payload {
-            Payload::Init(init) => self.begun(init).await,
+            Payload::Init(init) => self.handle_init(init).await,
             Payload::Status(status) => self.status(status),
             Payload::Progress(progress) => self.progress(progress),
             Payload::Log(line) => self.log(line),
@@ -158,19 +158,19 @@ impl WorkerSession<'_> {
             }
             Payload::Artifact(artifact) => {
                 let emitted = self.receiving.emit(&mut self.attempt_state.emitted, artifact);
-                emitted.map_err(|ArtifactFault(what)| self.broken(what))
+                emitted.map_err(|ArtifactFault(what)| self.end_by_violation(what))
             }
             Payload::ArtifactData(piece) => {
                 let taken = self.receiving.piece(&piece);
-                taken.map_err(|ArtifactFault(what)| self.broken(what))
+                taken.map_err(|ArtifactFault(what)| self.end_by_violation(what))
             }
             Payload::Checkpoint(checkpoint) => {
                 let ack = self.saved.checkpoint(self.job, self.attempt_state, checkpoint).await;
                 let sent = self.tunnel.send(client_message::Payload::CheckpointAck(ack)).await;
-                sent.map_err(|fault| self.lost(fault))
+                sent.map_err(|fault| self.handle_fault(fault))
             }
             Payload::Elicitation(asked) => {
-                self.asked(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
+                self.begin_question(|job, attempt_state| asking::elicit(job, attempt_state, asked))?;
                 // The answer may take long, and may arrive at another gateway.
                 self.saved.state(self.job, self.attempt_state).await;
                 Ok(())
@@ -186,7 +186,7 @@ impl WorkerSession<'_> {
             }
             Payload::McpRequested(asked) => {
                 let taken = self.relayed.take(asked);
-                taken.map_err(|relayed::RelayFault(what)| self.broken(what))
+                taken.map_err(|relayed::RelayFault(what)| self.end_by_violation(what))
             }
             Payload::McpListsChanged(_) => {
                 self.job.lists_changed();
@@ -201,7 +201,7 @@ impl WorkerSession<'_> {
     /// Starts a delegation that the worker asks for.
     async fn delegation(&mut self, asked: DelegationRequested) -> Step {
         let key = Key::Delegation(asked.correlation_id.clone());
-        self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
+        self.begin_question(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
         if self.attempt_state.asks_client(&key) {
             // This answer, too, may arrive at another gateway.
             self.saved.state(self.job, self.attempt_state).await;
@@ -210,14 +210,14 @@ impl WorkerSession<'_> {
     }
 
     /// Handles the worker's first message, which states its capabilities.
-    async fn begun(&mut self, init: InitResponse) -> Step {
+    async fn handle_init(&mut self, init: InitResponse) -> Step {
         if !init.ok {
             let why = format!("plugin refuses to begin: {}", init.message);
             return Err(AttemptOutcome::Rejected(Rejection::Refuses(why)));
         }
         let before = self.attempt_state.checkpoints;
         self.attempt_state.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");
-        if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_kept() {
+        if self.attempt_state.checkpoints && !before && self.job.call().ownership.is_stored() {
             // From now on another gateway can continue the call.
             self.saved.state(self.job, self.attempt_state).await;
         }
@@ -227,7 +227,7 @@ impl WorkerSession<'_> {
     /// Handles a result of the artifact store.
     fn stored(&mut self, stored: StoreResult) -> Step {
         let taken = self.receiving.take(&mut self.attempt_state.emitted, stored);
-        taken.map_err(|ArtifactFault(what)| self.broken(what))
+        taken.map_err(|ArtifactFault(what)| self.end_by_violation(what))
     }
 
     /// Checks that a worker's message is about the call that it was given.
@@ -256,7 +256,7 @@ impl WorkerSession<'_> {
         if whole_worker || *request_id == self.job.call().id.to_string() {
             return Ok(());
         }
-        Err(self.broken("an unknown request id"))
+        Err(self.end_by_violation("an unknown request id"))
     }
 
     async fn event(&mut self, event: TunnelEvent) -> Step {
@@ -276,7 +276,7 @@ impl WorkerSession<'_> {
             }
             tunnel_event::Type::TunnelReady => {
                 let sent = self.tunnel.ready(Some(&CallWork(&call))).await;
-                sent.map_err(|fault| self.lost(fault))
+                sent.map_err(|fault| self.handle_fault(fault))
             }
             tunnel_event::Type::WorkerCrashed => {
                 let crash = crash(&event);
@@ -299,7 +299,7 @@ impl WorkerSession<'_> {
                 Ok(())
             }
             tunnel_event::Type::TunnelClosed => Err(self.lost_because("the runtime closed the tunnel")),
-            tunnel_event::Type::RuntimeOverload => Err(AttemptOutcome::Refused(admission::unread(&call))),
+            tunnel_event::Type::RuntimeOverload => Err(AttemptOutcome::Refused(admission::overload(&call))),
             tunnel_event::Type::Unspecified => Ok(()),
         }
     }
@@ -339,18 +339,18 @@ impl WorkerSession<'_> {
     }
 
     fn log(&self, line: LogLine) -> Step {
-        let (level, text) = self.job.heard(line);
+        let (level, text) = self.job.handle_log(line);
         let logger = Some(self.job.call().entry.primitive.id.clone());
         self.job.call().emit(Event::Log { level, logger, data: text.into() });
         Ok(())
     }
 
-    fn asked(
+    fn begin_question(
         &mut self,
         begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), DuplicateQuestion>,
     ) -> Step {
         begin(self.job, self.attempt_state)
-            .map_err(|DuplicateQuestion| self.broken("the same question twice at a time"))
+            .map_err(|DuplicateQuestion| self.end_by_violation("the same question twice at a time"))
     }
 
     /// Sends an answer to the worker.
@@ -370,7 +370,7 @@ impl WorkerSession<'_> {
 
     async fn send(&mut self, message: client_message::Payload) -> Step {
         let sent = self.tunnel.send(message).await;
-        sent.map_err(|fault| self.lost(fault))
+        sent.map_err(|fault| self.handle_fault(fault))
     }
 
     /// Passes the caller's cancel, or the deadline, to the worker, which has until the pipeline's grace period ends.
@@ -429,7 +429,7 @@ impl WorkerSession<'_> {
 
     fn failed(&mut self, end: &asp_proto::plugin::Failed) -> AttemptOutcome {
         self.tunnel.ended();
-        if end.yielded && self.preempting && self.job.call().ownership.is_kept() {
+        if end.yielded && self.preempting && self.job.call().ownership.is_stored() {
             self.job.call().ownership.pass_on();
             return AttemptOutcome::Refused(Refusal::Upstream("the gateway ends".into()));
         }
@@ -445,7 +445,7 @@ impl WorkerSession<'_> {
         }
     }
 
-    fn lost(&mut self, fault: TunnelFault) -> AttemptOutcome {
+    fn handle_fault(&mut self, fault: TunnelFault) -> AttemptOutcome {
         match fault {
             // The call was not delivered to a second worker.
             TunnelFault::Cut(status) if status.code() == Code::AlreadyExists => {
@@ -453,7 +453,7 @@ impl WorkerSession<'_> {
                 AttemptOutcome::Rejected(Rejection::StillEnding)
             }
             TunnelFault::Cut(status) => self.lost_because(status.message()),
-            TunnelFault::Garbage(what) => self.broken(what),
+            TunnelFault::Garbage(what) => self.end_by_violation(what),
         }
     }
 
@@ -463,7 +463,7 @@ impl WorkerSession<'_> {
     }
 
     /// Ends the session after a violation of the protocol: the worker counts as lost.
-    fn broken(&mut self, what: &'static str) -> AttemptOutcome {
+    fn end_by_violation(&mut self, what: &'static str) -> AttemptOutcome {
         self.tunnel.closes_because("protocol");
         self.lost_because(what)
     }

@@ -53,7 +53,7 @@ async fn follow_all(all: watch::Receiver<Members>, hearers: Hearers) {
         hearers.metrics.added(runtime.name(), runtime.languages());
         AbortOnDropHandle::new(tokio::spawn(follow(runtime.clone(), hearers.clone())))
     };
-    keep_for_each(all, |_| {}, begin, |runtime| hearers.metrics.gone(runtime.name())).await;
+    keep_for_each(all, |_| {}, begin, |runtime| hearers.metrics.remove_runtime(runtime.name())).await;
 }
 
 async fn follow(runtime: Arc<Runtime>, hearers: Hearers) {
@@ -77,7 +77,7 @@ async fn listen(runtime: &Runtime, hearers: &Hearers, was_heard: bool) -> bool {
     runtime.lives();
     if was_heard {
         // It may be a restarted process, which has no workers yet.
-        hearers.known.ask_anew(runtime);
+        hearers.known.mark_unknown(runtime);
     }
     hearers.metrics.listening(runtime.name(), true);
     let mut events = answer.into_inner();

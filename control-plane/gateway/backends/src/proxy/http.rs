@@ -23,7 +23,7 @@ use crate::outbound::client;
 use crate::outbound::client::Outbound;
 use crate::outbound::refused::{by_status, is_no_result, retry_after};
 use crate::outbound::said::sanitize;
-use crate::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of, requested_by};
+use crate::outbound::upstream::{deadline_ms, idempotency_key, refusal_of, requested_by, unanswered};
 
 mod answer;
 mod arguments;
@@ -83,7 +83,7 @@ async fn once(
     started: &mut StartGuard,
 ) -> Result<HttpResponse, Refusal> {
     let call = &execution.call;
-    started.sent();
+    started.mark_sent();
     let request = request(outbound, mapping, execution).inspect_err(|_| started.undelivered())?;
     let request = request.headers(proof.clone());
     let response = tokio::select! {
@@ -97,7 +97,7 @@ async fn once(
     let headers = response.headers().clone();
     let media_type = media_type(&headers);
     let body = tokio::select! {
-        body = client::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
+        body = client::body(response, MAX_RESPONSE) => body.map_err(|why| unanswered(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     Ok(HttpResponse { status, headers, media_type, body })
@@ -234,7 +234,7 @@ type Expand = fn(&UriTemplate, &Map<String, Value>) -> Result<String, ExpandFaul
 /// Fills the template with the arguments; `None` if one of them is absent.
 fn expanded(template: &str, arguments: &Arguments, expand: Expand) -> Result<Option<String>, Refusal> {
     let template = UriTemplate::parse(template).map_err(|fault| invalid(&fault.to_string()))?;
-    match expand(&template, arguments.written()) {
+    match expand(&template, arguments.as_map()) {
         Ok(text) => Ok(Some(text)),
         Err(ExpandFault::Missing(_)) => Ok(None),
         Err(fault) => Err(Refusal::misplaced(&fault)),

@@ -31,7 +31,7 @@ use crate::conversation::results::output;
 use crate::outbound::auth::{self, AuthFault, Authorizer};
 use crate::outbound::client::{Outbound, OutboundError, RequestedBy};
 use crate::outbound::refused::{Meaning, by_status};
-use crate::outbound::upstream::lost;
+use crate::outbound::upstream::unanswered;
 
 mod completion;
 mod following;
@@ -100,7 +100,7 @@ impl McpUpstreams {
     }
 
     /// Passes a client's notification about its session on to its upstream sessions.
-    pub(super) fn heard(&self, session: &str, said: SessionNote) {
+    pub(super) fn handle_session_note(&self, session: &str, said: SessionNote) {
         // Upstream sessions of calls without a session are not shared.
         if session.is_empty() {
             return;
@@ -161,12 +161,12 @@ impl McpUpstreams {
         let session = self.open(client, &slot, &declared).await?;
         match self.ask(&asking, &session).await {
             Ok(output) => Ok(output),
-            Err(fault) => Box::pin(self.ask_anew(&asking, &session, fault)).await,
+            Err(fault) => Box::pin(self.retry(&asking, &session, fault)).await,
         }
     }
 
     /// Asks once more if the fault was the session's and the call may be repeated; otherwise refuses the call.
-    async fn ask_anew(
+    async fn retry(
         &self,
         asking: &McpCall<'_>,
         session: &Arc<Session>,
@@ -244,7 +244,7 @@ impl McpUpstreams {
             id,
             method,
             params: Value::Object(params),
-            sent: sent(execution),
+            sent: client_params(execution),
             headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
             downstream: asking.downstream.clone(),
             cancelled: call.cancellation(),
@@ -367,7 +367,7 @@ fn refusal(call: &Call, pages: &[String], fault: ClientFault) -> Refusal {
         }
         ClientFault::SessionRefused { fault, .. } => refusal(call, pages, *fault),
         ClientFault::Refused { status, wait, said, .. } => by_status_alone(status, wait, &said).of(call),
-        ClientFault::Lost(why) => lost(call, &why),
+        ClientFault::Lost(why) => unanswered(call, &why),
         ClientFault::Cancelled => Refusal::Cancelled,
     }
 }
@@ -429,7 +429,7 @@ fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<Strin
 }
 
 /// Returns the parameters of a call that its client sent; a completion has none.
-fn sent(execution: &Execution) -> ClientParams {
+fn client_params(execution: &Execution) -> ClientParams {
     let call = &execution.call;
     if call.kind.completed_argument().is_some() {
         return ClientParams::default();

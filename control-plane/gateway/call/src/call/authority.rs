@@ -260,7 +260,7 @@ impl Authority {
 
     /// Applies a report that no client follows the call at another gateway any more. A client that left to answer after
     /// the last one attached there is not part of it and still counts as present.
-    pub(crate) fn depart_elsewhere(&self, departure: Departure) {
+    pub(crate) fn apply_remote_departure(&self, departure: Departure) {
         let Departure { attached, attached_ms, away, away_ms, kept } = departure;
         self.attendance.send_modify(|attendance| {
             if attached_ms >= attendance.away_ms {
@@ -413,7 +413,7 @@ mod tests {
             let away_ms = authority.attendance.borrow().away_ms;
             let attached_ms = if came_back_there { away_ms + 1 } else { away_ms - 1 };
             let departure = Departure { attached: can, attached_ms, away: none, away_ms: 0, kept: false };
-            authority.depart_elsewhere(departure);
+            authority.apply_remote_departure(departure);
             assert_eq!(authority.is_abandoned(), came_back_there);
         }
     }

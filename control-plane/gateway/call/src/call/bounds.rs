@@ -31,6 +31,6 @@ pub fn lifetime_bound(primitive: &Primitive, needs_approval: bool) -> Duration {
 }
 
 /// Returns the minimum time after its start for which a call of the primitive can be found, if a client knows of it.
-pub fn kept_for(primitive: &Primitive) -> Duration {
+pub fn retention(primitive: &Primitive) -> Duration {
     lifetime_bound(primitive, true).clamp(KEEP, MAX_KEEP)
 }

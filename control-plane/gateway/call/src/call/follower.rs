@@ -79,8 +79,8 @@ impl Follower {
     }
 
     /// Returns the oldest event that the log had when it was last read.
-    pub fn kept_from(&self) -> u64 {
-        self.reader.kept_from()
+    pub fn first_retained(&self) -> u64 {
+        self.reader.first_retained()
     }
 
     /// Returns the highest level of the log messages that were lost, if it is `lowest` or above; reported once.
@@ -93,7 +93,7 @@ impl Follower {
         loop {
             // Nothing is delivered under a dead token, not even what was read before.
             if let Some(why) = self.call.withdrawal() {
-                return withdrawn(why);
+                return withdrawal_item(why);
             }
             if let Some((_, question)) = self.missed.pop_front() {
                 // It may have been answered since.
@@ -128,18 +128,18 @@ impl Follower {
         let expected = self.reader.position();
         let logged = tokio::select! {
             biased;
-            why = self.call.withdrawn() => return Err(withdrawn(why)),
+            why = self.call.wait_for_withdrawal() => return Err(withdrawal_item(why)),
             logged = self.reader.next() => logged,
         };
         if let Some(logged) = &logged
             && logged.number > expected
         {
-            self.missed = self.call.questions.asked_within(expected..logged.number).into();
+            self.missed = self.call.questions.open_within(expected..logged.number).into();
         }
         Ok(logged)
     }
 }
 
-fn withdrawn(why: Withdrawal) -> FollowerItem {
+fn withdrawal_item(why: Withdrawal) -> FollowerItem {
     FollowerItem::Ended(Arc::new(Outcome::Refused(Refusal::Withdrawn(why))))
 }

@@ -92,7 +92,7 @@ pub fn filled(schema: &Value, content: &Json) -> Option<Json> {
 
 /// Returns the answer for an asker that checks it itself: unchanged, except that fields which a client wrote as null
 /// because its user left them empty are removed.
-pub fn given(schema: &Value, content: &Json) -> Json {
+pub fn without_empty_fields(schema: &Value, content: &Json) -> Json {
     if !(content.is_object() || content.is_null()) {
         return content.clone();
     }
@@ -179,7 +179,7 @@ mod tests {
         let written = r#"{"n":340282366920938463463374607431768211455,"s":"\ud83d"}"#;
         let content = Json::parse(written.as_bytes()).unwrap();
         assert_eq!(super::filled(&schema, &content).unwrap().text(), written);
-        assert_eq!(super::given(&schema, &content).text(), written);
+        assert_eq!(super::without_empty_fields(&schema, &content).text(), written);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(filled(&form(), json!({"id": "a", "other": 1})), Some(json!({"id": "a"})));
         assert_eq!(filled(&form(), json!({"id": "a", "n": null})), Some(json!({"id": "a"})));
         assert_eq!(filled(&form(), json!({"id": null})), None);
-        let given = |content: Value| super::given(&form(), &content.into()).view().clone();
+        let given = |content: Value| super::without_empty_fields(&form(), &content.into()).view().clone();
         let odd = json!({"id": null, "n": "7", "other": 1});
         assert_eq!(given(odd.clone()), odd);
         assert_eq!(given(json!({"id": "a", "n": null})), json!({"id": "a"}));
@@ -204,11 +204,11 @@ mod tests {
         let empty: Map<String, Value> = names("empty").into_iter().map(|name| (name, Value::Null)).collect();
         let content = Json::from(Value::Object(empty));
         let schema = json!({"type": "object", "properties": {}, "required": names("needed")});
-        assert_eq!(super::given(&schema, &content).text(), "{}");
+        assert_eq!(super::without_empty_fields(&schema, &content).text(), "{}");
         assert_eq!(super::filled(&schema, &content), None);
         let all = json!({"type": "object", "properties": {}, "required": names("empty")});
         assert_eq!(super::filled(&all, &content).unwrap().text(), "{}");
-        assert_eq!(super::given(&all, &content), content);
+        assert_eq!(super::without_empty_fields(&all, &content), content);
     }
 
     #[test]

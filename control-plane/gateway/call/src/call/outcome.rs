@@ -25,7 +25,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Returns the outcome after the task that ran the call has vanished.
-    pub fn lost() -> Outcome {
+    pub fn unknown() -> Outcome {
         Outcome::Refused(Refusal::OutcomeUnknown)
     }
 
@@ -102,7 +102,7 @@ impl Output {
 
     /// Returns a replacement for an answer that is gone. An error, because the result that the tool's schema promises
     /// is missing.
-    pub fn not_kept() -> Output {
+    pub fn too_large() -> Output {
         let mut output = Output::tool_error(
             "The first request of this call was completed and took effect. Its answer was too large to be kept, so \
              that it cannot be given again. Do not repeat the call under another key; read its effect instead.",

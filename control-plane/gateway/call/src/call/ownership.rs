@@ -67,21 +67,21 @@ impl Ownership {
         self.claim().or_else(|| self.intended.get())
     }
 
-    pub fn is_kept(&self) -> bool {
+    pub fn is_stored(&self) -> bool {
         self.kept.load(Ordering::Acquire)
     }
 
     pub fn keep(&self) {
-        self.note_asked();
+        self.note_store_attempt();
         self.kept.store(true, Ordering::Release);
     }
 
     /// Whether the store has a row of the call, or may still get one.
-    pub fn may_be_kept(&self) -> bool {
+    pub fn may_be_stored(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
 
-    pub(crate) fn note_asked(&self) {
+    pub(crate) fn note_store_attempt(&self) {
         self.asked.store(true, Ordering::Release);
     }
 
@@ -98,7 +98,7 @@ impl Ownership {
 
     /// Whether the row was this gateway's at any time.
     pub(crate) fn has_had_row(&self) -> bool {
-        self.is_kept() || self.has_row.load(Ordering::Acquire)
+        self.is_stored() || self.has_row.load(Ordering::Acquire)
     }
 
     /// Whether the store may create the row after this call has ended.
@@ -174,7 +174,7 @@ impl Ownership {
 
     /// Whether the call has ended here without its outcome because another gateway continues it. A remote call that is
     /// only followed here ends with its outcome.
-    pub fn is_continued_elsewhere(&self) -> bool {
+    pub fn is_continued_remotely(&self) -> bool {
         self.continued.load(Ordering::Acquire)
     }
 

@@ -187,7 +187,7 @@ impl Questions {
     }
 
     /// Returns the open questions whose events have these numbers, in that order.
-    pub fn asked_within(&self, numbers: Range<u64>) -> Vec<(u64, Question)> {
+    pub fn open_within(&self, numbers: Range<u64>) -> Vec<(u64, Question)> {
         let inner = self.inner.lock();
         let within = |open: &UnansweredQuestion| {
             let number = open.number.filter(|number| numbers.contains(number))?;

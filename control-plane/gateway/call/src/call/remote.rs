@@ -39,7 +39,7 @@ impl RemoteCall {
     }
 
     /// Returns the time for which the call can still be found.
-    pub fn left(&self) -> Duration {
+    pub fn time_left(&self) -> Duration {
         let kept_for = u64::try_from(self.kept_for.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(self.created_ms.saturating_add(kept_for).saturating_sub(unix_ms()))
     }

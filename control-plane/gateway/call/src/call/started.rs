@@ -34,7 +34,7 @@ pub struct StartGuard {
 }
 
 impl StartGuard {
-    /// Marks the call; dropping the guard takes that back until it is [`StartGuard::sent`].
+    /// Marks the call; dropping the guard takes that back until it is [`StartGuard::mark_sent`].
     pub fn of(call: &Call) -> StartGuard {
         StartGuard::on(&call.handed_over)
     }
@@ -46,7 +46,7 @@ impl StartGuard {
     }
 
     /// Keeps the mark: the request is about to leave, and may arrive whatever becomes of the wait for its answer.
-    pub fn sent(&mut self) {
+    pub fn mark_sent(&mut self) {
         self.is_unsent = false;
         self.mark.set(true);
     }
@@ -83,10 +83,10 @@ mod tests {
     fn what_was_sent_stays_marked_until_it_certainly_did_not_arrive() {
         let mark = Arc::default();
         let mut started = StartGuard::on(&mark);
-        started.sent();
+        started.mark_sent();
         started.undelivered();
         assert!(!mark.is_set());
-        started.sent();
+        started.mark_sent();
         assert!(mark.is_set());
         drop(started);
         assert!(mark.is_set(), "it may have arrived");
@@ -95,11 +95,11 @@ mod tests {
     #[test]
     fn no_attempt_takes_back_the_mark_of_an_earlier_one() {
         let mark = Arc::default();
-        StartGuard::on(&mark).sent();
+        StartGuard::on(&mark).mark_sent();
         drop(StartGuard::on(&mark));
         assert!(mark.is_set());
         let mut again = StartGuard::on(&mark);
-        again.sent();
+        again.mark_sent();
         again.undelivered();
         assert!(mark.is_set());
     }
@@ -108,9 +108,9 @@ mod tests {
     fn a_guard_that_has_taken_its_mark_back_does_so_once() {
         let mark = Arc::default();
         let mut first = StartGuard::on(&mark);
-        first.sent();
+        first.mark_sent();
         first.undelivered();
-        StartGuard::on(&mark).sent();
+        StartGuard::on(&mark).mark_sent();
         drop(first);
         assert!(mark.is_set(), "the next attempt was sent");
     }

@@ -26,7 +26,7 @@ use super::shared_calls::SharedCalls;
 use super::shared_events::{Rows, SharedEvents};
 use super::shared_followers::SharedFollowers;
 use crate::call::Call;
-use crate::call::bounds::kept_for;
+use crate::call::bounds::retention;
 use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
 use crate::call::remote::versioned;
@@ -141,7 +141,7 @@ impl ActiveTable {
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
         // Before the store is asked: a statement that is abandoned here, or dropped with the call, may still be
         // executed.
-        call.ownership.note_asked();
+        call.ownership.note_store_attempt();
         let saved = self.put_row(call, &key, call.state(), sealed).await?;
         if saved == Saved::NotOwner && self.is_twins(call) {
             return Err(ActiveFault(
@@ -200,9 +200,9 @@ impl ActiveTable {
     }
 
     /// Returns the running calls that have a row, or may still get one.
-    pub fn kept(&self) -> Vec<Arc<Call>> {
+    pub fn stored_calls(&self) -> Vec<Arc<Call>> {
         let mut calls = self.registry.running();
-        calls.retain(|call| call.ownership.may_be_kept() && !call.ownership.has_given_row_up());
+        calls.retain(|call| call.ownership.may_be_stored() && !call.ownership.has_given_row_up());
         calls
     }
 
@@ -263,7 +263,7 @@ impl ActiveTable {
     }
 
     async fn pass_on_what_was_taken(&self) -> Result<(), ActiveFault> {
-        let calls = self.kept();
+        let calls = self.stored_calls();
         let ids: Vec<CallId> = calls.iter().map(|call| *call.id.as_bytes()).collect();
         if ids.is_empty() {
             return Ok(());
@@ -272,7 +272,7 @@ impl ActiveTable {
             in_time(self.store.owners(&ids)).await?.into_iter().collect();
         for call in calls {
             if self.is_taken(&call, owners.get(call.id.as_bytes()).copied()) {
-                lost(&call);
+                end_taken_over(&call);
             }
         }
         Ok(())
@@ -304,7 +304,7 @@ impl ActiveTable {
     /// Whether this gateway decides the call's outcome. Asks the store only after a pause in which another gateway
     /// could have taken the call.
     pub async fn is_ours(&self, call: &Call) -> bool {
-        if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
+        if call.ownership.is_passed_on() || !call.ownership.may_be_stored() {
             return !call.ownership.is_passed_on();
         }
         let holds = self.held_until.lock().is_some_and(|until| Instant::now() < until);
@@ -315,7 +315,7 @@ impl ActiveTable {
             Ok(row) => {
                 let is_taken = self.is_taken(call, row.map(|row| row.owner));
                 if is_taken {
-                    lost(call);
+                    end_taken_over(call);
                 }
                 !is_taken
             }
@@ -333,7 +333,7 @@ impl ActiveTable {
         }
         match row {
             Some(owner) => owner != Some(self.owner),
-            None => call.ownership.is_kept() && Instant::now() < call.deadline(),
+            None => call.ownership.is_stored() && Instant::now() < call.deadline(),
         }
     }
 
@@ -370,7 +370,7 @@ impl ActiveTable {
                 end_attempt(call);
                 return Err(ActiveFault("the call is another gateway's".into()));
             }
-            lost(call);
+            end_taken_over(call);
             return Err(ActiveFault("the call is another gateway's".into()));
         }
         Ok(saved)
@@ -398,7 +398,7 @@ fn end_attempt(call: &Call) {
 }
 
 /// Passes the call on: another gateway took it over when this one seemed dead.
-fn lost(call: &Call) {
+fn end_taken_over(call: &Call) {
     tracing::warn!(call = %call.id, trace = %call.trace, "another gateway has taken over this call, because the lease here had lapsed; it ends here");
     call.ownership.pass_on();
     call.cancel();
@@ -417,7 +417,7 @@ async fn in_time<T, E: std::fmt::Display>(
 /// whatever happens to its gateway; one that only serves to continue the call, until the deadline.
 fn key(call: &Call, resumes: bool) -> RecordKey {
     let deadline = record::deadline_ms(call);
-    let promised = u64::try_from(kept_for(&call.entry.primitive).as_millis()).unwrap_or(u64::MAX);
+    let promised = u64::try_from(retention(&call.entry.primitive).as_millis()).unwrap_or(u64::MAX);
     let told_until = call.began_ms().saturating_add(promised);
     let expires = if resumes { deadline } else { deadline.max(told_until) };
     RecordKey {

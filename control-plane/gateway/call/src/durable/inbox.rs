@@ -95,7 +95,7 @@ impl InboxEntry {
             }
             CallerInput::Left { departure, .. } => {
                 if !std::mem::replace(&mut self.is_applied, true) {
-                    call.authority.depart_elsewhere(*departure);
+                    call.authority.apply_remote_departure(*departure);
                 }
                 return true;
             }

@@ -140,7 +140,7 @@ impl Record {
     }
 
     /// Creates a record from the unencrypted part of a row of `caller` whose own record does not open.
-    pub fn unread(row: &CallRecord, caller: &Caller) -> Record {
+    pub fn from_row(row: &CallRecord, caller: &Caller) -> Record {
         let (primitive, version) = row.plugin.rsplit_once('@').unwrap_or((row.plugin.as_str(), ""));
         Record {
             caller: StoredCaller::of(caller),
@@ -195,7 +195,7 @@ impl Record {
 
     /// Returns the call as a protocol would request it again; `None` if `snapshot` lacks its primitive in that version.
     pub fn invocation(&self, snapshot: &Snapshot) -> Option<Invocation> {
-        self.asked_of(snapshot, |primitive| primitive.version == self.version)
+        self.invocation_where(snapshot, |primitive| primitive.version == self.version)
     }
 
     /// Returns the request of a call that has ended, with whichever version exists now, preferably of the same major
@@ -204,11 +204,11 @@ impl Record {
         let is_alike =
             |primitive: &Primitive| version::major(&primitive.version) == version::major(&self.version);
         self.invocation(snapshot)
-            .or_else(|| self.asked_of(snapshot, is_alike))
-            .or_else(|| self.asked_of(snapshot, |_| true))
+            .or_else(|| self.invocation_where(snapshot, is_alike))
+            .or_else(|| self.invocation_where(snapshot, |_| true))
     }
 
-    fn asked_of(&self, snapshot: &Snapshot, fits: impl Fn(&Primitive) -> bool) -> Option<Invocation> {
+    fn invocation_where(&self, snapshot: &Snapshot, fits: impl Fn(&Primitive) -> bool) -> Option<Invocation> {
         let server = snapshot.server(&self.server)?.clone();
         let called = |primitive: &Primitive| primitive.id == self.primitive && fits(primitive);
         let entry = server.entries.iter().find(|entry| called(&entry.primitive))?.clone();

@@ -283,7 +283,7 @@ impl SharedEvents {
             return Err(OutboxError::Unavailable("an event cannot be sealed".into()));
         }
         let open = writer.call.questions.open_numbers();
-        let pinned = if writer.anew { self.asked_before(writer, first) } else { Vec::new() };
+        let pinned = if writer.anew { self.open_before(writer, first) } else { Vec::new() };
         let batch = Batch { log, first, entries: &entries, anew: writer.anew, open: &open, pinned: &pinned };
         let counted_at = Instant::now();
         let due = if writer.anew { 0 } else { writer.kept.due(counted_at) };
@@ -324,14 +324,14 @@ impl SharedEvents {
     }
 
     /// Returns the open questions whose events the call no longer has.
-    fn asked_before(&self, writer: &EventWriter<'_>, first: u64) -> Vec<(u64, Bytes)> {
+    fn open_before(&self, writer: &EventWriter<'_>, first: u64) -> Vec<(u64, Bytes)> {
         let call = writer.call;
         let sealed = |(number, question): (u64, Question)| {
             let event = Event::Asked { id: question.id };
             let logged = LoggedEvent { number, at_ms: call.began_ms(), event };
             Some((number, self.entry(call, writer.log, &logged)?))
         };
-        call.questions.asked_within(0..first).into_iter().filter_map(sealed).collect()
+        call.questions.open_within(0..first).into_iter().filter_map(sealed).collect()
     }
 
     fn entry(&self, call: &Call, log: u32, logged: &LoggedEvent) -> Option<Bytes> {

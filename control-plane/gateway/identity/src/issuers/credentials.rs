@@ -121,10 +121,10 @@ impl Credentials {
 
     /// Checks whether `user` may send the credential of this name to `url`.
     pub fn check(&self, name: &str, user: User<'_>, url: &Url) -> Result<(), CredentialError> {
-        self.held(name, user, url).map(drop)
+        self.find(name, user, url).map(drop)
     }
 
-    fn held(&self, name: &str, user: User<'_>, url: &Url) -> Result<&HeldCredential, CredentialError> {
+    fn find(&self, name: &str, user: User<'_>, url: &Url) -> Result<&HeldCredential, CredentialError> {
         let held = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
         let own = Url::parse(&held.credential.origin).map(|own| own.origin());
         if own.ok() != Some(url.origin()) {
@@ -145,7 +145,7 @@ impl Credentials {
         user: User<'_>,
         url: &Url,
     ) -> Result<(HeaderName, HeaderValue), CredentialError> {
-        let HeldCredential { credential, token } = self.held(name, user, url)?;
+        let HeldCredential { credential, token } = self.find(name, user, url)?;
         let (header, value) = match &credential.kind {
             Kind::Bearer(token) => (AUTHORIZATION, bearer(token)),
             Kind::Basic { user, password } => (AUTHORIZATION, basic(user, password.expose())),
@@ -170,7 +170,7 @@ impl Credentials {
     }
 
     /// Leases a credential to the proxy of a plugin that may reach these `domains`.
-    pub async fn lent(
+    pub async fn lease(
         &self,
         name: &str,
         user: User<'_>,
@@ -302,13 +302,13 @@ mod tests {
             (&["xlogin.example.com"][..], false),
         ] {
             let domains: Vec<String> = domains.iter().map(|domain| (*domain).to_owned()).collect();
-            let got = all.lent("kc", User::Primitive("crm", "find"), &domains).await;
+            let got = all.lease("kc", User::Primitive("crm", "find"), &domains).await;
             assert_eq!(got.is_ok(), may, "{domains:?}");
             if let Ok(lent) = got {
                 assert_eq!((lent.origin.as_str(), lent.header), ("https://login.example.com", AUTHORIZATION));
                 assert!(lent.value.is_sensitive() && lent.until.is_none());
             }
-            assert!(all.lent("kc", User::Primitive("other", "find"), &domains).await.is_err());
+            assert!(all.lease("kc", User::Primitive("other", "find"), &domains).await.is_err());
         }
     }
 

@@ -127,7 +127,7 @@ impl Exchanges {
         if !lacking.is_empty() {
             return Err(NoExchange::Scopes(lacking));
         }
-        let (kept, turns) = self.kept(caller, at, wanted);
+        let (kept, turns) = self.find(caller, at, wanted);
         let asking = async {
             let Some(token) = subject.token else { return Err(NoToken::Unavailable(String::new())) };
             let late = |_| NoToken::Unavailable("it did not answer in time".to_owned());
@@ -147,11 +147,11 @@ impl Exchanges {
     /// Handles a service's rejection of a token; returns whether the next request gets another one.
     pub async fn refused(&self, snapshot: &Snapshot, caller: &Caller, wanted: &ExchangedToken) -> bool {
         let Ok(at) = exchange_of(snapshot, caller) else { return false };
-        let (kept, _) = self.kept(caller, at, wanted);
+        let (kept, _) = self.find(caller, at, wanted);
         kept.forget().await
     }
 
-    fn kept(&self, caller: &Caller, at: &TokenExchange, wanted: &ExchangedToken) -> (Arc<KeptToken>, Turns) {
+    fn find(&self, caller: &Caller, at: &TokenExchange, wanted: &ExchangedToken) -> (Arc<KeptToken>, Turns) {
         let scopes = wanted.scopes.join(" ");
         let hex: String = caller.digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let key = digest::shortened(&[&caller.issuer, &at.url, &hex, &wanted.audience, &scopes]);

@@ -104,7 +104,7 @@ impl Introspections {
             // The control plane compiles no such server.
             (Some(_), Some(_)) => return Err(NoCaller::Invalid),
         };
-        match self.said(access, introspection, (token, digest), peer).await? {
+        match self.ask_issuer(access, introspection, (token, digest), peer).await? {
             Ok(Some(said)) => {
                 let names = (server.message.name.as_str(), access.issuer.as_str());
                 let read = snapshot.edge.introspected(
@@ -129,7 +129,7 @@ impl Introspections {
         }
     }
 
-    async fn said(
+    async fn ask_issuer(
         &self,
         access: &IssuerAccess,
         introspection: &Introspection,

@@ -123,7 +123,7 @@ impl TokenKeys {
     }
 
     /// Uses the operator's keys, which are the same at every gateway and sign whether or not they are published.
-    pub fn given(
+    pub fn fixed(
         (current, previous): (SigningKey, Option<PublicKey>),
         store: Arc<dyn PublishedKeys>,
         clock: Clock,
@@ -136,7 +136,7 @@ impl TokenKeys {
     /// Returns a key of this process alone, for tests.
     pub fn alone() -> Result<TokenKeys, KeyError> {
         let store = Arc::new(MemoryKeys::default());
-        Ok(TokenKeys::given((SigningKey::generate()?, None), store, super::wall_clock()))
+        Ok(TokenKeys::fixed((SigningKey::generate()?, None), store, super::wall_clock()))
     }
 
     fn of(store: Arc<dyn PublishedKeys>, clock: Clock, signing: Signing) -> TokenKeys {

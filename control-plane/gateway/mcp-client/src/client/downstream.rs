@@ -27,11 +27,11 @@ impl RpcError {
 /// Receiver of an upstream's events besides its results, which also answers its requests.
 #[async_trait]
 pub trait Downstream: Send + Sync {
-    fn heard(&self, event: ServerEvent);
+    fn receive_event(&self, event: ServerEvent);
     /// Reports that a user has finished on the page with this id of the upstream.
     fn visited(&self, _visit: &str) {}
     /// Answers a request. Dropping the future withdraws it.
-    async fn asked(&self, method: &str, params: &Json) -> Result<Json, RpcError>;
+    async fn answer_request(&self, method: &str, params: &Json) -> Result<Json, RpcError>;
 }
 
 /// Downstream without a client: every request of a server is an unknown method.
@@ -39,9 +39,9 @@ pub struct NoDownstream;
 
 #[async_trait]
 impl Downstream for NoDownstream {
-    fn heard(&self, _: ServerEvent) {}
+    fn receive_event(&self, _: ServerEvent) {}
 
-    async fn asked(&self, _: &str, _: &Json) -> Result<Json, RpcError> {
+    async fn answer_request(&self, _: &str, _: &Json) -> Result<Json, RpcError> {
         Err(RpcError::unknown_method())
     }
 }

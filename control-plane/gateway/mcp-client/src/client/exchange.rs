@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::downstream::{Downstream, RpcError};
 use super::open_requests::{OpenRequests, UpstreamRequest};
-use super::reading::{Messages, lost};
+use super::reading::{Messages, lost_fault};
 use super::session::SessionHeaders;
 use super::{Client, ClientFault, Exchange, SILENCE};
 use crate::message::{self, Message, UpstreamObject};
@@ -56,7 +56,7 @@ pub(super) async fn answered(
             return Err(broken);
         }
         let pause = pause.unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY);
-        let response = asks.beside(further(client, at, &id, pause)).await?;
+        let response = asks.deliver_until(further(client, at, &id, pause)).await?;
         messages = messages.go_on(response)?;
         place = Some(id);
     }
@@ -78,7 +78,7 @@ async fn further(
             Err(_) => break,
         }
     }
-    Err(lost("the service broke off its answer"))
+    Err(lost_fault("the service broke off its answer"))
 }
 
 /// Reads messages up to the answer to the request of this id, which sends `exchange`.
@@ -90,7 +90,7 @@ pub(super) async fn until_answered(
 ) -> Result<UpstreamObject, ClientFault> {
     let mut waits_since = Instant::now();
     loop {
-        let silent_at = messages.heard().max(waits_since) + SILENCE;
+        let silent_at = messages.last_arrival().max(waits_since) + SILENCE;
         let message = tokio::select! {
             message = messages.next() => message?,
             () = asks.next(), if !asks.is_empty() => {
@@ -99,14 +99,14 @@ pub(super) async fn until_answered(
             }
             () = tokio::time::sleep_until(silent_at), if asks.is_empty() => {
                 // A comment also counts as activity.
-                if messages.heard() + SILENCE > silent_at {
+                if messages.last_arrival() + SILENCE > silent_at {
                     continue;
                 }
-                return Err(lost("the service did not answer"));
+                return Err(lost_fault("the service did not answer"));
             }
         };
         match message {
-            None => return Err(lost("the service ended its stream without a result")),
+            None => return Err(lost_fault("the service ended its stream without a result")),
             Some(Message::Answer { id: of, outcome }) if of == id => {
                 return outcome.map_err(ClientFault::from);
             }
@@ -124,7 +124,7 @@ pub(super) async fn until_answered(
                 if let Some((token, event)) = message::event(&method, &params)
                     && token.is_none_or(|token| token == exchange.id)
                 {
-                    exchange.downstream.heard(event);
+                    exchange.downstream.receive_event(event);
                 }
             }
         }
@@ -179,7 +179,7 @@ impl StreamRequests {
     }
 
     /// Waits for another future and delivers answers until then: an upstream may send nothing before it has them.
-    async fn beside<T>(&mut self, other: impl Future<Output = T>) -> T {
+    async fn deliver_until<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = pin!(other);
         loop {
             tokio::select! {

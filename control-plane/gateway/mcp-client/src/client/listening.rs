@@ -140,7 +140,7 @@ impl Listener {
                         None => self.running.only(),
                     };
                     if let Some(whose) = whose {
-                        whose.heard(event);
+                        whose.receive_event(event);
                     }
                 }
             }

@@ -20,9 +20,9 @@ use serde_json::{Map, Value, json};
 
 use super::downstream::Downstream;
 use super::exchange::{StreamRequests, until_answered};
-use super::reading::{Messages, lost};
+use super::reading::{Messages, lost_fault};
 use super::session::{Offers, Session, SessionHeaders};
-use super::{Client, ClientFault, Exchange, INTERNAL, sent};
+use super::{Client, ClientFault, Exchange, INTERNAL, fetch};
 use crate::message::UpstreamObject;
 
 pub(super) const REVISION: &str = Revision::V2026_07_28.as_str();
@@ -80,7 +80,7 @@ impl Eras {
 /// Creates a session for a client with these capabilities, without a request to the server.
 pub(super) fn session(client: &Client, capabilities: Value, offers: Offers) -> Session {
     let at = SessionHeaders { id: None, revision: Some(HeaderValue::from_static(REVISION)) };
-    let mut session = Session::made(client.clone(), at);
+    let mut session = Session::new(client.clone(), at);
     session.modern = Some(capabilities);
     session.offers = offers;
     session
@@ -124,10 +124,10 @@ pub(super) async fn request(
             match result.get("resultType").and_then(Value::as_str).unwrap_or("complete") {
                 "complete" => return Ok(result),
                 "input_required" => said = answers(exchange, result).await?,
-                _ => return Err(lost("the service answered with a result of a kind that was not declared")),
+                _ => return Err(lost_fault("the service answered with a result of an undeclared kind")),
             }
         }
-        Err(lost("the service asks more often than a call allows"))
+        Err(lost_fault("the service asks more often than a call allows"))
     };
     tokio::select! {
         result = rounds => result,
@@ -147,7 +147,7 @@ async fn send(
     let headers = headers(&session.at, exchange)?;
     let message = exchange.sent.request(id, exchange.method, &params, &said);
     let request = client.http.post(client.url.clone()).headers(client.proof.headers()).headers(headers);
-    let response = sent(request.body(message), &session.at).await?;
+    let response = fetch(request.body(message), &session.at).await?;
     let status = response.status();
     let mut messages = Messages::answering(response, exchange.method);
     let answered = until_answered(&mut messages, &mut StreamRequests::default(), id, exchange).await;
@@ -229,7 +229,7 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
     }
     let asked = result.sent.member("inputRequests").map(|asked| Members::of(&asked)).unwrap_or_default();
     if asked.iter().count() > MAX_ASKED {
-        return Err(lost("the service asks too much at a time"));
+        return Err(lost_fault("the service asks too much at a time"));
     }
     if !asked.is_empty() {
         let answers =
@@ -237,7 +237,7 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
         let answers: Members = try_join_all(answers).await?.into_iter().collect();
         said.insert("inputResponses", answers.to_json());
     } else if said.is_empty() {
-        return Err(lost("the service needs an answer and asks nothing"));
+        return Err(lost_fault("the service needs an answer and asks nothing"));
     } else {
         tokio::time::sleep(PAUSE).await;
     }
@@ -251,12 +251,12 @@ async fn answer(
     asked: Json,
 ) -> Result<(String, Json), ClientFault> {
     if !asked.is_object() {
-        return Err(lost("the service asks nothing that MCP knows"));
+        return Err(lost_fault("the service asks nothing that MCP knows"));
     }
     let method = asked.get("method").and_then(Value::as_str).unwrap_or_default();
     let params = asked.member("params").filter(|params| params.is_object());
     let params = params.unwrap_or_else(|| json!({}).into());
-    let answered = downstream.asked(method, &params).await;
+    let answered = downstream.answer_request(method, &params).await;
     let answered = answered.map_err(|error| ClientFault::Error {
         code: INTERNAL,
         visits: Vec::new(),

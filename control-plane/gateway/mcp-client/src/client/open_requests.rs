@@ -67,7 +67,7 @@ impl<Id: Clone + PartialEq + Send + 'static, T: Send + 'static> OpenRequests<Id,
         self.by_id.push((id.clone(), taken_back.clone()));
         self.wait_for(id, async move {
             let answer = tokio::select! {
-                answer = downstream.asked(&method, &params) => Some(answer),
+                answer = downstream.answer_request(&method, &params) => Some(answer),
                 () = taken_back.cancelled() => None,
             };
             deliver(answer).await
@@ -107,9 +107,9 @@ mod tests {
 
     #[async_trait]
     impl Downstream for Silent {
-        fn heard(&self, _: ServerEvent) {}
+        fn receive_event(&self, _: ServerEvent) {}
 
-        async fn asked(&self, method: &str, _: &Json) -> Result<Json, RpcError> {
+        async fn answer_request(&self, method: &str, _: &Json) -> Result<Json, RpcError> {
             if method != "ping" {
                 std::future::pending::<()>().await;
             }

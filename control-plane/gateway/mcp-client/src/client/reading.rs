@@ -73,7 +73,7 @@ impl Messages {
     pub(super) fn go_on(&self, response: Response) -> Result<Messages, ClientFault> {
         let mut next = Messages::of(response, self.left, Frames::bounded(MAX_RESPONSE));
         let Some(frames) = next.frames.as_mut() else {
-            return Err(lost("the service broke off its answer"));
+            return Err(lost_fault("the service broke off its answer"));
         };
         if let Some(place) = &self.frames {
             frames.go_on_from(place);
@@ -86,7 +86,7 @@ impl Messages {
     }
 
     /// Returns when something last arrived, including comments.
-    pub(super) fn heard(&self) -> Instant {
+    pub(super) fn last_arrival(&self) -> Instant {
         self.heard
     }
 
@@ -106,7 +106,8 @@ impl Messages {
             if self.ended {
                 return Ok(None);
             }
-            let chunk = self.response.chunk().await.map_err(|_| lost("the service broke off its answer"))?;
+            let chunk =
+                self.response.chunk().await.map_err(|_| lost_fault("the service broke off its answer"))?;
             self.heard = Instant::now();
             match chunk {
                 Some(chunk) => self.take(&chunk)?,
@@ -120,15 +121,15 @@ impl Messages {
             self.counted = Some(Instant::now());
             self.left = LISTENED_IN_A_WHILE;
         }
-        let too_large = || lost("the service's answer is too large");
+        let too_large = || lost_fault("the service's answer is too large");
         self.left = self.left.checked_sub(chunk.len()).ok_or_else(too_large)?;
         let Some(frames) = &mut self.frames else {
             self.body.extend_from_slice(chunk);
             return Ok(());
         };
-        for text in frames.push(chunk).map_err(|_| lost("the service's answer is too large"))? {
+        for text in frames.push(chunk).map_err(|_| lost_fault("the service's answer is too large"))? {
             if held::is_too_much(text.as_bytes()) {
-                return Err(lost(TOO_MANY_VALUES));
+                return Err(lost_fault(TOO_MANY_VALUES));
             }
             if let Ok(message) = Json::parse(unmarked(text.as_bytes())) {
                 self.ready.extend(messages(&message));
@@ -144,7 +145,7 @@ impl Messages {
         }
         let status = self.response.status();
         if held::is_too_much(&self.body) {
-            return Err(lost(TOO_MANY_VALUES));
+            return Err(lost_fault(TOO_MANY_VALUES));
         }
         let found = Json::parse(unmarked(&self.body)).map(|body| messages(&body)).unwrap_or_default();
         let is_answer = |message: &Message| match message {
@@ -169,7 +170,7 @@ impl Messages {
         }
         match status {
             StatusCode::ACCEPTED => Ok(()),
-            status => Err(lost(&format!("the service answered {} without a result", status.as_u16()))),
+            status => Err(lost_fault(&format!("the service answered {} without a result", status.as_u16()))),
         }
     }
 }
@@ -190,6 +191,6 @@ fn messages(json: &Json) -> Vec<Message> {
     }
 }
 
-pub(super) fn lost(why: &str) -> ClientFault {
+pub(super) fn lost_fault(why: &str) -> ClientFault {
     ClientFault::Lost(why.to_owned())
 }

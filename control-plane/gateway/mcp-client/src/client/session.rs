@@ -113,7 +113,7 @@ impl SessionHeaders {
 }
 
 impl Session {
-    pub fn made(client: Client, at: SessionHeaders) -> Session {
+    pub fn new(client: Client, at: SessionHeaders) -> Session {
         Session {
             // Independent from the beginning: the credentials of the call that opens the session belong to the
             // call.

@@ -36,7 +36,7 @@ impl Pipeline {
                 return Ok(false);
             }
             let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
-            if !self.store(&input, (call.caller.org.as_str(), call.id), kept_until(call)).await? {
+            if !self.store(&input, (call.caller.org.as_str(), call.id), input_expiry(call)).await? {
                 // The question has an answer already, which the gateway that runs the call applies.
                 call.questions.withdraw(question);
                 return Ok(false);
@@ -66,9 +66,9 @@ impl Pipeline {
 
     /// Cancels a call that runs here, or at another gateway by now: then the cancel is stored for that gateway.
     pub async fn cancel(self: &Arc<Self>, call: &Call) -> Result<(), InputFault> {
-        let is_elsewhere = call.ownership.is_continued_elsewhere() || call.outcome().is_none();
+        let is_elsewhere = call.ownership.is_continued_remotely() || call.outcome().is_none();
         if call.ownership.is_passed_on() && is_elsewhere {
-            self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), kept_until(call)).await?;
+            self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), input_expiry(call)).await?;
             if !self.running.is_mirror(call) {
                 tokio::spawn(InputDelivery::of(self, call).deliver(CallerInput::Cancel, true));
             }
@@ -87,7 +87,7 @@ impl Pipeline {
             FoundCall::Here(call) => return self.cancel(call).await,
             FoundCall::Elsewhere(call) => call,
         };
-        let deadline = Instant::now() + call.left();
+        let deadline = Instant::now() + call.time_left();
         self.store(&CallerInput::Cancel, (caller.org.as_str(), call.id), deadline).await?;
         let (pipeline, caller, server) = (self.clone(), caller.clone(), server.clone());
         let delivery = InputDelivery { pipeline, id: call.id, caller, server, deadline };
@@ -108,7 +108,7 @@ impl Pipeline {
     }
 
     /// Applies a message of another gateway about a call that runs here.
-    pub fn heard(&self, told: ReplicaMessage) {
+    pub fn handle_message(&self, told: ReplicaMessage) {
         let (call, is_cancel) = match told {
             ReplicaMessage::Answered { call, .. } | ReplicaMessage::Left { call } => (call, false),
             ReplicaMessage::Cancelled { call } => (call, true),
@@ -136,6 +136,6 @@ impl Pipeline {
 /// Returns the time until which a caller's input is kept for a call: as long as any call of its primitive may take from
 /// now. The call's deadline is by another gateway's clock, and an applied answer is needed until it is stored with the
 /// call.
-fn kept_until(call: &Call) -> Instant {
+fn input_expiry(call: &Call) -> Instant {
     call.deadline().max(Instant::now() + lifetime_bound(&call.entry.primitive, true))
 }

@@ -82,7 +82,7 @@ impl Drop for CallTask {
         let (pipeline, call) = (self.pipeline.clone(), self.call.clone());
         let Ok(runtime) = Handle::try_current() else {
             // The process is about to end.
-            return pipeline.end(&call, Outcome::lost());
+            return pipeline.end(&call, Outcome::unknown());
         };
         runtime.spawn(async move {
             let outcome = pipeline.settled(&call, Err(Refusal::OutcomeUnknown)).await;

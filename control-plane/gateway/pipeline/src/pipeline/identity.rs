@@ -27,7 +27,7 @@ pub enum MachineCredential<'a> {
 }
 
 /// Returns the machine of a credential, if the server accepts credentials of its scheme. The edge's code has yet to
-/// evaluate the machine as the caller of the request ([`asp_edge::Edge::found`]).
+/// evaluate the machine as the caller of the request ([`asp_edge::Edge::admit`]).
 pub fn machine(
     snapshot: &Snapshot,
     server: &VirtualServer,

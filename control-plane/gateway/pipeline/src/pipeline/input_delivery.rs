@@ -93,7 +93,7 @@ impl InputDelivery {
     async fn reaches(&self, owner: OwnerId, told: &ReplicaMessage) -> bool {
         let Some(replicas) = &self.pipeline.replicas else { return false };
         if owner == replicas.this {
-            self.pipeline.heard(told.clone());
+            self.pipeline.handle_message(told.clone());
             return true;
         }
         replicas.tell(vec![owner], told).await.is_ok()

@@ -138,7 +138,7 @@ pub async fn enter(
     match (claim, key) {
         // The client gave the call no key: an earlier answer would not belong to this request.
         (Claim::Replay(_) | Claim::Conflict, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::IdUsed),
-        (Claim::New, _) => Ok(LedgerDecision::Held(ledgers.held(call, claimed))),
+        (Claim::New, _) => Ok(LedgerDecision::Held(ledgers.held_key(call, claimed))),
         (Claim::Replay(bytes), _) => {
             let replayed = stored::replay(&ledgers.sealer, &claimed, &bytes)?;
             Ok(replayed.map_or(LedgerDecision::Keyless, LedgerDecision::Replay))
@@ -212,7 +212,7 @@ impl Ledgers {
     /// lease.
     pub(super) fn give_back(&self, call: &Arc<Call>, claim: LedgerClaim) {
         let Ok(place) = self.lost.clone().try_acquire_owned() else { return };
-        let held = self.held(call, claim);
+        let held = self.held_key(call, claim);
         let (call, given_back) = (call.clone(), self.given_back.clone());
         if call.chosen.is_some() {
             given_back.lock().insert(call.id);
@@ -260,10 +260,10 @@ impl Ledgers {
             ledger.claim(key, claim.hash, holder, Instant::now(), lease(call)).await?;
             true
         };
-        Ok(held.then(|| self.held(call, claim)))
+        Ok(held.then(|| self.held_key(call, claim)))
     }
 
-    fn held(&self, call: &Call, claim: LedgerClaim) -> HeldKey {
+    fn held_key(&self, call: &Call, claim: LedgerClaim) -> HeldKey {
         let ledger = if claim.mutating { &self.durable } else { &self.quick };
         HeldKey { ledger: ledger.clone(), sealer: self.sealer.clone(), claim, holder: self.holder(call) }
     }

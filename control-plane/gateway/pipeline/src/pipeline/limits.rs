@@ -136,7 +136,7 @@ fn buckets<'l>(
         wcit: &caller.wcit,
         issuer: &caller.issuer,
     };
-    found.extend(limits::drawn(limits, call).into_iter().map(|limit| (level(limit), bucket(limit, call))));
+    found.extend(limits::matching(limits, call).into_iter().map(|limit| (level(limit), bucket(limit, call))));
     found.sort_by_key(|(level, _)| *level);
     found.into_iter().unzip()
 }

@@ -73,7 +73,7 @@ impl Pipeline {
         snapshot: &Arc<Snapshot>,
         mut invocation: Invocation,
     ) -> Arc<Vec<Value>> {
-        let kept = self.listings.kept(&invocation);
+        let kept = self.listings.cached(&invocation);
         let mut list = kept.list.lock().await;
         if list.asked.is_some_and(|asked| asked.elapsed() < KEPT) {
             return list.resources.clone();
@@ -120,7 +120,7 @@ impl Listings {
         self.kept.lock().retain(|kept| !is_it(kept));
     }
 
-    fn kept(&self, invocation: &Invocation) -> Arc<CachedList> {
+    fn cached(&self, invocation: &Invocation) -> Arc<CachedList> {
         let Invocation { server, caller, entry, .. } = invocation;
         let name = server.message.name.as_str();
         let version = entry.digest.to_string();
@@ -136,10 +136,10 @@ impl Listings {
             primitive: entry.primitive.id.clone(),
             list: Default::default(),
         };
-        self.kept_or(digest::shortened(&parts), owner, made)
+        self.get_or(digest::shortened(&parts), owner, made)
     }
 
-    fn kept_or(&self, key: [u8; 16], owner: Owner, made: impl FnOnce() -> CachedList) -> Arc<CachedList> {
+    fn get_or(&self, key: [u8; 16], owner: Owner, made: impl FnOnce() -> CachedList) -> Arc<CachedList> {
         let mut all = self.kept.lock();
         if let Some(kept) = all.touch(&key) {
             return kept.clone();
@@ -165,7 +165,7 @@ mod tests {
                 primitive: "files".into(),
                 list: Default::default(),
             };
-            listings.kept_or(digest::shortened(&[list]), owner, made)
+            listings.get_or(digest::shortened(&[list]), owner, made)
         };
         let own = keep("own", "bob", "globex");
         let colleague = keep("colleague", "carol", "acme");

@@ -74,7 +74,7 @@ impl FoundCall {
 
     /// Whether it is no longer here, because another gateway continues it: look it up again.
     pub fn has_moved(&self) -> bool {
-        self.call().is_some_and(|call| call.ownership.is_continued_elsewhere())
+        self.call().is_some_and(|call| call.ownership.is_continued_remotely())
     }
 }
 
@@ -124,7 +124,7 @@ impl Pipeline {
         }
         Ok(match self.active.status(id, caller, server).await? {
             Some(CallStatus::Ended(ended)) => {
-                let call = self.ended_elsewhere(id, *ended, caller, server).await?;
+                let call = self.restore_ended(id, *ended, caller, server).await?;
                 call.filter(|call| self.running.shows(call, caller)).map(FoundCall::Here)
             }
             Some(CallStatus::Runs(seen)) => {
@@ -138,7 +138,7 @@ impl Pipeline {
     /// Returns the call if this gateway has it, and no other one continues it.
     pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let call = self.registry.attach(id, caller, server);
-        let call = call.filter(|call| !call.ownership.is_continued_elsewhere())?;
+        let call = call.filter(|call| !call.ownership.is_continued_remotely())?;
         (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
     }
 
@@ -154,7 +154,7 @@ impl Pipeline {
     }
 
     /// Restores an ended call from its record, and keeps it here for clients that return again.
-    async fn ended_elsewhere(
+    async fn restore_ended(
         &self,
         id: Uuid,
         ended: EndedCall,
@@ -171,7 +171,7 @@ impl Pipeline {
         let mut call = Call::new(&invocation, now, now, CancellationToken::new());
         call.id = id;
         let is_known = ended.kept.is_some();
-        let outcome = self.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await?;
+        let outcome = self.recorded_outcome(&call, ended.kept, ended.record.claim.as_ref()).await?;
         if let Some(events) = self.active.events()
             && let Some(kept) = events.read(id, 0).await
         {
@@ -190,7 +190,7 @@ impl Pipeline {
     }
 
     /// Returns the outcome in the record of a call at another gateway.
-    pub(super) async fn outcome_elsewhere(
+    pub(super) async fn recorded_outcome(
         &self,
         call: &Call,
         kept: Option<StoredOutcome>,
@@ -201,12 +201,12 @@ impl Pipeline {
             Some(StoredOutcome::Refused(refusal)) => Outcome::Refused(refusal),
             // A ledger that does not answer leaves the outcome open.
             Some(StoredOutcome::InLedger(claim)) => {
-                self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost)
+                self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::unknown)
             }
             Some(StoredOutcome::TooLarge) if call.may_repeat() => {
                 Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
             }
-            Some(StoredOutcome::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
+            Some(StoredOutcome::TooLarge) => Outcome::Done { output: Output::too_large(), replayed: true },
             None => self.last_known(call, claim, GONE).await?,
         })
     }

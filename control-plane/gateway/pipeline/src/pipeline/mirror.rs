@@ -91,7 +91,7 @@ impl Pipeline {
         // Neither its row nor its permit belongs to this gateway.
         call.ownership.pass_on();
         call.ownership.note_known();
-        StartGuard::of(&call).sent();
+        StartGuard::of(&call).mark_sent();
         call.enter(seen.call.state);
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
             call.ownership.set_claim(claim);
@@ -332,7 +332,7 @@ impl Mirror {
             }
             Ok(Some(BriefStatus::Runs(_))) | Err(_) => return false,
             Ok(Some(BriefStatus::Ended(ended))) => {
-                match self.pipeline.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await {
+                match self.pipeline.recorded_outcome(&call, ended.kept, ended.record.claim.as_ref()).await {
                     Ok(outcome) => outcome,
                     Err(_) => return false,
                 }

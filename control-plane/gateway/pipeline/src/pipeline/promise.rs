@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::Call;
-use asp_call::call::bounds::kept_for;
+use asp_call::call::bounds::retention;
 use asp_call::call::outcome::{Outcome, Refusal};
 use asp_call::call::question::input_timeout;
 use asp_call::durable::active::{ActiveFault, ActiveTable};
@@ -54,7 +54,7 @@ impl Pipeline {
             tracing::warn!(call = %call.id, trace = %call.trace, %error, "call could not become a task, because its record could not be stored; its client waits for the answer");
             return false;
         }
-        self.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
+        self.registry.promise(call, Instant::now() + retention(&call.entry.primitive));
         call.authority.keep();
         true
     }
@@ -64,7 +64,7 @@ impl Pipeline {
     pub async fn promise_chosen(&self, call: &Arc<Call>) -> Result<Keeper, PromiseFault> {
         call.authority.keep();
         call.authority.leave();
-        self.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
+        self.registry.promise(call, Instant::now() + retention(&call.entry.primitive));
         self.acknowledge(call).await
     }
 

@@ -63,7 +63,7 @@ impl RunningCalls {
     /// Returns the existing mirror of a call, unless it was withdrawn from its followers, who may be back with a fresh
     /// token.
     pub(crate) fn mirror(&self, id: Uuid) -> Option<Arc<Call>> {
-        self.mirrors.lock().get(&id).and_then(shown)
+        self.mirrors.lock().get(&id).and_then(live_mirror)
     }
 
     /// Whether the call is a mirror of one at another gateway.
@@ -76,7 +76,7 @@ impl RunningCalls {
     pub(crate) fn follow(&self, mirror: Arc<Call>) -> Option<Arc<Call>> {
         let followed = {
             let mut mirrors = self.mirrors.lock();
-            if let Some(known) = mirrors.get(&mirror.id).and_then(shown) {
+            if let Some(known) = mirrors.get(&mirror.id).and_then(live_mirror) {
                 return Some(known);
             }
             mirrors.retain(|_, mirror| mirror.strong_count() > 0);
@@ -167,7 +167,7 @@ impl RunningCalls {
 }
 
 /// Returns a mirror that was not withdrawn.
-fn shown(mirror: &Weak<Call>) -> Option<Arc<Call>> {
+fn live_mirror(mirror: &Weak<Call>) -> Option<Arc<Call>> {
     mirror.upgrade().filter(|mirror| mirror.withdrawal().is_none())
 }
 

@@ -90,7 +90,7 @@ impl Pipeline {
                 // The state up to the takeover; if that cannot be read, the call may have started.
                 let abandoned = match self.active.open_abandoned(orphan).await {
                     Ok(Some(taken)) => taken,
-                    Ok(None) | Err(_) => abandoned.begun(),
+                    Ok(None) | Err(_) => abandoned.assume_started(),
                 };
                 if self.calls.are_left() {
                     // When its lease ends, the next gateway takes it.
@@ -170,7 +170,7 @@ impl Pipeline {
                         tracing::debug!(call = %call.id, trace = %call.trace, %error, "ledger has no outcome of a call yet");
                         None
                     });
-                    let outcome = outcome.unwrap_or_else(Outcome::lost);
+                    let outcome = outcome.unwrap_or_else(Outcome::unknown);
                     return self.let_go(&call, abandoned.left_in(), outcome).await;
                 }
                 Err(error) => {
@@ -180,7 +180,7 @@ impl Pipeline {
             }
         }
         tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "call of a lost gateway is taken over");
-        StartGuard::of(&call).sent();
+        StartGuard::of(&call).mark_sent();
         // Questions of the lost gateway are void; the backend asks again where needed.
         call.emit(Event::Resumed);
         // No client waits for it here yet.
@@ -252,7 +252,7 @@ impl Pipeline {
     pub async fn hand_on(&self) {
         self.calls.leave();
         let calls: Vec<Arc<Call>> =
-            self.active.kept().into_iter().filter(|call| call.ownership.resumes()).collect();
+            self.active.stored_calls().into_iter().filter(|call| call.ownership.resumes()).collect();
         for call in &calls {
             call.ownership.preempt();
         }

@@ -70,12 +70,12 @@ impl Pipeline {
 
     /// Notes that the client of a legacy session reported a change of its roots.
     pub fn roots_changed(&self, session: &str) {
-        self.executor.heard(session, SessionNote::RootsChanged);
+        self.executor.handle_session_note(session, SessionNote::RootsChanged);
     }
 
     /// Notes that a legacy session has ended, and with it its sessions at upstream servers.
     pub fn session_ended(&self, session: &str) {
-        self.executor.heard(session, SessionNote::Ended);
+        self.executor.handle_session_note(session, SessionNote::Ended);
     }
 
     /// Returns when all work for ended calls is done and their events are durable; waits at most `longest` for the

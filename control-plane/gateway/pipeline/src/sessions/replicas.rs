@@ -108,7 +108,7 @@ impl Replicas {
     /// Returns the gateways of a session, including its creator, without this one.
     fn others(&self, session: &LegacySession, were_at: Vec<OwnerId>) -> Vec<OwnerId> {
         let mut others = were_at;
-        others.extend(session.made().by.filter(|maker| !others.contains(maker)));
+        others.extend(session.origin().by.filter(|maker| !others.contains(maker)));
         others.retain(|gateway| *gateway != self.this);
         others
     }

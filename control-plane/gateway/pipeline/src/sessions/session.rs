@@ -87,7 +87,7 @@ impl Drop for OpenStream {
 
 impl LegacySession {
     /// Creates a session that lasts beyond its request.
-    pub fn kept(sid: [u8; 16], profile: Profile, made: SessionOrigin) -> LegacySession {
+    pub fn persistent(sid: [u8; 16], profile: Profile, made: SessionOrigin) -> LegacySession {
         LegacySession { sid: Some(sid), made, profile, state: Mutex::default() }
     }
 
@@ -96,7 +96,7 @@ impl LegacySession {
         LegacySession { sid: None, made: SessionOrigin::default(), profile, state: Mutex::default() }
     }
 
-    pub fn is_kept(&self) -> bool {
+    pub fn is_persistent(&self) -> bool {
         self.sid.is_some()
     }
 
@@ -105,7 +105,7 @@ impl LegacySession {
         self.sid.unwrap_or_default()
     }
 
-    pub(super) fn made(&self) -> SessionOrigin {
+    pub(super) fn origin(&self) -> SessionOrigin {
         self.made
     }
 

@@ -212,7 +212,7 @@ async fn whoever_has_a_session_is_told_of_its_end() {
             panic!("{message:?}")
         };
         assert_eq!(ended, session.sid());
-        assert!(hears.ended_elsewhere(&session.sid()).is_some());
+        assert!(hears.apply_remote_end(&session.sid()).is_some());
         assert!(told.next().now_or_never().is_none(), "once");
     }
 }
@@ -226,13 +226,13 @@ async fn what_one_gateway_asks_a_client_is_known_at_another_and_nothing_else_is(
     let there = second.find(&token, "demo", &alice).await.unwrap();
     let id = first.request_id(&here, "0192.name.first");
     assert_eq!(id, first.request_id(&here, "0192.name.first"), "put again, it is the same request");
-    assert!(second.has_asked(&there, &id));
+    assert!(second.is_own_request(&there, &id));
     let other = second.create(None, "demo", &alice, profile()).unwrap().token;
     let other = second.find(&other, "demo", &alice).await.unwrap();
-    assert!(!second.has_asked(&other, &id), "of another session");
+    assert!(!second.is_own_request(&other, &id), "of another session");
     let altered = id.replace("0192", "0193");
     for made_up in ["", ".", "0192.name.first", "ping.0123456789abcdef", &altered, &id[..id.len() - 1]] {
-        assert!(!second.has_asked(&there, made_up), "{made_up}");
+        assert!(!second.is_own_request(&there, made_up), "{made_up}");
     }
 }
 

@@ -51,7 +51,7 @@ impl<'a> Views<'a> {
     }
 
     /// Returns the caller's view: the lists and `uris`; `None` if the caller does not see the server.
-    pub(super) fn seen(
+    pub(super) fn view(
         &mut self,
         profile: &Profile,
         caller: &Caller,

@@ -47,7 +47,7 @@ pub(super) async fn pass_on(
 fn forwarded(gateway: &Replica, session: &LegacySession, message: &Message) -> Option<Box<RawValue>> {
     let Some(method) = &message.method else {
         let id: String = serde_json::from_str(message.id_text()?).ok()?;
-        let is_asked = gateway.sessions.has_asked(session, &id);
+        let is_asked = gateway.sessions.is_own_request(session, &id);
         return is_asked.then(|| serde_json::value::to_raw_value(message).ok()).flatten();
     };
     // Only the client's own id of its request is taken from a cancel, within the edge's limit of ids.
@@ -68,21 +68,21 @@ pub async fn hear(gateway: Weak<Replica>) {
     while let Some(message) = told.next().await {
         let Some(gateway) = gateway.upgrade() else { return };
         match message {
-            BusEvent::Message(told) => heard(&gateway, told),
+            BusEvent::Message(told) => handle_message(&gateway, told),
             BusEvent::Gap => gateway.pipeline.look_into_inboxes(),
         }
     }
 }
 
-fn heard(gateway: &Arc<Replica>, told: ReplicaMessage) {
+fn handle_message(gateway: &Arc<Replica>, told: ReplicaMessage) {
     match told {
         ReplicaMessage::Ended { session } => {
-            if let Some(session) = gateway.sessions.ended_elsewhere(&session) {
+            if let Some(session) = gateway.sessions.apply_remote_end(&session) {
                 end(gateway, &session);
             }
         }
         ReplicaMessage::Sent { session, message } => {
-            let session = gateway.sessions.told_of(&session);
+            let session = gateway.sessions.find_unchecked(&session);
             if let (Some(session), Ok(message)) = (session, Message::read(message.get().as_bytes())) {
                 let gateway = gateway.clone();
                 // A task of its own, because messages for calls that this gateway only follows are stored first.
@@ -90,7 +90,7 @@ fn heard(gateway: &Arc<Replica>, told: ReplicaMessage) {
             }
         }
         ReplicaMessage::Answered { .. } | ReplicaMessage::Cancelled { .. } | ReplicaMessage::Left { .. } => {
-            gateway.pipeline.heard(told)
+            gateway.pipeline.handle_message(told)
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) async fn post(request: ProtocolRequest, envelope: Envelope) -> Respon
     if let Err(too_many) = admit(&request, std::slice::from_ref(&message)) {
         return refused(&request, &too_many);
     }
-    match said(&request.gateway, &session, &message).await {
+    match route(&request.gateway, &session, &message).await {
         Ok(()) => accepted(),
         Err(failure) => failure.respond(None, request.admitted.trace),
     }
@@ -94,7 +94,7 @@ async fn batched(
     let trace = trace_of(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
         // A batch has no answer for a notification that cannot be forwarded; the failure is logged.
-        let _ = said(&request.gateway, session, message).await;
+        let _ = route(&request.gateway, session, message).await;
         return None;
     };
     if message.method.as_deref() == Some("initialize") {
@@ -134,7 +134,7 @@ pub(super) async fn listen(request: &ProtocolRequest) -> Response {
             .respond(None, trace);
     }
     let opened = match session(request).await {
-        Ok(session) if session.is_kept() => {
+        Ok(session) if session.is_persistent() => {
             let opened = open(request, &session).await;
             // A DELETE processed in between did not end this stream.
             self::session(request).await.and(opened)
@@ -332,7 +332,7 @@ async fn simple(
             ),
         },
         Some(method @ ("resources/subscribe" | "resources/unsubscribe"))
-            if session.is_kept() && lists::has_resources(&request.server) =>
+            if session.is_persistent() && lists::has_resources(&request.server) =>
         {
             match subscriptions::change(request, session, message, method == "resources/subscribe") {
                 Ok(()) => HandlerOutcome::Result(json!({})),
@@ -403,7 +403,7 @@ fn is_counted(message: &Message) -> bool {
 }
 
 /// Handles a notification or an answer at the gateway that has the call or the session it concerns.
-async fn said(gateway: &Replica, session: &LegacySession, message: &Message) -> Result<(), RpcFailure> {
+async fn route(gateway: &Replica, session: &LegacySession, message: &Message) -> Result<(), RpcFailure> {
     match deliver(gateway, session, message).await.map_err(RpcFailure::of_input_fault)? {
         true => Ok(()),
         false => elsewhere::pass_on(gateway, session, message).await,

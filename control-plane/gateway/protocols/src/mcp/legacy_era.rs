@@ -73,7 +73,7 @@ impl Era for LegacyEra {
 
 /// Returns the abilities of a request's client; questions need a stream to be sent on and a session for the answers.
 pub(super) fn abilities(request: &ProtocolRequest, session: &LegacySession) -> ClientAbilities {
-    let can_be_asked = session.is_kept() && accepts_stream(request);
+    let can_be_asked = session.is_persistent() && accepts_stream(request);
     if can_be_asked { session.profile.abilities } else { ClientAbilities::default() }
 }
 

@@ -105,7 +105,7 @@ async fn answer(
     let again = resumed.is_some();
     let from_event = resumed.as_ref().map_or(0, |resumed| resumed.from_event);
     let answer = match &resumed {
-        Some(resumed) => Some(Ok(RequestAnswer::Call(resumed.returning.0.call().clone(), asked(message)))),
+        Some(resumed) => Some(Ok(RequestAnswer::Call(resumed.returning.0.call().clone(), kind_of(message)))),
         None => requests::dispatch(request, message, &context),
     };
     match answer {
@@ -117,7 +117,7 @@ async fn answer(
             let attachment = match tasks::is_due(&call, abilities, again) {
                 true => match tasks::create(request, &call, abilities).await {
                     Ok(task) => {
-                        let result = ModernEra::of(request, message).begun(task);
+                        let result = ModernEra::of(request, message).task_result(task);
                         return Ok(json_response(RpcResponse::result(id, &result)));
                     }
                     Err(attachment) => attachment,
@@ -217,7 +217,7 @@ fn discover(request: &ProtocolRequest) -> Map<String, Value> {
     result
 }
 
-fn asked(message: &Message) -> RequestKind {
+fn kind_of(message: &Message) -> RequestKind {
     match message.method.as_deref() {
         Some("tools/call") => RequestKind::Tool,
         _ => RequestKind::Other,
@@ -319,7 +319,7 @@ impl ModernEra {
     }
 
     /// Returns the result for a call that has become a task.
-    fn begun(&self, mut task: Members) -> Json {
+    fn task_result(&self, mut task: Members) -> Json {
         task.insert("resultType", "task");
         set_meta(&mut task, SERVER_INFO, server_info(&self.server, REVISION));
         task.to_json()

@@ -50,7 +50,7 @@ impl Resumable {
         progress_token: Option<&Json>,
     ) -> Option<Resumable> {
         let progress_token = progress_token.map(|token| token.text().to_owned());
-        if !session.is_kept() || progress_token.as_ref().is_some_and(|token| token.len() > MAX_TOKEN) {
+        if !session.is_persistent() || progress_token.as_ref().is_some_and(|token| token.len() > MAX_TOKEN) {
             return None;
         }
         gateway.pipeline.promise_stream(call);

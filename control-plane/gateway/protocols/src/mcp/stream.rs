@@ -224,7 +224,7 @@ impl Events {
             }
             Frame::Final(response, _) => {
                 self.following.ended = true;
-                if self.has_id && self.following.is_continued_elsewhere() {
+                if self.has_id && self.following.is_continued_remotely() {
                     // The client resumes the stream at the gateway that continues the call.
                     return None;
                 }

@@ -266,7 +266,7 @@ impl NoticeStream {
             notice = self.listening.next() => match notice {
                 Some((notice, position)) => {
                     let id = self.resumable.as_ref().and_then(|stream| stream.id(position));
-                    Some(events::message(&told(&notice, self.tag.as_ref()), id.as_deref()))
+                    Some(events::message(&notification_text(&notice, self.tag.as_ref()), id.as_deref()))
                 }
                 None => {
                     self.ended = true;
@@ -340,7 +340,7 @@ fn readable(request: &ProtocolRequest, revision: Revision, uri: &str) -> Result<
     }
 }
 
-fn told(notice: &Notice, tag: Option<&Value>) -> String {
+fn notification_text(notice: &Notice, tag: Option<&Value>) -> String {
     let (method, params) = message(notice);
     tagged(method, Members::of(&params.into()), tag)
 }

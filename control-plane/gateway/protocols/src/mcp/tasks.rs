@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_call::call::authority::Attachment;
-use asp_call::call::bounds::kept_for;
+use asp_call::call::bounds::retention;
 use asp_call::call::event::Event;
 use asp_call::call::event::log::{EventReader, LoggedEvent};
 use asp_call::call::follower::CallSnapshot;
@@ -120,7 +120,7 @@ impl TaskFollower {
     async fn next(mut self) -> Option<(Members, TaskFollower)> {
         loop {
             let task = detailed(&self.call, self.abilities);
-            if self.call.ownership.is_continued_elsewhere() {
+            if self.call.ownership.is_continued_remotely() {
                 self = self.continued().await?;
                 continue;
             }
@@ -187,7 +187,7 @@ async fn of_task(
     has_scopes_of(request, entry)?;
     match (method, &found) {
         ("tasks/get", FoundCall::Here(call)) => return Ok(detailed(call, abilities)),
-        ("tasks/get", FoundCall::Elsewhere(call)) => return Ok(elsewhere(call)),
+        ("tasks/get", FoundCall::Elsewhere(call)) => return Ok(remote_task(call)),
         ("tasks/cancel", _) => {
             let whose = (&request.caller, &request.server);
             pipeline.cancel_found(&found, whose).await.map_err(input_fault)?;
@@ -259,7 +259,7 @@ fn last_status(shown: &[LoggedEvent]) -> Option<&str> {
 }
 
 fn described(call: &Call, status: &str) -> Members {
-    of_times(call.id, status, call.changed_ms(), kept_for(&call.entry.primitive))
+    of_times(call.id, status, call.changed_ms(), retention(&call.entry.primitive))
 }
 
 /// Returns the primitive of a call if it is a task.
@@ -274,7 +274,7 @@ fn task_entry<'a>(request: &'a ProtocolRequest, found: &'a FoundCall) -> Option<
 }
 
 /// Returns a task known only by its record: its state, without its questions.
-fn elsewhere(call: &RemoteCall) -> Members {
+fn remote_task(call: &RemoteCall) -> Members {
     if call.state != State::InputRequired {
         return of_times(call.id, "working", call.updated_ms, call.kept_for);
     }

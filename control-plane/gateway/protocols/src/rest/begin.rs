@@ -20,7 +20,7 @@ use axum::response::Response;
 use http::{StatusCode, header};
 use tokio::time::Instant;
 
-use super::calls::told;
+use super::calls::respond_once_settled;
 use super::problem::Problem;
 use crate::ProtocolRequest;
 
@@ -35,7 +35,7 @@ struct PutRequest {
 }
 
 pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Result<Response, Problem> {
-    let asked = asked(request, tool, name)?;
+    let asked = parse_put(request, tool, name)?;
     if let Some(known) = request.find(asked.chosen.id()).await? {
         return joined(request, &asked, known).await;
     }
@@ -54,15 +54,15 @@ pub(super) async fn put(request: &ProtocolRequest, tool: &str, name: &str) -> Re
     let call = begun.call;
     let promised = pipeline.promise_chosen(&call).await.map_err(unpromised)?;
     if matches!(promised, Keeper::AnotherGateway) {
-        let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::elsewhere)?;
+        let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::runs_remotely)?;
         return joined(request, &asked, known).await;
     }
-    let mut response = told(request, FoundCall::Here(call), StatusCode::CREATED).await?;
+    let mut response = respond_once_settled(request, FoundCall::Here(call), StatusCode::CREATED).await?;
     super::set(&mut response, header::LOCATION, request.uri.path());
     Ok(response)
 }
 
-fn asked(request: &ProtocolRequest, tool: &str, name: &str) -> Result<PutRequest, Problem> {
+fn parse_put(request: &ProtocolRequest, tool: &str, name: &str) -> Result<PutRequest, Problem> {
     let entry = request.tool(tool)?;
     let arguments = request.object()?;
     let deadline = terms::deadline(&request.headers).map_err(malformed)?;
@@ -147,5 +147,5 @@ async fn joined(
         // If another gateway took the call over, its state there is reported.
         request.gateway.pipeline.promise_again(call, &request.caller).await.map_err(unpromised)?;
     }
-    told(request, known, StatusCode::OK).await
+    respond_once_settled(request, known, StatusCode::OK).await
 }

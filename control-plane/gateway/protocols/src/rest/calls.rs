@@ -23,7 +23,7 @@ const ENDS_WITHIN: Duration = Duration::from_millis(200);
 pub(super) async fn get(request: &ProtocolRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let found = find(request, tool, name).await?;
     let Some(known) = request.tags(&header::IF_NONE_MATCH)? else {
-        return told(request, found, StatusCode::OK).await;
+        return respond_once_settled(request, found, StatusCode::OK).await;
     };
     let changed = |view: &resource::CallView| !known.match_weakly(&view.etag);
     let view = request.view_once(found, changed).await?;
@@ -76,7 +76,7 @@ pub(super) async fn advance(request: &ProtocolRequest, tool: &str, name: &str) -
             None => Err(waits_not()),
         };
     }
-    told(request, FoundCall::Here(call), StatusCode::OK).await
+    respond_once_settled(request, FoundCall::Here(call), StatusCode::OK).await
 }
 
 /// Requests the call's cancellation; a call that has ended does not change.
@@ -105,12 +105,12 @@ async fn find(request: &ProtocolRequest, tool: &str, name: &str) -> Result<Found
 pub(super) async fn here(request: &ProtocolRequest, tool: &str, name: &str) -> Result<Arc<Call>, Problem> {
     match find(request, tool, name).await? {
         FoundCall::Here(call) => Ok(call),
-        FoundCall::Elsewhere(_) => Err(Problem::elsewhere()),
+        FoundCall::Elsewhere(_) => Err(Problem::runs_remotely()),
     }
 }
 
 /// Returns the call once it has ended or waits for an answer, or when the client's wait is over.
-pub(super) async fn told(
+pub(super) async fn respond_once_settled(
     request: &ProtocolRequest,
     found: FoundCall,
     status: StatusCode,

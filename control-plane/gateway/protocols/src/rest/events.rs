@@ -122,7 +122,7 @@ impl EventStream {
             return None;
         }
         // The log dropped events that arrived since the previous check.
-        let oldest = self.follower.kept_from();
+        let oldest = self.follower.first_retained();
         if self.position < oldest {
             self.held = Some(shown);
             return Some(self.gap(oldest));
@@ -133,7 +133,7 @@ impl EventStream {
                 Some((name, data)) => self.text(name, &data),
                 None => COMMENT.to_owned(),
             },
-            FollowerItem::Asked(question) => match resource::asked(&question) {
+            FollowerItem::Asked(question) => match resource::question_view(&question) {
                 Some(asked) => {
                     let mut data = Members::default();
                     data.insert(asked.member, asked.request);
@@ -143,7 +143,7 @@ impl EventStream {
                 None => COMMENT.to_owned(),
             },
             // The client reconnects for the rest, which the other gateway sends.
-            FollowerItem::Ended(_) if self.call.ownership.is_continued_elsewhere() => {
+            FollowerItem::Ended(_) if self.call.ownership.is_continued_remotely() => {
                 self.ended = true;
                 return None;
             }

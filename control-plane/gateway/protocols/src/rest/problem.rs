@@ -58,7 +58,7 @@ impl Problem {
     }
 
     /// A request that only the gateway that runs the call can serve.
-    pub(super) fn elsewhere() -> Problem {
+    pub(super) fn runs_remotely() -> Problem {
         let detail = "the call runs at another gateway, which cannot be reached now: send it again";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
     }
@@ -198,7 +198,7 @@ mod tests {
     fn no_other_gateway_is_asked_to_begin_what_has_begun() {
         let marked =
             |problem: Problem| unserved::is_marked(problem.respond(Trace::new([1; 24])).extensions());
-        assert!(marked(Problem::elsewhere()));
+        assert!(marked(Problem::runs_remotely()));
         assert!(marked(Problem::of_input_fault(InputFault::Unavailable)));
         assert!(!marked(Problem::of_input_fault(InputFault::TooLarge)), "no other one takes it either");
         assert!(!marked(Problem::unstored()));

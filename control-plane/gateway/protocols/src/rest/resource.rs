@@ -54,7 +54,7 @@ impl CallView {
 pub(super) fn of_found(found: &FoundCall) -> CallView {
     match found {
         FoundCall::Here(call) => of(call),
-        FoundCall::Elsewhere(call) => elsewhere(call),
+        FoundCall::Elsewhere(call) => remote_view(call),
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn of(call: &Call) -> CallView {
     let CallSnapshot { state, shown, questions, history, outcome, next_event } = CallSnapshot::of(call);
     let asked = match &outcome {
         Some(_) => None,
-        None => questions.iter().find_map(|question| Some((question, asked(question)?))),
+        None => questions.iter().find_map(|question| Some((question, question_view(question)?))),
     };
     let status = match (&outcome, &asked) {
         (Some(_), _) => ended(state),
@@ -98,7 +98,7 @@ pub(super) fn of(call: &Call) -> CallView {
 }
 
 /// Returns the view of a call at another gateway: its state, without its questions.
-fn elsewhere(call: &RemoteCall) -> CallView {
+fn remote_view(call: &RemoteCall) -> CallView {
     let status = if call.state == State::Submitted { "submitted" } else { "running" };
     let at = format!("{} {}", call.state.as_str(), call.updated_ms);
     let name = call.put.as_ref().map(|put| put.name.as_str()).unwrap_or_default();
@@ -136,7 +136,7 @@ pub(super) struct ShownQuestion {
 }
 
 /// Returns the question in the terms of the call resource; `None` if REST cannot express it.
-pub(super) fn asked(question: &Question) -> Option<ShownQuestion> {
+pub(super) fn question_view(question: &Question) -> Option<ShownQuestion> {
     let (method, params) = questions::request(question, None);
     let (status, member) = match method {
         "elicitation/create" => ("awaitingElicitationResult", "elicitationRequest"),
@@ -180,8 +180,8 @@ impl CallView {
             let turns: Vec<&str> = turns.iter().map(Json::text).collect();
             self.put("history", Json::part(format!("[{}]", turns.join(","))));
         }
-        if history.gone() > 0 {
-            self.put("historyGone", Value::from(history.gone()));
+        if history.dropped_turns() > 0 {
+            self.put("historyGone", Value::from(history.dropped_turns()));
         }
     }
 
@@ -195,7 +195,7 @@ impl CallView {
 
 /// Returns a question and its answer; `None` for a question that REST cannot express.
 fn turn(turn: &Turn) -> Option<Json> {
-    let ShownQuestion { member, request, .. } = asked(&turn.question)?;
+    let ShownQuestion { member, request, .. } = question_view(&turn.question)?;
     let mut said = Members::default();
     said.insert("answeredAt", rfc3339(turn.at_ms));
     said.insert("serverData", turn.question.id.as_str());
@@ -210,9 +210,9 @@ fn turn(turn: &Turn) -> Option<Json> {
 pub(super) fn progress(event: &Event) -> Option<Json> {
     let Event::Progress { progress, total, message, gauges } = event else { return None };
     let mut told = Members::default();
-    told.insert("progress", progress.written());
+    told.insert("progress", progress.as_json());
     if let Some(total) = total {
-        told.insert("total", total.written());
+        told.insert("total", total.as_json());
     }
     if let Some(message) = message {
         told.insert("message", message.as_str());

@@ -42,7 +42,7 @@ impl ProtocolRequest {
         loop {
             if found.has_moved() {
                 // If the call cannot be found, or not yet, its client retries.
-                found = self.find(id).await?.ok_or_else(Problem::elsewhere)?;
+                found = self.find(id).await?.ok_or_else(Problem::runs_remotely)?;
             }
             // The reader starts before the view is taken, so that no change in between is missed.
             let events = found.call().map(|call| call.events.reader_from(call.events.next_number()));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// Lists the limits that the call would draw from, each with its kind of buckets.
 pub(super) fn of(org: &OrgPart, call: LimitedCall<'_>) -> Vec<Value> {
-    limits::drawn(&org.limits, call).into_iter().map(limit_json).collect()
+    limits::matching(&org.limits, call).into_iter().map(limit_json).collect()
 }
 
 fn limit_json(limit: &Limit) -> Value {

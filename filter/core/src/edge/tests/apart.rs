@@ -102,7 +102,7 @@ fn a_caller_that_the_gateway_found_waits_for_the_list_too() {
     let caller = judged.admitted.caller.clone().unwrap();
     let found = |snapshot: &Snapshot| {
         let admitted = judged.admitted.clone();
-        edge.found(snapshot, admitted, Arc::clone(&caller), &env(NOW * 1000)).map_err(|reply| reply.reason)
+        edge.admit(snapshot, admitted, Arc::clone(&caller), &env(NOW * 1000)).map_err(|reply| reply.reason)
     };
     assert_eq!(found(&snapshot).err(), Some(Some(Reason::UpstreamUnavailable)));
     assert!(found(&with_recent(&snapshot)).is_ok());

@@ -11,7 +11,7 @@ fn fleet(count: usize) -> (Runtimes, Arc<Fleet>, Vec<Arc<Runtime>>) {
     let runtimes = Runtimes::new((0..count).map(target).collect()).unwrap();
     let fleet = runtimes.get("python").unwrap().clone();
     let members = fleet.members().to_vec();
-    members.iter().for_each(|runtime| runtime.heard(None));
+    members.iter().for_each(|runtime| runtime.record_result(None));
     (runtimes, fleet, members)
 }
 
@@ -54,7 +54,7 @@ async fn a_connection_that_is_worse_is_chosen_when_there_is_no_better_one() {
         let taken = fleet.choose(None, refused, ready).unwrap();
         members.iter().position(|member| Arc::ptr_eq(member, &taken)).unwrap()
     };
-    members[0].heard(Some(&Status::unavailable("gone")));
+    members[0].record_result(Some(&Status::unavailable("gone")));
     let multiplexer = members[1].multiplexer().await;
     assert!(multiplexer.is_err(), "nobody is there");
     for _ in 0..32 {
@@ -64,7 +64,7 @@ async fn a_connection_that_is_worse_is_chosen_when_there_is_no_better_one() {
     assert!(failing.contains(&0) && failing.contains(&1), "both may be back");
     assert!(fleet.choose(None, &members, ready).is_none());
     assert!(fleet.retry_at().is_none(), "one answers");
-    members[2].heard(Some(&Status::unavailable("gone")));
+    members[2].record_result(Some(&Status::unavailable("gone")));
     assert_eq!(fleet.retry_at(), members.iter().filter_map(|member| member.retry_at()).min());
 }
 
@@ -76,9 +76,9 @@ async fn a_call_keeps_to_its_own_runtime_while_that_answers_however_busy_it_is()
     let chosen = |refused: &[Arc<Runtime>]| fleet.choose(Some(own), refused, ready).unwrap().0.clone();
     assert!(Arc::ptr_eq(&chosen(&[]), own));
     assert!(Arc::ptr_eq(&chosen(&members[..1]), &members[1]), "it has refused");
-    own.heard(Some(&Status::unavailable("gone")));
+    own.record_result(Some(&Status::unavailable("gone")));
     assert!(Arc::ptr_eq(&chosen(&[]), &members[1]), "it is gone");
-    own.heard(None);
+    own.record_result(None);
     fleet.replace(vec![members[1].clone()]);
     assert!(Arc::ptr_eq(&chosen(&[]), &members[1]), "it is none of ours any more");
 }
@@ -86,7 +86,7 @@ async fn a_call_keeps_to_its_own_runtime_while_that_answers_however_busy_it_is()
 #[tokio::test]
 async fn what_cannot_run_a_plugin_is_worse_than_what_does_not_answer() {
     let (_runtimes, fleet, members) = fleet(2);
-    members[0].heard(Some(&Status::unavailable("gone")));
+    members[0].record_result(Some(&Status::unavailable("gone")));
     let suits = |runtime: &Runtime| match std::ptr::eq(runtime, Arc::as_ptr(&members[1])) {
         true => Suitability::Impossible,
         false => Suitability::Ready,

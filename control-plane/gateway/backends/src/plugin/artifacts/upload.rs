@@ -120,7 +120,7 @@ impl Upload {
     }
 
     /// Records the result of a write.
-    pub(super) fn written(&mut self, incoming: Result<IncomingArtifact, BlobError>) {
+    pub(super) fn record_write(&mut self, incoming: Result<IncomingArtifact, BlobError>) {
         match incoming {
             Ok(incoming) => self.sink = Sink::Ready(incoming),
             Err(error) => {

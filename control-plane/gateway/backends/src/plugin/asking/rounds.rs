@@ -25,9 +25,9 @@ pub(in super::super) async fn all(
     let questions = asked.elicitations.len() + asked.delegations.len();
     attempt_state.rounds += 1;
     if questions == 0 || questions > MAX_OPEN || attempt_state.rounds > MAX_ROUNDS {
-        return Err(broken("its questions are none, or too many"));
+        return Err(protocol_refusal("its questions are none, or too many"));
     }
-    let twice = |DuplicateQuestion| broken("it asks the same twice at a time");
+    let twice = |DuplicateQuestion| protocol_refusal("it asks the same twice at a time");
     for question in asked.elicitations {
         elicit(job, attempt_state, question).map_err(twice)?;
     }
@@ -40,7 +40,7 @@ pub(in super::super) async fn all(
         keep(&mut given, delivery);
     }
     if given.encoded_len() > MAX_ANSWERS {
-        return Err(broken("the answers to its questions are too large"));
+        return Err(protocol_refusal("the answers to its questions are too large"));
     }
     attempt_state.given = Some(given);
     if job.call().is_cancelled() { Err(Refusal::Cancelled) } else { Ok(()) }
@@ -53,6 +53,6 @@ fn keep(given: &mut Resume, delivery: Delivery) {
     }
 }
 
-fn broken(what: &str) -> Refusal {
+fn protocol_refusal(what: &str) -> Refusal {
     Refusal::Upstream(format!("the plugin cannot be asked to its end: {what}"))
 }

@@ -76,7 +76,7 @@ async fn a_call_goes_where_its_plugin_is_ready_and_not_where_it_is_refused() {
     let plugins = KnownPlugins::default();
     let sweep = plugin("1.0.0", "a");
     plugins.replace(wanted(&[("1.0.0", "a")]), &all);
-    all.iter().for_each(|runtime| runtime.heard(None));
+    all.iter().for_each(|runtime| runtime.record_result(None));
     let chosen = |refused: &[Arc<Runtime>]| {
         let taken = plugins.choose(fleet, &sweep, None, refused)?;
         all.iter().position(|runtime| Arc::ptr_eq(runtime, &taken))

@@ -167,7 +167,7 @@ impl Task {
         loop {
             tokio::select! {
                 heard = tunnel.next() => {
-                    if let Err(over) = self.heard(heard, &mut tunnel, &mut said).await {
+                    if let Err(over) = self.handle_message(heard, &mut tunnel, &mut said).await {
                         self.tell(&mut said);
                         return over;
                     }
@@ -224,7 +224,7 @@ impl Task {
     }
 
     /// Handles what the tunnel received. `Err`: the stream is over.
-    async fn heard(
+    async fn handle_message(
         &mut self,
         heard: Result<TunnelMessage, TunnelFault>,
         tunnel: &mut Tunnel,

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::conversation::results;
-use crate::outbound::upstream::lost;
+use crate::outbound::upstream::unanswered;
 
 /// Media type of unidentified bytes (RFC 9110 section 8.3).
 const OCTETS: &str = "application/octet-stream";
@@ -42,7 +42,7 @@ pub(super) fn output(
     };
     Ok(match execution.call.entry.primitive.kind() {
         Kind::Resource | Kind::ResourceTemplate => resource(execution, media_type, body),
-        Kind::Prompt => prompt(media_type, body).map_err(|fault| lost(&execution.call, &fault))?,
+        Kind::Prompt => prompt(media_type, body).map_err(|fault| unanswered(&execution.call, &fault))?,
         _ => tool(execution, media_type, body),
     })
 }
@@ -74,7 +74,7 @@ fn read<'a>(media_type: &MediaType, bytes: &'a [u8]) -> Body<'a> {
 fn unmapped(mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusal> {
     let why = "the service's answer lacks the mapped result";
     match execution.call.entry.primitive.kind() {
-        Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => Err(lost(&execution.call, why)),
+        Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => Err(unanswered(&execution.call, why)),
         _ => Ok(Output::tool_error(&format!(
             "the service did what was asked, and {why} at {}; correct runtime.http.result of the spec",
             mapping.result

@@ -28,7 +28,7 @@ impl Arguments {
         Arguments(written)
     }
 
-    pub(super) fn written(&self) -> &Map<String, Value> {
+    pub(super) fn as_map(&self) -> &Map<String, Value> {
         &self.0
     }
 }

@@ -58,7 +58,7 @@ impl Amount {
     }
 
     /// Returns the number as JSON; null for a number that JSON cannot represent.
-    pub fn written(&self) -> Json {
+    pub fn as_json(&self) -> Json {
         self.written.clone().unwrap_or_else(|| {
             let is_whole = self.value.fract() == 0.0 && self.value.abs() < WHOLE;
             Json::from(if is_whole { Value::from(self.value as i64) } else { Value::from(self.value) })
@@ -85,7 +85,7 @@ impl From<f64> for Amount {
 
 impl Serialize for Amount {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.written().raw().serialize(serializer)
+        self.as_json().raw().serialize(serializer)
     }
 }
 
@@ -107,13 +107,13 @@ mod tests {
     fn a_number_is_told_as_it_was_written_and_known_as_a_double() {
         for (text, value) in [("1.50", 1.5), ("1e2", 100.0), ("9007199254740993", 9_007_199_254_740_992.0)] {
             let read = amount(text).unwrap();
-            assert_eq!((read.written().text(), read.value()), (text, value));
+            assert_eq!((read.as_json().text(), read.value()), (text, value));
             let stored = serde_json::to_string(&read).unwrap();
             assert_eq!(stored, text);
-            assert_eq!(serde_json::from_str::<Amount>(&stored).unwrap().written().text(), text);
+            assert_eq!(serde_json::from_str::<Amount>(&stored).unwrap().as_json().text(), text);
         }
         let long = format!("0.5{}", "0".repeat(MAX_WRITTEN));
-        assert_eq!(amount(&long).unwrap().written().text(), "0.5");
+        assert_eq!(amount(&long).unwrap().as_json().text(), "0.5");
         for other in [r#""1""#, "null", "[1]"] {
             assert_eq!(amount(other), None, "{other}");
         }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_double_is_written_as_short_as_it_is() {
         for (value, text) in [(3.0, "3"), (0.5, "0.5"), (-2.0, "-2"), (1e300, "1e+300"), (f64::NAN, "null")] {
-            assert_eq!(Amount::from(value).written().text(), text);
+            assert_eq!(Amount::from(value).as_json().text(), text);
         }
     }
 }

@@ -259,7 +259,7 @@ impl EventReader {
 
     /// Returns the oldest event that was kept at the last check: of those between, only the ones that still matter are
     /// left.
-    pub fn kept_from(&self) -> u64 {
+    pub fn first_retained(&self) -> u64 {
         self.looked
     }
 

@@ -55,7 +55,7 @@ impl Answer {
     pub fn fitting(self, ask: &Ask) -> Option<Answer> {
         match (ask, self) {
             (Ask::Form { requested_schema, relayed: true, .. }, Answer::Accepted(content)) => {
-                Some(Answer::Accepted(form::given(requested_schema, &content)))
+                Some(Answer::Accepted(form::without_empty_fields(requested_schema, &content)))
             }
             (Ask::Form { relayed: true, .. }, answer @ Answer::Failed(_)) => Some(answer),
             (Ask::Form { requested_schema, .. }, Answer::Accepted(content)) => {

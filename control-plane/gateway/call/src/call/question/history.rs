@@ -37,7 +37,7 @@ impl History {
     }
 
     /// Returns the number of earlier turns that were dropped.
-    pub fn gone(&self) -> u64 {
+    pub fn dropped_turns(&self) -> u64 {
         self.gone
     }
 
@@ -98,11 +98,11 @@ mod tests {
         let mut history = History::default();
         (0..40).for_each(|number| history.take(turn(number, "short")));
         assert_eq!(kept(&history), (8..40).collect::<Vec<_>>());
-        assert_eq!(history.gone(), 8);
+        assert_eq!(history.dropped_turns(), 8);
         history.take(turn(40, &"x".repeat(MAX_HELD / 2 - 1024)));
         assert_eq!(kept(&history).last(), Some(&40));
-        assert!(history.held_bytes() <= MAX_HELD && history.gone() > 30);
+        assert!(history.held_bytes() <= MAX_HELD && history.dropped_turns() > 30);
         history.take(turn(41, &"x".repeat(MAX_HELD)));
-        assert_eq!((kept(&history), history.held_bytes(), history.gone()), (vec![], 0, 42));
+        assert_eq!((kept(&history), history.held_bytes(), history.dropped_turns()), (vec![], 0, 42));
     }
 }

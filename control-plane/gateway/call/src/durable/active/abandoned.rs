@@ -40,7 +40,7 @@ pub struct AbandonedCall {
 
 impl AbandonedCall {
     /// Treats the call as one that a backend has started.
-    pub fn begun(mut self) -> AbandonedCall {
+    pub fn assume_started(mut self) -> AbandonedCall {
         self.record.handed_over = true;
         self
     }

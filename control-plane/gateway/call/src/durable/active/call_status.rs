@@ -118,7 +118,7 @@ impl ActiveTable {
             return Ok(());
         }
         // Before the store is asked: a client that gives up ends the call, and its row may be created nevertheless.
-        call.ownership.note_asked();
+        call.ownership.note_store_attempt();
         let state = call.state();
         let saved = self.put_state(call, state).await?;
         // The other request gets this call's answer, and its gateway stores it.
@@ -204,7 +204,7 @@ impl ActiveTable {
             // No gateway continues a call after its deadline.
             Some(_) => match ended()? {
                 Some(ended) if ended.record.is_past() => Some(CallStatus::Ended(ended)),
-                _ => left(&row).map(|_| runs()),
+                _ => validity_left(&row).map(|_| runs()),
             },
         })
     }
@@ -257,9 +257,9 @@ impl ActiveTable {
     /// was given up has ended in any case: the keys may be the reason.
     fn ended(&self, call: Uuid, row: &CallRecord, caller: &Caller) -> Result<Option<EndedCall>, ActiveFault> {
         let is_given_up = row.owner == Some(NOBODY) && row.principal == principal(caller);
-        let unread = || is_given_up.then(|| Record::unread(row, caller));
+        let unread = || is_given_up.then(|| Record::from_row(row, caller));
         let record = self.opened(&call, row).or_else(unread);
-        let Some((left, record)) = left(row).zip(record) else { return Ok(None) };
+        let Some((left, record)) = validity_left(row).zip(record) else { return Ok(None) };
         if row.owner.is_some() {
             return Ok(Some(EndedCall { record, kept: None, left }));
         }
@@ -273,7 +273,7 @@ impl ActiveTable {
 }
 
 /// Returns the time for which the record of a call is valid; `None` for an expired one.
-fn left(row: &CallRecord) -> Option<Duration> {
+fn validity_left(row: &CallRecord) -> Option<Duration> {
     u64::try_from(row.expires_ms).ok()?.checked_sub(unix_ms()).map(Duration::from_millis)
 }
 

@@ -17,9 +17,9 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::stored_outcome::StoredOutcome;
-use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, in_time, key, lost};
+use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, end_taken_over, in_time, key};
 use crate::call::Call;
-use crate::call::bounds::{KEEP, kept_for};
+use crate::call::bounds::{KEEP, retention};
 use crate::call::outcome::Outcome;
 use crate::clock::unix_ms;
 use crate::seal::Purpose;
@@ -79,7 +79,7 @@ impl EndedRow {
         let key = key(call, false);
         let left = u64::try_from(key.expires_ms).unwrap_or(0).saturating_sub(unix_ms());
         let until = Instant::now() + Duration::from_millis(left).min(MAX_KEEP);
-        let is_kept = call.ownership.is_kept();
+        let is_kept = call.ownership.is_stored();
         EndedRow { call: call.id, created_ms: key.created_ms, is_kept, deadline: call.deadline(), until }
     }
 }
@@ -109,7 +109,7 @@ impl ActiveTable {
     pub async fn end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> bool {
         let ownership = &call.ownership;
         ownership.give_row_up();
-        if ownership.is_passed_on() || !(ownership.may_be_kept() || ownership.is_known()) {
+        if ownership.is_passed_on() || !(ownership.may_be_stored() || ownership.is_known()) {
             return true;
         }
         let is_in_ledger = ownership.claim().is_some_and(|claim| claim.mutating);
@@ -151,7 +151,7 @@ impl ActiveTable {
                 is_in_ledger
             }
             Ok(Ok(EndResult::Taken)) => {
-                lost(call);
+                end_taken_over(call);
                 false
             }
             Ok(Ok(EndResult::Stored)) => true,
@@ -277,7 +277,8 @@ impl ActiveTable {
         let key = key(call, false);
         let at = context(&key.call, &key.org, &key.plugin, 0);
         let sealed = self.seal(Purpose::Outcome, &at, &plain)?;
-        let keep = (call.started + kept_for(&call.entry.primitive)).saturating_duration_since(Instant::now());
+        let keep =
+            (call.started + retention(&call.entry.primitive)).saturating_duration_since(Instant::now());
         let keep = keep.clamp(KEEP, MAX_KEEP);
         let end = End { state: outcome.state(), record: self.telling(call)?, outcome: sealed, keep };
         Ok((key, end))

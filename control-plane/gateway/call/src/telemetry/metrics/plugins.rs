@@ -146,7 +146,7 @@ impl PluginMetrics {
     }
 
     /// Removes a runtime.
-    pub fn gone(&self, runtime: &str) {
+    pub fn remove_runtime(&self, runtime: &str) {
         self.0.lock().runtimes.remove(runtime);
     }
 
@@ -364,7 +364,7 @@ mod tests {
             assert!(told.contains(&line), "{line}\n{told}");
         }
         assert!(!told.contains("heap_limit_bytes{") && !told.contains("evil"), "{told}");
-        metrics.gone("unix:/b");
+        metrics.remove_runtime("unix:/b");
         metrics.hear("unix:/b", "echo@1.0.0", "node", sample());
         assert!(!text(&metrics).contains("unix:/b"));
         tokio::time::advance(STALE).await;

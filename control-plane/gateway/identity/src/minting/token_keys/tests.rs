@@ -50,7 +50,7 @@ impl World {
     }
 
     fn given(self: &Arc<World>, current: SigningKey, previous: Option<PublicKey>) -> TokenKeys {
-        TokenKeys::given((current, previous), self.clone(), self.clock())
+        TokenKeys::fixed((current, previous), self.clone(), self.clock())
     }
 
     fn answers(&self) -> Result<(), PublishError> {

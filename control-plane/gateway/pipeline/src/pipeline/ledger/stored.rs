@@ -100,7 +100,7 @@ fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
         }
         StoredEnd::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
         StoredEnd::Relayed { code, message, data } => Err(Refusal::Relayed { code, message, data }),
-        StoredEnd::NotKept => Ok(Some(Output::not_kept())),
+        StoredEnd::NotKept => Ok(Some(Output::too_large())),
         StoredEnd::Unread => Ok(None),
     }
 }

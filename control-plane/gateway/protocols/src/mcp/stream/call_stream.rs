@@ -71,8 +71,8 @@ impl CallStream {
     }
 
     /// Whether another gateway continues the call, so that its end here is not its outcome.
-    pub(super) fn is_continued_elsewhere(&self) -> bool {
-        self.view.attachment.call().ownership.is_continued_elsewhere()
+    pub(super) fn is_continued_remotely(&self) -> bool {
+        self.view.attachment.call().ownership.is_continued_remotely()
     }
 
     /// Whether, in addition, the client can resume the stream after its first event.
@@ -81,7 +81,7 @@ impl CallStream {
             let (call, token) = (self.view.attachment.call(), self.view.progress_token.as_ref());
             self.view.era.resumable(call, token).and_then(|stream| stream.primer(self.began))
         };
-        self.is_continued_elsewhere() && self.view.accepts_stream && resumable().is_some()
+        self.is_continued_remotely() && self.view.accepts_stream && resumable().is_some()
     }
 
     /// Waits until other gateways can read the events before number `next`: no client may receive an event that they
@@ -137,7 +137,7 @@ impl CallStream {
                     if let Some(frame) = self.suspended(logged.number) {
                         return Some(frame);
                     }
-                    if let Some(text) = self.shown(logged.event) {
+                    if let Some(text) = self.event_notification(logged.event) {
                         return Some(Frame::Message(text));
                     }
                 }
@@ -173,12 +173,12 @@ impl CallStream {
     }
 
     /// Returns the notification for an event, if this client gets one.
-    fn shown(&mut self, event: Event) -> Option<String> {
+    fn event_notification(&mut self, event: Event) -> Option<String> {
         match event {
             Event::Progress { progress, total, message, gauges } => {
                 let mut params = self.progress(&progress)?;
                 if let Some(total) = total {
-                    params.insert("total", total.written());
+                    params.insert("total", total.as_json());
                 }
                 if let Some(message) = message {
                     params.insert("message", message);
@@ -232,7 +232,7 @@ impl CallStream {
         self.last_progress = Some(progress.clone());
         let mut params = Members::default();
         params.insert("progressToken", token);
-        params.insert("progress", progress.written());
+        params.insert("progress", progress.as_json());
         Some(params)
     }
 
@@ -243,7 +243,7 @@ impl CallStream {
         }
         let id = &self.view.id;
         let call = self.view.attachment.call();
-        if self.is_continued_elsewhere() && self.view.era.may_be_sent_again() {
+        if self.is_continued_remotely() && self.view.era.may_be_sent_again() {
             let failure = RpcFailure::with(Reason::UpstreamUnavailable, CONTINUED);
             return Some(Frame::Final(RpcResponse::failure(Some(id), &failure, call.trace), failure.status));
         }

@@ -17,7 +17,7 @@ fn parameter(name: &str) -> Value {
 }
 
 /// Returns a response whose body is the call.
-fn told(description: &str, tool: &Tool<'_>) -> Value {
+fn call_response(description: &str, tool: &Tool<'_>) -> Value {
     json!({
         "description": description,
         "headers": {"ETag": {"schema": {"type": "string"}}},
@@ -27,7 +27,7 @@ fn told(description: &str, tool: &Tool<'_>) -> Value {
 
 /// Returns the same with links to the call's other operations.
 fn put(description: &str, tool: &Tool<'_>) -> Value {
-    let mut told = told(description, tool);
+    let mut told = call_response(description, tool);
     let link = |verb: &str| {
         let operation = format!("{}.{verb}", tool.name);
         (verb.to_owned(), json!({"operationId": operation, "parameters": {"id": "$request.path.id"}}))
@@ -92,7 +92,7 @@ fn call(tool: &Tool<'_>, to_put: &str, to_get: &str) -> Value {
             "summary": format!("{}: how a call is", tool.summary),
             "parameters": [parameter("ifNoneMatch"), parameter("prefer")],
             "responses": {
-                "200": told("The call.", tool),
+                "200": call_response("The call.", tool),
                 "304": {"description": "The call is as it was."},
                 "default": problem(),
             },
@@ -109,7 +109,7 @@ fn advance(tool: &Tool<'_>, operation: &str) -> Value {
             "required": true,
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}},
         },
-        "responses": {"200": told("The call goes on.", tool), "default": problem()},
+        "responses": {"200": call_response("The call goes on.", tool), "default": problem()},
     }})
 }
 
@@ -117,7 +117,7 @@ fn cancel(tool: &Tool<'_>, operation: &str) -> Value {
     json!({"parameters": [parameter("id")], "post": {
         "operationId": operation,
         "summary": format!("{}: end a call", tool.summary),
-        "responses": {"200": told("The call, which ends if it has not.", tool), "default": problem()},
+        "responses": {"200": call_response("The call, which ends if it has not.", tool), "default": problem()},
     }})
 }
 
