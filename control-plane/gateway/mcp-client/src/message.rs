@@ -153,7 +153,7 @@ fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -
         // Every MCP result is an object.
         (None, _) if message.get("result").is_some() => Err(Failure {
             code: INTERNAL,
-            message: "the service's answer is malformed: result is no object".into(),
+            message: "the service's answer is malformed: result is not an object".into(),
             visits: Vec::new(),
             data: None,
         }),
@@ -305,7 +305,7 @@ mod tests {
         for result in [json!(null), json!(7), json!("text"), json!([{}])] {
             let answer = Message::of(&json!({"id": 1, "result": result}).into());
             let Some(Message::Answer { id: 1, outcome: Err(failure) }) = answer else { panic!("{answer:?}") };
-            assert!(failure.message.contains("malformed: result is no object"), "{failure:?}");
+            assert!(failure.message.contains("malformed: result is not an object"), "{failure:?}");
         }
     }
 

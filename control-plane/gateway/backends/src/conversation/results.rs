@@ -50,7 +50,7 @@ pub(crate) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
 fn list(result: &Json, name: &str, fits: fn(&Json) -> bool) -> Result<Vec<Json>, String> {
     let list =
         result.member(name).filter(|list| !list.is_null()).ok_or_else(|| format!("{name} is missing"))?;
-    let items = list.elements().ok_or_else(|| format!("{name} is no array"))?;
+    let items = list.elements().ok_or_else(|| format!("{name} is not an array"))?;
     match items.iter().position(|item| !fits(item)) {
         Some(place) => Err(format!("{name}/{place} lacks what MCP requires of it")),
         None => Ok(items),
@@ -82,12 +82,12 @@ fn tool(result: &Json, (meta, more): (Members, Members)) -> Result<Output, Strin
         Some(_) => return Err("isError is neither true nor false".into()),
     };
     let content = match result.member("content").filter(|content| !content.is_null()) {
-        Some(content) => content.elements().ok_or("content is no array of content blocks")?,
+        Some(content) => content.elements().ok_or("content is not an array of content blocks")?,
         None if structured.is_some() => Vec::new(),
         None => return Err("content is missing".into()),
     };
     if let Some(place) = content.iter().position(|block| !is_passable(block)) {
-        return Err(format!("content/{place} is no content block"));
+        return Err(format!("content/{place} is not a content block"));
     }
     Ok(Output::Tool { content, structured, is_error, meta, more })
 }
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn a_malformed_answer_is_an_error_that_names_what_is_wrong() {
         for (text, fault) in [
-            (r#"{"content":"just text"}"#, "content is no array"),
-            (r#"{"content":{"type":"text","text":"x"}}"#, "content is no array"),
+            (r#"{"content":"just text"}"#, "content is not an array"),
+            (r#"{"content":{"type":"text","text":"x"}}"#, "content is not an array"),
             (r#"{}"#, "content is missing"),
             (r#"{"content":null}"#, "content is missing"),
             (r#"{"content":[],"isError":"true"}"#, "isError"),
@@ -146,11 +146,11 @@ mod tests {
         for (kind, text, fault) in [
             (Kind::Resource, r#"{}"#, "contents is missing"),
             (Kind::Resource, r#"{"contents":null}"#, "contents is missing"),
-            (Kind::ResourceTemplate, r#"{"contents":{"uri":"a","text":"b"}}"#, "contents is no array"),
+            (Kind::ResourceTemplate, r#"{"contents":{"uri":"a","text":"b"}}"#, "contents is not an array"),
             (Kind::Resource, r#"{"contents":["a"]}"#, "contents/0"),
             (Kind::Resource, r#"{"contents":[{"uri":"a","text":"b"},{"uri":"a","text":7}]}"#, "contents/1"),
             (Kind::Prompt, r#"{"contents":[]}"#, "messages is missing"),
-            (Kind::Prompt, r#"{"messages":"hello"}"#, "messages is no array"),
+            (Kind::Prompt, r#"{"messages":"hello"}"#, "messages is not an array"),
             (
                 Kind::Prompt,
                 r#"{"messages":[{"role":"system","content":{"type":"text","text":"a"}}]}"#,

@@ -40,7 +40,7 @@ fn completed(result: &Json) -> Result<Output, Refusal> {
         _ => None,
     };
     let (Some(content), Some(is_error)) = (content, is_error) else {
-        let message = "the result is no MCP tool result".to_owned();
+        let message = "the result is not an MCP tool result".to_owned();
         return Err(Refusal::InvalidOutput { pointer: String::new(), message });
     };
     let meta = own_meta(member("_meta").as_ref());

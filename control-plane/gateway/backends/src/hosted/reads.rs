@@ -64,7 +64,7 @@ pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<O
     }
     messages(&answer.body).ok_or_else(|| Refusal::InvalidOutput {
         pointer: String::new(),
-        message: "the answer is no MCP prompt result".into(),
+        message: "the answer is not an MCP prompt result".into(),
     })
 }
 

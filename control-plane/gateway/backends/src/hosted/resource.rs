@@ -87,7 +87,7 @@ fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<St
 /// Reason why the bytes are not a call resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misfit {
-    #[error("it is no JSON object with a known status")]
+    #[error("it is not a JSON object with a known status")]
     Shape,
     #[error("`{0}` is too large")]
     TooLarge(&'static str),

@@ -282,7 +282,7 @@ impl<'a> HostedCall<'a> {
         };
         let resource = read.map_err(|misfit| {
             tracing::warn!(call = %self.call().id, trace = %self.call().trace, %misfit, "a service's answer is not a call resource, so its call is given up; see docs/http-calls.md and inform the service's owner");
-            unanswered(self.call(), "the service's answer is no call")
+            unanswered(self.call(), "the service's answer is not a call")
         })?;
         if resource.id.as_ref().is_some_and(|id| *id != self.call().id.to_string()) {
             return Err(unanswered(self.call(), "the service answered for another call"));

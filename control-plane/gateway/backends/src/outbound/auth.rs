@@ -260,7 +260,7 @@ impl Authorizer {
                 self.exchange((call, snapshot), wanted, &[url.origin().ascii_serialization()]).await?
             }
         };
-        let text = || lasting(Refusal::Internal("a token is no text of a header".into()));
+        let text = || lasting(Refusal::Internal("a token cannot be sent as a header".into()));
         let mut value = bearer(&token).ok_or_else(text)?;
         value.set_sensitive(true);
         Ok((AUTHORIZATION, value))
@@ -313,7 +313,7 @@ fn not_exchanged(call: &Call, fault: NoExchange) -> AuthFault {
     let refusal = match fault {
         NoExchange::Scopes(required) => Refusal::MissingScopes { required },
         NoExchange::Issuer(_, NoToken::Refused(code)) => Refusal::Declined(format!(
-            "your issuer gives no token for the service behind this ({code}): ask whoever runs it for access"
+            "your issuer gives no token for the service behind this ({code}): ask its operator for access"
         )),
         NoExchange::NotHere(_) => declined("your issuer gives no tokens for services here"),
         NoExchange::Audience { .. } => {

@@ -306,7 +306,7 @@ fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
                     [("role", Json::from(role)), ("content", content)].into_iter().collect();
                 messages.push(message.to_json());
             }
-            _ => return Err(misfit("a message of the prompt is no MCP message")),
+            _ => return Err(misfit("a message of the prompt is not an MCP message")),
         }
     }
     let description = (!prompt.description.is_empty()).then_some(prompt.description);

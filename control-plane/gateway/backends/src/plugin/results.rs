@@ -100,7 +100,7 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
     let mut content: Vec<Json> = extras.chunks.block().into_iter().collect();
     match parse(completed.content.as_ref())? {
         Some(blocks) => {
-            let malformed = || misfit("content is no list of MCP content blocks");
+            let malformed = || misfit("content is not a list of MCP content blocks");
             for mut block in blocks.elements().ok_or_else(malformed)? {
                 if !is_content_block(&block) {
                     return Err(malformed());
@@ -253,7 +253,8 @@ mod tests {
         assert_eq!(content[1].text(), r#"{"type":"later","x":1e3}"#);
         assert_eq!(passed.unwrap().text(), structured);
         let of = |content: Option<Sent>| relayed(&Completed { content, ..Completed::default() }).unwrap();
-        for (content, fault) in [(None, "content is missing"), (sent("\"just text\""), "content is no array")]
+        for (content, fault) in
+            [(None, "content is missing"), (sent("\"just text\""), "content is not an array")]
         {
             let Output::Tool { content, is_error: true, .. } = of(content) else { panic!("{fault}") };
             assert!(content[0]["text"].as_str().unwrap().contains(fault), "{content:?}");

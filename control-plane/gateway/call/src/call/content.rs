@@ -64,7 +64,7 @@ pub fn parse(json: Option<&Sent>) -> Result<Option<Json>, Refusal> {
     match json.map(|json| json.value.as_slice()) {
         None | Some([]) => Ok(None),
         Some(text) if held::is_too_much(text) => Err(misfit("the result holds too many JSON values")),
-        Some(text) => Json::parse(text).map(Some).map_err(|_| misfit("the result is no JSON text")),
+        Some(text) => Json::parse(text).map(Some).map_err(|_| misfit("the result is not JSON")),
     }
 }
 

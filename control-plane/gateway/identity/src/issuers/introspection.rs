@@ -208,7 +208,7 @@ impl Introspector {
         }
         let body = body(response, MAX_BODY).await?;
         let said: Map<String, Value> =
-            serde_json::from_slice(&body).map_err(|_| "its answer is no JSON object".to_owned())?;
+            serde_json::from_slice(&body).map_err(|_| "its answer is not a JSON object".to_owned())?;
         match said.get("active").and_then(Value::as_bool) {
             Some(true) => Ok(Some(said)),
             Some(false) => Ok(None),

@@ -87,14 +87,15 @@ pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Resul
 }
 
 fn granted(body: &[u8]) -> Result<TokenGrant, &'static str> {
-    let answer: TokenResponse = serde_json::from_slice(body).map_err(|_| "its answer is no access token")?;
+    let answer: TokenResponse =
+        serde_json::from_slice(body).map_err(|_| "its answer is not an access token")?;
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
-        return Err("its token is no bearer token");
+        return Err("its token is not a bearer token");
     }
     let token = &answer.access_token;
     if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(|byte| (0x21..0x7f).contains(&byte))
     {
-        return Err("its token is no line of visible ASCII, or too long");
+        return Err("its token is too long or has characters other than visible ASCII");
     }
     let lives = match answer.expires_in {
         None => UNSAID,

@@ -216,7 +216,7 @@ pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
             .back(asked, &[("error", "access_denied"), ("error_description", "the user has declined")]);
     }
     let Ok(mut url) = Url::parse(&asked.front.login.authorization_endpoint) else {
-        return page::refusal("The issuer's address is not valid: tell whoever runs this server.");
+        return page::refusal("The issuer's address is not valid: inform the operator of this server.");
     };
     let Some(state) = (Ticket { agreed: true, ..ticket.clone() }).seal(asked) else {
         return page::refusal("The request is too long.");

@@ -40,7 +40,7 @@ struct Request {
 pub(super) fn register(asked: &LoginRequest<'_>) -> Response {
     let refuse = |code, description| error(StatusCode::BAD_REQUEST, code, description);
     let Ok(request) = serde_json::from_slice::<Request>(asked.body) else {
-        return refuse("invalid_client_metadata", "the body is no JSON object of a client's metadata");
+        return refuse("invalid_client_metadata", "the body is not a JSON object with client metadata");
     };
     if request.token_endpoint_auth_method.is_some_and(|method| method != "none") {
         // RFC 7591 section 3.2.1: the server may register other values than those requested.

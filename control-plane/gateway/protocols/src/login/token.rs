@@ -143,6 +143,6 @@ async fn ask(
     if !matches!(status.as_u16(), 200 | 400 | 401) {
         return Err(format!("it answers with status {}", status.as_u16()));
     }
-    let answer = serde_json::from_slice(&body).map_err(|_| "its answer is no JSON object".to_owned())?;
+    let answer = serde_json::from_slice(&body).map_err(|_| "its answer is not a JSON object".to_owned())?;
     Ok((status, answer))
 }

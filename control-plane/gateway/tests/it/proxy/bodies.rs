@@ -143,7 +143,7 @@ async fn a_done_call_whose_answer_lacks_the_mapped_result_is_not_unknown() {
 async fn messages_of_a_prompt_are_those_of_mcp_or_an_error_that_names_what_is_wrong() {
     let json = Some("application/json");
     for (body, fault) in [
-        (&br#"{"messages":"hello"}"#[..], "messages is no array"),
+        (&br#"{"messages":"hello"}"#[..], "messages is not an array"),
         (br#"{"messages":["a"]}"#, "messages/0"),
         (br#"{"messages":[{"role":"system","content":{"type":"text","text":"a"}}]}"#, "messages/0"),
         (br#"{"messages":[{"role":"user","content":{"type":"text"}}]}"#, "messages/0"),

@@ -183,7 +183,7 @@ async fn arguments_and_results_pass_an_mcp_upstream_as_they_were_written() {
 #[tokio::test]
 async fn a_malformed_answer_is_named_and_an_errors_data_passes() {
     for (result, has) in [
-        (r#"{"content":"just text"}"#, "content is no array of content blocks"),
+        (r#"{"content":"just text"}"#, "content is not an array of content blocks"),
         (r#"{"content":"just text"}"#, "just text"),
         (r#"{"content":[],"isError":"true"}"#, "isError is neither true nor false"),
         (

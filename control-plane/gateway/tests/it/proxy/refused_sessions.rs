@@ -165,7 +165,7 @@ async fn an_answer_with_null_members_is_the_result_or_the_error_that_it_has() {
     }
     let malformed = json!({"jsonrpc": "2.0", "id": "ours", "result": "done"});
     let (answer, _) = call((200, malformed), Mutation::NonIdempotent).await;
-    assert!(answer.to_string().contains("malformed: result is no object"), "{answer}");
+    assert!(answer.to_string().contains("malformed: result is not an object"), "{answer}");
 }
 
 #[tokio::test]

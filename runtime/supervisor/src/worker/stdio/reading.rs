@@ -146,7 +146,7 @@ fn items<'a>(result: &'a Json, name: &str) -> Result<Vec<&'a str>, Status> {
     let [items] = named(result.text(), [name]).unwrap_or_default();
     let items =
         items.filter(|items| *items != "null").ok_or_else(|| malformed(&format!("{name} is missing")))?;
-    first_elements(items, MAX_ITEMS).ok_or_else(|| malformed(&format!("{name} is no array")))
+    first_elements(items, MAX_ITEMS).ok_or_else(|| malformed(&format!("{name} is not an array")))
 }
 
 fn malformed(fault: &str) -> Status {
@@ -216,7 +216,7 @@ mod tests {
         for (result, fault) in [
             (json!({}), "contents is missing"),
             (json!({"contents": null}), "contents is missing"),
-            (json!({"contents": "text"}), "contents is no array"),
+            (json!({"contents": "text"}), "contents is not an array"),
             (json!({"contents": ["text"]}), "neither text nor blob"),
             (json!({"contents": [{"uri": "a:1", "text": 7}]}), "neither text nor blob"),
         ] {

@@ -22,7 +22,7 @@ pub(super) fn translate_result(request_id: &str, result: &Json) -> Out {
         members.unwrap_or_default().map(|member| member.filter(|text| *text != "null"));
     let fault = match (content, is_error) {
         (_, Some(word)) if word != "true" && word != "false" => "isError is neither true nor false",
-        (Some(content), _) if !content.starts_with('[') => "content is no array of content blocks",
+        (Some(content), _) if !content.starts_with('[') => "content is not an array of content blocks",
         (None, _) if output.is_none() => "content is missing",
         _ => {
             return Out::Completed(Completed {
@@ -161,7 +161,7 @@ mod tests {
         for (result, said) in [
             (r#"{}"#, &["content is missing"][..]),
             (r#"{"content":null}"#, &["content is missing"]),
-            (r#"{"content":"just text"}"#, &["content is no array", "just text"]),
+            (r#"{"content":"just text"}"#, &["content is not an array", "just text"]),
             (r#"{"content":[],"isError":"true"}"#, &["isError is neither"]),
             (r#"{"content":[],"isError":1}"#, &["isError is neither"]),
         ] {

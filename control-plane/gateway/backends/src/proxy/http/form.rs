@@ -82,7 +82,7 @@ impl Fields<'_> {
         let is_multipart = mapping.body_format() == BodyFormat::Multipart;
         let mut fields = Fields { is_multipart, at, ..Fields::default() };
         if !body.text().starts_with('{') {
-            return Err(fields.refused("is no object, and a form is made of one"));
+            return Err(fields.refused("is not an object, as a form must be"));
         }
         for (name, value) in members.iter() {
             fields.member = name;

@@ -66,8 +66,8 @@ fn what_a_form_cannot_say_is_refused_and_named() {
     // A long name before many lists of nothing.
     let long = format!(r#"{{"a":{{"{}":[{}[]]}}}}"#, "k".repeat(1 << 16), "[],".repeat(1_000));
     for (body, pointer, message) in [
-        ("[]", "/body", "is no object"),
-        (r#""a=b""#, "/body", "is no object"),
+        ("[]", "/body", "is not an object"),
+        (r#""a=b""#, "/body", "is not an object"),
         (r#"{"b":[1,null]}"#, "/body/b", "null in a list"),
         (r#"{"a":[null]}"#, "/body/a", "null in a list"),
         (r#"{"a[k]":1}"#, "/body/a[k]", "a name with brackets"),
