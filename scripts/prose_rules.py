@@ -1,4 +1,4 @@
-"""Rules of prose in Rust code that a program can check; scripts/check-prose counts what breaks them.
+"""Rules of prose in Rust code that a program can check; scripts/check-prose lists what breaks them.
 
 Every rule takes a Source of scripts/rust_sources.py and gives pairs: a place in its text, and what is wrong there. A word's class
 is guessed from lists and endings, so a rule errs now and then; the lists are the place to mend that.

@@ -10,14 +10,15 @@ use asp_control::catalog::build::Builder;
 use asp_control::catalog::fault::Part;
 use asp_control::catalog::{Compiler, StaticConfig};
 use asp_edge::{
-    Admitted, Caller, Edge, Env, MACHINE_ISSUER, Reason, RecentList, Reply, Role, Step, Trace, Verdict,
+    Caller, Edge, EdgeRole, Env, MACHINE_ISSUER, Reason, RecentList, Reply, RequestFacts, Step, Trace,
+    Verdict,
 };
 use asp_issuers::trust::{StaticIssuers, Trust};
 use asp_pipeline::pipeline::entitlement::{HiddenPart, ServerView, entitle};
 use asp_pipeline::pipeline::identity::{MachineCredential, identify, machine};
 use asp_proto::snapshot::{AuthScheme, Protocol, SnapshotPart};
 use asp_snapshot::{Snapshot, VirtualServer};
-use asp_store::control::{ControlState, Since};
+use asp_store::control::{ControlState, StateUpdate};
 
 use crate::answer::{Access, Answer, Passage};
 use crate::credentials::{
@@ -50,16 +51,16 @@ impl Platform {
         };
         Platform {
             builder: Builder::new(Compiler::new(config)),
-            filter: Edge::new(Role::Filter),
+            filter: Edge::new(EdgeRole::Filter),
             at_edge: asp_edge::Snapshot::boot(),
-            entry: Edge::new(Role::Gateway),
+            entry: Edge::new(EdgeRole::Gateway),
             gateway: Snapshot::empty(),
         }
     }
 
     /// Builds what is stored, and applies it at the edge and at the gateway, there as the parts that have changed.
     pub(crate) fn publish(&mut self, state: ControlState) {
-        let built = self.builder.build(Since::All(state), false).unwrap();
+        let built = self.builder.build(StateUpdate::All(state), false).unwrap();
         // Of orgs, because records that mean nothing and machines beyond their bound are named.
         let mut others = built.faults.iter().filter(|fault| fault.part != Part::Org);
         assert_eq!(others.next(), None);
@@ -100,7 +101,7 @@ impl Platform {
     }
 
     /// Evaluates a request at the gateway, for the machine that it finds where the edge's code could not tell.
-    fn enter(&self, question: &Question, headers: &[Header], env: &Env) -> Result<Admitted, Reason> {
+    fn enter(&self, question: &Question, headers: &[Header], env: &Env) -> Result<RequestFacts, Reason> {
         let edge = &self.gateway.edge;
         let admitted = passage(&self.entry, edge, headers, env)?;
         if !admitted.unverified {
@@ -198,7 +199,7 @@ fn passage(
     snapshot: &asp_edge::Snapshot,
     headers: &[Header],
     env: &Env,
-) -> Result<Admitted, Reason> {
+) -> Result<RequestFacts, Reason> {
     match edge.on_headers(snapshot, headers, false, env) {
         Step::Decided(Verdict::Reply(reply)) => Err(reason(&reply)),
         Step::Decided(Verdict::Forward(forward)) => Ok(forward.admitted),

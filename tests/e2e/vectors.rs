@@ -14,7 +14,7 @@ use asp_e2e::process::Process;
 use asp_e2e::recorder::{self, Recorder};
 use asp_e2e::xds::{GATEWAY_TYPE, XdsServer};
 use asp_e2e::{insertion, tool, wait};
-use asp_edge::Role;
+use asp_edge::EdgeRole;
 use asp_edge::testkit::{Case, Expect, Keys, Setting, load_cases, load_snapshot};
 use asp_proto::snapshot::{EdgeServer, GatewaySnapshot, Server};
 use libtest_mimic::Trial;
@@ -186,7 +186,7 @@ impl Bench {
         wait::until("Envoy asks both", wait::CONVERGE, are_there).await?;
         for route in [None, Some("pool-heavy")] {
             let goes_there = |case: &&Case| {
-                let expect = case.expected(Role::Filter);
+                let expect = case.expected(EdgeRole::Filter);
                 let named = |header: &str| expect.set.get(header).and_then(|value| value.as_str());
                 expect.forward
                     && named("x-asp-route") == route
@@ -231,16 +231,16 @@ impl Bench {
             assert_eq!((at_edge.status, at_edge.reason().as_deref()), (*status, Some("invalid_request")));
             let at_gateway = http1::send(self.gateway_address, &self.request(case)).await?;
             return self
-                .compare(case.expected(Role::Gateway), &at_gateway, |_| false)
+                .compare(case.expected(EdgeRole::Gateway), &at_gateway, |_| false)
                 .context("at the gateway");
         }
         let request = self.request(case);
         let at_edge = http1::send(self.envoy.address, &request).await.context("through Envoy")?;
-        self.compare(case.expected(Role::Filter), &at_edge, is_recorded).context("through Envoy")?;
+        self.compare(case.expected(EdgeRole::Filter), &at_edge, is_recorded).context("through Envoy")?;
         let at_gateway = http1::send(self.gateway_address, &request).await.context("at the gateway")?;
         let passed = |answer: &Response| !refused_by_the_edge(case, answer);
-        self.compare(case.expected(Role::Gateway), &at_gateway, passed).context("at the gateway")?;
-        if !case.expected(Role::Filter).forward && !case.expected(Role::Gateway).forward {
+        self.compare(case.expected(EdgeRole::Gateway), &at_gateway, passed).context("at the gateway")?;
+        if !case.expected(EdgeRole::Filter).forward && !case.expected(EdgeRole::Gateway).forward {
             let same = at_edge.status == at_gateway.status && at_edge.body == at_gateway.body;
             if !same && request.method != "HEAD" {
                 bail!("Envoy says {}, the gateway {}", shown(&at_edge), shown(&at_gateway));

@@ -19,7 +19,7 @@ use asp_call::call::registry::CallRegistry;
 use asp_call::seal::Sealer;
 use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::Metrics;
-use asp_edge::{Edge, Role};
+use asp_edge::{Edge, EdgeRole};
 use asp_identity::issuers::{IssuerDeps, Issuers};
 use asp_identity::minting::{self, Minter, TokenAudiences, TokenKeys};
 use asp_pipeline::pipeline::admission::{Admission, AdmissionBounds, RequestMemory};
@@ -196,7 +196,7 @@ impl Gateway {
             replica: Arc::new(replica),
             runtimes,
             artifacts,
-            edge: Edge::new(Role::Gateway),
+            edge: Edge::new(EdgeRole::Gateway),
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
             refused_by_store: AtomicBool::new(false),

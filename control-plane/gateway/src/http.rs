@@ -10,7 +10,8 @@ use asp_call::call::HeldMemory;
 use asp_call::clock::unix_ms;
 use asp_call::digest::PeerKey;
 use asp_edge::{
-    Admitted, Caller, Era, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, Step, Trace, Verdict, reply,
+    Caller, Era, MACHINE_ISSUER, PathKind, PendingBody, Reason, Reply, RequestFacts, Step, Trace, Verdict,
+    reply,
 };
 use asp_pipeline::pipeline::identity;
 use asp_protocols::replica::Replica;
@@ -185,7 +186,7 @@ impl RequestCredentials<'_> {
 /// An admitted request, and the snapshot by which it was evaluated.
 struct AdmittedRequest {
     snapshot: Arc<Snapshot>,
-    admitted: Admitted,
+    admitted: RequestFacts,
     body: ReceivedBody,
 }
 
@@ -313,7 +314,7 @@ async fn with_body(
 }
 
 /// Whether the token has expired by this clock; the edge then evaluates again with its own leeway.
-fn has_expired(admitted: &Admitted) -> bool {
+fn has_expired(admitted: &RequestFacts) -> bool {
     admitted.caller.as_ref().is_some_and(|caller| caller.expires_at <= unix_ms() / 1000)
 }
 
@@ -339,7 +340,7 @@ async fn read_body(
     caller: Option<&Caller>,
     body: Body,
 ) -> Result<ReceivedBody, Reply> {
-    let Admitted { era, trace, .. } = pending.admitted;
+    let RequestFacts { era, trace, .. } = pending.admitted;
     let org = org(&pending.admitted, caller);
     let refuse = |reason| match reason {
         Reason::BodyTooLarge => gateway.edge().body_too_large(pending),
@@ -354,12 +355,12 @@ async fn read_body(
 }
 
 /// Returns the CORS headers of an answer to an allowed Origin.
-fn cors(admitted: &Admitted) -> impl Iterator<Item = (&'static str, String)> {
+fn cors(admitted: &RequestFacts) -> impl Iterator<Item = (&'static str, String)> {
     admitted.origin.iter().flat_map(|origin| reply::response_headers(origin))
 }
 
 /// Returns the org charged for the request; empty if its caller is unknown.
-fn org<'a>(admitted: &'a Admitted, found: Option<&'a Caller>) -> &'a str {
+fn org<'a>(admitted: &'a RequestFacts, found: Option<&'a Caller>) -> &'a str {
     found.or(admitted.caller.as_deref()).map(|caller| caller.org.as_str()).unwrap_or_default()
 }
 
@@ -382,7 +383,7 @@ async fn serve(
     gateway: Arc<Replica>,
     snapshot: Arc<Snapshot>,
     (parts, peer): (Parts, PeerKey),
-    admitted: Admitted,
+    admitted: RequestFacts,
     ReceivedBody { bytes: body, held }: ReceivedBody,
 ) -> Response {
     let trace = Some(admitted.trace);

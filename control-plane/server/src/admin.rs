@@ -126,7 +126,7 @@ impl AdminState {
     }
 
     /// Notifies the publisher of a write.
-    fn notify_publisher(&self, written: asp_store::control::Written) -> asp_store::control::Written {
+    fn notify_publisher(&self, written: asp_store::control::Commit) -> asp_store::control::Commit {
         if written.changed {
             self.publisher.changed();
         }
@@ -135,7 +135,7 @@ impl AdminState {
 }
 
 /// Returns the response to a write that has nothing else to show.
-fn change_response(written: asp_store::control::Written) -> Json<Value> {
+fn change_response(written: asp_store::control::Commit) -> Json<Value> {
     Json(json!({ "revision": written.revision, "changed": written.changed }))
 }
 

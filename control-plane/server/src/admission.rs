@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use asp_store::control::sql::ControlStore;
 use asp_store::control::{
-    BindingRecord, Change, ExposureRecord, LimitRecord, OfferRecord, Precondition, RevocationRecord,
-    StoreError, Written,
+    BindingRecord, Change, Commit, ExposureRecord, LimitRecord, OfferRecord, Precondition, RevocationRecord,
+    StoreError,
 };
 
 use crate::catalog::Compiler;
@@ -65,7 +65,7 @@ impl Admission {
         platform: bool,
         change: &Change,
         record: &ExposureRecord,
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         let org = record.org.as_str();
         let offered = self.offered(&record.server, org).await?;
         if offered.is_none() && !platform {
@@ -98,7 +98,7 @@ impl Admission {
         }
         let change = Change { precondition: Precondition::None, ..change.clone() };
         match self.store.put_offer(&change, &offer).await {
-            Ok(offer) => Ok(Written { changed: written.changed || offer.changed, ..written }),
+            Ok(offer) => Ok(Commit { changed: written.changed || offer.changed, ..written }),
             // The server does not exist yet. The switch waits for it; whether it is offered then depends on its file or
             // an offer.
             Err(StoreError::NotFound) => Ok(written),
@@ -112,7 +112,7 @@ impl Admission {
         platform: bool,
         change: &Change,
         record: &BindingRecord,
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         let org = record.org.as_str();
         self.evaluate(org, &Records { bindings: vec![record], ..Records::default() }).await?;
         let mut list = self.store.bindings(org).await?.value;
@@ -135,7 +135,7 @@ impl Admission {
         change: &Change,
         org: &str,
         list: &[LimitRecord],
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         let records = Records { limits: list.iter().collect(), ..Records::default() };
         self.evaluate(org, &records).await?;
         let stored = self.store.limits(org).await?.value;
@@ -152,7 +152,7 @@ impl Admission {
         platform: bool,
         change: &Change,
         record: &RevocationRecord,
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         let grown = grown(0, revocation_bytes(record, &self.compiler.trusted()));
         let usage = self.usage().await?;
         let under_way = usage.begin(BudgetKind::Revocations, &record.org, grown, platform)?;
@@ -165,7 +165,7 @@ impl Admission {
         platform: bool,
         change: &Change,
         records: &[RevocationRecord],
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         let org = records.first().map_or("", |first| first.org.as_str());
         let issuers = self.compiler.trusted();
         let bytes = records.iter().map(|record| revocation_bytes(record, &issuers)).sum();

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use asp_platform::clock;
 use asp_registry::Catalog;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, Precondition, ServerIds, Versioned};
+use asp_store::control::{AtRevision, Change, Precondition, ServerIds};
 
 use crate::catalog::{self, Bundle, Compiler};
 
@@ -115,7 +115,7 @@ async fn check_conflicts(
     compiler: &Compiler,
     bundles: &[Bundle],
 ) -> anyhow::Result<u64> {
-    let Versioned { revision, value: mut stored } =
+    let AtRevision { revision, value: mut stored } =
         store.servers().await.context("read the stored servers")?;
     stored.retain(|record| !bundles.iter().any(|bundle| bundle.server.server.name == record.name));
     let others = compiler.compile_all(&stored);

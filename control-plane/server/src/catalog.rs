@@ -352,7 +352,7 @@ pub fn bundles(sources: &[asp_registry::Source], catalog: asp_registry::Catalog)
 #[cfg(test)]
 mod tests {
     use asp_proto::snapshot::GatewaySnapshot;
-    use asp_store::control::{ControlState, Since};
+    use asp_store::control::{ControlState, StateUpdate};
 
     use super::*;
     use crate::testkit::TestIssuer;
@@ -383,7 +383,7 @@ mod tests {
     }
 
     fn published(state: &ControlState, compiler: &Compiler) -> GatewaySnapshot {
-        build::Builder::new(compiler.clone()).build(Since::All(state.clone()), false).unwrap().whole()
+        build::Builder::new(compiler.clone()).build(StateUpdate::All(state.clone()), false).unwrap().whole()
     }
 
     pub(super) fn config(dev: bool) -> StaticConfig {

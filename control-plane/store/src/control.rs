@@ -33,8 +33,8 @@ pub use revocations::{
     MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, RevocationPage, RevocationRecord,
 };
 pub use state::{
-    Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, UnreadableIssuer,
-    UnreadableMachine,
+    ChangedRevocations, ControlState, Machines, OrgState, Position, StateDelta, StateUpdate,
+    UnreadableIssuer, UnreadableMachine,
 };
 
 /// Maximum number of servers of a control plane.
@@ -244,7 +244,7 @@ pub struct Change {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct Commit {
     /// Revision of the resource after the write; for a deleted resource, the revision of its deletion.
     pub revision: u64,
     /// False if the stored state was already the requested one: no new revision, no audit row.
@@ -253,7 +253,7 @@ pub struct Written {
 
 /// A value and the revision of its last change; 0 if it never had an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Versioned<T> {
+pub struct AtRevision<T> {
     pub revision: u64,
     pub value: T,
 }

@@ -163,7 +163,7 @@ pub struct Orphan {
 
 /// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Saved {
+pub enum Save {
     Stored,
     /// A checkpoint with the same or a higher number is already stored.
     Stale,
@@ -234,7 +234,7 @@ pub trait CallRecords: Send + Sync {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError>;
+    ) -> Result<Save, RecordError>;
 
     /// Stores a capsule with the number `seq`, which increases within a call from 1, together with the memory.
     async fn save_capsule(
@@ -243,10 +243,10 @@ pub trait CallRecords: Send + Sync {
         owner: OwnerId,
         capsule: (u64, Bytes),
         memory: Bytes,
-    ) -> Result<Saved, RecordError>;
+    ) -> Result<Save, RecordError>;
 
     /// Replaces the memory.
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError>;
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save, RecordError>;
 
     /// Returns the record of a call.
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError>;
@@ -259,7 +259,7 @@ pub trait CallRecords: Send + Sync {
 
     /// Stores the end of a call, creating its record if it had none. If quotas are exceeded, other records of its user
     /// and org are deleted.
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError>;
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError>;
 
     /// Deletes the record of an ended call to which no client can return. A record of another owner stays, as does that
     /// of a later call with the same id, which its client may reuse. Returns false if `owner` has no such record.

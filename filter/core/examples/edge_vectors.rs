@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
-use asp_edge::Role;
+use asp_edge::EdgeRole;
 use asp_edge::testkit::{Case, Expect, Keys, Setting, load_cases, load_snapshot};
 use prost::Message;
 use serde_json::{Value, json};
@@ -47,8 +47,8 @@ fn concrete(case: &Case, setting: &Setting<'_>) -> Value {
         "path": case.request.path,
         "headers": headers,
         "body": hex(&case.request.body()),
-        "gateway": expected(case.expected(Role::Gateway)),
-        "filter": expected(case.expected(Role::Filter)),
+        "gateway": expected(case.expected(EdgeRole::Gateway)),
+        "filter": expected(case.expected(EdgeRole::Filter)),
     })
 }
 

@@ -13,21 +13,21 @@ use crate::reason::Reason;
 use crate::reply::Reply;
 use crate::snapshot::Snapshot;
 use crate::token::{Hashing, Tokens};
-use crate::verdict::{Admitted, Env, PendingBody, Role, Step, Verdict};
+use crate::verdict::{EdgeRole, Env, PendingBody, RequestFacts, Step, Verdict};
 
 /// State that outlives a request: verified tokens and coarse buckets, both bounded. Threads may share it.
 pub struct Edge {
-    role: Role,
+    role: EdgeRole,
     tokens: Tokens,
     buckets: Buckets,
 }
 
 impl Edge {
-    pub fn new(role: Role) -> Edge {
+    pub fn new(role: EdgeRole) -> Edge {
         let hashing = match role {
-            Role::Filter => Hashing::WhenAsked,
+            EdgeRole::Filter => Hashing::WhenAsked,
             // The gateway evaluates running calls again, after further revocations.
-            Role::Gateway => Hashing::Always,
+            EdgeRole::Gateway => Hashing::Always,
         };
         Edge { role, tokens: Tokens::new(hashing), buckets: Buckets::default() }
     }
@@ -50,21 +50,21 @@ impl Edge {
         judged.unwrap_or_else(Verdict::Reply)
     }
 
-    /// Continues a request that was forwarded unverified ([`crate::Admitted::unverified`]) with the caller that the
+    /// Continues a request that was forwarded unverified ([`crate::RequestFacts::unverified`]) with the caller that the
     /// gateway found: checks revocation, time, exposure and scopes as for a token that is evaluated here.
     pub fn admit(
         &self,
         snapshot: &Snapshot,
-        admitted: Admitted,
+        admitted: RequestFacts,
         caller: Arc<Caller>,
         env: &Env,
-    ) -> Result<Admitted, Reply> {
+    ) -> Result<RequestFacts, Reply> {
         self.evaluation(snapshot, env).admit(admitted, caller)
     }
 
     /// Returns the refusal of a request that was forwarded unverified and for which no caller was found; `reason` says
     /// whether it carried a credential ([`Reason::TokenInvalid`]) or none ([`Reason::TokenMissing`]).
-    pub fn unproved(&self, snapshot: &Snapshot, admitted: &Admitted, reason: Reason, env: &Env) -> Reply {
+    pub fn unproved(&self, snapshot: &Snapshot, admitted: &RequestFacts, reason: Reason, env: &Env) -> Reply {
         self.evaluation(snapshot, env).unproved(admitted, reason)
     }
 

@@ -23,7 +23,7 @@ use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, LEEWAY_SECONDS, RequestCredential, TokenRefusal, Tokens};
 use crate::trace::Trace;
-use crate::verdict::{Admitted, Env, Forward, HeaderChanges, PendingBody, Role, Step, Verdict};
+use crate::verdict::{EdgeRole, Env, Forward, HeaderChanges, PendingBody, RequestFacts, Step, Verdict};
 use crate::{rest, route};
 
 /// Maximum body size, in bytes, of a request to a root path or to a public document: nothing larger than a form is read
@@ -32,7 +32,7 @@ const PUBLIC_MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// Evaluation of one request.
 pub(crate) struct Evaluation<'a> {
-    pub(crate) role: Role,
+    pub(crate) role: EdgeRole,
     /// Outlives the request, as do `buckets`.
     pub(crate) tokens: &'a Tokens,
     pub(crate) buckets: &'a Buckets,
@@ -81,7 +81,7 @@ impl Evaluation<'_> {
         if !is_json(headers.content_type) {
             return Err(errors.refuse(Reason::InvalidRequest));
         }
-        if self.role == Role::Filter && admitted.era == Era::Modern {
+        if self.role == EdgeRole::Filter && admitted.era == Era::Modern {
             let (method, name) = modern::method_and_name(headers);
             self.charge(&admitted, Stage::Named, name.as_deref(), &errors)?;
             let cluster = self.route(&admitted, method.as_deref(), name.as_deref());
@@ -126,7 +126,7 @@ impl Evaluation<'_> {
         server: &Server,
         headers: &Headers<'_>,
         errors: &ErrorFormat,
-        admitted: &mut Admitted,
+        admitted: &mut RequestFacts,
     ) -> Result<(), Reply> {
         let challenged = |reason: Reason| self.challenged(server, errors, reason);
         let accepts = server.accepts;
@@ -174,10 +174,10 @@ impl Evaluation<'_> {
         &self,
         headers: &Headers<'_>,
         errors: &ErrorFormat,
-        admitted: &Admitted,
+        admitted: &RequestFacts,
     ) -> Result<Option<&OrgHome>, Reply> {
         let Some(home) = self.foreign_home(admitted.caller.as_deref()) else { return Ok(None) };
-        let may_pass_on = self.role == Role::Filter && headers.home_region.is_none();
+        let may_pass_on = self.role == EdgeRole::Filter && headers.home_region.is_none();
         match home {
             OrgHome::There { .. } if may_pass_on => Ok(Some(home)),
             _ => Err(refuse_foreign_org(home, errors)),
@@ -215,7 +215,7 @@ impl Evaluation<'_> {
     }
 
     /// Continues a request that was forwarded unverified, with the caller that the gateway found.
-    pub(crate) fn admit(&self, admitted: Admitted, caller: Arc<Caller>) -> Result<Admitted, Reply> {
+    pub(crate) fn admit(&self, admitted: RequestFacts, caller: Arc<Caller>) -> Result<RequestFacts, Reply> {
         let errors = admitted_format(&admitted);
         let server = self.snapshot.server(&admitted.server);
         let server = server.ok_or_else(|| errors.refuse(Reason::UnknownServer))?;
@@ -236,11 +236,11 @@ impl Evaluation<'_> {
             return Err(refuse_foreign_org(home, &errors));
         }
         self.check_access(server, admitted.path_kind, Some(&caller), &errors)?;
-        Ok(Admitted { caller: Some(caller), unverified: false, unknown_key_of: None, ..admitted })
+        Ok(RequestFacts { caller: Some(caller), unverified: false, unknown_key_of: None, ..admitted })
     }
 
     /// Refuses a request that was forwarded unverified and for which no caller was found.
-    pub(crate) fn unproved(&self, admitted: &Admitted, reason: Reason) -> Reply {
+    pub(crate) fn unproved(&self, admitted: &RequestFacts, reason: Reason) -> Reply {
         let errors = admitted_format(admitted);
         match self.snapshot.server(&admitted.server) {
             Some(server) => self.challenged(server, &errors, reason),
@@ -251,12 +251,12 @@ impl Evaluation<'_> {
     /// Takes one request from the coarse limits.
     fn charge(
         &self,
-        admitted: &Admitted,
+        admitted: &RequestFacts,
         stage: Stage,
         primitive: Option<&str>,
         errors: &ErrorFormat,
     ) -> Result<(), Reply> {
-        if self.role == Role::Gateway || admitted.path_kind == PathKind::Public {
+        if self.role == EdgeRole::Gateway || admitted.path_kind == PathKind::Public {
             return Ok(());
         }
         let caller = admitted.caller.as_deref();
@@ -279,24 +279,24 @@ impl Evaluation<'_> {
         caller: Option<&Caller>,
     ) -> HeaderChanges {
         let mut changes = HeaderChanges { remove: headers.internal.clone(), set: Vec::new() };
-        if self.role == Role::Filter && target.path_kind == PathKind::Mcp {
+        if self.role == EdgeRole::Filter && target.path_kind == PathKind::Mcp {
             let key = affinity::key(headers.session_id, headers.affinity_cookie, self.env.random);
             changes.set.push((affinity::HEADER, key));
         }
-        if self.role == Role::Filter && target.path_kind == PathKind::Rest {
+        if self.role == EdgeRole::Filter && target.path_kind == PathKind::Rest {
             let key = affinity::of_call(caller, headers.path);
             changes.set.extend(key.map(|key| (affinity::HEADER, key)));
         }
         changes
     }
 
-    fn route(&self, admitted: &Admitted, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
-        let routed = self.role == Role::Filter && admitted.path_kind != PathKind::Public;
+    fn route(&self, admitted: &RequestFacts, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
+        let routed = self.role == EdgeRole::Filter && admitted.path_kind != PathKind::Public;
         routed.then(|| self.snapshot.routes().find(&admitted.server, method, primitive)).flatten()
     }
 }
 
-fn forward(admitted: Admitted, mut changes: HeaderChanges, cluster: Option<&str>) -> Verdict {
+fn forward(admitted: RequestFacts, mut changes: HeaderChanges, cluster: Option<&str>) -> Verdict {
     changes.set.extend(cluster.map(|cluster| (route::HEADER, cluster.to_owned())));
     Verdict::Forward(Box::new(Forward {
         remove: changes.remove,
@@ -308,7 +308,7 @@ fn forward(admitted: Admitted, mut changes: HeaderChanges, cluster: Option<&str>
 
 /// Forwards to another region, which evaluates the request as if it had arrived there first: it gets no results of this
 /// evaluation.
-fn forward_to_home(headers: &Headers<'_>, admitted: Admitted, home: &OrgHome) -> Verdict {
+fn forward_to_home(headers: &Headers<'_>, admitted: RequestFacts, home: &OrgHome) -> Verdict {
     let set = match home {
         OrgHome::There { region, cluster } => {
             vec![(region::HEADER, cluster.to_string()), (region::HOME_HEADER, region.to_string())]
@@ -351,7 +351,7 @@ fn error_format(target: Option<&RequestTarget<'_>>, headers: &Headers<'_>, trace
 }
 
 /// Returns the error format for a request that was admitted earlier.
-fn admitted_format(admitted: &Admitted) -> ErrorFormat {
+fn admitted_format(admitted: &RequestFacts) -> ErrorFormat {
     ErrorFormat {
         jsonrpc: matches!(admitted.path_kind, PathKind::Mcp | PathKind::A2a),
         era: admitted.era,
@@ -411,8 +411,8 @@ fn root(
     }))))
 }
 
-fn admitted(target: &RequestTarget<'_>, errors: &ErrorFormat, max_body: usize) -> Admitted {
-    Admitted {
+fn admitted(target: &RequestTarget<'_>, errors: &ErrorFormat, max_body: usize) -> RequestFacts {
+    RequestFacts {
         path_kind: target.path_kind,
         server: target.server.to_owned(),
         caller: None,

@@ -52,4 +52,4 @@ pub use revocation::RecentList;
 pub use snapshot::{Changes, Snapshot};
 pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED, check_use};
 pub use trace::Trace;
-pub use verdict::{Admitted, Env, Forward, Header, PendingBody, Role, Step, Verdict};
+pub use verdict::{EdgeRole, Env, Forward, Header, PendingBody, RequestFacts, Step, Verdict};

@@ -15,7 +15,7 @@ pub type Header = (String, Vec<u8>);
 
 /// Process in which the evaluation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum EdgeRole {
     /// Envoy: coarse limits, affinity and routes; opaque schemes and modern bodies are forwarded unverified.
     Filter,
     /// Gateway: every body is scanned; no coarse limits, no affinity.
@@ -43,7 +43,7 @@ pub struct PendingBody {
     /// Maximum body size in bytes; a longer one is refused with [`crate::Edge::body_too_large`].
     pub max_body: usize,
     /// Facts established from the headers.
-    pub admitted: Admitted,
+    pub admitted: RequestFacts,
     pub(crate) errors: ErrorFormat,
     pub(crate) changes: HeaderChanges,
     pub(crate) batches: Batches,
@@ -62,12 +62,12 @@ pub struct Forward {
     pub set: Vec<(&'static str, String)>,
     /// Whether a header in `set` chooses the route, so that Envoy's route cache must be cleared.
     pub clear_route: bool,
-    pub admitted: Admitted,
+    pub admitted: RequestFacts,
 }
 
 /// Facts established about an admitted request.
 #[derive(Clone, Debug)]
-pub struct Admitted {
+pub struct RequestFacts {
     pub path_kind: PathKind,
     /// Name of the server; empty for root paths.
     pub server: String,
@@ -77,7 +77,7 @@ pub struct Admitted {
     /// certificate). Exposure, scopes and revocation are not checked yet either.
     pub unverified: bool,
     /// Name of the issuer whose key the token names, if that key is not known here yet: the token stays
-    /// [`Admitted::unverified`] until the issuer's keys were fetched again.
+    /// [`RequestFacts::unverified`] until the issuer's keys were fetched again.
     pub unknown_key_of: Option<String>,
     pub era: Era,
     /// Result of scanning a JSON-RPC body, if it was read here.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use asp_edge::testkit::{Case, Expect, Keys, Setting, load_cases, load_snapshot};
-use asp_edge::{Edge, Env, Forward, Reply, Role, Snapshot, Step, Trace, Verdict};
+use asp_edge::{Edge, EdgeRole, Env, Forward, Reply, Snapshot, Step, Trace, Verdict};
 
 const NOW: u64 = 2_000_000_000;
 const PUBLIC_URL: &str = "https://mcp.example.com";
@@ -21,7 +21,7 @@ fn every_vector_is_judged_as_written() {
         snapshots.entry(case.snapshot.clone()).or_insert_with(snapshot);
     }
     let mut faults = Vec::new();
-    for role in [Role::Filter, Role::Gateway] {
+    for role in [EdgeRole::Filter, EdgeRole::Gateway] {
         let edge = Edge::new(role);
         for case in &cases {
             // Evaluates each case twice: the second time the token comes from the cache.

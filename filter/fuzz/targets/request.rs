@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use asp_edge::{Edge, Env, Header, Role, Snapshot, Step, Verdict};
+use asp_edge::{Edge, Env, Header, EdgeRole, Snapshot, Step, Verdict};
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Region, Route};
 use libfuzzer_sys::fuzz_target;
 
@@ -62,7 +62,7 @@ fn bench() -> Bench {
         ..EdgeSnapshot::default()
     };
     let snapshot = Snapshot::from_message(message).expect("a good snapshot");
-    Bench { snapshot, filter: Edge::new(Role::Filter), gateway: Edge::new(Role::Gateway) }
+    Bench { snapshot, filter: Edge::new(EdgeRole::Filter), gateway: Edge::new(EdgeRole::Gateway) }
 }
 
 fn split(input: &[u8]) -> (Vec<Header>, &[u8]) {

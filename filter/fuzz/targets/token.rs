@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use asp_edge::{Edge, Env, Role, Snapshot, Step, Verdict};
+use asp_edge::{Edge, Env, EdgeRole, Snapshot, Step, Verdict};
 use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Issuer, Key, Protocol};
 use libfuzzer_sys::fuzz_target;
 
@@ -52,7 +52,7 @@ fn bench() -> (Snapshot, Edge) {
         }],
         ..EdgeSnapshot::default()
     };
-    (Snapshot::from_message(message).expect("a good snapshot"), Edge::new(Role::Gateway))
+    (Snapshot::from_message(message).expect("a good snapshot"), Edge::new(EdgeRole::Gateway))
 }
 
 /// Encodes base64url without padding.

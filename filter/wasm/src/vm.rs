@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use asp_edge::{Edge, RecentList, Role, Snapshot, SnapshotError};
+use asp_edge::{Edge, EdgeRole, RecentList, Snapshot, SnapshotError};
 
 /// State of one VM.
 pub struct Vm {
@@ -33,7 +33,7 @@ pub enum ConfigurationResult {
 impl Default for Vm {
     fn default() -> Vm {
         Vm {
-            edge: Edge::new(Role::Filter),
+            edge: Edge::new(EdgeRole::Filter),
             current: RefCell::new(Rc::new(Snapshot::boot())),
             seed: RandomState::new(),
             drawn: std::cell::Cell::new(0),

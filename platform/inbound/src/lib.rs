@@ -1,7 +1,7 @@
 //! Binds listeners and serves HTTP/1.1 and HTTP/2 (prior knowledge) on them.
 //!
 //! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS of clients, which Envoy terminates;
-//! offers mutual TLS to the platform's own processes, and TLS to administrators. Bounds: [`Limits`]. Keeps true: silent
+//! offers mutual TLS to the platform's own processes, and TLS to administrators. Bounds: [`ConnectionLimits`]. Keeps true: silent
 //! connections cannot keep others out. A connection must send its first request in time, whichever HTTP version it
 //! uses; if all permits are taken, the connection that has been idle longest is closed.
 
@@ -81,7 +81,7 @@ pub fn raise_open_files() {
 
 /// Bounds of a listener's connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     pub connections: usize,
     /// Time from accept to the headers of the first request.
     pub first_request: Duration,
@@ -89,14 +89,14 @@ pub struct Limits {
     pub unread: Duration,
 }
 
-impl Limits {
+impl ConnectionLimits {
     /// Allows 10,000 connections, or a quarter of the files that this process may open.
-    fn of_process() -> Limits {
+    fn of_process() -> ConnectionLimits {
         // One process may have four listeners.
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let share = files.map_or(u64::MAX, |files| files.saturating_sub(SPARE_FILES) / 4);
         let connections = usize::try_from(share.clamp(64, 10_000)).unwrap_or(10_000);
-        Limits { connections, first_request: HEADER_TIMEOUT, unread: UNREAD_TIMEOUT }
+        ConnectionLimits { connections, first_request: HEADER_TIMEOUT, unread: UNREAD_TIMEOUT }
     }
 }
 
@@ -111,7 +111,7 @@ pub async fn bind(address: IpAddr, port: u16, what: &str) -> anyhow::Result<(Tcp
 
 /// Serves `router` until `stop` is cancelled, then lets open requests finish for at most `grace`.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken, grace: Duration) {
-    serve_within(listener, router, stop, grace, Limits::of_process()).await;
+    serve_within(listener, router, stop, grace, ConnectionLimits::of_process()).await;
 }
 
 /// Serves like [`serve`], within other limits.
@@ -120,7 +120,7 @@ pub async fn serve_within(
     router: Router,
     stop: CancellationToken,
     grace: Duration,
-    limits: Limits,
+    limits: ConnectionLimits,
 ) {
     let listening = ListenerState::new(router, limits);
     loop {
@@ -172,7 +172,7 @@ async fn serve_secured(
     stop: CancellationToken,
     grace: Duration,
 ) {
-    let listening = ListenerState::new(router, Limits::of_process());
+    let listening = ListenerState::new(router, ConnectionLimits::of_process());
     loop {
         let next = tokio::select! {
             () = stop.cancelled() => break,
@@ -202,14 +202,14 @@ fn identity(stream: &TlsStream<RevocableStream>) -> Option<Identity> {
 /// State that the connections of one listener share.
 struct ListenerState {
     router: Router,
-    limits: Limits,
+    limits: ConnectionLimits,
     connections: Connections,
     builder: Arc<Builder<InPlace>>,
     graceful: GracefulShutdown,
 }
 
 impl ListenerState {
-    fn new(router: Router, limits: Limits) -> ListenerState {
+    fn new(router: Router, limits: ConnectionLimits) -> ListenerState {
         let builder = Arc::new(builder(limits));
         let connections = Connections::new(limits.connections);
         ListenerState { router, limits, connections, builder, graceful: GracefulShutdown::new() }
@@ -237,7 +237,7 @@ impl ListenerState {
 struct ServerConnection {
     peer: SocketAddr,
     permit: ConnectionPermit,
-    limits: Limits,
+    limits: ConnectionLimits,
     watcher: Watcher,
     builder: Arc<Builder<InPlace>>,
     router: Router,
@@ -322,7 +322,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-fn builder(limits: Limits) -> Builder<InPlace> {
+fn builder(limits: ConnectionLimits) -> Builder<InPlace> {
     let mut builder = Builder::new(InPlace { unread: limits.unread });
     builder
         .http1()

@@ -19,10 +19,10 @@ struct Server {
 }
 
 async fn start(router: Router, connections: usize, first_request: Duration) -> Server {
-    start_within(router, Limits { connections, first_request, unread: UNREAD_TIMEOUT }).await
+    start_within(router, ConnectionLimits { connections, first_request, unread: UNREAD_TIMEOUT }).await
 }
 
-async fn start_within(router: Router, limits: Limits) -> Server {
+async fn start_within(router: Router, limits: ConnectionLimits) -> Server {
     let (listener, address) = bind("127.0.0.1".parse().unwrap(), 0, "test").await.unwrap();
     let stop = CancellationToken::new();
     let task = tokio::spawn(serve_within(listener, router, stop.clone(), Duration::from_secs(20), limits));
@@ -215,7 +215,8 @@ async fn a_large_part_that_is_read_slowly_arrives_whole() {
         Body::from_stream(futures::stream::iter(parts))
     };
     let router = hello().route("/large", get(large));
-    let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
+    let server =
+        start_within(router, ConnectionLimits { connections: 100, first_request: GUARD, unread }).await;
     let client = reqwest::Client::builder()
         .http2_prior_knowledge()
         .http2_initial_stream_window_size(65_535)
@@ -265,7 +266,8 @@ async fn of_a_response_over_http_1_that_nobody_reads_little_waits_and_its_connec
     let unread = Duration::from_secs(2);
     let (dropped, mut drops) = tokio::sync::mpsc::unbounded_channel();
     let (router, given) = counted(dropped);
-    let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
+    let server =
+        start_within(router, ConnectionLimits { connections: 100, first_request: GUARD, unread }).await;
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(8 << 10).unwrap();
     let mut silent = socket.connect(server.address).await.unwrap();
@@ -302,7 +304,8 @@ async fn of_a_response_that_nobody_reads_little_waits_and_it_is_reset_and_its_ne
         async move { endless(Duration::from_millis(1), kept) }
     };
     let router = router.route("/quiet", get(quiet)).route("/steady", get(steady));
-    let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
+    let server =
+        start_within(router, ConnectionLimits { connections: 100, first_request: GUARD, unread }).await;
     let client = reqwest::Client::builder()
         .http2_prior_knowledge()
         .http2_initial_stream_window_size(65_535)

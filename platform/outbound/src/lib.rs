@@ -46,7 +46,7 @@ pub enum OutboundError {
 
 /// Primitive that a request is sent for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestedBy<'a> {
+pub struct Requester<'a> {
     pub server: &'a str,
     pub primitive: &'a str,
 }
@@ -103,7 +103,7 @@ impl Outbound {
         &self,
         url: &str,
         upstreams: &[Upstream],
-        by: RequestedBy<'_>,
+        by: Requester<'_>,
     ) -> Result<Destination<'_>, OutboundError> {
         let mut url = Url::parse(url).map_err(|_| OutboundError::Url)?;
         let host = url.host_str().ok_or(OutboundError::Url)?.to_owned();
@@ -111,7 +111,7 @@ impl Outbound {
         if named.peek().is_none() {
             return self.public(url);
         }
-        let RequestedBy { server, primitive } = by;
+        let Requester { server, primitive } = by;
         let mut denied = OutboundError::NotServed;
         for upstream in named {
             if !operator_list::allows(&upstream.primitives, server, primitive) {
@@ -208,7 +208,7 @@ impl Resolve for PublicResolver {
 mod tests {
     use super::*;
 
-    const BY: RequestedBy<'static> = RequestedBy { server: "crm", primitive: "find" };
+    const BY: Requester<'static> = Requester { server: "crm", primitive: "find" };
 
     #[test]
     fn a_listed_origin_may_be_private_and_only_that_origin() {

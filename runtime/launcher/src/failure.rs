@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use asp_launcher::{EXIT_SETUP, Fault, Reporter};
+use asp_launcher::{EXIT_SETUP, Reporter, SetupFault};
 use serde::Serialize;
 
 /// Destination of reports to the supervisor; set once, before anything is built.
@@ -17,7 +17,7 @@ pub(crate) struct SetupFailure {
     #[serde(rename = "workerInit")]
     outcome: &'static str,
     #[serde(flatten)]
-    fault: Fault,
+    fault: SetupFault,
 }
 
 /// Conversion of an error into the [`SetupFailure`] of a step.
@@ -28,7 +28,7 @@ pub(crate) trait StepContext<T> {
 impl SetupFailure {
     /// Creates a failure caused by the machine: a sandbox with other settings may still be possible.
     pub(crate) fn new(step: &'static str, error: impl Display) -> SetupFailure {
-        let fault = Fault { step: step.to_owned(), error: error.to_string(), host: true };
+        let fault = SetupFault { step: step.to_owned(), error: error.to_string(), host: true };
         SetupFailure { outcome: "failed", fault }
     }
 

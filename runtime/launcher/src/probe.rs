@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 
 use crate::cgroup::{Activity, Cgroup, Cgroups};
 use crate::command::launch;
-use crate::report::Fault;
+use crate::report::SetupFault;
 use crate::sandbox::{Bounds, Level, Limits, Sandbox, own_group};
 
 /// `nobody` on common systems; any user that owns nothing would do.
@@ -177,14 +177,15 @@ fn run(worker_init: &Path, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result
     if output.status.success() {
         return Ok(seen);
     }
-    if let Some(Fault { step, error, .. }) = launch.report.fault() {
+    if let Some(SetupFault { step, error, .. }) = launch.report.fault() {
         let hindrance = hindrance::of(&step).map(|setting| format!(" ({setting})"));
         return Err(format!("{step}: {error}{}", hindrance.unwrap_or_default()));
     }
     // The check failed, not the construction.
     let said: String =
         String::from_utf8_lossy(&output.stderr).trim().chars().take(MAX_REASON_BYTES).collect();
-    let told = serde_json::from_str::<Fault>(&said).map(|fault| format!("{}: {}", fault.step, fault.error));
+    let told =
+        serde_json::from_str::<SetupFault>(&said).map(|fault| format!("{}: {}", fault.step, fault.error));
     Err(told.unwrap_or_else(|_| if said.is_empty() { output.status.to_string() } else { said }))
 }
 

@@ -22,7 +22,7 @@ const DIRECTORIES: &[u8] = b"directories";
 
 /// Failure of a step in building the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fault {
+pub struct SetupFault {
     pub step: String,
     pub error: String,
     /// Whether the machine caused it; otherwise the description cannot be fulfilled.
@@ -38,11 +38,11 @@ struct Peak {
 
 /// The supervisor's end of the socket.
 #[derive(Debug)]
-pub struct Report {
+pub struct StartReport {
     socket: OwnedFd,
     /// The run directory and the work directory.
     directories: OnceLock<[OwnedFd; 2]>,
-    fault: OnceLock<Fault>,
+    fault: OnceLock<SetupFault>,
     peak: OnceLock<u64>,
 }
 
@@ -50,12 +50,12 @@ pub struct Report {
 #[derive(Debug)]
 pub struct Reporter(OwnedFd);
 
-impl Report {
+impl StartReport {
     /// Creates both ends of a report.
-    pub fn open() -> io::Result<(Report, Reporter)> {
+    pub fn open() -> io::Result<(StartReport, Reporter)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        let report = Report {
+        let report = StartReport {
             socket: ours,
             directories: OnceLock::new(),
             fault: OnceLock::new(),
@@ -85,7 +85,7 @@ impl Report {
 
     /// Returns the failure before the worker's first instruction; `None` if there was none so far. Never blocks.
     #[must_use]
-    pub fn fault(&self) -> Option<Fault> {
+    pub fn fault(&self) -> Option<SetupFault> {
         self.listen();
         self.fault.get().cloned()
     }
@@ -146,7 +146,7 @@ impl Reporter {
     }
 
     /// Reports a failure. Never blocks.
-    pub fn report_failure(&self, fault: &Fault) {
+    pub fn report_failure(&self, fault: &SetupFault) {
         self.send_json(fault);
     }
 
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn a_fault_reaches_the_supervisor_and_silence_is_none() {
-        let (report, reporter) = Report::open().unwrap();
+        let (report, reporter) = StartReport::open().unwrap();
         assert_eq!(report.fault(), None);
-        let fault = Fault { step: "mounts".into(), error: "No space left on device".into(), host: true };
+        let fault = SetupFault { step: "mounts".into(), error: "No space left on device".into(), host: true };
         reporter.report_failure(&fault);
         reporter.report_peak(5 << 30);
         drop(reporter);
@@ -187,12 +187,12 @@ mod tests {
 
     #[test]
     fn the_directories_arrive_as_themselves_before_a_fault() {
-        let (report, reporter) = Report::open().unwrap();
+        let (report, reporter) = StartReport::open().unwrap();
         assert!(report.run_dir().is_none());
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let [run_dir, work_dir] = dirs.each_ref().map(|dir| std::fs::File::open(dir.path()).unwrap());
         reporter.hand_over(run_dir.as_fd(), work_dir.as_fd());
-        let fault = Fault { step: "landlock".into(), error: "absent".into(), host: true };
+        let fault = SetupFault { step: "landlock".into(), error: "absent".into(), host: true };
         reporter.report_failure(&fault);
         assert_eq!(report.fault(), Some(fault));
         let number = |handle| rustix::fs::fstat(handle).unwrap().st_ino;

@@ -34,7 +34,7 @@ use hello::Hello;
 pub use names::Lookups;
 use names::Names;
 pub use proved::ServiceTrust;
-use rate_limit::RateLimit;
+use rate_limit::RateLimiter;
 pub use rules::{EgressRules, PrivateRoute};
 
 const MAX_CONNECTIONS: usize = 64;
@@ -71,7 +71,7 @@ pub struct Proxy {
     plugin: String,
     worker: String,
     names: Names,
-    rate_limit: RateLimit,
+    rate_limit: RateLimiter,
     credentials: Arc<ActiveCredentials>,
     trust: ServiceTrust,
 }
@@ -87,7 +87,7 @@ impl Proxy {
     pub fn new(rules: EgressRules, plugin: String, worker: String, shared: &ProxyContext) -> Proxy {
         let names = shared.lookups.of_worker();
         let (credentials, trust) = (Arc::default(), shared.trust.clone());
-        Proxy { rules, plugin, worker, names, rate_limit: RateLimit::new(), credentials, trust }
+        Proxy { rules, plugin, worker, names, rate_limit: RateLimiter::new(), credentials, trust }
     }
 
     /// Returns the credentials in use by the worker's calls.

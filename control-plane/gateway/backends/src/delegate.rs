@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::delegate::delegation::{Delegation, DelegationFault, Way};
 use crate::outbound::breaker::Breakers;
-use crate::outbound::client::{Outbound, OutboundError, RequestedBy};
+use crate::outbound::client::{Outbound, OutboundError, Requester};
 
 pub mod answer;
 mod blocks;
@@ -134,8 +134,8 @@ fn is_allowed(snapshot: &Snapshot, call: &Call, delegate: &Dependency) -> bool {
 }
 
 /// Returns the delegate in the form that operator lists use.
-fn requested_by<'a>(call: &'a Call, delegate: &'a Dependency) -> RequestedBy<'a> {
-    RequestedBy { server: &call.server.message.name, primitive: &delegate.entry.primitive.id }
+fn requested_by<'a>(call: &'a Call, delegate: &'a Dependency) -> Requester<'a> {
+    Requester { server: &call.server.message.name, primitive: &delegate.entry.primitive.id }
 }
 
 fn openai(delegate: &Dependency) -> Option<&ProxyOpenai> {

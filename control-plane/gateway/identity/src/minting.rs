@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use asp_call::call::Call;
 use asp_call::clock::{unix_ms, unix_seconds};
-use asp_outbound::RequestedBy;
+use asp_outbound::Requester;
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::Primitive;
 use parking_lot::Mutex;
@@ -250,7 +250,7 @@ impl Minter {
 }
 
 fn not_served(call: &Call, audience: &str) -> NoToken {
-    let RequestedBy { server, primitive } = audiences::requested_by(call);
+    let Requester { server, primitive } = audiences::requested_by(call);
     tracing::warn!(
         list = audiences::LIST,
         entry = audience,

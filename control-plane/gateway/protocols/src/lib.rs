@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_call::call::HeldMemory;
-use asp_edge::{Admitted, Caller};
+use asp_edge::{Caller, RequestFacts};
 use asp_platform::secret::Secret;
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Bytes;
@@ -29,7 +29,7 @@ pub struct ProtocolRequest {
     pub snapshot: Arc<Snapshot>,
     pub server: Arc<VirtualServer>,
     pub caller: Arc<Caller>,
-    pub admitted: Admitted,
+    pub admitted: RequestFacts,
     pub method: Method,
     pub uri: Uri,
     pub headers: HeaderMap,

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Caller, KEY_PREFIX, PathKind, Reason, Reply, Step, Verdict};
+use asp_edge::{Caller, KEY_PREFIX, PathKind, Reason, Reply, RequestFacts, Step, Verdict};
 use asp_identity::issuers::introspection::NoCaller;
 use asp_peer::{Identity, Role};
 use asp_pipeline::pipeline::identity::{self, MachineCredential};
@@ -58,7 +58,7 @@ pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate>
 }
 
 /// Returns the request as evaluated so far, if it is not refused.
-fn admitted(step: &Step) -> Option<&Admitted> {
+fn admitted(step: &Step) -> Option<&RequestFacts> {
     match step {
         Step::Decided(Verdict::Forward(forward)) => Some(&forward.admitted),
         Step::Decided(Verdict::Reply(_)) => None,
@@ -67,7 +67,7 @@ fn admitted(step: &Step) -> Option<&Admitted> {
 }
 
 /// Returns the request as evaluated so far, if it continues without an authenticated caller.
-pub(super) fn unjudged(step: &Step) -> Option<&Admitted> {
+pub(super) fn unjudged(step: &Step) -> Option<&RequestFacts> {
     admitted(step).filter(|admitted| admitted.unverified)
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn caller(
     gateway: &Gateway,
     snapshot: &Snapshot,
     offered: &RequestCredentials<'_>,
-    admitted: &Admitted,
+    admitted: &RequestFacts,
 ) -> Result<Option<Arc<Caller>>, Reply> {
     if admitted.unknown_key_of.is_some() {
         return Ok(None);
@@ -128,7 +128,7 @@ pub(super) async fn caller(
     }
 }
 
-fn refused(admitted: &Admitted, reason: Reason) -> Reply {
+fn refused(admitted: &RequestFacts, reason: Reason) -> Reply {
     let era = admitted.era;
     let trace = Some(admitted.trace);
     match admitted.path_kind {

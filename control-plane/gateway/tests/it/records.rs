@@ -11,7 +11,7 @@ use asp_registry::{Inputs, assemble};
 use asp_runtime_client::runtimes::Runtimes;
 use asp_store::ledger::MemoryLedger;
 use asp_store::records::{
-    CallId, CallRecord, CallRecords, Listing, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State,
+    CallId, CallRecord, CallRecords, Listing, MemoryRecords, OwnerId, RecordError, RecordKey, Save, State,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -64,7 +64,7 @@ impl Faults for Flaky {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         self.fails()?;
         self.inner.put(key, owner, state, record).await
     }

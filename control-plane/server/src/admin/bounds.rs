@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::names;
-use asp_store::control::{MachineBound, Versioned};
+use asp_store::control::{AtRevision, MachineBound};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -133,7 +133,7 @@ pub(super) fn is_scope(scope: &str) -> bool {
 }
 
 async fn show(state: &AdminState, org: &str) -> Result<Response, Problem> {
-    let Versioned { revision, value: bound } = state.store.machine_bound(org).await?;
+    let AtRevision { revision, value: bound } = state.store.machine_bound(org).await?;
     let keys = state.store.machine_keys(org).await?;
     let keys = keys.into_iter().map(|key| (key.id, key.groups, key.scopes));
     let certificates = state.store.machine_certificates(org).await?;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use asp_registry::{CompiledServer, Fault, FaultCode};
-use asp_store::control::{DeniedId, Versioned};
+use asp_store::control::{AtRevision, DeniedId};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -42,7 +42,7 @@ pub async fn list(
 }
 
 async fn show(state: &AdminState, id: &str) -> Result<Response, Problem> {
-    let Versioned { revision, value } = state.store.primitive_servers(id).await?;
+    let AtRevision { revision, value } = state.store.primitive_servers(id).await?;
     let holders = value.into_iter().map(|known| Holder { server: known.server, first: known.first });
     Ok(tagged(revision, holders.collect::<Vec<_>>()))
 }

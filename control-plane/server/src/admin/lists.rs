@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, StoreError, Versioned, Written};
+use asp_store::control::{AtRevision, Change, Commit, StoreError};
 use async_trait::async_trait;
 use axum::Json;
 use axum::response::Response;
@@ -61,16 +61,16 @@ pub trait PolicyList {
         change: &Change,
         org: &str,
         record: &Self::Record,
-    ) -> Result<Written, AdmissionError>;
+    ) -> Result<Commit, AdmissionError>;
 
     async fn delete(
         store: &ControlStore,
         change: &Change,
         org: &str,
         key: Self::Key,
-    ) -> Result<Written, Problem>;
+    ) -> Result<Commit, Problem>;
 
-    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<Self::Entry>>, StoreError>;
+    async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<Self::Entry>>, StoreError>;
 }
 
 /// A request about an org.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_issuers::admin_role::valid_org;
 use asp_proto::snapshot::Protocol;
 use asp_registry::CompiledServer;
-use asp_store::control::{OfferRecord, Versioned};
+use asp_store::control::{AtRevision, OfferRecord};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -99,7 +99,7 @@ pub async fn list(
 
 async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response, Problem> {
     let server = compiled(state, admin, name).await?;
-    let Versioned { revision, value: stored } = state.store.offers(name).await?;
+    let AtRevision { revision, value: stored } = state.store.offers(name).await?;
     let by_file = server.as_deref().map(|server| server.offered_to.clone()).unwrap_or_default();
     let stored = stored.into_iter().map(|record| record.org).filter(|org| !by_file.contains(org));
     let stored = stored.map(|org| Offer { org, by: word(OfferSource::Offer) }).collect::<Vec<_>>();

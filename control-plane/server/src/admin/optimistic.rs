@@ -3,7 +3,7 @@
 //! Keeps true: a stored write was evaluated against the records that are stored with it, however many control planes
 //! write ([`Change::evaluated_at`]).
 
-use asp_store::control::{Change, StoreError, Written};
+use asp_store::control::{Change, Commit, StoreError};
 
 use super::AdminState;
 use super::problem::Problem;
@@ -35,8 +35,8 @@ impl OptimisticWrite {
     pub(super) fn end(
         &self,
         state: &AdminState,
-        written: Result<Written, StoreError>,
-    ) -> Result<Option<Written>, Problem> {
+        written: Result<Commit, StoreError>,
+    ) -> Result<Option<Commit>, Problem> {
         match written {
             Err(StoreError::Moved) if self.tries < MAX_TRIES => Ok(None),
             written => Ok(Some(state.notify_publisher(written?))),

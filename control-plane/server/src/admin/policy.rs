@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{BindingRecord, Change, ExposureRecord, StoreError, Versioned, Written};
+use asp_store::control::{AtRevision, BindingRecord, Change, Commit, ExposureRecord, StoreError};
 use async_trait::async_trait;
 use axum::Json;
 use axum::extract::State;
@@ -178,7 +178,7 @@ impl PolicyList for Exposures {
         change: &Change,
         _org: &str,
         record: &ExposureRecord,
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         admission.put_exposure(platform, change, record).await
     }
 
@@ -187,7 +187,7 @@ impl PolicyList for Exposures {
         change: &Change,
         org: &str,
         key: ExposureKey,
-    ) -> Result<Written, Problem> {
+    ) -> Result<Commit, Problem> {
         match (key.server, key.protocol) {
             (None, None) => Ok(store.delete_exposure(change, org).await?),
             (Some(server), Some(protocol)) => {
@@ -198,14 +198,14 @@ impl PolicyList for Exposures {
         }
     }
 
-    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<Exposure>>, StoreError> {
-        let Versioned { revision, value } = store.exposure(org).await?;
+    async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<Exposure>>, StoreError> {
+        let AtRevision { revision, value } = store.exposure(org).await?;
         let entry = |record: ExposureRecord| Exposure {
             server: record.server,
             protocol: record.protocol,
             enabled: record.enabled,
         };
-        Ok(Versioned { revision, value: value.into_iter().map(entry).collect() })
+        Ok(AtRevision { revision, value: value.into_iter().map(entry).collect() })
     }
 }
 
@@ -346,7 +346,7 @@ impl PolicyList for Bindings {
         change: &Change,
         _org: &str,
         record: &BindingRecord,
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         admission.put_binding(platform, change, record).await
     }
 
@@ -355,7 +355,7 @@ impl PolicyList for Bindings {
         change: &Change,
         org: &str,
         key: BindingKey,
-    ) -> Result<Written, Problem> {
+    ) -> Result<Commit, Problem> {
         let BindingKey { target_type, id_or_pattern, issuer, primitive, protocol, name } = key;
         match (target_type, id_or_pattern, primitive) {
             (None, None, None) if issuer.is_none() && protocol.is_none() && name.is_none() => {
@@ -380,9 +380,9 @@ impl PolicyList for Bindings {
         }
     }
 
-    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<Binding>>, StoreError> {
-        let Versioned { revision, value } = store.bindings(org).await?;
-        Ok(Versioned { revision, value: value.iter().map(binding_body).collect() })
+    async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<Binding>>, StoreError> {
+        let AtRevision { revision, value } = store.bindings(org).await?;
+        Ok(AtRevision { revision, value: value.iter().map(binding_body).collect() })
     }
 }
 

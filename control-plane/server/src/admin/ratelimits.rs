@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use asp_snapshot::limits::MAX_DRAWN;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, LimitRecord, StoreError, Versioned, Written};
+use asp_store::control::{AtRevision, Change, Commit, LimitRecord, StoreError};
 use async_trait::async_trait;
 use axum::Json;
 use axum::extract::State;
@@ -167,17 +167,17 @@ impl PolicyList for LimitList {
         change: &Change,
         org: &str,
         record: &Vec<LimitRecord>,
-    ) -> Result<Written, AdmissionError> {
+    ) -> Result<Commit, AdmissionError> {
         admission.put_limits(platform, change, org, record).await
     }
 
-    async fn delete(store: &ControlStore, change: &Change, org: &str, (): ()) -> Result<Written, Problem> {
+    async fn delete(store: &ControlStore, change: &Change, org: &str, (): ()) -> Result<Commit, Problem> {
         Ok(store.delete_limits(change, org).await?)
     }
 
-    async fn stored(store: &ControlStore, org: &str) -> Result<Versioned<Vec<RateLimit>>, StoreError> {
-        let Versioned { revision, value } = store.limits(org).await?;
-        Ok(Versioned { revision, value: value.into_iter().map(entry).collect() })
+    async fn stored(store: &ControlStore, org: &str) -> Result<AtRevision<Vec<RateLimit>>, StoreError> {
+        let AtRevision { revision, value } = store.limits(org).await?;
+        Ok(AtRevision { revision, value: value.into_iter().map(entry).collect() })
     }
 }
 

@@ -6,7 +6,7 @@ use asp_proto::mcp_revision::Revision;
 use asp_proto::snapshot::Primitive;
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
 use asp_store::control::{
-    Change, Note, Precondition, ServerIds, ServerRecord, SourceFile, StoreError, Written,
+    Change, Commit, Note, Precondition, ServerIds, ServerRecord, SourceFile, StoreError,
 };
 use axum::Json;
 use axum::extract::State;
@@ -144,7 +144,7 @@ pub async fn put_server(
 
 /// A server that was stored, or that was stored already.
 pub(super) struct StoreOutcome {
-    written: Written,
+    written: Commit,
     content_hash: String,
     warnings: Vec<Fault>,
     changes: Vec<asp_registry::Change>,
@@ -224,7 +224,7 @@ async fn store_server(
     server: &CompiledServer,
     files: &[SourceFile],
     force: bool,
-) -> Result<(Written, Vec<asp_registry::Change>), Problem> {
+) -> Result<(Commit, Vec<asp_registry::Change>), Problem> {
     let name = &server.server.name;
     catalog::ids::take_stored_of(&state.store, name).await?;
     let of_server = catalog::ids::of(server);

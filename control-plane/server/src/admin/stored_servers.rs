@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Changed, ServerRecord, Since, StoreError, Versioned};
+use asp_store::control::{AtRevision, ServerRecord, StateDelta, StateUpdate, StoreError};
 use tokio::sync::Mutex;
 
 use crate::server_records;
@@ -18,20 +18,20 @@ type Records = Arc<Vec<ServerRecord>>;
 
 /// Servers that one control plane has read.
 #[derive(Default)]
-pub struct StoredServers(Mutex<Option<Versioned<Records>>>);
+pub struct StoredServers(Mutex<Option<AtRevision<Records>>>);
 
 impl StoredServers {
     /// Returns all servers, and the revision at which they were read.
-    pub(super) async fn read(&self, store: &ControlStore) -> Result<Versioned<Records>, StoreError> {
+    pub(super) async fn read(&self, store: &ControlStore) -> Result<AtRevision<Records>, StoreError> {
         let mut held = self.0.lock().await;
         let now = store.revision().await?;
         let known =
             held.take().filter(|known| (known.revision..=known.revision + MOST_BEHIND).contains(&now));
         let read = match known {
             Some(known) => match store.since(known.revision).await? {
-                Since::Changed(changed) => with(known.value, changed),
+                StateUpdate::Changed(changed) => with(known.value, changed),
                 // Another database was restored.
-                Since::All(_) => whole(store).await?,
+                StateUpdate::All(_) => whole(store).await?,
             },
             None => whole(store).await?,
         };
@@ -40,18 +40,18 @@ impl StoredServers {
     }
 }
 
-async fn whole(store: &ControlStore) -> Result<Versioned<Records>, StoreError> {
-    let Versioned { revision, value: mut records } = store.servers().await?;
+async fn whole(store: &ControlStore) -> Result<AtRevision<Records>, StoreError> {
+    let AtRevision { revision, value: mut records } = store.servers().await?;
     records.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(Versioned { revision, value: Arc::new(records) })
+    Ok(AtRevision { revision, value: Arc::new(records) })
 }
 
-fn with(mut records: Records, changed: Changed) -> Versioned<Records> {
-    let Changed { revision, servers, .. } = changed;
+fn with(mut records: Records, changed: StateDelta) -> AtRevision<Records> {
+    let StateDelta { revision, servers, .. } = changed;
     if !servers.is_empty() {
         server_records::change(Arc::make_mut(&mut records), servers);
     }
-    Versioned { revision, value: records }
+    AtRevision { revision, value: records }
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use asp_proto::snapshot::{
 };
 use asp_registry::{CompiledServer, EdgeInputs};
 use asp_snapshot::parts as names;
-use asp_store::control::{ControlState, Position, Since};
+use asp_store::control::{ControlState, Position, StateUpdate};
 use asp_xds::parts::{EncodedPart, Parts, PartsBuilder};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
@@ -160,7 +160,7 @@ impl Builder {
     }
 
     /// Takes the changes of the store and builds the next snapshot. With `raise`, all parts get the new revision.
-    pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<SnapshotBuild> {
+    pub fn build(&mut self, since: StateUpdate, raise: bool) -> anyhow::Result<SnapshotBuild> {
         let has_new_servers = self.held.take(since);
         self.build_held(has_new_servers, raise)
     }

@@ -12,8 +12,8 @@ use asp_registry::CompiledServer;
 use asp_snapshot::limits::MAX_DRAWN;
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
-    Changed, ControlState, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, OfferRecord, OrgState,
-    Placement, ServerRecord, Since, UnreadableIssuer, UnreadableMachine,
+    ControlState, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, OfferRecord, OrgState,
+    Placement, ServerRecord, StateDelta, StateUpdate, UnreadableIssuer, UnreadableMachine,
 };
 use asp_xds::parts::EncodedPart;
 
@@ -252,19 +252,19 @@ pub(super) struct StoredState {
 
 impl StoredState {
     /// Applies what was read from the store. Returns whether servers or offers changed.
-    pub(super) fn take(&mut self, since: Since) -> bool {
+    pub(super) fn take(&mut self, since: StateUpdate) -> bool {
         self.stamp = since.position().stamp;
         match since {
-            Since::Changed(changed) => self.take_changed(changed),
-            Since::All(state) => {
+            StateUpdate::Changed(changed) => self.take_changed(changed),
+            StateUpdate::All(state) => {
                 self.take_all(state);
                 true
             }
         }
     }
 
-    fn take_changed(&mut self, changed: Changed) -> bool {
-        let Changed { revision, servers, orgs, machines, offers, revocations, placement, .. } = changed;
+    fn take_changed(&mut self, changed: StateDelta) -> bool {
+        let StateDelta { revision, servers, orgs, machines, offers, revocations, placement, .. } = changed;
         self.revision = revision;
         self.issuers = changed.issuers;
         self.issuer_keys = changed.issuer_keys;

@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use asp_platform::clock;
-use asp_store::control::{ControlState, RevocationRecord, Written};
+use asp_store::control::{Commit, ControlState, RevocationRecord};
 use parking_lot::Mutex;
 use prost::Message as _;
 
@@ -179,7 +179,7 @@ impl Usage {
         Ok(UnderWay { usage: self, id })
     }
 
-    fn end(&self, id: u64, written: Option<Written>) {
+    fn end(&self, id: u64, written: Option<Commit>) {
         let mut known = self.known.lock();
         let seen = known.revision;
         let stays = written
@@ -207,7 +207,7 @@ pub struct UnderWay<'a> {
 
 impl UnderWay<'_> {
     /// Records that the write happened.
-    pub fn done(self, written: Written) -> Written {
+    pub fn done(self, written: Commit) -> Commit {
         self.usage.end(self.id, Some(written));
         written
     }
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn what_was_written_counts_once_whether_a_look_at_the_store_saw_it_or_not() {
         let usage = Usage::default();
-        let written = |revision| Written { revision, changed: true };
+        let written = |revision| Commit { revision, changed: true };
         let begin = || usage.begin(BudgetKind::Exposure, "acme", grown(ORG / 2), false).unwrap();
         begin().done(written(5));
         usage.take(at(4, "acme", 0));
@@ -305,7 +305,7 @@ mod tests {
         usage.take(at(1, "acme", ORG));
         let less = usage.begin(BudgetKind::Exposure, "acme", -grown(ORG), false).unwrap();
         assert!(full(&usage, "acme", 1));
-        less.done(Written { revision: 2, changed: true });
+        less.done(Commit { revision: 2, changed: true });
         assert!(!full(&usage, "acme", ORG));
     }
 
@@ -314,7 +314,7 @@ mod tests {
         let usage = Usage::default();
         for revision in 1..=MAX_WRITES as u64 + 9 {
             let write = usage.begin(BudgetKind::Exposure, "acme", 1, false).unwrap();
-            write.done(Written { revision, changed: true });
+            write.done(Commit { revision, changed: true });
         }
         assert_eq!(usage.known.lock().writes.len(), MAX_WRITES);
         assert!(full(&usage, "acme", ORG - MAX_WRITES - 8) && !full(&usage, "acme", ORG - MAX_WRITES - 9));

@@ -6,7 +6,7 @@ use anyhow::Context;
 use asp_platform::clock;
 use asp_proto::snapshot::RecentRevocations;
 use asp_store::control::sql::ControlStore;
-use asp_store::control::{Change, Position, Precondition, RevocationPage, Since};
+use asp_store::control::{Change, Position, Precondition, RevocationPage, StateUpdate};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
@@ -118,7 +118,7 @@ impl SnapshotSource for StoreSource {
             self.pass(&known).await?;
         }
         let since = match is_other_history {
-            true => Since::All(self.store.load().await?),
+            true => StateUpdate::All(self.store.load().await?),
             false => self.store.since(known.revision).await?,
         };
         // Subscribers that have lost revisions in force only accept newer ones.

@@ -9,7 +9,7 @@ use super::{CallStatement, CallsDatabase, changes, row};
 use crate::columns::Columns;
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
-    OwnerId, RecordError, RecordKey, Saved, Stand, State,
+    OwnerId, RecordError, RecordKey, Save, Stand, State,
 };
 
 /// Returns the columns for the status of the call in row `r`.
@@ -47,7 +47,7 @@ impl<D: CallsDatabase> CallRecords for D {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         Ok(save(self, key.call, || running(key, owner, state, &record)).await?)
     }
 
@@ -57,7 +57,7 @@ impl<D: CallsDatabase> CallRecords for D {
         owner: OwnerId,
         (seq, capsule): (u64, Bytes),
         memory: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         let statement = "UPDATE call_records SET seq = $1, capsule = $2, memory = $3 \
              WHERE call_id = $4 AND owner = $5 AND seq < $1";
         let save = CallStatement::new(statement)
@@ -67,17 +67,17 @@ impl<D: CallsDatabase> CallRecords for D {
             .bind(call)
             .bind(owner.0);
         if changes(self, save).await? {
-            return Ok(Saved::Stored);
+            return Ok(Save::Stored);
         }
         // Only the plugin's message depends on which of the two it was.
         let row = self.stand(call).await?;
-        Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Saved::Stale } else { Saved::NotOwner })
+        Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Save::Stale } else { Save::NotOwner })
     }
 
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save, RecordError> {
         let statement = "UPDATE call_records SET memory = $1 WHERE call_id = $2 AND owner = $3";
         let save = CallStatement::new(statement).bind(&memory).bind(call).bind(owner.0);
-        Ok(if changes(self, save).await? { Saved::Stored } else { Saved::NotOwner })
+        Ok(if changes(self, save).await? { Save::Stored } else { Save::NotOwner })
     }
 
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
@@ -110,9 +110,9 @@ impl<D: CallsDatabase> CallRecords for D {
         Ok(rows.iter().map(record).collect::<Result<_, sqlx::Error>>()?)
     }
 
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError> {
         let saved = save(self, key.call, || ended(key, owner, &end)).await?;
-        if saved == Saved::Stored {
+        if saved == Save::Stored {
             self.make_room(key).await?;
         }
         Ok(saved)
@@ -180,10 +180,10 @@ async fn save<D: CallsDatabase>(
     database: &D,
     call: CallId,
     write: impl Fn() -> CallStatement + Send + Sync,
-) -> Result<Saved, sqlx::Error> {
+) -> Result<Save, sqlx::Error> {
     let is_stored = changes(database, write()).await?
         || (changes(database, forget_past(call)).await? && changes(database, write()).await?);
-    Ok(if is_stored { Saved::Stored } else { Saved::NotOwner })
+    Ok(if is_stored { Save::Stored } else { Save::NotOwner })
 }
 
 /// Returns the upsert of the record of a running call, which does not change a row of another owner or of none.

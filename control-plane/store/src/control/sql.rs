@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use sqlx::{Any, AnyConnection, AnyPool, Executor, Row, Transaction};
 use tokio::time::timeout;
 
-use crate::control::{Position, StoreError, Written};
+use crate::control::{Commit, Position, StoreError};
 use queue::WriteQueue;
 use write::Write;
 
@@ -130,9 +130,9 @@ impl ControlStore {
     }
 
     /// Runs a write of an org's policy, and retries it if the database aborted it because of another write.
-    async fn policy_write<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Written, StoreError>
+    async fn policy_write<F>(&self, write: impl Fn() -> F + Send + Sync) -> Result<Commit, StoreError>
     where
-        F: Future<Output = Result<Written, StoreError>> + Send,
+        F: Future<Output = Result<Commit, StoreError>> + Send,
     {
         self.within(async {
             for _ in 1..POLICY_ATTEMPTS {

@@ -74,7 +74,7 @@ pub struct OrgState {
 
 /// Current state of everything that changed after a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct StateDelta {
     pub revision: u64,
     /// See [`Position::stamp`].
     pub stamp: String,
@@ -121,18 +121,18 @@ impl Default for ChangedRevocations {
 
 /// Answer to a request for the changes since a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Since {
-    Changed(Changed),
+pub enum StateUpdate {
+    Changed(StateDelta),
     /// Everything: the revision is too old, or this database never had it.
     All(ControlState),
 }
 
-impl Since {
+impl StateUpdate {
     /// Returns the position of the store when it answered.
     pub fn position(&self) -> Position {
         let (revision, stamp) = match self {
-            Since::Changed(Changed { revision, stamp, .. }) => (*revision, stamp),
-            Since::All(ControlState { revision, stamp, .. }) => (*revision, stamp),
+            StateUpdate::Changed(StateDelta { revision, stamp, .. }) => (*revision, stamp),
+            StateUpdate::All(ControlState { revision, stamp, .. }) => (*revision, stamp),
         };
         Position { revision, stamp: stamp.clone() }
     }

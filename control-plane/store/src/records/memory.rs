@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{
     BELIEVED, CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM,
-    NOBODY, Orphan, OwnerId, RecordError, RecordKey, STEADY, Saved, Stand, State,
+    NOBODY, Orphan, OwnerId, RecordError, RecordKey, STEADY, Save, Stand, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -124,10 +124,10 @@ impl MemoryRecords {
         MemoryRecords { bounds, inner: Mutex::default() }
     }
 
-    fn change(&self, call: CallId, owner: OwnerId, change: impl FnOnce(&mut CallRecord) -> Saved) -> Saved {
+    fn change(&self, call: CallId, owner: OwnerId, change: impl FnOnce(&mut CallRecord) -> Save) -> Save {
         match self.inner.lock().records.get_mut(&call) {
             Some(record) if record.owner == Some(owner) => change(record),
-            _ => Saved::NotOwner,
+            _ => Save::NotOwner,
         }
     }
 }
@@ -165,12 +165,12 @@ impl CallRecords for MemoryRecords {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         let mut inner = self.inner.lock();
         inner.forget_past(key.call, owner);
         if let Some(known) = inner.records.get_mut(&key.call) {
             if known.owner != Some(owner) {
-                return Ok(Saved::NotOwner);
+                return Ok(Save::NotOwner);
             }
             if key.resumes || !known.resumes {
                 known.record = record;
@@ -180,13 +180,13 @@ impl CallRecords for MemoryRecords {
             known.state = state;
             known.updated_ms = now_ms();
             known.expires_ms = known.expires_ms.max(key.expires_ms);
-            return Ok(Saved::Stored);
+            return Ok(Save::Stored);
         }
         if !inner.has_room() {
             return Err(RecordError::Full);
         }
         inner.records.insert(key.call, running(key, owner, state, record));
-        Ok(Saved::Stored)
+        Ok(Save::Stored)
     }
 
     async fn save_capsule(
@@ -195,22 +195,22 @@ impl CallRecords for MemoryRecords {
         owner: OwnerId,
         (seq, capsule): (u64, Bytes),
         memory: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         Ok(self.change(call, owner, |record| {
             if seq <= record.seq {
-                return Saved::Stale;
+                return Save::Stale;
             }
             record.seq = seq;
             record.capsule = capsule;
             record.memory = memory;
-            Saved::Stored
+            Save::Stored
         }))
     }
 
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save, RecordError> {
         Ok(self.change(call, owner, |record| {
             record.memory = memory;
-            Saved::Stored
+            Save::Stored
         }))
     }
 
@@ -239,12 +239,12 @@ impl CallRecords for MemoryRecords {
         Ok(found.into_iter().map(|(id, record)| (*id, inner.told(record, now))).collect())
     }
 
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError> {
         let mut inner = self.inner.lock();
         inner.forget_past(key.call, owner);
         let known = inner.records.get(&key.call);
         if known.is_some_and(|record| record.owner != Some(owner)) {
-            return Ok(Saved::NotOwner);
+            return Ok(Save::NotOwner);
         }
         if known.is_none() && !inner.has_room() {
             return Err(RecordError::Full);
@@ -257,7 +257,7 @@ impl CallRecords for MemoryRecords {
         inner.records.insert(key.call, ended);
         inner.make_room(self.bounds.of_user, |record| record.user == key.user);
         inner.make_room(self.bounds.of_org, |record| record.org == key.org);
-        Ok(Saved::Stored)
+        Ok(Save::Stored)
     }
 
     async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     CallId, CallQuota, CallQuotas, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY,
-    Orphan, OwnerId, RecordError, RecordKey, Saved, State,
+    Orphan, OwnerId, RecordError, RecordKey, Save, State,
 };
 use crate::clock::now_ms;
 
@@ -51,7 +51,7 @@ fn end(outcome: &'static str) -> End {
 
 async fn begin(records: &dyn CallRecords, n: u8) {
     let put = records.put(&key(n), LIVING, State::Working, text("asked")).await.unwrap();
-    assert_eq!(put, Saved::Stored);
+    assert_eq!(put, Save::Stored);
 }
 
 /// Runs the suite against an empty store.
@@ -76,21 +76,21 @@ async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) 
     let over = |n| End { keep: Duration::ZERO, ..end(n) };
     let gone = OwnerId([9; 16]);
     let past = RecordKey { expires_ms: 1, ..key(41) };
-    assert_eq!(records.finish(&key(40), OTHER, over("first")).await.unwrap(), Saved::Stored);
+    assert_eq!(records.finish(&key(40), OTHER, over("first")).await.unwrap(), Save::Stored);
     records.put(&past, gone, State::Working, text("first")).await.unwrap();
     for n in [40, 41] {
         let key = RecordKey { created_ms: 9, ..key(n) };
-        assert_eq!(records.put(&key, LIVING, State::Working, text("again")).await.unwrap(), Saved::Stored);
+        assert_eq!(records.put(&key, LIVING, State::Working, text("again")).await.unwrap(), Save::Stored);
         let found = find(records, key.call).await.unwrap().unwrap();
         assert_eq!((found.created_ms, found.record, found.outcome), (9, text("again"), Bytes::new()));
         records.drop_record(key.call, key.created_ms, LIVING).await.unwrap();
     }
-    assert_eq!(records.finish(&key(42), OTHER, over("first")).await.unwrap(), Saved::Stored);
-    assert_eq!(records.finish(&key(42), LIVING, end("again")).await.unwrap(), Saved::Stored);
+    assert_eq!(records.finish(&key(42), OTHER, over("first")).await.unwrap(), Save::Stored);
+    assert_eq!(records.finish(&key(42), LIVING, end("again")).await.unwrap(), Save::Stored);
     // An owner with a lease still runs it.
     let runs = RecordKey { expires_ms: 1, ..key(43) };
     records.put(&runs, LIVING, State::Working, text("runs")).await.unwrap();
-    assert_eq!(records.put(&runs, gone, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
+    assert_eq!(records.put(&runs, gone, State::Working, text("x")).await.unwrap(), Save::NotOwner);
     for n in [42, 43] {
         records.drop_record(key(n).call, BEGAN, LIVING).await.unwrap();
     }
@@ -99,17 +99,17 @@ async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) 
 async fn keeps_the_newest_capsule_and_the_memory_beside_it(records: &dyn CallRecords) {
     let call = key(1).call;
     let early = records.save_capsule(call, LIVING, (1, text("x")), text("x")).await.unwrap();
-    assert_eq!(early, Saved::NotOwner, "there is no record yet");
+    assert_eq!(early, Save::NotOwner, "there is no record yet");
     begin(records, 1).await;
     for (seq, capsule, expected) in
-        [(2, "b", Saved::Stored), (1, "a", Saved::Stale), (2, "x", Saved::Stale), (5, "c", Saved::Stored)]
+        [(2, "b", Save::Stored), (1, "a", Save::Stale), (2, "x", Save::Stale), (5, "c", Save::Stored)]
     {
         let saved = records.save_capsule(call, LIVING, (seq, text(capsule)), text("memory")).await.unwrap();
         assert_eq!(saved, expected, "{seq}");
     }
-    assert_eq!(records.save_memory(call, LIVING, text("newer")).await.unwrap(), Saved::Stored);
+    assert_eq!(records.save_memory(call, LIVING, text("newer")).await.unwrap(), Save::Stored);
     let again = records.put(&key(1), LIVING, State::InputRequired, text("asked again")).await.unwrap();
-    assert_eq!(again, Saved::Stored);
+    assert_eq!(again, Save::Stored);
     let found = find(records, call).await.unwrap().unwrap();
     assert_eq!((found.seq, found.capsule, found.memory), (5, text("c"), text("newer")));
     assert_eq!((found.org.as_str(), found.plugin.as_str()), ("acme", "sweep@1.0.0"));
@@ -121,11 +121,11 @@ async fn keeps_the_newest_capsule_and_the_memory_beside_it(records: &dyn CallRec
 
 async fn only_the_owner_changes_a_record(records: &dyn CallRecords) {
     let call = key(1).call;
-    assert_eq!(records.put(&key(1), OTHER, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
-    assert_eq!(records.save_memory(call, OTHER, text("x")).await.unwrap(), Saved::NotOwner);
+    assert_eq!(records.put(&key(1), OTHER, State::Working, text("x")).await.unwrap(), Save::NotOwner);
+    assert_eq!(records.save_memory(call, OTHER, text("x")).await.unwrap(), Save::NotOwner);
     let saved = records.save_capsule(call, OTHER, (9, text("x")), text("x")).await.unwrap();
-    assert_eq!(saved, Saved::NotOwner);
-    assert_eq!(records.finish(&key(1), OTHER, end("x")).await.unwrap(), Saved::NotOwner);
+    assert_eq!(saved, Save::NotOwner);
+    assert_eq!(records.finish(&key(1), OTHER, end("x")).await.unwrap(), Save::NotOwner);
     assert!(!records.drop_record(call, BEGAN, OTHER).await.unwrap(), "it is another owner's");
     let found = find(records, call).await.unwrap().unwrap();
     assert_eq!((found.owner, found.seq, found.record), (Some(LIVING), 5, text("asked again")));
@@ -148,7 +148,7 @@ async fn keeps_calls_apart_and_forgets_what_is_dropped(records: &dyn CallRecords
     assert_eq!(find(records, key(3).call).await.unwrap(), None);
     assert_eq!(find(records, key(1).call).await.unwrap(), None);
     assert!(find(records, key(2).call).await.unwrap().is_some());
-    assert_eq!(records.save_memory(key(1).call, LIVING, text("late")).await.unwrap(), Saved::NotOwner);
+    assert_eq!(records.save_memory(key(1).call, LIVING, text("late")).await.unwrap(), Save::NotOwner);
 }
 
 async fn an_orphan_has_exactly_one_taker(records: &dyn CallRecords) {
@@ -173,7 +173,7 @@ async fn an_orphan_has_exactly_one_taker(records: &dyn CallRecords) {
     let (first, second) = tokio::join!(records.take(&orphan, LIVING), records.take(&orphan, another));
     assert!(first.unwrap() ^ second.unwrap(), "one of them takes it");
     assert!(!records.take(&orphan, LIVING).await.unwrap(), "it is no orphan any more");
-    assert_eq!(records.save_memory(key(3).call, dead, text("late")).await.unwrap(), Saved::NotOwner);
+    assert_eq!(records.save_memory(key(3).call, dead, text("late")).await.unwrap(), Save::NotOwner);
     let gone = Orphan { call: key(8).call, owner: dead };
     assert!(!records.take(&gone, LIVING).await.unwrap());
 }
@@ -201,9 +201,9 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     assert_eq!((found.owner, found.resumes, found.state), (Some(NOBODY), false, State::Failed));
     assert_eq!((found.record, found.capsule, found.memory), (text("asked"), Bytes::new(), Bytes::new()));
     assert!(found.is_left && found.is_retired && found.expires_ms > soon);
-    assert_eq!(records.save_memory(key(44).call, dead, text("late")).await.unwrap(), Saved::NotOwner);
+    assert_eq!(records.save_memory(key(44).call, dead, text("late")).await.unwrap(), Save::NotOwner);
     let late = records.finish(&key(44), dead, end("late")).await.unwrap();
-    assert_eq!(late, Saved::NotOwner, "an owner that comes back says nothing of it");
+    assert_eq!(late, Save::NotOwner, "an owner that comes back says nothing of it");
 
     // A gateway that has just returned cannot judge one whose lease has lapsed.
     let slow = OwnerId([46; 16]);
@@ -241,7 +241,7 @@ async fn an_owner_that_was_away_too_long_is_told(records: &dyn CallRecords) {
     assert_eq!(records.renew(away, LEASE).await.unwrap(), Lease::Lapsed);
     assert!(!is_left(records, 6).await);
     assert_eq!(records.renew(away, LEASE).await.unwrap(), Lease::Held);
-    assert_eq!(records.save_memory(key(6).call, away, text("kept")).await.unwrap(), Saved::Stored);
+    assert_eq!(records.save_memory(key(6).call, away, text("kept")).await.unwrap(), Save::Stored);
 }
 
 /// After an outage of the store all leases have expired, and the first to return cannot judge the others.
@@ -299,7 +299,7 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
     records.save_capsule(call, gone, (1, text("capsule")), text("memory")).await.unwrap();
     let before = now_ms();
     let long = End { keep: MAX_KEEP * 2, ..end("done") };
-    assert_eq!(records.finish(&key(20), gone, long).await.unwrap(), Saved::Stored);
+    assert_eq!(records.finish(&key(20), gone, long).await.unwrap(), Save::Stored);
     let ended = find(records, call).await.unwrap().unwrap();
     assert_eq!((ended.state, ended.owner, ended.resumes), (State::Completed, None, false));
     assert!(!ended.is_left, "nobody has to come");
@@ -313,14 +313,14 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
     assert!(!records.orphans(99).await.unwrap().contains(&orphan));
     assert!(!records.take(&orphan, LIVING).await.unwrap());
     for owner in [gone, OTHER] {
-        assert_eq!(records.put(&key(20), owner, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
-        assert_eq!(records.save_memory(call, owner, text("x")).await.unwrap(), Saved::NotOwner);
-        assert_eq!(records.finish(&key(20), owner, end("x")).await.unwrap(), Saved::NotOwner);
+        assert_eq!(records.put(&key(20), owner, State::Working, text("x")).await.unwrap(), Save::NotOwner);
+        assert_eq!(records.save_memory(call, owner, text("x")).await.unwrap(), Save::NotOwner);
+        assert_eq!(records.finish(&key(20), owner, end("x")).await.unwrap(), Save::NotOwner);
         records.drop_record(call, BEGAN, owner).await.unwrap();
     }
     assert_eq!(find(records, call).await.unwrap(), Some(ended));
     // A call without a record gets one at its end.
-    assert_eq!(records.finish(&key(21), LIVING, end("late")).await.unwrap(), Saved::Stored);
+    assert_eq!(records.finish(&key(21), LIVING, end("late")).await.unwrap(), Save::Stored);
     assert_eq!(find(records, key(21).call).await.unwrap().unwrap().outcome, text("late"));
 }
 
@@ -350,7 +350,7 @@ async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn Cal
 /// Stores the end of a call after all others, because the clock has a resolution of milliseconds.
 async fn finish_last(records: &dyn CallRecords, key: &RecordKey, end: End) {
     let ended = now_ms();
-    assert_eq!(records.finish(key, LIVING, end).await.unwrap(), Saved::Stored);
+    assert_eq!(records.finish(key, LIVING, end).await.unwrap(), Save::Stored);
     records.room_made().await;
     while now_ms() == ended {
         tokio::task::yield_now().await;

@@ -82,7 +82,7 @@ fn reason(verdict: Verdict) -> Option<Reason> {
 fn the_boot_snapshot_denies_everything() {
     let bench = Bench::new();
     let boot = Snapshot::boot();
-    for role in [Role::Filter, Role::Gateway] {
+    for role in [EdgeRole::Filter, EdgeRole::Gateway] {
         let edge = Edge::new(role);
         for path in ["/demo/mcp", "/healthz", "/.well-known/agent-card.json", "/nowhere", "/demo/rest/x"] {
             let verdict = judge(&edge, &boot, &bench.post(path, &[]), LIST);
@@ -98,7 +98,7 @@ type Broken = (&'static str, Vec<(&'static str, &'static str)>, Reason);
 fn an_earlier_rule_wins_over_a_later_one() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
-    let edge = Edge::new(Role::Filter);
+    let edge = Edge::new(EdgeRole::Filter);
     // Each request breaks its own rule and every later one.
     let body = ("content-type", "text/plain");
     let token = ("authorization", "Bearer x");
@@ -126,8 +126,8 @@ fn both_roles_refuse_alike() {
     let snapshot = bench.snapshot();
     let headers = bench.post("/demo/mcp", &[]);
     for body in [b"".as_slice(), b"{", b"[]", b"{}", b"\xff"] {
-        let as_filter = judge(&Edge::new(Role::Filter), &snapshot, &headers, body);
-        let as_gateway = judge(&Edge::new(Role::Gateway), &snapshot, &headers, body);
+        let as_filter = judge(&Edge::new(EdgeRole::Filter), &snapshot, &headers, body);
+        let as_gateway = judge(&Edge::new(EdgeRole::Gateway), &snapshot, &headers, body);
         match (as_filter, as_gateway) {
             (Verdict::Reply(filter), Verdict::Reply(gateway)) => assert_eq!(filter, gateway),
             _ => panic!("{body:?} was let through"),
@@ -140,7 +140,7 @@ fn what_was_established_is_handed_on() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
     let headers = bench.post("/demo/mcp", &[("origin", PUBLIC_URL)]);
-    let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, LIST)).admitted;
+    let admitted = forwarded(judge(&Edge::new(EdgeRole::Gateway), &snapshot, &headers, LIST)).admitted;
     assert_eq!(
         (admitted.path_kind, admitted.server.as_str(), admitted.era),
         (PathKind::Mcp, "demo", Era::Legacy)
@@ -162,7 +162,7 @@ fn credentials_only_the_gateway_can_judge_are_marked() {
         ("/open/mcp", "", false),
     ] {
         let headers = bench.post(path, &[("authorization", authorization)]);
-        let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, LIST)).admitted;
+        let admitted = forwarded(judge(&Edge::new(EdgeRole::Gateway), &snapshot, &headers, LIST)).admitted;
         assert_eq!((admitted.unverified, admitted.caller), (unverified, None), "{path}");
     }
 }
@@ -173,11 +173,11 @@ fn a_modern_body_is_read_by_the_gateway_only() {
     let snapshot = bench.snapshot();
     let headers =
         bench.post("/demo/mcp", &[("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/list")]);
-    let filter = Edge::new(Role::Filter).on_headers(&snapshot, &headers, false, &env(NOW * 1000));
+    let filter = Edge::new(EdgeRole::Filter).on_headers(&snapshot, &headers, false, &env(NOW * 1000));
     assert!(
         matches!(filter, Step::Decided(Verdict::Forward(forward)) if forward.admitted.era == Era::Modern)
     );
-    let gateway = Edge::new(Role::Gateway).on_headers(&snapshot, &headers, false, &env(NOW * 1000));
+    let gateway = Edge::new(EdgeRole::Gateway).on_headers(&snapshot, &headers, false, &env(NOW * 1000));
     assert!(matches!(gateway, Step::NeedBody(_)));
 }
 
@@ -187,7 +187,7 @@ fn a_body_of_the_modern_era_makes_the_request_modern() {
     let snapshot = bench.snapshot();
     let body = br#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
     let headers = bench.post("/demo/mcp", &[]);
-    let admitted = forwarded(judge(&Edge::new(Role::Gateway), &snapshot, &headers, body)).admitted;
+    let admitted = forwarded(judge(&Edge::new(EdgeRole::Gateway), &snapshot, &headers, body)).admitted;
     assert_eq!(admitted.era, Era::Modern);
 }
 
@@ -195,7 +195,7 @@ fn a_body_of_the_modern_era_makes_the_request_modern() {
 fn a_declared_length_over_the_limit_is_refused_before_the_body() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
-    let edge = Edge::new(Role::Filter);
+    let edge = Edge::new(EdgeRole::Filter);
     for (path, length, refused) in [
         ("/demo/mcp", "1048576", false),
         ("/demo/mcp", "1048577", true),
@@ -239,7 +239,7 @@ fn the_filter_stops_gross_abuse_and_says_when_to_return() {
     bench.message.coarse_limits = vec![limit("*", 3)];
     let snapshot = bench.snapshot();
     let headers = bench.post("/demo/mcp", &[]);
-    let filter = Edge::new(Role::Filter);
+    let filter = Edge::new(EdgeRole::Filter);
     for _ in 0..3 {
         assert_eq!(reason(judge(&filter, &snapshot, &headers, LIST)), None);
     }
@@ -250,7 +250,7 @@ fn the_filter_stops_gross_abuse_and_says_when_to_return() {
         }
         Verdict::Forward(_) => panic!("the fourth request passed"),
     }
-    let gateway = Edge::new(Role::Gateway);
+    let gateway = Edge::new(EdgeRole::Gateway);
     for _ in 0..10 {
         assert_eq!(reason(judge(&gateway, &snapshot, &headers, LIST)), None);
     }
@@ -263,7 +263,7 @@ fn a_batch_pays_for_each_of_its_messages() {
     let snapshot = bench.snapshot();
     let headers = bench.post("/demo/mcp", &[]);
     let body = |count: usize| format!("[{}]", vec![std::str::from_utf8(LIST).unwrap(); count].join(","));
-    let filter = Edge::new(Role::Filter);
+    let filter = Edge::new(EdgeRole::Filter);
     assert_eq!(reason(judge(&filter, &snapshot, &headers, body(3).as_bytes())), None);
     assert_eq!(reason(judge(&filter, &snapshot, &headers, body(3).as_bytes())), Some(Reason::RateLimited));
 }
@@ -273,7 +273,7 @@ fn a_limit_over_a_name_counts_calls_by_body_and_by_modern_header() {
     let mut bench = Bench::new();
     bench.message.coarse_limits = vec![limit("heavy.*", 2)];
     let snapshot = bench.snapshot();
-    let filter = Edge::new(Role::Filter);
+    let filter = Edge::new(EdgeRole::Filter);
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"heavy.x"}}"#;
     let legacy = bench.post("/demo/mcp", &[]);
     let modern = bench.post(
@@ -291,7 +291,7 @@ fn a_limit_over_a_name_counts_calls_by_body_and_by_modern_header() {
 fn a_route_is_set_only_when_one_matches() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
-    let filter = Edge::new(Role::Filter);
+    let filter = Edge::new(EdgeRole::Filter);
     let routed = forwarded(judge(&filter, &snapshot, &bench.post("/demo/mcp", &[]), LIST));
     assert!(routed.clear_route && routed.set.contains(&("x-asp-route", "pool-lists".to_owned())));
     let ping = br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
@@ -304,7 +304,7 @@ fn a_route_is_set_only_when_one_matches() {
 fn a_server_that_vanishes_while_its_body_arrives_is_harmless() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
-    let edge = Edge::new(Role::Filter);
+    let edge = Edge::new(EdgeRole::Filter);
     let Step::NeedBody(pending) =
         edge.on_headers(&snapshot, &bench.post("/demo/mcp", &[]), false, &env(NOW * 1000))
     else {
@@ -316,7 +316,7 @@ fn a_server_that_vanishes_while_its_body_arrives_is_harmless() {
 #[test]
 fn no_headers_at_all_are_refused() {
     let bench = Bench::new();
-    let verdict = judge(&Edge::new(Role::Filter), &bench.snapshot(), &[], b"");
+    let verdict = judge(&Edge::new(EdgeRole::Filter), &bench.snapshot(), &[], b"");
     assert_eq!(reason(verdict), Some(Reason::UnknownServer));
 }
 
@@ -340,8 +340,8 @@ fn random_headers_and_bodies_never_panic() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % bound
     };
-    let filter = Edge::new(Role::Filter);
-    let gateway = Edge::new(Role::Gateway);
+    let filter = Edge::new(EdgeRole::Filter);
+    let gateway = Edge::new(EdgeRole::Gateway);
     for _ in 0..5000 {
         let mut headers =
             bench.post(["/demo/mcp", "/demo/a2a", "/open/mcp", "/strict/mcp", "/\u{e4}"][next(5)], &[]);
@@ -360,7 +360,7 @@ fn in_development_a_server_without_authentication_answers_to_local_names_only() 
     let mut bench = Bench::new();
     bench.message.dev = true;
     let snapshot = bench.snapshot();
-    let edge = Edge::new(Role::Gateway);
+    let edge = Edge::new(EdgeRole::Gateway);
     for (host, expected) in [
         ("localhost:8080", None),
         ("mcp.example.com", None),

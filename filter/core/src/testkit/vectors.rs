@@ -117,10 +117,10 @@ pub fn load_cases() -> Vec<Case> {
 
 impl Case {
     /// Returns the expected result for `role`.
-    pub fn expected(&self, role: crate::Role) -> &Expect {
+    pub fn expected(&self, role: crate::EdgeRole) -> &Expect {
         match role {
-            crate::Role::Filter => self.expect_filter.as_ref().unwrap_or(&self.expect),
-            crate::Role::Gateway => &self.expect,
+            crate::EdgeRole::Filter => self.expect_filter.as_ref().unwrap_or(&self.expect),
+            crate::EdgeRole::Gateway => &self.expect,
         }
     }
 }

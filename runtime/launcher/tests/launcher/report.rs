@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use asp_launcher::{EXIT_SETUP, Fault, Level, launch};
+use asp_launcher::{EXIT_SETUP, Level, SetupFault, launch};
 
 use crate::harness::{Cell, worker_init};
 
 /// Runs the cell to its end; returns its exit code and the report.
-fn reported(cell: &mut Cell) -> (Option<i32>, Option<Fault>) {
+fn reported(cell: &mut Cell) -> (Option<i32>, Option<SetupFault>) {
     // Creates the control group.
     drop(cell.command());
     let mut launch = launch(worker_init(), &cell.sandbox, cell.cgroup.as_ref()).unwrap();

@@ -11,14 +11,14 @@ const EVERY: Duration = Duration::from_millis(20);
 const BURST: u32 = 128;
 
 #[derive(Debug)]
-pub(super) struct RateLimit {
+pub(super) struct RateLimiter {
     /// Due time of the next request, if each were as late as allowed.
     next: Mutex<Instant>,
 }
 
-impl RateLimit {
-    pub(super) fn new() -> RateLimit {
-        RateLimit { next: Mutex::new(Instant::now()) }
+impl RateLimiter {
+    pub(super) fn new() -> RateLimiter {
+        RateLimiter { next: Mutex::new(Instant::now()) }
     }
 
     /// Waits until the next request may be handled.
@@ -41,7 +41,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_taken_at_once_and_then_fifty_a_second() {
-        let rate_limit = RateLimit::new();
+        let rate_limit = RateLimiter::new();
         tokio::time::advance(Duration::from_secs(3600)).await;
         let began = Instant::now();
         for _ in 0..BURST {

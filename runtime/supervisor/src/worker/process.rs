@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asp_launcher::{
-    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Report, Sandbox, own_group,
+    Bounds, Cgroup, CgroupError, Cgroups, CommandError, Egress, Level, Limits, Sandbox, StartReport,
+    own_group,
 };
 use asp_platform::secret::Secret;
 use parking_lot::Mutex;
@@ -98,7 +99,7 @@ pub struct Process {
     /// Whether its many processes are being killed.
     thinned: bool,
     /// Report of `worker-init` on the start.
-    report: Arc<Report>,
+    report: Arc<StartReport>,
     egress: Option<EgressProxy>,
 }
 
@@ -298,7 +299,11 @@ impl Machine {
         }
     }
 
-    async fn spawn(&self, sandbox: &Sandbox, cgroup: Option<&Cgroup>) -> Result<(Child, Report), StartError> {
+    async fn spawn(
+        &self,
+        sandbox: &Sandbox,
+        cgroup: Option<&Cgroup>,
+    ) -> Result<(Child, StartReport), StartError> {
         let mut launch = asp_launcher::launch(&self.settings.worker_init, sandbox, cgroup)?;
         launch.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = self.spawner.spawn(launch.command).await.map_err(step("start worker-init"))?;

@@ -169,7 +169,7 @@ mod tests {
             "modelPreferences": {"hints": [{"name": "big"}]},
             "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}]});
         let endpoints = endpoints(true);
-        let by = asp_outbound::RequestedBy { server: "demo", primitive: "ask" };
+        let by = asp_outbound::Requester { server: "demo", primitive: "ask" };
         let endpoint = endpoints.of(None, by).unwrap();
         let expected = json!({
             "model": "small", "max_tokens": 64, "temperature": 0.5, "stop": ["END"],

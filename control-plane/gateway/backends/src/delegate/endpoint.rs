@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use asp_outbound::RequestedBy;
+use asp_outbound::Requester;
 use asp_platform::operator_list;
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::ProxyOpenai;
@@ -70,7 +70,7 @@ impl Endpoints {
     pub(super) fn of<'a>(
         &'a self,
         written: Option<&'a ProxyOpenai>,
-        by: RequestedBy<'_>,
+        by: Requester<'_>,
     ) -> Option<Endpoint<'a>> {
         match written {
             Some(written) => Some(self.of_spec(written, by)),
@@ -91,12 +91,12 @@ impl Endpoints {
     }
 
     /// Returns the operator's endpoint, if it answers this delegate.
-    pub(super) fn default_for(&self, by: RequestedBy<'_>) -> Option<&DefaultEndpoint> {
+    pub(super) fn default_for(&self, by: Requester<'_>) -> Option<&DefaultEndpoint> {
         let serves = |own: &&DefaultEndpoint| operator_list::allows(&own.primitives, by.server, by.primitive);
         self.default.as_ref().filter(serves)
     }
 
-    fn of_spec<'a>(&'a self, written: &'a ProxyOpenai, by: RequestedBy<'_>) -> Endpoint<'a> {
+    fn of_spec<'a>(&'a self, written: &'a ProxyOpenai, by: Requester<'_>) -> Endpoint<'a> {
         let named = self.keys.get(&written.api_key_name);
         let key = named.filter(|named| {
             named.origin.eq_ignore_ascii_case(&origin(&written.url))
@@ -126,7 +126,7 @@ mod tests {
     fn a_key_goes_only_to_the_origin_of_its_entry() {
         let primitives = vec!["crm/ask*".to_owned()];
         let key = EndpointKey { origin: "https://llm.internal".into(), key: "s3cret".into(), primitives };
-        let by = RequestedBy { server: "crm", primitive: "ask" };
+        let by = Requester { server: "crm", primitive: "ask" };
         let endpoints = Endpoints { keys: BTreeMap::from([("llm".to_owned(), key)]), default: None };
         let rows = [
             ("https://llm.internal/v1", "llm", true),
@@ -149,7 +149,7 @@ mod tests {
         for (server, primitive, has_key) in
             [("crm", "ask-more", true), ("crm", "other", false), ("evil", "ask", false), ("crm", "as", false)]
         {
-            let endpoint = endpoints.of(Some(&written), RequestedBy { server, primitive }).unwrap();
+            let endpoint = endpoints.of(Some(&written), Requester { server, primitive }).unwrap();
             assert_eq!(
                 (endpoint.key.is_some(), endpoint.lacks_key),
                 (has_key, !has_key),
@@ -163,7 +163,7 @@ mod tests {
     /// Invariant I-12.
     #[test]
     fn the_operators_endpoint_answers_the_delegates_that_it_names() {
-        let by = RequestedBy { server: "crm", primitive: "ask" };
+        let by = Requester { server: "crm", primitive: "ask" };
         for (listed, is_answered) in
             [(vec!["crm/ask*"], true), (vec!["*"], true), (vec!["evil/*"], false), (vec![], false)]
         {

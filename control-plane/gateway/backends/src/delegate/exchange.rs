@@ -20,7 +20,7 @@ use super::endpoint::Endpoint;
 use crate::delegate::delegation::DelegationFault;
 use crate::outbound::breaker::{Breakers, FAIR_TIME};
 use crate::outbound::client;
-use crate::outbound::client::{Destination, Outbound, OutboundError, RequestedBy};
+use crate::outbound::client::{Destination, Outbound, OutboundError, Requester};
 use crate::outbound::refused::{may_pass, retry_after};
 use crate::outbound::upstream::origin;
 
@@ -36,7 +36,7 @@ pub(super) struct ChatRequest<'a> {
     pub endpoint: &'a Endpoint<'a>,
     pub body: Value,
     pub upstreams: &'a [Upstream],
-    pub by: RequestedBy<'a>,
+    pub by: Requester<'a>,
     pub until: Instant,
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn ask(
 ) -> Result<DelegateAnswer, DelegationFault> {
     let endpoint = asked.endpoint;
     if endpoint.lacks_key {
-        let RequestedBy { server, primitive } = asked.by;
+        let Requester { server, primitive } = asked.by;
         tracing::warn!(
             list = "ASP_DELEGATE_KEYS",
             entry = endpoint.key_name,

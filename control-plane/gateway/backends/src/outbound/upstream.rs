@@ -5,7 +5,7 @@ use asp_call::call::Call;
 use asp_call::call::outcome::Refusal;
 use asp_call::clock::since_epoch;
 use asp_call::digest;
-use asp_outbound::RequestedBy;
+use asp_outbound::Requester;
 use tokio::time::Instant;
 
 /// Returns scheme and authority of a URL or URL template, by which breakers are kept.
@@ -15,8 +15,8 @@ pub(crate) fn origin(url: &str) -> String {
 }
 
 /// Returns the primitive that a call's requests are sent for.
-pub(crate) fn requested_by(call: &Call) -> RequestedBy<'_> {
-    RequestedBy { server: &call.server.message.name, primitive: &call.entry.primitive.id }
+pub(crate) fn requested_by(call: &Call) -> Requester<'_> {
+    Requester { server: &call.server.message.name, primitive: &call.entry.primitive.id }
 }
 
 /// Formats the call's absolute deadline as Unix milliseconds (ADR 6).

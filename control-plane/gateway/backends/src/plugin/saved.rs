@@ -7,7 +7,7 @@ use std::sync::Arc;
 use asp_call::durable::active::{ActiveFault, ActiveTable};
 use asp_call::durable::record::Record;
 use asp_proto::plugin::{Checkpoint, CheckpointAck, Resume};
-use asp_store::records::Saved as Kept;
+use asp_store::records::Save;
 
 use super::attempt_state::AttemptState;
 use super::job::Job;
@@ -36,13 +36,13 @@ impl SavedCalls {
             "stale"
         } else {
             match self.store(job, seq, &capsule, attempt_state.memory(true)).await {
-                Ok(Kept::Stored) => {
+                Ok(Save::Stored) => {
                     attempt_state.saved(seq);
                     note_saved(job, attempt_state);
                     ""
                 }
-                Ok(Kept::Stale) => "stale",
-                Ok(Kept::NotOwner) => "unavailable",
+                Ok(Save::Stale) => "stale",
+                Ok(Save::NotOwner) => "unavailable",
                 Err(error) => {
                     tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "a checkpoint was not stored, which its plugin was told: after a loss the call continues from an earlier one; check the store");
                     "unavailable"
@@ -58,7 +58,7 @@ impl SavedCalls {
         seq: u64,
         capsule: &[u8],
         memory: Vec<u8>,
-    ) -> Result<Kept, ActiveFault> {
+    ) -> Result<Save, ActiveFault> {
         self.row(job).await?;
         self.active.save_capsule(job.call(), seq, capsule, &memory).await
     }

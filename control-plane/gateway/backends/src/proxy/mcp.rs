@@ -29,7 +29,7 @@ use crate::accepted::watching::{Upstream, Watches};
 use crate::conversation::downstream::{Clients, capabilities};
 use crate::conversation::results::output;
 use crate::outbound::auth::{self, AuthFault, Authorizer};
-use crate::outbound::client::{Outbound, OutboundError, RequestedBy};
+use crate::outbound::client::{Outbound, OutboundError, Requester};
 use crate::outbound::refused::{Meaning, by_status};
 use crate::outbound::upstream::unanswered;
 
@@ -262,7 +262,7 @@ impl McpUpstreams {
         snapshot: &Snapshot,
         (server, primitive): (&str, &Primitive),
     ) -> Result<Client, OutboundError> {
-        let by = RequestedBy { server, primitive: &primitive.id };
+        let by = Requester { server, primitive: &primitive.id };
         let destination = self.outbound.destination(url, &snapshot.upstreams, by)?;
         Ok(Client {
             http: destination.client.clone(),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use asp_store::ledger::LedgerError;
-use asp_store::records::{CallId, CallRecords, Lease, OwnerId, RecordKey, STEADY, Saved, State};
+use asp_store::records::{CallId, CallRecords, Lease, OwnerId, RecordKey, STEADY, Save, State};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -143,7 +143,7 @@ impl ActiveTable {
         // executed.
         call.ownership.note_store_attempt();
         let saved = self.put_row(call, &key, call.state(), sealed).await?;
-        if saved == Saved::NotOwner && self.is_twins(call) {
+        if saved == Save::NotOwner && self.is_twins(call) {
             return Err(ActiveFault(
                 "the record of this id is of the same request at another gateway".into(),
             ));
@@ -158,10 +158,10 @@ impl ActiveTable {
         key: &RecordKey,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, ActiveFault> {
+    ) -> Result<Save, ActiveFault> {
         call.ownership.begin_put();
         let saved = in_time(self.store.put(key, self.owner, state, record)).await?;
-        call.ownership.end_put(saved == Saved::Stored);
+        call.ownership.end_put(saved == Save::Stored);
         Ok(saved)
     }
 
@@ -172,7 +172,7 @@ impl ActiveTable {
         seq: u64,
         capsule: &[u8],
         memory: &[u8],
-    ) -> Result<Saved, ActiveFault> {
+    ) -> Result<Save, ActiveFault> {
         let id = *call.id.as_bytes();
         let at = |seq| context(&id, &call.caller.org, &plugin(call), seq);
         let capsule = self.seal(Purpose::Capsule, &at(seq), capsule)?;
@@ -361,8 +361,8 @@ impl ActiveTable {
             && !self.unsure.load(Ordering::Acquire)
     }
 
-    fn noted(&self, call: &Call, saved: Saved) -> Result<Saved, ActiveFault> {
-        if saved == Saved::NotOwner {
+    fn noted(&self, call: &Call, saved: Save) -> Result<Save, ActiveFault> {
+        if saved == Save::NotOwner {
             if call.ownership.has_given_row_up() || call.ownership.is_passed_on() {
                 return Err(ActiveFault("the call has ended".into()));
             }

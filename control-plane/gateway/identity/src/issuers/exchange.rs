@@ -14,7 +14,7 @@ use asp_call::clock::unix_seconds;
 use asp_call::digest;
 use asp_call::quota_table::{Owner, Quota, QuotaTable, Quotas};
 use asp_edge::Caller;
-use asp_outbound::{Outbound, RequestedBy};
+use asp_outbound::{Outbound, Requester};
 use asp_platform::operator_list;
 use asp_platform::secret::Secret;
 use asp_proto::snapshot::{ExchangedToken, TokenExchange};
@@ -115,7 +115,7 @@ impl Exchanges {
         &self,
         snapshot: &Snapshot,
         subject: Subject<'_>,
-        (wanted, to, by): (&ExchangedToken, &[String], RequestedBy<'_>),
+        (wanted, to, by): (&ExchangedToken, &[String], Requester<'_>),
     ) -> Result<Secret, NoExchange> {
         let caller = subject.caller;
         let issuer = &caller.issuer;
@@ -235,9 +235,9 @@ fn check_primitive(
     at: &TokenExchange,
     issuer: &str,
     wanted: &ExchangedToken,
-    by: RequestedBy<'_>,
+    by: Requester<'_>,
 ) -> Result<(), NoExchange> {
-    let RequestedBy { server, primitive } = by;
+    let Requester { server, primitive } = by;
     let listed = at.audiences.iter().find(|listed| listed.name == wanted.audience);
     if listed.is_some_and(|listed| operator_list::allows(&listed.primitives, server, primitive)) {
         return Ok(());

@@ -5,7 +5,7 @@
 //! audiences.
 
 use asp_call::call::Call;
-use asp_outbound::RequestedBy;
+use asp_outbound::Requester;
 use asp_platform::operator_list::{self, ListEntry};
 use asp_proto::snapshot::service_auth::Kind;
 use reqwest::Url;
@@ -49,7 +49,7 @@ impl Default for TokenAudiences {
 
 impl TokenAudiences {
     /// Whether the primitive may get a token for this origin.
-    pub(super) fn allows(&self, audience: &str, by: RequestedBy<'_>) -> bool {
+    pub(super) fn allows(&self, audience: &str, by: Requester<'_>) -> bool {
         match self {
             TokenAudiences::Every => true,
             TokenAudiences::Listed(listed) => {
@@ -69,7 +69,7 @@ impl TokenAudiences {
         }
     }
 
-    fn only(&self, domains: &[String], by: RequestedBy<'_>) -> Result<String, NoAudience> {
+    fn only(&self, domains: &[String], by: Requester<'_>) -> Result<String, NoAudience> {
         let mut candidates: Vec<String> = match self {
             TokenAudiences::Every => {
                 let exact = domains.iter().filter(|domain| !domain.contains('*'));
@@ -94,7 +94,7 @@ impl TokenAudiences {
 
     /// Returns the setting changed so that exactly one entry serves the primitive. An entry that serves others too is
     /// not narrowed.
-    pub(super) fn completed(&self, why: NoAudience, domains: &[String], by: RequestedBy<'_>) -> String {
+    pub(super) fn completed(&self, why: NoAudience, domains: &[String], by: Requester<'_>) -> String {
         let listed: &[TokenAudience] = match self {
             TokenAudiences::Every => &[],
             TokenAudiences::Listed(listed) => listed,
@@ -127,14 +127,14 @@ impl TokenAudiences {
 }
 
 impl TokenAudience {
-    fn serves(&self, by: RequestedBy<'_>) -> bool {
+    fn serves(&self, by: Requester<'_>) -> bool {
         operator_list::allows(&self.primitives, by.server, by.primitive)
     }
 }
 
 /// Returns the primitive for which a call's token is minted.
-pub(super) fn requested_by(call: &Call) -> RequestedBy<'_> {
-    RequestedBy { server: &call.server.message.name, primitive: &call.entry.primitive.id }
+pub(super) fn requested_by(call: &Call) -> Requester<'_> {
+    Requester { server: &call.server.message.name, primitive: &call.entry.primitive.id }
 }
 
 /// Returns the audience that the call's spec names.
@@ -183,11 +183,11 @@ mod tests {
             ("http://erp.internal:8080", "erp", "orders", false),
             ("", "crm", "find", false),
         ] {
-            let by = RequestedBy { server, primitive };
+            let by = Requester { server, primitive };
             assert_eq!(listed.allows(audience, by), allowed, "{audience} {server}/{primitive}");
             assert!(!TokenAudiences::default().allows(audience, by), "nobody is listed");
         }
-        let by = RequestedBy { server: "crm", primitive: "find" };
+        let by = Requester { server: "crm", primitive: "find" };
         assert!(TokenAudiences::Every.allows("https://crm.example.com", by));
     }
 
@@ -200,7 +200,7 @@ mod tests {
             };
             TokenAudiences::Listed(entries.iter().map(entry).collect())
         };
-        let by = RequestedBy { server: "crm", primitive: "find" };
+        let by = Requester { server: "crm", primitive: "find" };
         let domains = ["a.example".to_owned(), "b.example".to_owned()];
         let (a, b): (&str, &str) = ("https://a.example", "https://b.example");
         for (list, why, line) in [

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use asp_edge::{Admitted, Caller, Reason};
+use asp_edge::{Caller, Reason, RequestFacts};
 use asp_proto::snapshot::AuthScheme;
 use asp_snapshot::{Snapshot, VirtualServer};
 
@@ -43,7 +43,7 @@ pub fn machine(
 }
 
 /// Returns the caller of an admitted request, or the reason for a 401.
-pub fn identify(admitted: &Admitted, server: &VirtualServer) -> Result<Arc<Caller>, Reason> {
+pub fn identify(admitted: &RequestFacts, server: &VirtualServer) -> Result<Arc<Caller>, Reason> {
     if let Some(caller) = &admitted.caller {
         return Ok(caller.clone());
     }

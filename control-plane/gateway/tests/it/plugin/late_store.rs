@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asp_gateway::gateway::Gateway;
 use asp_proto::plugin::client_message;
-use asp_store::records::{CallRecords, OwnerId, RecordError, RecordKey, Saved, State};
+use asp_store::records::{CallRecords, OwnerId, RecordError, RecordKey, Save, State};
 use asp_store::sqlite::SqliteCalls;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl Faults for Late {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         if !key.resumes {
             self.told.lock().push(state);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asp_gateway::gateway::Gateway;
 use asp_runtime_client::runtimes::Runtimes;
-use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State};
+use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Save, State};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::StatusCode;
@@ -183,7 +183,7 @@ impl Faults for Refusing {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         if self.refuses.load(Ordering::Acquire) {
             return Err(RecordError::Unavailable("the disk is full".into()));
         }
@@ -226,7 +226,7 @@ impl Faults for Stuck {
         &*self.inner
     }
 
-    async fn put(&self, key: &RecordKey, owner: OwnerId, _: State, _: Bytes) -> Result<Saved, RecordError> {
+    async fn put(&self, key: &RecordKey, owner: OwnerId, _: State, _: Bytes) -> Result<Save, RecordError> {
         *self.asked.lock() = Some((key.clone(), owner));
         std::future::pending().await
     }
@@ -264,7 +264,7 @@ impl Faults for Slow {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         tokio::time::sleep(Duration::from_millis(50)).await;
         self.0.put(key, owner, state, record).await
     }

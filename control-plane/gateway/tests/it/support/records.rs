@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use asp_store::records::{
-    CallId, CallRecord, CallRecords, End, Lease, Listing, Orphan, OwnerId, RecordError, RecordKey, Saved,
+    CallId, CallRecord, CallRecords, End, Lease, Listing, Orphan, OwnerId, RecordError, RecordKey, Save,
     Stand, State,
 };
 use async_trait::async_trait;
@@ -20,7 +20,7 @@ pub(crate) trait Faults: Send + Sync {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         self.store().put(key, owner, state, record).await
     }
 
@@ -67,7 +67,7 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         self.0.put(key, owner, state, record).await
     }
 
@@ -77,11 +77,11 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
         owner: OwnerId,
         capsule: (u64, Bytes),
         memory: Bytes,
-    ) -> Result<Saved, RecordError> {
+    ) -> Result<Save, RecordError> {
         self.0.store().save_capsule(call, owner, capsule, memory).await
     }
 
-    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Save, RecordError> {
         self.0.saves_memory()?;
         self.0.store().save_memory(call, owner, memory).await
     }
@@ -102,7 +102,7 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
         self.0.store().list(listing).await
     }
 
-    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Save, RecordError> {
         self.0.learns_ends().await?;
         self.0.store().finish(key, owner, end).await
     }

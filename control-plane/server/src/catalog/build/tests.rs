@@ -36,7 +36,7 @@ fn too_much(org: &str) -> impl Iterator<Item = ExposureRecord> + '_ {
 }
 
 fn built(builder: &mut Builder, state: &ControlState) -> (GatewaySnapshot, Vec<Fault>) {
-    let built = builder.build(Since::All(state.clone()), false).unwrap();
+    let built = builder.build(StateUpdate::All(state.clone()), false).unwrap();
     (built.whole(), built.faults)
 }
 
@@ -113,7 +113,7 @@ fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_pub
     state.bindings.clear();
 
     let mut fresh = small();
-    let first = fresh.build(Since::All(state.clone()), false).unwrap();
+    let first = fresh.build(StateUpdate::All(state.clone()), false).unwrap();
     assert_eq!(first.faults[0].in_force, ORG_DENIED);
     let asked = fresh.unread_parts();
     assert_eq!(asked, ["org/grown"]);

@@ -1,7 +1,7 @@
 //! Edges and gateways expose exactly the servers that are offered and switched on, after any sequence of changes.
 
 use asp_proto::snapshot::Protocol;
-use asp_store::control::{Changed, ServerRecord, Since};
+use asp_store::control::{ServerRecord, StateDelta, StateUpdate};
 
 use super::super::build::Builder;
 use super::super::tests::{config, server};
@@ -86,10 +86,10 @@ impl Model {
     }
 
     /// Applies a change, and returns it as the store does.
-    fn step(&mut self, dice: &mut Dice, revision: u64) -> Changed {
+    fn step(&mut self, dice: &mut Dice, revision: u64) -> StateDelta {
         let server = SERVERS[dice.below(3)].to_owned();
         let org = ORGS[dice.below(3)].to_owned();
-        let mut changed = Changed { revision, ..Changed::default() };
+        let mut changed = StateDelta { revision, ..StateDelta::default() };
         match dice.below(6) {
             0 => {
                 let to = ORGS.iter().filter(|_| dice.0 & 1 == 0 && dice.below(2) == 0);
@@ -130,13 +130,13 @@ fn edge_and_gateway_equal_a_plain_model_after_each_of_many_changes() {
     let compiler = Compiler::new(config(true));
     let mut builder = Builder::new(compiler.clone());
     builder
-        .build(Since::All(ControlState { issuers: Vec::new(), ..ControlState::default() }), false)
+        .build(StateUpdate::All(ControlState { issuers: Vec::new(), ..ControlState::default() }), false)
         .unwrap();
     let (mut model, mut dice) = (Model::default(), Dice(7));
     let (mut opened, mut hidden) = (0, 0);
     for revision in 1..=STEPS {
         let changed = model.step(&mut dice, revision);
-        let built = builder.build(Since::Changed(changed), false).unwrap();
+        let built = builder.build(StateUpdate::Changed(changed), false).unwrap();
         assert_eq!(built.faults, []);
         let edge = asp_edge::Snapshot::from_message((*built.edge).clone()).unwrap();
         let gateway = asp_snapshot::Snapshot::build(built.whole()).unwrap();

@@ -5,7 +5,7 @@ use sqlx::any::AnyRow;
 
 use super::queue::Rank;
 use super::{ControlStore, rows};
-use crate::control::{AuditQuery, AuditRecord, Change, Note, StoreError, Written};
+use crate::control::{AuditQuery, AuditRecord, Change, Commit, Note, StoreError};
 
 const MAX_PAGE: u32 = 1_000;
 
@@ -25,7 +25,7 @@ impl ControlStore {
     }
 
     /// Audits a change of something that is stored elsewhere.
-    pub async fn note(&self, change: &Change, note: Note<'_>) -> Result<Written, StoreError> {
+    pub async fn note(&self, change: &Change, note: Note<'_>) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, note.resource.to_owned()).await?;
             write.org = note.org.to_owned();

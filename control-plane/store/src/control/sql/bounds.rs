@@ -7,7 +7,7 @@ use sqlx::any::AnyRow;
 
 use super::machines::texts;
 use super::{ControlStore, Tx, rows};
-use crate::control::{Change, MachineBound, StoreError, UnreadableMachine, Versioned, Written};
+use crate::control::{AtRevision, Change, Commit, MachineBound, StoreError, UnreadableMachine};
 
 /// First part of the resource's name.
 pub(super) const KIND: &str = "machine_bound";
@@ -52,10 +52,10 @@ pub(super) async fn of_org(tx: &mut Tx, org: &str) -> Result<MachineBound, Store
 
 impl ControlStore {
     /// Returns the bound of an org's machines; empty if none is stored.
-    pub async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
+    pub async fn machine_bound(&self, org: &str) -> Result<AtRevision<MachineBound>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("{KIND}/{org}")).await?;
-            Ok(Versioned { revision, value: of_org(&mut tx, org).await? })
+            Ok(AtRevision { revision, value: of_org(&mut tx, org).await? })
         })
         .await
     }
@@ -66,7 +66,7 @@ impl ControlStore {
         change: &Change,
         org: &str,
         bound: &MachineBound,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, format!("{KIND}/{org}")).await?;
             write.org = org.to_owned();

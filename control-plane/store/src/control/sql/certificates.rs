@@ -12,8 +12,8 @@ use sqlx::{Any, Row, Transaction};
 use super::machines::{self, texts};
 use super::{ControlStore, Write, rows};
 use crate::control::{
-    CertificateName, Change, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord, RevocationRecord,
-    StoreError, UnreadableMachine, Written,
+    CertificateName, Change, Commit, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord,
+    RevocationRecord, StoreError, UnreadableMachine,
 };
 
 /// Certificates, and rows that this version cannot read.
@@ -92,7 +92,7 @@ impl ControlStore {
         &self,
         change: &Change,
         new: &MachineCertificateRecord,
-    ) -> Result<(String, Written), StoreError> {
+    ) -> Result<(String, Commit), StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(&new.id)).await?;
             write.org = new.org.clone();
@@ -158,7 +158,7 @@ impl ControlStore {
         change: &Change,
         org: &str,
         id: &str,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(id)).await?;
             write.org = org.to_owned();

@@ -12,8 +12,8 @@ use super::{
     revocations, rows, servers,
 };
 use crate::control::{
-    Change, Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, StoreError,
-    Written,
+    Change, ChangedRevocations, Commit, ControlState, Machines, OrgState, Position, StateDelta, StateUpdate,
+    StoreError,
 };
 
 /// Number of changes beyond which reading everything costs less than reading each.
@@ -89,11 +89,11 @@ impl ControlStore {
 
     /// Raises the revision to `to` if it is lower. Subscribers that saw a later revision, from before a restore or a
     /// failover, accept nothing earlier. Afterwards [`ControlStore::since`] returns everything for an older revision.
-    pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
+    pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, REVISION.to_owned()).await?;
             if write.revision > to {
-                return Ok(Written { revision: write.revision - 1, ..write.unchanged().await? });
+                return Ok(Commit { revision: write.revision - 1, ..write.unchanged().await? });
             }
             let from = write.revision - 1;
             sqlx::query("UPDATE control_revision SET revision = $1 WHERE id = 1")
@@ -115,21 +115,21 @@ impl ControlStore {
     /// Returns the issuers and their fetched keys, in a state that is otherwise empty.
     pub async fn issuers_of_now(&self) -> Result<ControlState, StoreError> {
         Ok(match self.since(self.revision().await?).await? {
-            Since::Changed(Changed { revision, issuers, issuer_keys, .. }) => {
+            StateUpdate::Changed(StateDelta { revision, issuers, issuer_keys, .. }) => {
                 ControlState { revision, issuers, issuer_keys, ..ControlState::default() }
             }
-            Since::All(state) => state,
+            StateUpdate::All(state) => state,
         })
     }
 
     /// Returns the changes after `revision`, read at one revision.
-    pub async fn since(&self, revision: u64) -> Result<Since, StoreError> {
+    pub async fn since(&self, revision: u64) -> Result<StateUpdate, StoreError> {
         self.within(async {
             let mut tx = self.published_snapshot().await?;
             let Position { revision: current, stamp } = position(&mut *tx).await?;
             let wanted = current.checked_sub(revision).filter(|wanted| *wanted <= MAX_CHANGES);
             let Some(wanted) = wanted else {
-                return Ok(Since::All(all(&mut tx).await?));
+                return Ok(StateUpdate::All(all(&mut tx).await?));
             };
             let rows = sqlx::query(
                 "SELECT resource, org, action, at FROM audit WHERE revision > $1 ORDER BY revision",
@@ -138,14 +138,14 @@ impl ControlStore {
             .fetch_all(&mut *tx)
             .await?;
             if u64::try_from(rows.len()).ok() != Some(wanted) {
-                return Ok(Since::All(all(&mut tx).await?));
+                return Ok(StateUpdate::All(all(&mut tx).await?));
             }
             let mut touched = ChangedResources::default();
             for row in &rows {
                 let resource: String = row.try_get("resource")?;
                 if resource == REVISION {
                     // Earlier rows may be from another database.
-                    return Ok(Since::All(all(&mut tx).await?));
+                    return Ok(StateUpdate::All(all(&mut tx).await?));
                 }
                 let action: String = row.try_get("action")?;
                 if resource == revocations::SEVERAL && action == revocations::ADD {
@@ -154,22 +154,22 @@ impl ControlStore {
                 }
                 touched.add(&resource, row.try_get("org")?, &action);
             }
-            Ok(Since::Changed(changed(&mut tx, Position { revision: current, stamp }, touched).await?))
+            Ok(StateUpdate::Changed(changed(&mut tx, Position { revision: current, stamp }, touched).await?))
         })
         .await
     }
 }
 
 /// Reads the current state of the changed resources at `now`.
-async fn changed(tx: &mut Tx, now: Position, touched: ChangedResources) -> Result<Changed, StoreError> {
+async fn changed(tx: &mut Tx, now: Position, touched: ChangedResources) -> Result<StateDelta, StoreError> {
     let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
-    let mut changed = Changed {
+    let mut changed = StateDelta {
         revision: now.revision,
         stamp: now.stamp,
         issuers,
         unreadable_issuers,
         issuer_keys: issuers::all_keys(&mut **tx).await?,
-        ..Changed::default()
+        ..StateDelta::default()
     };
     for name in touched.servers {
         let record = servers::one(&mut **tx, &name).await?;

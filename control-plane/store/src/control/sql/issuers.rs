@@ -6,7 +6,7 @@ use sqlx::any::{AnyExecutor, AnyRow};
 use super::queue::Rank;
 use super::{ControlStore, Write, rows};
 use crate::control::{
-    Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, UnreadableIssuer, Written,
+    Change, Commit, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, UnreadableIssuer,
 };
 
 const SELECT_ALL: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
@@ -41,7 +41,7 @@ impl ControlStore {
         side: Side,
         name: &str,
         document: &str,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(side, name)).await?;
             let stored = sqlx::query("SELECT document FROM issuers WHERE side = $1 AND name = $2")
@@ -90,12 +90,7 @@ impl ControlStore {
     }
 
     /// Removes the issuer and its fetched keys. Its `iss` is kept ([`ControlStore::former_iss`]).
-    pub async fn delete_issuer(
-        &self,
-        change: &Change,
-        side: Side,
-        name: &str,
-    ) -> Result<Written, StoreError> {
+    pub async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(side, name)).await?;
             let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2 RETURNING document")
@@ -136,7 +131,7 @@ impl ControlStore {
         &self,
         change: &Change,
         record: &IssuerKeysRecord,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let fetched_at = rows::signed(record.fetched_at)?;
             let latest = fetched_at.saturating_add(OVERTAKEN_BY);
@@ -156,7 +151,7 @@ impl ControlStore {
             .await?;
             drop(turn);
             if seen.rows_affected() > 0 {
-                return Ok(Written { revision: 0, changed: false });
+                return Ok(Commit { revision: 0, changed: false });
             }
             let mut write = self.write(change, resource(record.side, &record.name)).await?;
             let written = sqlx::query(

@@ -8,8 +8,8 @@ use sqlx::{Any, Row, Transaction};
 
 use super::{ControlStore, Write, rows};
 use crate::control::{
-    Change, FEW_MACHINE_KEYS, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord,
-    RESERVED_MACHINE_KEYS, RevocationRecord, StoreError, UnreadableMachine, Written,
+    Change, Commit, FEW_MACHINE_KEYS, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord,
+    RESERVED_MACHINE_KEYS, RevocationRecord, StoreError, UnreadableMachine,
 };
 
 /// Keys, and rows that this version cannot read.
@@ -43,7 +43,7 @@ impl ControlStore {
         &self,
         change: &Change,
         new: &MachineKeyRecord,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, format!("machine_key/{}", new.id)).await?;
             write.org = new.org.clone();
@@ -85,7 +85,7 @@ impl ControlStore {
         change: &Change,
         org: &str,
         id: &str,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, format!("machine_key/{id}")).await?;
             write.org = org.to_owned();

@@ -9,8 +9,8 @@ use sqlx::{Any, Row, Transaction};
 use super::ControlStore;
 use super::write::Write;
 use crate::control::{
-    Change, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS, StoreError,
-    Versioned, Written,
+    AtRevision, Change, Commit, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS,
+    StoreError,
 };
 
 /// First part of the resource's name; a slash and the server follow.
@@ -23,14 +23,14 @@ pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<OfferRecor
 
 impl ControlStore {
     /// Returns the offers of a server, by org.
-    pub async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
+    pub async fn offers(&self, server: &str) -> Result<AtRevision<Vec<OfferRecord>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&resource(server)).await?;
             let rows = sqlx::query("SELECT server, org FROM offers WHERE server = $1")
                 .bind(server)
                 .fetch_all(&mut *tx)
                 .await?;
-            Ok(Versioned { revision, value: records(&rows)? })
+            Ok(AtRevision { revision, value: records(&rows)? })
         })
         .await
     }
@@ -60,7 +60,7 @@ impl ControlStore {
     }
 
     /// Stores an offer; [`StoreError::NotFound`] if the server does not exist.
-    pub async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+    pub async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(&record.server)).await?;
             write.org = record.org.clone();
@@ -85,7 +85,7 @@ impl ControlStore {
     }
 
     /// Deletes an offer; [`StoreError::NotFound`] if it does not exist.
-    pub async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+    pub async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(&record.server)).await?;
             write.org = record.org.clone();

@@ -5,8 +5,8 @@ use sqlx::any::{AnyExecutor, AnyRow};
 
 use super::{ControlStore, Tx, detail, rows};
 use crate::control::{
-    Change, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord, StoreError,
-    Versioned, Written,
+    AtRevision, Change, Commit, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord,
+    RouteRecord, StoreError,
 };
 
 /// Resources of the two lists.
@@ -61,16 +61,16 @@ async fn all_homes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<HomeRecord>, St
 }
 
 impl ControlStore {
-    pub async fn routes(&self) -> Result<Versioned<Vec<RouteRecord>>, StoreError> {
+    pub async fn routes(&self) -> Result<AtRevision<Vec<RouteRecord>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(ROUTES).await?;
-            Ok(Versioned { revision, value: all_routes(&mut *tx).await? })
+            Ok(AtRevision { revision, value: all_routes(&mut *tx).await? })
         })
         .await
     }
 
     /// Replaces the whole list; an empty one deletes it.
-    pub async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Written, StoreError> {
+    pub async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Commit, StoreError> {
         self.within(async {
             if list.len() > MAX_ROUTES {
                 return Err(StoreError::Full { what: "routes", bound: MAX_ROUTES });
@@ -104,16 +104,16 @@ impl ControlStore {
         .await
     }
 
-    pub async fn regions(&self) -> Result<Versioned<Vec<RegionRecord>>, StoreError> {
+    pub async fn regions(&self) -> Result<AtRevision<Vec<RegionRecord>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(REGIONS).await?;
-            Ok(Versioned { revision, value: all_regions(&mut *tx).await? })
+            Ok(AtRevision { revision, value: all_regions(&mut *tx).await? })
         })
         .await
     }
 
     /// Replaces the whole list; an empty one deletes it.
-    pub async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Written, StoreError> {
+    pub async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Commit, StoreError> {
         self.within(async {
             if list.len() > MAX_REGIONS {
                 return Err(StoreError::Full { what: "regions", bound: MAX_REGIONS });
@@ -150,7 +150,7 @@ impl ControlStore {
         self.within(all_homes(&self.pool)).await
     }
 
-    pub async fn home(&self, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
+    pub async fn home(&self, org: &str) -> Result<Option<AtRevision<HomeRecord>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&resource(org)).await?;
             let row = sqlx::query("SELECT region FROM homes WHERE org = $1")
@@ -159,13 +159,13 @@ impl ControlStore {
                 .await?;
             let Some(row) = row else { return Ok(None) };
             let value = HomeRecord { org: org.to_owned(), region: row.try_get("region")? };
-            Ok(Some(Versioned { revision, value }))
+            Ok(Some(AtRevision { revision, value }))
         })
         .await
     }
 
     /// Inserts or replaces by org.
-    pub async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Written, StoreError> {
+    pub async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(&record.org)).await?;
             write.unmoved(BESIDE_HOME).await?;
@@ -198,7 +198,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn delete_home(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+    pub async fn delete_home(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(org)).await?;
             write.org = of_org(org);

@@ -7,8 +7,8 @@ use sqlx::any::AnyRow;
 
 use super::{ControlStore, Tx, detail, rows};
 use crate::control::{
-    BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
-    MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError, Versioned, Written,
+    AtRevision, BindingRecord, Change, Commit, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG,
+    MAX_EXPOSURE_PER_ORG, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError,
 };
 
 /// Error code of PostgreSQL.
@@ -26,11 +26,7 @@ pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>, Sto
 
 impl ControlStore {
     /// Inserts or replaces by key.
-    pub async fn put_exposure(
-        &self,
-        change: &Change,
-        record: &ExposureRecord,
-    ) -> Result<Written, StoreError> {
+    pub async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Commit, StoreError> {
         self.policy_write(|| put_exposure(self, change, record)).await
     }
 
@@ -39,27 +35,27 @@ impl ControlStore {
         &self,
         change: &Change,
         key: &ExposureRecord,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.policy_write(|| delete_exposure_of(self, change, key)).await
     }
 
     /// Removes all of an org's exceptions.
-    pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+    pub async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
         self.policy_write(|| delete_exposure(self, change, org)).await
     }
 
     /// Inserts or replaces by key.
-    pub async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError> {
+    pub async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Commit, StoreError> {
         self.policy_write(|| put_binding(self, change, record)).await
     }
 
     /// Removes the binding with this key, regardless of `allowed`; [`StoreError::NotFound`] if there is none.
-    pub async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Written, StoreError> {
+    pub async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Commit, StoreError> {
         self.policy_write(|| delete_binding(self, change, key)).await
     }
 
     /// Removes all of an org's bindings.
-    pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+    pub async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
         self.policy_write(|| delete_bindings(self, change, org)).await
     }
 
@@ -69,34 +65,34 @@ impl ControlStore {
         change: &Change,
         org: &str,
         list: &[LimitRecord],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.policy_write(|| put_limits(self, change, org, list)).await
     }
 
-    pub async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+    pub async fn delete_limits(&self, change: &Change, org: &str) -> Result<Commit, StoreError> {
         self.policy_write(|| put_limits(self, change, org, &[])).await
     }
 
-    pub async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
+    pub async fn exposure(&self, org: &str) -> Result<AtRevision<Vec<ExposureRecord>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("exposure/{org}")).await?;
-            Ok(Versioned { revision, value: exposure_of(&mut tx, org).await? })
+            Ok(AtRevision { revision, value: exposure_of(&mut tx, org).await? })
         })
         .await
     }
 
-    pub async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
+    pub async fn bindings(&self, org: &str) -> Result<AtRevision<Vec<BindingRecord>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("bindings/{org}")).await?;
-            Ok(Versioned { revision, value: bindings_of(&mut tx, org).await? })
+            Ok(AtRevision { revision, value: bindings_of(&mut tx, org).await? })
         })
         .await
     }
 
-    pub async fn limits(&self, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
+    pub async fn limits(&self, org: &str) -> Result<AtRevision<Vec<LimitRecord>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&format!("limits/{org}")).await?;
-            Ok(Versioned { revision, value: limits_of(&mut tx, org).await? })
+            Ok(AtRevision { revision, value: limits_of(&mut tx, org).await? })
         })
         .await
     }
@@ -116,7 +112,7 @@ async fn put_exposure(
     store: &ControlStore,
     change: &Change,
     record: &ExposureRecord,
-) -> Result<Written, StoreError> {
+) -> Result<Commit, StoreError> {
     let mut write = store.write_of_org(change, "exposure", &record.org).await?;
     let stored = sqlx::query("SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3")
         .bind(&record.org)
@@ -156,7 +152,7 @@ async fn delete_exposure_of(
     store: &ControlStore,
     change: &Change,
     key: &ExposureRecord,
-) -> Result<Written, StoreError> {
+) -> Result<Commit, StoreError> {
     let mut write = store.write_of_org(change, "exposure", &key.org).await?;
     let sql = "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
     let deleted = sqlx::query(sql)
@@ -173,7 +169,7 @@ async fn delete_exposure_of(
     write.commit("exposure.delete", &detail).await
 }
 
-async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
+async fn delete_exposure(store: &ControlStore, change: &Change, org: &str) -> Result<Commit, StoreError> {
     let mut write = store.write_of_org(change, "exposure", org).await?;
     let deleted =
         sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
@@ -220,7 +216,7 @@ async fn put_binding(
     store: &ControlStore,
     change: &Change,
     record: &BindingRecord,
-) -> Result<Written, StoreError> {
+) -> Result<Commit, StoreError> {
     let mut write = store.write_of_org(change, "bindings", &record.org).await?;
     let stored = sqlx::query(
         "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
@@ -283,7 +279,7 @@ async fn delete_binding(
     store: &ControlStore,
     change: &Change,
     key: &BindingRecord,
-) -> Result<Written, StoreError> {
+) -> Result<Commit, StoreError> {
     let mut write = store.write_of_org(change, "bindings", &key.org).await?;
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
@@ -306,7 +302,7 @@ async fn delete_binding(
     write.commit("binding.delete", &detail::binding(&gone)).await
 }
 
-async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
+async fn delete_bindings(store: &ControlStore, change: &Change, org: &str) -> Result<Commit, StoreError> {
     let mut write = store.write_of_org(change, "bindings", org).await?;
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 \
@@ -356,7 +352,7 @@ async fn put_limits(
     change: &Change,
     org: &str,
     list: &[LimitRecord],
-) -> Result<Written, StoreError> {
+) -> Result<Commit, StoreError> {
     if list.len() > MAX_LIMITS_PER_ORG {
         return Err(StoreError::Full { what: "rate limits of an org", bound: MAX_LIMITS_PER_ORG });
     }

@@ -11,7 +11,7 @@ use sqlx::{Any, Row, Transaction};
 use super::write::Write;
 use super::{ControlStore, rows};
 use crate::control::{
-    Change, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError, Versioned, Written,
+    AtRevision, Change, Commit, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError,
 };
 
 /// States of an id at a server, in the column `first`.
@@ -22,10 +22,10 @@ const WITHDRAWN: i64 = -1;
 
 impl ControlStore {
     /// Returns the servers that may have a primitive under this id.
-    pub async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
+    pub async fn primitive_servers(&self, id: &str) -> Result<AtRevision<Vec<PrimitiveServer>>, StoreError> {
         self.within(async {
             let (mut tx, revision) = self.snapshot_of(&resource(id)).await?;
-            Ok(Versioned { revision, value: read(&mut tx, id).await? })
+            Ok(AtRevision { revision, value: read(&mut tx, id).await? })
         })
         .await
     }
@@ -37,11 +37,11 @@ impl ControlStore {
         change: &Change,
         server: &str,
         ids: &[&str],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let known = states_of(&mut self.snapshot().await?, server).await?;
             if ids.iter().all(|id| known.contains_key(*id)) {
-                return Ok(Written { revision: 0, changed: false });
+                return Ok(Commit { revision: 0, changed: false });
             }
             let mut write = self.write(change, format!("primitives/{server}")).await?;
             // Another process may have recorded some.
@@ -60,7 +60,7 @@ impl ControlStore {
         change: &Change,
         id: &str,
         server: &str,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(id)).await?;
             if read(&mut write.tx, id).await?.iter().any(|known| known.server == server) {
@@ -82,7 +82,7 @@ impl ControlStore {
         change: &Change,
         id: &str,
         server: &str,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, resource(id)).await?;
             if read(&mut write.tx, id).await?.iter().all(|known| known.server != server) {

@@ -9,8 +9,8 @@ use super::queue::Rank;
 use super::write::Write;
 use super::{ControlStore, rows};
 use crate::control::{
-    Change, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition, RevocationPage,
-    RevocationRecord, StoreError, Written,
+    Change, Commit, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition,
+    RevocationPage, RevocationRecord, StoreError,
 };
 
 /// Resource of writes of several revocations.
@@ -73,7 +73,7 @@ impl ControlStore {
         &self,
         change: &Change,
         new: &RevocationRecord,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             // Counted before the lock of all writes, so that concurrent additions may exceed a limit by their number.
             let full = full(self, new, 1).await?;
@@ -101,9 +101,9 @@ impl ControlStore {
         &self,
         change: &Change,
         new: &[RevocationRecord],
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
-            let Some(first) = new.first() else { return Ok(Written { revision: 0, changed: false }) };
+            let Some(first) = new.first() else { return Ok(Commit { revision: 0, changed: false }) };
             if new.len() > MAX_REVOCATIONS_AT_ONCE {
                 return Err(StoreError::Full { what: "revocations at once", bound: MAX_REVOCATIONS_AT_ONCE });
             }
@@ -155,7 +155,7 @@ impl ControlStore {
         .await
     }
 
-    pub async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError> {
+    pub async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write_as(Rank::Revocation, change, format!("revocation/{id}")).await?;
             let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;

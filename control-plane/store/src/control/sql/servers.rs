@@ -6,8 +6,8 @@ use sqlx::{Any, Row, Transaction};
 use super::queue::Rank;
 use super::{ControlStore, Write, rows};
 use crate::control::{
-    Change, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerIds, ServerRecord, ServerVersion,
-    SourceFile, StoreError, Versioned, Written,
+    AtRevision, Change, Commit, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerIds, ServerRecord,
+    ServerVersion, SourceFile, StoreError,
 };
 
 /// Action of a deletion; the server's offers are deleted with it.
@@ -68,11 +68,11 @@ async fn keep_version(
 
 impl ControlStore {
     /// Returns all servers and the revision at which they were read.
-    pub async fn servers(&self) -> Result<Versioned<Vec<ServerRecord>>, StoreError> {
+    pub async fn servers(&self) -> Result<AtRevision<Vec<ServerRecord>>, StoreError> {
         self.within(async {
             let mut tx = self.snapshot().await?;
             let revision = super::position(&mut *tx).await?.revision;
-            Ok(Versioned { revision, value: all(&mut tx).await? })
+            Ok(AtRevision { revision, value: all(&mut tx).await? })
         })
         .await
     }
@@ -90,7 +90,7 @@ impl ControlStore {
         files: &[SourceFile],
         content_hash: &str,
         ids: ServerIds<'_>,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.within(async {
             let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
             let mut write = self.write(change, format!("server/{name}")).await?;
@@ -145,7 +145,7 @@ impl ControlStore {
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
-    ) -> Result<Written, StoreError> {
+    ) -> Result<Commit, StoreError> {
         self.register_server(change, name, files, content_hash, ServerIds::default()).await
     }
 
@@ -195,7 +195,7 @@ impl ControlStore {
     }
 
     /// Removes the server and its offers.
-    pub async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError> {
+    pub async fn delete_server(&self, change: &Change, name: &str) -> Result<Commit, StoreError> {
         self.within(async {
             let mut write = self.write(change, format!("server/{name}")).await?;
             let deleted =

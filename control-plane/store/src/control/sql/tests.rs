@@ -3,7 +3,7 @@
 use super::*;
 use crate::control::{
     AuditQuery, Change, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord, Note,
-    OfferRecord, Precondition, RevocationRecord, Since, UnreadableIssuer, UnreadableMachine, suite,
+    OfferRecord, Precondition, RevocationRecord, StateUpdate, UnreadableIssuer, UnreadableMachine, suite,
 };
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn all_of_a_queue_of_thirty_are_written_and_a_revocation_before_them() {
     // Waiting writes have no connection.
     assert_eq!(store.limits("org-0").await.unwrap().value, []);
     held.unchanged().await.unwrap();
-    assert_eq!(revoking.await.unwrap(), Written { revision: 1, changed: true });
+    assert_eq!(revoking.await.unwrap(), Commit { revision: 1, changed: true });
     let mut revisions = writers.join_all().await;
     revisions.sort_unstable();
     assert_eq!(revisions, (2..=31).collect::<Vec<_>>());
@@ -116,15 +116,15 @@ async fn a_file_that_another_process_writes_for_too_long_is_busy_and_no_fault() 
 async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
     let store = ControlStore::in_memory().await.unwrap();
     let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
-    assert_eq!(store.raise_revision(&change, 500).await.unwrap(), Written { revision: 500, changed: true });
+    assert_eq!(store.raise_revision(&change, 500).await.unwrap(), Commit { revision: 500, changed: true });
     assert_eq!(store.revision().await.unwrap(), 500);
     let lower = store.raise_revision(&change, 499).await.unwrap();
-    assert_eq!(lower, Written { revision: 500, changed: false });
+    assert_eq!(lower, Commit { revision: 500, changed: false });
     assert_eq!(store.put_limits(&change, "acme", &[]).await.unwrap().revision, 0, "nothing to change");
     let record = crate::control::suite::revocation("r", "acme", 9);
     assert_eq!(store.add_revocation(&change, &record).await.unwrap().revision, 501);
-    assert!(matches!(store.since(499).await.unwrap(), Since::All(_)));
-    assert!(matches!(store.since(500).await.unwrap(), Since::Changed(_)));
+    assert!(matches!(store.since(499).await.unwrap(), StateUpdate::All(_)));
+    assert!(matches!(store.since(500).await.unwrap(), StateUpdate::Changed(_)));
     let audit = store.audit(&AuditQuery { limit: 9, ..AuditQuery::default() }).await.unwrap();
     assert_eq!(audit.last().map(|row| (row.action.as_str(), row.revision)), Some(("revision.raise", 500)));
 }
@@ -310,7 +310,7 @@ async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read(
     assert_eq!((ended.id.as_str(), ended.expires_at), ("u", 0), "its URI stays its org's");
     assert_eq!(all.machine_bounds["acme"], MachineBound::default());
 
-    let Since::Changed(changed) = store.since(1).await.unwrap() else { panic!() };
+    let StateUpdate::Changed(changed) = store.since(1).await.unwrap() else { panic!() };
     let newer = changed.servers.into_iter().find(|(name, _)| name == "newer").unwrap().1;
     assert!(newer.unwrap().unreadable.is_some());
     assert_eq!(changed.unreadable_issuers, [issuer]);

@@ -13,7 +13,7 @@ use sqlx::{Any, Transaction};
 
 use super::queue::{Rank, WriteTurn};
 use super::{ControlStore, resource_revision, rows};
-use crate::control::{Change, Precondition, StoreError, Written};
+use crate::control::{Change, Commit, Precondition, StoreError};
 
 /// Locks the resource until the transaction ends.
 const LOCK_RESOURCE: &str =
@@ -138,9 +138,9 @@ impl<'c> Write<'c> {
     }
 
     /// Ends a write that has nothing to change.
-    pub(super) async fn unchanged(self) -> Result<Written, StoreError> {
+    pub(super) async fn unchanged(self) -> Result<Commit, StoreError> {
         self.tx.rollback().await?;
-        Ok(Written { revision: self.current.unwrap_or(0), changed: false })
+        Ok(Commit { revision: self.current.unwrap_or(0), changed: false })
     }
 
     /// Fails if a record that the write was evaluated against has changed. `written_since` finds writes after a
@@ -175,7 +175,7 @@ impl<'c> Write<'c> {
     }
 
     /// Audits and commits.
-    pub(super) async fn commit(mut self, action: &str, detail: &str) -> Result<Written, StoreError> {
+    pub(super) async fn commit(mut self, action: &str, detail: &str) -> Result<Commit, StoreError> {
         if let Some(exists) = self.exists {
             return self.finish(exists, action, detail).await;
         }
@@ -194,12 +194,12 @@ impl<'c> Write<'c> {
         .execute(&mut *self.tx)
         .await?;
         self.tx.commit().await?;
-        Ok(Written { revision: self.revision, changed: true })
+        Ok(Commit { revision: self.revision, changed: true })
     }
 
     /// Takes the revision, checks that the resource is unchanged since it was read, records its revision, audits and
     /// commits.
-    async fn finish(mut self, exists: bool, action: &str, detail: &str) -> Result<Written, StoreError> {
+    async fn finish(mut self, exists: bool, action: &str, detail: &str) -> Result<Commit, StoreError> {
         let row = sqlx::query(TAKE_NUMBER).bind(&self.stamp).fetch_one(&mut *self.tx).await?;
         self.revision = rows::unsigned(&row, "revision")?;
         // A separate statement, so that it sees what was committed while this one waited for the revision.
@@ -220,7 +220,7 @@ impl<'c> Write<'c> {
             return Err(self.conflict_error().await?);
         }
         self.tx.commit().await?;
-        Ok(Written { revision: self.revision, changed: true })
+        Ok(Commit { revision: self.revision, changed: true })
     }
 
     /// Returns the error of a write whose resource was written without its lock since it was read.

@@ -1,7 +1,7 @@
 //! Changes add up to the current state.
 
 use crate::control::sql::ControlStore;
-use crate::control::{ChangedRevocations, ControlState, MachineBound, OrgState, Since};
+use crate::control::{ChangedRevocations, ControlState, MachineBound, OrgState, StateUpdate};
 
 /// A state kept up to date by changes.
 #[derive(Default)]
@@ -13,8 +13,8 @@ impl Followed {
     /// Applies the changes since the last call.
     pub(super) async fn catch_up(&mut self, store: &ControlStore) {
         match store.since(self.state.revision).await.unwrap() {
-            Since::All(state) => panic!("everything instead of what changed up to {}", state.revision),
-            Since::Changed(changed) => {
+            StateUpdate::All(state) => panic!("everything instead of what changed up to {}", state.revision),
+            StateUpdate::Changed(changed) => {
                 let state = &mut self.state;
                 (state.revision, state.stamp) = (changed.revision, changed.stamp);
                 state.issuers = changed.issuers;
@@ -145,15 +145,15 @@ pub(super) async fn of_machines_are_those_of_every_org(store: &ControlStore) {
 
 pub(super) async fn of_an_unknown_revision_are_everything(store: &ControlStore) {
     let revision = store.revision().await.unwrap();
-    let Since::All(state) = store.since(revision + 1).await.unwrap() else {
+    let StateUpdate::All(state) = store.since(revision + 1).await.unwrap() else {
         panic!("a revision that the store never had");
     };
     assert_eq!(state, store.load().await.unwrap());
     let change = super::change();
     // The audit rows that recorded an org's earlier changes are pruned.
     store.prune(&change, 0).await.unwrap();
-    assert!(matches!(store.since(0).await.unwrap(), Since::All(_)));
-    let Since::Changed(none) = store.since(revision).await.unwrap() else {
+    assert!(matches!(store.since(0).await.unwrap(), StateUpdate::All(_)));
+    let StateUpdate::Changed(none) = store.since(revision).await.unwrap() else {
         panic!("nothing changed");
     };
     assert!(none.servers.is_empty() && none.orgs.is_empty());

@@ -2,7 +2,7 @@
 
 use super::{change, files};
 use crate::control::sql::ControlStore;
-use crate::control::{DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError, Written};
+use crate::control::{Commit, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError};
 
 pub(super) async fn stay_with_the_server_that_stored_them_first(store: &ControlStore) {
     let of = |server: &str, first: bool| PrimitiveServer { id: "pay".into(), server: server.into(), first };
@@ -67,7 +67,7 @@ pub(super) async fn are_bounded_for_each_server(store: &ControlStore) {
     store.delete_server(&change(), "few").await.unwrap();
 }
 
-fn denied(written: Result<Written, StoreError>) -> Vec<DeniedId> {
+fn denied(written: Result<Commit, StoreError>) -> Vec<DeniedId> {
     match written {
         Err(StoreError::DeniedIds(ids)) => ids,
         other => panic!("not refused for its ids: {other:?}"),

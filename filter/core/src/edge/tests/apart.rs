@@ -24,7 +24,7 @@ fn a_token_that_would_be_accepted_is_told_to_come_back_until_the_list_is_there()
     let bench = Bench::new();
     let snapshot = incomplete(&bench);
     let complete = with_recent(&snapshot);
-    for role in [Role::Filter, Role::Gateway] {
+    for role in [EdgeRole::Filter, EdgeRole::Gateway] {
         let edge = Edge::new(role);
         for path in ["/demo/mcp", "/demo/a2a", "/demo/rest/x"] {
             let headers = bench.post(path, &[]);
@@ -63,7 +63,7 @@ fn what_needs_no_list_goes_on_as_before() {
         ("/shared/mcp", vec![("authorization", "Bearer asp_psk_x")], None),
         ("/certs/mcp", vec![nothing], None),
     ];
-    let edge = Edge::new(Role::Filter);
+    let edge = Edge::new(EdgeRole::Filter);
     for (path, changes, expected) in cases {
         for snapshot in [&snapshot, &complete] {
             let verdict = judge(&edge, snapshot, &bench.post(path, &changes), LIST);
@@ -76,7 +76,7 @@ fn what_needs_no_list_goes_on_as_before() {
 fn a_token_that_is_bad_anyway_is_refused_as_such_without_the_list() {
     let bench = Bench::new();
     let snapshot = incomplete(&bench);
-    let edge = Edge::new(Role::Filter);
+    let edge = Edge::new(EdgeRole::Filter);
     let recipe = |claim: &str, value: serde_json::Value| Recipe {
         claims: [(claim.to_owned(), value)].into_iter().collect(),
         ..Recipe::default()
@@ -97,7 +97,7 @@ fn a_token_that_is_bad_anyway_is_refused_as_such_without_the_list() {
 fn a_caller_that_the_gateway_found_waits_for_the_list_too() {
     let bench = Bench::new();
     let snapshot = incomplete(&bench);
-    let edge = Edge::new(Role::Gateway);
+    let edge = Edge::new(EdgeRole::Gateway);
     let judged = forwarded(judge(&edge, &with_recent(&snapshot), &bench.post("/demo/mcp", &[]), LIST));
     let caller = judged.admitted.caller.clone().unwrap();
     let found = |snapshot: &Snapshot| {

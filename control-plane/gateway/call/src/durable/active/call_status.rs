@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_store::records::{CallRecord, MAX_KEEP, NOBODY, OwnerId, Saved, State};
+use asp_store::records::{CallRecord, MAX_KEEP, NOBODY, OwnerId, Save, State};
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -122,7 +122,7 @@ impl ActiveTable {
         let state = call.state();
         let saved = self.put_state(call, state).await?;
         // The other request gets this call's answer, and its gateway stores it.
-        if saved != Saved::NotOwner || !self.is_twins(call) {
+        if saved != Save::NotOwner || !self.is_twins(call) {
             self.noted(call, saved)?;
         }
         call.note_announced();
@@ -163,7 +163,7 @@ impl ActiveTable {
     }
 
     /// Stores the state. If the row belongs to another gateway, that one knows more.
-    async fn put_state(&self, call: &Call, state: State) -> Result<Saved, ActiveFault> {
+    async fn put_state(&self, call: &Call, state: State) -> Result<Save, ActiveFault> {
         let record = self.telling(call)?;
         self.put_row(call, &key(call, false), state, record).await
     }

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::records::{End, MAX_KEEP, RecordKey, Saved};
+use asp_store::records::{End, MAX_KEEP, RecordKey, Save};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -294,9 +294,9 @@ impl ActiveTable {
         let mut turn = None;
         loop {
             let found = match in_time(self.store.finish(key, self.owner, end.clone())).await {
-                Ok(Saved::NotOwner) if waiting.is_some() => self.has_ended(key, &end).await,
-                Ok(Saved::NotOwner) => Ok(EndResult::Taken),
-                Ok(Saved::Stored | Saved::Stale) => Ok(EndResult::Stored),
+                Ok(Save::NotOwner) if waiting.is_some() => self.has_ended(key, &end).await,
+                Ok(Save::NotOwner) => Ok(EndResult::Taken),
+                Ok(Save::Stored | Save::Stale) => Ok(EndResult::Stored),
                 Err(error) => Err(error),
             };
             let error = match found {
