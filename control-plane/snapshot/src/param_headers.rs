@@ -148,7 +148,7 @@ mod tests {
         headers
     }
 
-    type Sent = &'static [(&'static str, &'static str)];
+    type HeaderList = &'static [(&'static str, &'static str)];
 
     #[test]
     fn a_marked_value_and_its_header_must_agree() {
@@ -156,7 +156,7 @@ mod tests {
             "region": {"type": "string", "x-mcp-header": "Region"},
             "inner": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}}});
         let marks = ParamHeaders::of(&schema.to_string());
-        let rows: [(Value, Sent, bool); 15] = [
+        let rows: [(Value, HeaderList, bool); 15] = [
             (json!({"region": "eu"}), &[("mcp-param-region", "eu")], true),
             (json!({"region": "eu"}), &[("mcp-param-region", "=?base64?ZXU=?=")], true),
             (json!({"region": "eu"}), &[], false),

@@ -197,9 +197,9 @@ async fn more_requests_than_a_turn_has_time_for_are_all_answered() {
 }
 
 /// Signals on a channel that it was dropped.
-struct Held(tokio::sync::mpsc::UnboundedSender<()>);
+struct DropSignal(tokio::sync::mpsc::UnboundedSender<()>);
 
-impl Drop for Held {
+impl Drop for DropSignal {
     fn drop(&mut self) {
         let _ = self.0.send(());
     }
@@ -239,7 +239,7 @@ async fn a_large_part_that_is_read_slowly_arrives_whole() {
 
 /// Returns an endless stream of 16 KiB parts, with `pause` before each.
 fn endless(pause: Duration, dropped: tokio::sync::mpsc::UnboundedSender<()>) -> Body {
-    Body::from_stream(futures::stream::unfold(Held(dropped), move |held| async move {
+    Body::from_stream(futures::stream::unfold(DropSignal(dropped), move |held| async move {
         tokio::time::sleep(pause).await;
         Some((Ok::<_, std::convert::Infallible>(bytes::Bytes::from(vec![b'x'; 16 << 10])), held))
     }))

@@ -8,16 +8,16 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 
 /// Requests received: the method of HTTP or of the message, and the session.
-type Seen = Arc<Mutex<Vec<(String, String)>>>;
+type RequestLog = Arc<Mutex<Vec<(String, String)>>>;
 
 /// Returns status, session and body of the response to a method in a session.
 type Says = dyn Fn(&str, &str) -> (u16, Option<String>, String) + Send + Sync;
 
 /// Starts a server on a free port.
-async fn server(says: Arc<Says>) -> (ServerEndpoint, Seen) {
+async fn server(says: Arc<Says>) -> (ServerEndpoint, RequestLog) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/demo/mcp", listener.local_addr().unwrap()).parse().unwrap();
-    let seen = Seen::default();
+    let seen = RequestLog::default();
     let all = Arc::clone(&seen);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -28,7 +28,7 @@ async fn server(says: Arc<Says>) -> (ServerEndpoint, Seen) {
 }
 
 /// Answers one request of a connection, then closes it.
-async fn one(mut stream: TcpStream, says: Arc<Says>, seen: Seen) {
+async fn one(mut stream: TcpStream, says: Arc<Says>, seen: RequestLog) {
     let mut request = Vec::new();
     let (head, body) = loop {
         let mut chunk = [0; 4096];
@@ -158,7 +158,7 @@ async fn what_is_no_message_and_what_has_no_id_is_an_answer_to_its_request() {
 }
 
 /// Starts a server whose call stream breaks; `back` answers a client that resumes after an event.
-async fn breaking(back: fn(&str) -> (u16, String)) -> (Arc<Bridge>, mpsc::Receiver<String>, Seen) {
+async fn breaking(back: fn(&str) -> (u16, String)) -> (Arc<Bridge>, mpsc::Receiver<String>, RequestLog) {
     let (place, seen) = server(Arc::new(move |method, _| match method {
         "initialize" => (200, Some("s".to_owned()), RESULT.to_owned()),
         "tools/call" => {

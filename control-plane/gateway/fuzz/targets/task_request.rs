@@ -107,7 +107,7 @@ fn asked() -> Vec<Question> {
     asks.into_iter().map(|(id, ask)| Question { id: id.into(), ask }).collect()
 }
 
-/// What an answer is made of what its client said.
+/// Checks an answer against the message of its client.
 fn holds(question: &Question, said: &Value, answer: &Answer) {
     let action = said.get("action").and_then(Value::as_str);
     match (&question.ask, answer) {

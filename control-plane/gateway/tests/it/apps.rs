@@ -6,7 +6,7 @@ use crate::support::{Fixture, Legacy, Modern, snapshot, token};
 
 const PAGE: &str = "ui://clock/view.html";
 
-/// What the server lists and reads to a client of `revision`: the tool, the resource, its content.
+/// Returns the tool, the resource and its content as a client of `revision` sees them.
 async fn seen(fixture: &Fixture, revision: &str) -> [Value; 3] {
     let rows = [
         ("tools/list", json!({}), "/result/tools/0"),

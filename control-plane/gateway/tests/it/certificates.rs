@@ -55,7 +55,7 @@ fn peer(role: &str) -> Option<asp_peer::Identity> {
     Some(asp_peer::Identity::of(params.self_signed(&key).unwrap().der()).unwrap())
 }
 
-/// What comes over a connection of an Envoy of the platform.
+/// Creates a gateway whose requests come over a connection of an Envoy of the platform.
 fn through_envoy(inputs: Inputs) -> Fixture {
     Fixture { peer: peer("envoy"), ..Fixture::of(assemble(inputs)) }
 }
@@ -64,7 +64,7 @@ fn applied(fixture: &Fixture, inputs: Inputs) {
     fixture.gateway.apply(assemble(Inputs { revision: 2, ..inputs })).unwrap();
 }
 
-/// As Envoy writes it.
+/// Returns the client certificate header in Envoy's format.
 fn shown(hash: u8, uri: &str) -> String {
     format!("By=spiffe://example.org/asp/envoy/0;Hash={};URI={uri}", format!("{hash:02x}").repeat(32))
 }

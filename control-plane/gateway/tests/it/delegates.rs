@@ -68,7 +68,7 @@ impl Model {
         self.asked.lock().len()
     }
 
-    /// As the operator's own endpoint.
+    /// Returns the model as the operator's own endpoint.
     fn endpoints(&self) -> Endpoints {
         let default = DefaultEndpoint {
             url: format!("http://{}/v1/", self.address),
@@ -153,7 +153,7 @@ impl Once {
         Once { snapshot, endpoints, capabilities, input, timeout: Duration::ZERO }
     }
 
-    /// What the worker was told, and the gateway it happened in.
+    /// Returns the answer that the worker received, and the gateway.
     async fn run(self) -> (Result<Value, String>, Fixture) {
         let Once { snapshot, endpoints, capabilities, input, timeout } = self;
         let heard: Arc<Mutex<Option<Result<Value, String>>>> = Arc::default();

@@ -1,5 +1,5 @@
-//! What the gateway refuses when no edge stands before it (I-1). The whole table is replayed end to end; here
-//! is that the gateway asks at all.
+//! Requests that a gateway without an edge in front of it refuses (I-1). The whole table is replayed end to end; here
+//! the tests check that the gateway evaluates at all.
 
 use http::{Method, StatusCode};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What whoever follows a call is shown, however late they come.
+//! Events that a follower of a call gets, however late it attaches.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -37,7 +37,7 @@ mod takeover;
 /// Hang guard.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the service does with one request.
+/// Reaction of the service to one request.
 #[derive(Clone)]
 enum Step {
     Reply(u16, Vec<(&'static str, String)>, Vec<u8>),

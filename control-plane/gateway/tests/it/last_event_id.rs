@@ -113,7 +113,7 @@ async fn back(client: &Legacy, last: &str) -> Stream {
     Stream::of(get(client, &client.fixture, Some(last)).await)
 }
 
-/// What a client is answered that comes back and gets no stream.
+/// Returns the answer for a client that resumes and gets no stream.
 async fn refused(client: &Legacy, fixture: &Fixture, last: &str) -> Answer {
     let response = get(client, fixture, Some(last)).await;
     let (parts, body) = response.into_parts();

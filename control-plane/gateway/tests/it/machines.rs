@@ -15,7 +15,7 @@ use crate::limits::star;
 use crate::rest::{Rest, reason};
 use crate::support::{Answer, Fixture, Legacy, Modern, inputs, now, token};
 
-/// What a machine sends; the letter tells keys of one machine apart.
+/// Returns a machine's key; the letter distinguishes keys of one machine.
 fn secret(letter: char) -> String {
     format!("asp_psk_{}_{}", id(letter), "s".repeat(64))
 }

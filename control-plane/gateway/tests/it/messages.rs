@@ -1,4 +1,4 @@
-//! What legacy clients send that is no request: how much of it a user may send, and what of it other gateways get.
+//! Messages of legacy clients other than requests: how many a user may send, and which of them other gateways get.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What only the pipeline may use. `entitlement` is missing, because lists ask it too (I-10), and `resolve`, because a
+/// Modules for the pipeline alone. `entitlement` is missing, because lists use it too (I-10), and `resolve`, because a
 /// protocol names what is called.
 const STAGES: [&str; 14] = [
     "pipeline::limits",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Fixture, Legacy, Modern, snapshot, token};
 
-/// Of each kind, and how many of them a page holds.
+/// Number of entries of each kind; the third page has one.
 const ENTRIES: usize = 1001;
 const PAGE: usize = 500;
 

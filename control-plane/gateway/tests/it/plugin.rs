@@ -143,7 +143,7 @@ pub(crate) async fn until_async(what: &str, holds: impl AsyncFn() -> bool) {
     until_some(what, async || holds().await.then_some(())).await;
 }
 
-/// What is there at last.
+/// Waits until `look` returns a value.
 pub(crate) async fn until_some<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let patient = async {
         loop {

@@ -1,4 +1,4 @@
-//! What is kept of a call that somebody can come back for, and that every gateway over the same stores tells it (I-3).
+//! Records of calls that a client can return to: every gateway on the same stores reports them (I-3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

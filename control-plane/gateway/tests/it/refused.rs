@@ -1,4 +1,4 @@
-//! What is another's, forged or over is refused in the very bytes in which what never was is refused (I-10): cursors,
+//! Foreign, forged and expired ids get byte for byte the answer of an unknown id (I-10): cursors,
 //! request states, tasks and sessions, as tables.
 
 use asp_call::call::principal::principal;

@@ -1,4 +1,4 @@
-//! What ends a running call from outside: its token is revoked or expires, its server or primitive is taken away.
+//! External causes that end a running call: its token is revoked or expires, its server or primitive is removed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

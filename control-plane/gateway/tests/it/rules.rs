@@ -195,7 +195,7 @@ async fn a_person_is_asked_over_rest() {
     assert_eq!(done["result"]["structuredContent"], json!({"message": "loud"}), "{done}");
 }
 
-/// What may come to wait for a person has no more time for that when nobody is asked.
+/// A call that could wait for an approval gets no extra time if nobody is asked.
 #[tokio::test(start_paused = true)]
 async fn a_call_about_which_nobody_is_asked_has_the_time_of_its_spec_and_no_more() {
     let mut snapshot = with(vec![rule("loud", true)], vec![]);

@@ -33,23 +33,23 @@ pub(crate) use authority::Authority;
 
 pub(crate) const PYTHON: &str = "python";
 
-/// What the runtime was told.
+/// Requests that the runtime received.
 #[derive(Default)]
 pub(crate) struct Told {
-    /// How many streams were opened.
+    /// Number of opened streams.
     pub streams: Mutex<usize>,
     /// Frames after the one that shares a stream.
     pub frames: Mutex<usize>,
-    /// How often the gateway told that it had read half a window.
+    /// Number of reports of the gateway that it had read half a window.
     pub acknowledged: Mutex<usize>,
     pub allocations: Mutex<Vec<AllocateWorkerRequest>>,
     pub closed: Mutex<Vec<CloseTunnelRequest>>,
     pub cancelled: Mutex<Vec<CancelAllocationRequest>>,
     pub ensured: Mutex<Vec<EnsurePluginRequest>>,
     pub drained: Mutex<Vec<DrainRequest>>,
-    /// Of which calls an execution was to be ended.
+    /// Calls whose execution was to be ended.
     pub to_end: Mutex<Vec<String>>,
-    /// What the metrics stream tells. A listener is refused as long as it is empty.
+    /// Events of the metrics stream. Listeners are refused while there are none.
     pub events: Mutex<Vec<MetricsEvent>>,
     pub listeners: Mutex<Vec<MetricsStreamRequest>>,
 }
@@ -65,11 +65,11 @@ pub(crate) struct Script {
     pub admit: Admit,
     pub play: Play,
     pub ensure: Ensure,
-    /// What it says of a former execution.
+    /// Answer about a former execution.
     pub end: End,
-    /// How long an admission takes.
+    /// Duration of an admission.
     pub delay: Duration,
-    /// What a worker answers at once to work that comes with its request; `None`: such work is not taken.
+    /// Immediate answer of a worker to work that comes with its request; `None`: such work is not accepted.
     pub at_once: Option<fn(&Any) -> Any>,
 }
 
@@ -107,7 +107,7 @@ impl Script {
         Script { delay, ..self }
     }
 
-    /// What EnsurePlugin says.
+    /// Sets the answer of EnsurePlugin.
     pub(crate) fn ensuring<F, Ensured>(self, ensure: F) -> Script
     where
         F: Fn(PluginRef) -> Ensured + Send + Sync + 'static,
@@ -116,7 +116,7 @@ impl Script {
         Script { ensure: Arc::new(move |plugin| Box::pin(ensure(plugin))), ..self }
     }
 
-    /// What it says where a former execution is to end.
+    /// Sets the answer to a request to end a former execution.
     pub(crate) fn ending<F, Ended>(self, end: F) -> Script
     where
         F: Fn() -> Ended + Send + Sync + 'static,
@@ -274,7 +274,7 @@ impl Worker {
 pub(crate) struct Runtime {
     pub told: Arc<Told>,
     pub socket: PathBuf,
-    /// What it runs in, where it can be killed.
+    /// Tokio runtime of the process, if it can be killed.
     process: Option<tokio::runtime::Runtime>,
     _directory: tempfile::TempDir,
 }
@@ -342,7 +342,7 @@ impl Runtime {
         Runtime { told, socket, process, _directory: directory }
     }
 
-    /// As by SIGKILL.
+    /// Ends the process as SIGKILL would.
     pub(crate) fn kill(&mut self) {
         self.process.take().expect("it runs apart").shutdown_background();
         std::fs::remove_file(&self.socket).unwrap();
@@ -373,7 +373,7 @@ struct SharedStream {
     script: Script,
     told: Arc<Told>,
     out: mpsc::Sender<Result<PppServerFrame, Status>>,
-    /// By handle, and by the gateway's own name where a worker takes what came along.
+    /// Tunnels by handle, and by the gateway's own name if a worker accepted early work.
     tunnels: HashMap<String, mpsc::UnboundedSender<Any>>,
 }
 

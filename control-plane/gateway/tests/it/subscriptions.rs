@@ -1,4 +1,4 @@
-//! Who is told of what changed, and by which stream: legacy sessions, which have their bounds (I-4).
+//! Recipients of change notifications and their streams: legacy sessions, within their bounds (I-4).
 
 use std::time::Duration;
 

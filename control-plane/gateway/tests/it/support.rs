@@ -109,14 +109,14 @@ pub(crate) fn snapshot() -> GatewaySnapshot {
 #[derive(Clone)]
 pub(crate) struct Fixture {
     pub gateway: Arc<Gateway>,
-    /// Who has proved itself on the connection, as the listener knows.
+    /// Identity of the connection's authenticated peer, from the listener.
     pub peer: Option<asp_peer::Identity>,
     pub audit: Arc<MemoryAudit>,
     pub active: Arc<MemoryRecords>,
     pub ledger: Arc<MemoryLedger>,
 }
 
-/// What a gateway under test is made of.
+/// Parts of a gateway under test.
 struct Parts {
     snapshot: GatewaySnapshot,
     key: u8,

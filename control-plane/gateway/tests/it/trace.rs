@@ -14,7 +14,7 @@ const ID: &str = "0af7651916cd43dd8448eb211c80319c";
 const SENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const OTHER: &str = "00-11111111111111111111111111111111-b7ad6b7169203331-01";
 
-/// What the answer says of its trace, wherever its shape has the place.
+/// Returns the trace in an answer of any form.
 fn told(answer: &Answer) -> String {
     let body = answer.json();
     let places = ["/error/data/traceId", "/traceId", "/result/_meta/asp~1traceId"];

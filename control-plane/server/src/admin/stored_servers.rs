@@ -67,7 +67,7 @@ mod tests {
         store.put_server(&change, name, &files, text).await.unwrap();
     }
 
-    /// What is given is what a reader without memory gets.
+    /// Checks that the cached list is the one in the store.
     async fn same(servers: &StoredServers, store: &ControlStore) -> Vec<String> {
         let read = servers.read(store).await.unwrap();
         let mut stored = store.servers().await.unwrap();

@@ -43,12 +43,12 @@ struct Fake {
     edge: Mutex<EdgeSnapshot>,
     /// Whether there is no such limit.
     has_no_limit: AtomicBool,
-    said: Mutex<Said>,
+    said: Mutex<LastBuild>,
 }
 
-/// What was built last.
+/// Last build.
 #[derive(Default)]
-struct Said {
+struct LastBuild {
     edge: Arc<EdgeSnapshot>,
     recent: Arc<RecentRevocations>,
     gateway: PartsBuilder,

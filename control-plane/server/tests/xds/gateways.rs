@@ -158,7 +158,7 @@ async fn a_gateway_that_refuses_what_a_restarted_control_plane_has_takes_part_ag
     assert_eq!(addresses(&Stream::endpoints(&again).await.next().await), 1);
 }
 
-/// As after the restore of an older database.
+/// The revision falls, as after the restore of an older database.
 #[tokio::test]
 async fn an_older_snapshot_is_not_sent_and_the_subscribers_show_it() {
     let control = Control::start().await;

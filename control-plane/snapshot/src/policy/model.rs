@@ -15,7 +15,7 @@ const TRIPLES: u64 = 30_000;
 
 /// Rules of the model that can be inverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turned {
+enum Rule {
     OrgsAreApart,
     TargetsAreOfTheirKind,
     IssuersAreApart,
@@ -52,8 +52,8 @@ enum Turned {
     TextsByteByByte,
 }
 
-const ALL: [Turned; 34] = {
-    use Turned::*;
+const ALL: [Rule; 34] = {
+    use Rule::*;
     [
         OrgsAreApart,
         TargetsAreOfTheirKind,
@@ -104,10 +104,10 @@ struct Triple {
 
 /// Whether the primitive is listed, the effect on a call, and the effect with observed bindings if one of them
 /// decides.
-type Said = (bool, Effect, Option<Effect>);
+type Observation = (bool, Effect, Option<Effect>);
 
 impl Triple {
-    fn real(&self) -> Said {
+    fn real(&self) -> Observation {
         let policy = Policy::new(self.enforced.clone(), self.observed.clone()).unwrap();
         let listed = policy.rule(&self.caller, &self.primitive, self.protocol);
         let decision = policy.decide(&self.caller, &self.primitive, self.protocol, &self.arguments);
@@ -118,11 +118,11 @@ impl Triple {
         )
     }
 
-    fn model(&self, turned: Option<Turned>) -> Said {
-        let is = |rule: Turned| turned != Some(rule);
+    fn model(&self, turned: Option<Rule>) -> Observation {
+        let is = |rule: Rule| turned != Some(rule);
         let seen: Vec<(&Binding, bool)> = self.observed.iter().map(|binding| (binding, true)).collect();
         let mut bound: Vec<(&Binding, bool)> = self.enforced.iter().map(|binding| (binding, false)).collect();
-        if !is(Turned::ObservedIsNotEnforced) {
+        if !is(Rule::ObservedIsNotEnforced) {
             bound.extend(seen.iter().copied());
         }
         let (effect, _) = self.call(&bound, &is);
@@ -130,7 +130,7 @@ impl Triple {
         let all: Vec<(&Binding, bool)> = bound.iter().copied().chain(seen.iter().copied()).collect();
         let (would, by_observed) = self.call(&all, &is);
         let applies = |binding: &Binding| self.applies(binding, &is) && self.holds(binding, &is);
-        let counts = if is(Turned::ObservedCountsWhereItDecides) {
+        let counts = if is(Rule::ObservedCountsWhereItDecides) {
             by_observed
         } else {
             self.observed.iter().any(applies)
@@ -138,7 +138,7 @@ impl Triple {
         (listed, effect, counts.then_some(would))
     }
 
-    fn applies(&self, binding: &Binding, is: &dyn Fn(Turned) -> bool) -> bool {
+    fn applies(&self, binding: &Binding, is: &dyn Fn(Rule) -> bool) -> bool {
         let Caller { org, user, wcit, groups, .. } = &self.caller;
         let fits = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
             Some(prefix) => name.starts_with(prefix),
@@ -146,45 +146,45 @@ impl Triple {
         };
         let mut names: Vec<(TargetKind, &str)> = vec![(TargetKind::User, user), (TargetKind::Wcit, wcit)];
         names.extend(groups.iter().map(|group| (TargetKind::Group, group.as_str())));
-        let of_kind = |kind| kind == binding.target_kind() || !is(Turned::TargetsAreOfTheirKind);
+        let of_kind = |kind| kind == binding.target_kind() || !is(Rule::TargetsAreOfTheirKind);
         let named = names.iter().any(|(kind, name)| of_kind(*kind) && fits(&binding.target, name));
         let is_machine = self.caller.issuer == MACHINE_ISSUER;
         let of_issuer = match binding.issuer.as_str() {
-            "" => binding.target_kind() != TargetKind::User || !is_machine || !is(Turned::UsersAreNoMachines),
-            issuer => issuer == self.caller.issuer || !is(Turned::IssuersAreApart),
+            "" => binding.target_kind() != TargetKind::User || !is_machine || !is(Rule::UsersAreNoMachines),
+            issuer => issuer == self.caller.issuer || !is(Rule::IssuersAreApart),
         };
         let protocol = binding.protocol() == Protocol::Unspecified || binding.protocol() == self.protocol;
-        (&binding.org == org || !is(Turned::OrgsAreApart))
+        (&binding.org == org || !is(Rule::OrgsAreApart))
             && named
             && of_issuer
             && fits(&binding.primitive, &self.primitive.id)
-            && (protocol || !is(Turned::OtherProtocolsDoNotCount))
+            && (protocol || !is(Rule::OtherProtocolsDoNotCount))
     }
 
     /// Returns the binding that decides what is listed.
     fn base<'a>(
         &self,
         bindings: &[(&'a Binding, bool)],
-        is: &dyn Fn(Turned) -> bool,
+        is: &dyn Fn(Rule) -> bool,
     ) -> Option<(&'a Binding, bool)> {
-        let plain = |binding: &Binding| binding.when.is_empty() || !is(Turned::ConditionsHideNothing);
+        let plain = |binding: &Binding| binding.when.is_empty() || !is(Rule::ConditionsHideNothing);
         self.best(bindings, is, &plain)
     }
 
-    fn call(&self, bindings: &[(&Binding, bool)], is: &dyn Fn(Turned) -> bool) -> (Effect, bool) {
+    fn call(&self, bindings: &[(&Binding, bool)], is: &dyn Fn(Rule) -> bool) -> (Effect, bool) {
         let base = self.base(bindings, is);
         let argued = self.best(bindings, is, &|binding| !binding.when.is_empty() && self.holds(binding, is));
         let beats = |one: &Binding, other: &Binding| self.order(one, other, is).is_ge();
         match (base, argued) {
-            (Some((base, seen)), _) if !base.allowed && is(Turned::HiddenStaysHidden) => (Effect::Deny, seen),
+            (Some((base, seen)), _) if !base.allowed && is(Rule::HiddenStaysHidden) => (Effect::Deny, seen),
             (Some((base, seen)), Some((argued, _)))
-                if is(Turned::MoreSpecificAllowsBeatConditions) && !beats(argued, base) =>
+                if is(Rule::MoreSpecificAllowsBeatConditions) && !beats(argued, base) =>
             {
                 (effect(base), seen)
             }
             (_, Some((argued, seen))) => (effect(argued), seen),
             (Some((base, seen)), None) => (effect(base), seen),
-            (None, None) if is_dangerous(&self.primitive) && is(Turned::DangerousNeedsApproval) => {
+            (None, None) if is_dangerous(&self.primitive) && is(Rule::DangerousNeedsApproval) => {
                 (Effect::Approve, false)
             }
             (None, None) => (Effect::Allow, false),
@@ -194,7 +194,7 @@ impl Triple {
     fn best<'a>(
         &self,
         bindings: &[(&'a Binding, bool)],
-        is: &dyn Fn(Turned) -> bool,
+        is: &dyn Fn(Rule) -> bool,
         which: &dyn Fn(&Binding) -> bool,
     ) -> Option<(&'a Binding, bool)> {
         let mut best: Option<(&Binding, bool)> = None;
@@ -210,43 +210,43 @@ impl Triple {
         best
     }
 
-    fn order(&self, one: &Binding, other: &Binding, is: &dyn Fn(Turned) -> bool) -> Ordering {
+    fn order(&self, one: &Binding, other: &Binding, is: &dyn Fn(Rule) -> bool) -> Ordering {
         let pattern = |pattern: &str| match pattern.strip_suffix('*') {
-            None if is(Turned::ExactBeforePrefix) => 1_000,
+            None if is(Rule::ExactBeforePrefix) => 1_000,
             None => -1_000,
-            Some(prefix) if is(Turned::LongerPrefixesFirst) => prefix.len() as i32,
+            Some(prefix) if is(Rule::LongerPrefixesFirst) => prefix.len() as i32,
             Some(prefix) => -(prefix.len() as i32),
         };
         let kind = |binding: &Binding| match binding.target_kind() {
-            TargetKind::Wcit if is(Turned::TokensBeforeUsers) => 30,
+            TargetKind::Wcit if is(Rule::TokensBeforeUsers) => 30,
             TargetKind::Wcit => 15,
-            TargetKind::User if is(Turned::UsersBeforeGroups) => 20,
+            TargetKind::User if is(Rule::UsersBeforeGroups) => 20,
             TargetKind::User => 5,
             _ => 10,
         };
         let protocol = |binding: &Binding| {
-            (binding.protocol() != Protocol::Unspecified) == is(Turned::NamedProtocolsFirst)
+            (binding.protocol() != Protocol::Unspecified) == is(Rule::NamedProtocolsFirst)
         };
         let severity = |binding: &Binding| match effect(binding) {
-            Effect::Deny if !is(Turned::DenialsBeforeAllows) => 0,
-            Effect::Deny if !is(Turned::DenialsBeforeApprovals) => 15,
+            Effect::Deny if !is(Rule::DenialsBeforeAllows) => 0,
+            Effect::Deny if !is(Rule::DenialsBeforeApprovals) => 15,
             Effect::Deny => 30,
-            Effect::Approve if !is(Turned::ApprovalsBeforeAllows) => 5,
+            Effect::Approve if !is(Rule::ApprovalsBeforeAllows) => 5,
             Effect::Approve => 20,
             Effect::Allow => 10,
         };
         let by_primitive = pattern(&one.primitive).cmp(&pattern(&other.primitive));
         let by_target = pattern(&one.target).cmp(&pattern(&other.target));
         let by_kind = kind(one).cmp(&kind(other));
-        let issuer = |binding: &Binding| binding.issuer.is_empty() != is(Turned::NamedIssuersFirst);
+        let issuer = |binding: &Binding| binding.issuer.is_empty() != is(Rule::NamedIssuersFirst);
         let by_issuer = issuer(one).cmp(&issuer(other));
         let by_protocol = protocol(one).cmp(&protocol(other));
-        let names = match is(Turned::PrimitivesBeforeTargets) {
-            true if is(Turned::TargetsBeforeKinds) => by_primitive.then(by_target).then(by_kind),
+        let names = match is(Rule::PrimitivesBeforeTargets) {
+            true if is(Rule::TargetsBeforeKinds) => by_primitive.then(by_target).then(by_kind),
             true => by_primitive.then(by_kind).then(by_target),
             false => by_target.then(by_primitive).then(by_kind),
         };
-        let names = match (is(Turned::KindsBeforeIssuers), is(Turned::IssuersBeforeProtocols)) {
+        let names = match (is(Rule::KindsBeforeIssuers), is(Rule::IssuersBeforeProtocols)) {
             (true, true) => names.then(by_issuer).then(by_protocol),
             (false, _) => by_primitive.then(by_target).then(by_issuer).then(by_kind).then(by_protocol),
             (_, false) => names.then(by_protocol).then(by_issuer),
@@ -254,21 +254,21 @@ impl Triple {
         names.then(severity(one).cmp(&severity(other)))
     }
 
-    fn holds(&self, binding: &Binding, is: &dyn Fn(Turned) -> bool) -> bool {
+    fn holds(&self, binding: &Binding, is: &dyn Fn(Rule) -> bool) -> bool {
         let mut each = binding.when.iter().map(|condition| self.fulfilled(condition, is));
-        if is(Turned::AllConditionsHold) { each.all(|holds| holds) } else { each.any(|holds| holds) }
+        if is(Rule::AllConditionsHold) { each.all(|holds| holds) } else { each.any(|holds| holds) }
     }
 
-    fn fulfilled(&self, condition: &Condition, is: &dyn Fn(Turned) -> bool) -> bool {
+    fn fulfilled(&self, condition: &Condition, is: &dyn Fn(Rule) -> bool) -> bool {
         let mut found = &self.arguments;
         for name in condition.pointer.split('/').skip(1) {
             match found.get(name) {
                 Some(inner) => found = inner,
-                None => return !is(Turned::AbsentFulfilsNothing),
+                None => return !is(Rule::AbsentFulfilsNothing),
             }
         }
         if found.is_array() || found.is_object() {
-            return !is(Turned::ContainersFulfilNothing);
+            return !is(Rule::ContainersFulfilNothing);
         }
         let value = |text: &String| serde_json::from_str::<Value>(text).unwrap();
         match condition.test.as_ref().unwrap() {
@@ -276,12 +276,12 @@ impl Triple {
                 list.json.iter().map(value).any(|value| equal(&value, found, is))
             }
             Test::Glob(glob) => found.as_str().is_some_and(|text| {
-                let start = if is(Turned::GlobsFromTheStart) { "" } else { "*" };
-                let end = if is(Turned::GlobsToTheEnd) { "" } else { "*" };
+                let start = if is(Rule::GlobsFromTheStart) { "" } else { "*" };
+                let end = if is(Rule::GlobsToTheEnd) { "" } else { "*" };
                 globbed(format!("{start}{glob}{end}").as_bytes(), text.as_bytes())
             }),
             Test::Range(Range { min, max }) => {
-                let ends = is(Turned::RangesHaveTheirEnds);
+                let ends = is(Rule::RangesHaveTheirEnds);
                 let Some(number) = halves(found, is) else { return false };
                 let is_from = |end: &String| {
                     let end = halves(&value(end), is).unwrap();
@@ -306,24 +306,24 @@ fn effect(binding: &Binding) -> Effect {
 }
 
 /// Returns twice the number: all numbers here are halves of integers.
-fn halves(value: &Value, is: &dyn Fn(Turned) -> bool) -> Option<i128> {
+fn halves(value: &Value, is: &dyn Fn(Rule) -> bool) -> Option<i128> {
     let integer = value.as_i64().map(i128::from).or(value.as_u64().map(i128::from));
     match integer {
-        Some(integer) if is(Turned::IntegersExactly) => Some(integer * 2),
+        Some(integer) if is(Rule::IntegersExactly) => Some(integer * 2),
         _ => value.as_f64().map(|double| (double * 2.0) as i128),
     }
 }
 
-fn equal(one: &Value, other: &Value, is: &dyn Fn(Turned) -> bool) -> bool {
+fn equal(one: &Value, other: &Value, is: &dyn Fn(Rule) -> bool) -> bool {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match (one, other) {
-        (Value::Number(_), Value::Number(_)) if is(Turned::NumbersByValue) => {
+        (Value::Number(_), Value::Number(_)) if is(Rule::NumbersByValue) => {
             halves(one, is) == halves(other, is)
         }
-        (Value::String(one), Value::String(other)) if !is(Turned::TextsByteByByte) => {
+        (Value::String(one), Value::String(other)) if !is(Rule::TextsByteByByte) => {
             one.to_lowercase() == other.to_lowercase()
         }
-        (one, other) if !is(Turned::NumbersAreNoTexts) => text(one) == text(other),
+        (one, other) if !is(Rule::NumbersAreNoTexts) => text(one) == text(other),
         (one, other) => one == other,
     }
 }

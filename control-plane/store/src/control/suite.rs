@@ -23,7 +23,7 @@ use super::{
 /// Runs the whole suite. Leaves the store with a few records.
 pub async fn run(store: &ControlStore) {
     assert_eq!(store.revision().await.unwrap(), 0, "an empty store is at revision 0");
-    let mut followed = changes::Followed::default();
+    let mut followed = changes::Follower::default();
     servers_are_idempotent_by_content(store).await;
     followed.catch_up(store).await;
     versions_of_a_server_are_kept_the_newest_first(store).await;
@@ -74,7 +74,7 @@ pub async fn run(store: &ControlStore) {
     changes::of_an_unknown_revision_are_everything(store).await;
 }
 
-async fn of_machines(store: &ControlStore, followed: &mut changes::Followed) {
+async fn of_machines(store: &ControlStore, followed: &mut changes::Follower) {
     machines::are_kept_by_org_until_they_end(store).await;
     followed.catch_up(store).await;
     machines::stay_revoked_as_long_as_they_live(store).await;

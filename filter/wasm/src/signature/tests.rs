@@ -11,7 +11,7 @@ use super::*;
 
 /// Last arguments of the host's function.
 #[derive(Clone, PartialEq, Message)]
-struct Asked {
+struct HashCall {
     #[prost(string, tag = "1")]
     hash_function: String,
     #[prost(bytes = "vec", tag = "2")]
@@ -23,11 +23,11 @@ struct Asked {
 }
 
 thread_local! {
-    static ASKED: RefCell<Vec<Asked>> = const { RefCell::new(Vec::new()) };
+    static ASKED: RefCell<Vec<HashCall>> = const { RefCell::new(Vec::new()) };
 }
 
 fn yes(_: &str, arguments: &[u8]) -> ForeignResult {
-    ASKED.with_borrow_mut(|asked| asked.push(Asked::decode(arguments).unwrap()));
+    ASKED.with_borrow_mut(|asked| asked.push(HashCall::decode(arguments).unwrap()));
     ForeignResult::Answer(vec![8, 1])
 }
 
@@ -40,7 +40,7 @@ fn refused(_: &str, _: &[u8]) -> ForeignResult {
 }
 
 fn absent(_: &str, _: &[u8]) -> ForeignResult {
-    ASKED.with_borrow_mut(|asked| asked.push(Asked::default()));
+    ASKED.with_borrow_mut(|asked| asked.push(HashCall::default()));
     ForeignResult::Absent
 }
 

@@ -57,7 +57,7 @@ pub(super) async fn load(
 ) -> Result<LoadResult, Vec<String>> {
     // At the first load the developer has just built the plugins, or learns of stale schemas from lint.
     let is_first = made.is_empty();
-    let Read { sources, found, faults } = block_in_place(|| read(directory))?;
+    let DirectoryContents { sources, found, faults } = block_in_place(|| read(directory))?;
     let staging = stage(served, directory, &found, made).await?;
     let is_asked = |unit: &Unit| {
         let is_it = |id: &str, version: &str| unit.id == id && unit.version == version;
@@ -86,21 +86,21 @@ pub(super) async fn load(
 }
 
 /// A directory whose files have no faults except `faults`, which new schemas of its code may fix.
-struct Read {
+struct DirectoryContents {
     sources: Vec<Source>,
     found: Catalog,
     faults: Vec<String>,
 }
 
-fn read(root: &Path) -> Result<Read, Vec<String>> {
+fn read(root: &Path) -> Result<DirectoryContents, Vec<String>> {
     let sources = asp_registry::read_dir(root).map_err(|error| vec![error.to_string()])?;
     let report = asp_registry::check(&sources);
     let faults: Vec<String> = report.faults.iter().map(catalog::describe).collect();
     if let Some(found) = report.catalog {
-        return Ok(Read { sources, found, faults: Vec::new() });
+        return Ok(DirectoryContents { sources, found, faults: Vec::new() });
     }
     match asp_registry::check_before_build(&sources).catalog {
-        Some(found) => Ok(Read { sources, found, faults }),
+        Some(found) => Ok(DirectoryContents { sources, found, faults }),
         None => Err(faults),
     }
 }

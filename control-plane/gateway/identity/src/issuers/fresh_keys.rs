@@ -71,10 +71,10 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Counted(AtomicU64);
+    struct CountingControl(AtomicU64);
 
     #[async_trait]
-    impl AskControl for Counted {
+    impl AskControl for CountingControl {
         async fn newest_keys(&self, _: &str) -> Option<u64> {
             tokio::task::yield_now().await;
             Some(self.0.fetch_add(1, Ordering::SeqCst) + 1)
@@ -83,7 +83,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn many_who_wait_for_one_issuer_ask_once() {
-        let counted = Arc::new(Counted::default());
+        let counted = Arc::new(CountingControl::default());
         let keys = FreshKeys::new(Some(counted.clone()));
         let all = futures::future::join_all((0..100).map(|_| keys.of("login"))).await;
         assert!(all.iter().all(|revision| *revision == Some(1)), "{all:?}");

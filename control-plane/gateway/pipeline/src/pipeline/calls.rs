@@ -119,15 +119,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_panics_ends_alone() {
-        struct Dropped(Option<tokio::sync::oneshot::Sender<()>>);
-        impl Drop for Dropped {
+        struct DropSignal(Option<tokio::sync::oneshot::Sender<()>>);
+        impl Drop for DropSignal {
             fn drop(&mut self) {
                 self.0.take().unwrap().send(()).unwrap();
             }
         }
         let calls = calls();
         let (dropped, ended) = tokio::sync::oneshot::channel();
-        let held = Dropped(Some(dropped));
+        let held = DropSignal(Some(dropped));
         calls.run(async move {
             let _held = held;
             std::panic::resume_unwind(Box::new("a fault of ours"));

@@ -94,7 +94,7 @@ async fn who_answers_is_decided_by_client_spec_and_operator() {
     }
 }
 
-/// What a plugin says in place of an input has not been held against the delegate's schema, and costs the operator.
+/// A plugin's substitute for an input is not checked against the delegate's schema, and the operator pays for it.
 #[tokio::test]
 async fn a_conversation_never_reaches_a_model_of_the_platforms() {
     for prefers in [false, true] {

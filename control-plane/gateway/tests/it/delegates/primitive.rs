@@ -47,7 +47,7 @@ fn answered_by_one_of_several(major: Option<u64>) -> GatewaySnapshot {
     snapshot
 }
 
-/// What the worker of the other primitive ends with.
+/// Final message of the worker of the other primitive.
 type Answers = fn(&InvokeRequest) -> Payload;
 
 /// `sweep` asks, with `input`; what it delegates to answers with `answer`.

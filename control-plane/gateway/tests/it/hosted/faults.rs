@@ -1,4 +1,4 @@
-//! What a service does wrong, and what the network does: the call survives it or ends with a reason.
+//! Faults of a service and of the network: the call survives them or ends with a reason.
 
 use asp_proto::snapshot::Mutation;
 use serde_json::json;

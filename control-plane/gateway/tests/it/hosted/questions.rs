@@ -1,4 +1,4 @@
-//! What a service asks: the user and the model, in both eras, and the bringing of the answers.
+//! Questions of a service to the user and the model, in both eras, and the delivery of the answers.
 
 use asp_backends::delegate::endpoint::{DefaultEndpoint, Endpoints};
 use asp_runtime_client::runtimes::Runtimes;

@@ -43,7 +43,7 @@ async fn a_resource_that_is_not_there_is_unknown() {
     assert!(answer.to_string().contains("page://x"), "{answer}");
 }
 
-/// Whoever reads it, a service or a plugin, takes the variable for a name.
+/// A service and a plugin both treat the variable as a name.
 #[tokio::test]
 async fn a_resources_variable_is_no_dot_segment() {
     let service = Service::start([bytes("text/plain", b"x")]).await;

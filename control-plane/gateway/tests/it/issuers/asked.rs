@@ -1,4 +1,4 @@
-//! What a gateway asks issuers and the control plane: opaque tokens, and keys newer than its snapshot.
+//! Requests of a gateway to issuers and the control plane: opaque tokens, and keys newer than its snapshot.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::support::{Answer, Fixture, Modern, PUBLIC_URL, inputs, now, token};
 struct Issuer {
     said: Mutex<HashMap<String, Value>>,
     asked: AtomicUsize,
-    /// Whoever asks without it is refused.
+    /// Password of the introspection endpoint; requests without it are refused.
     password: &'static str,
     /// Set: answers wait until it is notified.
     held: Option<tokio::sync::Notify>,

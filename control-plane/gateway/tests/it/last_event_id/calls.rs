@@ -20,7 +20,7 @@ fn messages(events: &[Event]) -> Vec<Value> {
     events.iter().filter_map(|event| event.message.clone()).collect()
 }
 
-/// What a client is to get that counts to so many.
+/// Returns the messages expected by a client that counts to `to`.
 fn counted(to: u64, revision: &str) -> Vec<Value> {
     let progress = |n: u64| {
         json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "p",

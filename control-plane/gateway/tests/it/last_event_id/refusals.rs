@@ -1,4 +1,4 @@
-//! Who may not come back, and what cannot be come back to.
+//! Clients that may not resume, and streams that cannot be resumed.
 
 use std::time::Duration;
 

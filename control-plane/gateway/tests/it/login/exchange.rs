@@ -19,7 +19,7 @@ use serde_json::json;
 use super::{FORM, REDIRECT, VERIFIER, ask, client, code, front_at, query};
 use crate::support::{Answer, Fixture};
 
-/// What the issuer's token endpoint does.
+/// Behaviour of the issuer's token endpoint.
 #[derive(Clone)]
 enum Does {
     Says(u16, String),

@@ -1,4 +1,4 @@
-//! What only a client can do: its roots beside the other questions, and calls of clients that cannot.
+//! Abilities of clients: roots and the other questions, and calls of clients that lack them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

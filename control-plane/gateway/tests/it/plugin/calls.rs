@@ -212,7 +212,7 @@ async fn a_result_off_its_schema_is_never_passed_on() {
     assert!(!answer.text.contains("yes"));
 }
 
-/// What a plugin gives of a resource.
+/// Returns a part of a resource as a plugin sends it.
 fn chunk(uri: &str, text: &str) -> Any {
     let data = Some(content_chunk::Data::Text(text.into()));
     packed(&ContentChunk { uri: uri.into(), mime_type: "text/plain".into(), data, ..ContentChunk::default() })
@@ -273,7 +273,7 @@ async fn a_resource_and_a_prompt_that_are_answered_at_once_take_one_frame_each_w
     assert_eq!(*runtime.told.frames.lock(), 2, "the requests, with their work");
 }
 
-/// As runtimes did that took the work with its request and told a read's end apart.
+/// Older runtimes took the work with its request and reported the end of a read separately.
 #[tokio::test]
 async fn a_resource_whose_end_is_told_apart_is_complete_by_then() {
     let script = Script::of(|n, worker: Worker| async move {

@@ -1,4 +1,4 @@
-//! What a plugin says of resources that changed, and who is told.
+//! A plugin's reports of changed resources, and the clients that get them.
 
 use asp_proto::plugin::ResourceChanged;
 use asp_proto::plugin::server_message::Payload;

@@ -1,4 +1,4 @@
-//! What plugins offer while somebody types an argument of a prompt or a template.
+//! Completions by plugins for an argument of a prompt or a template.
 
 use asp_proto::envelope::packed;
 use asp_proto::plugin::{

@@ -1,4 +1,4 @@
-//! What a gateway exports of what its runtimes tell.
+//! Metrics that a gateway exports from the reports of its runtimes.
 
 use asp_proto::supervisor::MetricsEvent;
 use prost_types::value::Kind;

@@ -93,7 +93,7 @@ impl Store {
         fixture
     }
 
-    /// How many rows have no living gateway: in these tests, all.
+    /// Returns the number of rows without a living gateway: in these tests, all.
     async fn rows(&self) -> usize {
         self.calls.orphans(100).await.unwrap().len()
     }

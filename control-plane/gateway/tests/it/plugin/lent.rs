@@ -1,4 +1,4 @@
-//! What a gateway gives a runtime to prove a plugin's requests by, and what it gives no worker (I-8).
+//! Credentials that a gateway leases to a runtime for a plugin's requests, and that no worker gets (I-8).
 
 use std::collections::HashMap;
 use std::sync::Arc;

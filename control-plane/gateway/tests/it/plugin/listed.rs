@@ -1,4 +1,4 @@
-//! What a plugin lists itself: the resources behind a template.
+//! Lists by a plugin: the resources behind a template.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What a stdio package lists otherwise than it was accepted, through a scripted runtime: nothing of it is served.
+//! Lists of a stdio package that differ from the accepted ones, through a scripted runtime: none of them is served.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn fixture(runtime: &Runtime, accepted: Option<&Value>) -> Fixture {
     Fixture::with(snapshot, 7, Runtimes::new(vec![RuntimeTarget { languages, url, peer: None }]).unwrap())
 }
 
-/// What the package lists, or that it cannot; how often it was asked; and whether its calls say that it has changed.
+/// List of the package or its failure, the number of requests for it, and whether calls report that it changed.
 #[derive(Default)]
 struct Package {
     lists: Mutex<Option<Value>>,

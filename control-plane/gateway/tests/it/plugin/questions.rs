@@ -1,4 +1,4 @@
-//! What a plugin asks: the user and the model, on both eras.
+//! Questions of a plugin to the user and the model, in both eras.
 
 use std::sync::Arc;
 

@@ -24,7 +24,7 @@ fn asks(names: usize, roots: bool) -> Asked {
     Asked { elicitations: vec![name; names], delegations: roots.into_iter().collect() }
 }
 
-/// What the worker was asked for and told.
+/// Returns whether the worker got a read, and the resumption that came with it.
 async fn begun(worker: &mut Worker) -> (bool, Option<Resume>) {
     worker.any().await.unwrap();
     let work = worker.any().await.unwrap();

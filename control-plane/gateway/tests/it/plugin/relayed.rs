@@ -1,4 +1,4 @@
-//! What a stdio MCP server asks in its own protocol, and who answers.
+//! Questions of a stdio MCP server in its own protocol, and their answers.
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{

@@ -391,7 +391,7 @@ async fn a_call_whose_key_another_execution_has_does_not_go_on() {
     assert_eq!(living.told.allocations.lock().len(), 1);
 }
 
-/// What only tells of a call is not enough to go on with it.
+/// A record that only describes a call is not enough to continue it.
 #[tokio::test]
 async fn a_suspended_call_that_saved_nothing_is_not_begun_anew() {
     let dead = Runtime::start(Script::of(|_, mut worker: Worker| async move {

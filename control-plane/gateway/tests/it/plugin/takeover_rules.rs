@@ -1,4 +1,4 @@
-//! What policy says by now of a call that another gateway left behind, its arguments included: whether it may go on, and
+//! Current policy for a call that another gateway left behind, its arguments included: whether it may continue, and
 //! whether a person must approve it first.
 
 use asp_proto::snapshot::condition::Test;

@@ -19,7 +19,7 @@ use crate::support::{Fixture, Modern, PUBLIC_URL, now, token_with_scopes};
 
 const SERVICE: &str = "https://api.example.com";
 
-/// What a service learns of a token by the platform's key set.
+/// Returns the header and the claims that a service reads with the platform's key set.
 async fn verified(fixture: &Fixture, token: &str, audience: &str) -> (Header, Value) {
     let answer = fixture.send(Method::GET, "/.well-known/jwks.json", &[], "").await;
     assert_eq!(answer.status, StatusCode::OK);

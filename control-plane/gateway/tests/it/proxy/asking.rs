@@ -19,11 +19,11 @@ use super::*;
 /// Hang guard.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the server says in one stream.
+/// Sender of the server's events in one stream.
 pub(super) type Said = mpsc::UnboundedSender<String>;
 /// All that it was sent, in order.
 pub(super) type Heard = watch::Receiver<Vec<Value>>;
-/// What it does with one call: it speaks in the call's stream and in the session's own, which another call may have.
+/// Behaviour of the server for one call: it sends in the call's stream and in the session's, which another call may have.
 type Script = Arc<dyn Fn(Talk) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// One call at the server.
@@ -86,7 +86,7 @@ pub(super) struct Server {
     pub(super) hangs: watch::Sender<bool>,
     /// The sessions that it knows no more.
     pub(super) lost: Mutex<Vec<String>>,
-    /// Of each request its session, empty before there is one, and by what it proved itself.
+    /// Session of each request (empty before there is one) and its authentication.
     pub(super) proofs: Mutex<Vec<(String, Option<String>)>>,
 }
 
@@ -125,7 +125,7 @@ fn stream(receiver: mpsc::UnboundedReceiver<String>) -> Response {
     ([("content-type", "text/event-stream")], body).into_response()
 }
 
-/// By what a request proves itself: never by anybody's own token (I-8).
+/// Returns the authentication of a request: never a user's own token (I-8).
 fn proof(request: &Request) -> Option<String> {
     let proof = request.headers().get("authorization").map(|proof| proof.to_str().unwrap().to_owned());
     let claims = proof.as_deref().and_then(|proof| proof.split('.').nth(1));

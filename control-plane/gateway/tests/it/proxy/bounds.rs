@@ -260,7 +260,7 @@ fn event(size: usize) -> String {
     format!("data: {notification}\n\n")
 }
 
-/// How many events of that size were read of a stream before it was closed.
+/// Returns the number of events of that size that were read from a stream before it was closed.
 async fn heard_of(size: usize, only_one: bool) -> usize {
     let read = Arc::new(AtomicUsize::new(0));
     let counted = read.clone();

@@ -1,4 +1,4 @@
-//! What an upstream changes between two calls, and what of it is served: nothing that nobody has accepted.
+//! Changes of an upstream between two calls: only accepted ones are served.
 
 use std::time::Duration;
 

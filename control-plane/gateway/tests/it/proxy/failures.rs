@@ -75,8 +75,8 @@ async fn a_failure_behind_a_resource_or_a_prompt_is_a_protocol_error() {
     }
 }
 
-/// What speaks of the arguments is a result for the model; what speaks of the service is none, and what may have been
-/// done is said.
+/// A fault of the arguments is a result for the model; a fault of the service is not. An effect that may have happened
+/// is reported.
 #[tokio::test]
 async fn each_status_behind_a_tool_has_one_meaning() {
     let rows = [

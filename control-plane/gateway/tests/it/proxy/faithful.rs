@@ -22,7 +22,7 @@ const ODD: &str = r#"{"n":340282366920938463463374607431768211455,"d":0.12345678
 
 type Seen = Arc<Mutex<Vec<String>>>;
 
-/// How an upstream speaks MCP.
+/// Variant of MCP that an upstream speaks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Speaks {
     /// 2025-11-25 with a session, by JSON.

@@ -10,7 +10,7 @@ use super::*;
 
 const META: &str = "/params/_meta/io.modelcontextprotocol~1";
 
-/// What it was sent: methods in order, with `dropped` where a response was closed before its end.
+/// Methods that the server received, in order; `dropped` stands for a response that was closed before its end.
 pub(super) type Heard = watch::Sender<Vec<(String, Value)>>;
 
 /// Says that a response that never ends has been closed.

@@ -1,4 +1,4 @@
-//! What goes between an upstream MCP server and a call's client besides questions by form: logs, pages, changed roots,
+//! Messages between an upstream MCP server and a call's client besides forms: logs, pages, changed roots,
 //! the end of the client's session.
 
 use super::asking::{

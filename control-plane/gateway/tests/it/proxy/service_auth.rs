@@ -1,4 +1,4 @@
-//! By what calls prove themselves to the services behind them (I-8): nothing, the platform's token, one of the caller's
+//! Authentication of calls to the services behind them (I-8): none, the platform's token, one of the caller's
 //! issuer, or a credential of the operator's.
 
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ use http::header::AUTHORIZATION;
 use super::*;
 use crate::support::{PUBLIC_URL, now, token_with_scopes};
 
-/// What the service and the issuer heard.
+/// Requests that the service and the issuer received.
 #[derive(Default)]
 struct Heard {
     calls: Mutex<Vec<HeaderMap>>,
     /// Each form, and who sent it.
     forms: Mutex<Vec<(String, HashMap<String, String>)>>,
-    /// What the token endpoint answers; a token per question where nothing is said.
+    /// Answer of the token endpoint; `None`: a new token for each request.
     says: Mutex<Option<(StatusCode, String)>>,
     /// The service takes no token.
     refuses: Mutex<bool>,
@@ -267,7 +267,7 @@ async fn an_oauth_clients_token_is_fetched_once_and_anew_when_the_service_refuse
     assert_eq!(world.heard.proof().unwrap(), "Bearer given-2");
 }
 
-/// Whoever writes a spec chooses its URL and the audience: which go together the operator says.
+/// The author of a spec chooses its URL and the audience; the operator decides which combinations are allowed.
 #[tokio::test]
 async fn no_token_for_one_service_goes_to_another() {
     for audience in ["elsewhere", "nowhere", ""] {
@@ -304,7 +304,7 @@ async fn an_exchange_widens_no_scope() {
     assert_eq!((world.forms(), world.calls()), (0, 0));
 }
 
-/// What one org's issuer or one spec does wrong is no failure of the service that others call too.
+/// A fault of one org's issuer or of one spec does not count against the service, which others call too.
 #[tokio::test]
 async fn an_issuer_that_fails_pauses_no_service() {
     let world = World::start(exchanged()).await;
@@ -368,7 +368,7 @@ async fn many_calls_of_one_token_ask_the_issuer_once() {
     assert_eq!((world.forms(), world.calls()), (1, 50));
 }
 
-/// Whatever an issuer answers, its words are no text of the caller's, and nothing goes to the service.
+/// An issuer's error text never reaches the caller, and nothing is sent to the service.
 #[tokio::test]
 async fn what_an_issuer_says_wrongly_proves_nothing() {
     let good = |member: &str, value: Value| {
@@ -468,8 +468,8 @@ async fn all_that_goes_to_an_upstream_has_its_credential() {
     assert!(proofs.iter().all(|(_, proof)| proof.as_deref() == Some("Bearer t0ken")), "{proofs:?}");
 }
 
-/// Of two callers at one upstream neither call is ever made as the other; what is asked on nobody's behalf has no proof of
-/// either.
+/// Two callers at one upstream never use each other's identity; a request on nobody's behalf has the authentication of
+/// neither.
 #[tokio::test]
 async fn an_upstream_that_is_told_who_calls_is_told_of_each_call_by_itself() {
     let minted = MintedToken { audience: "http://service.internal".into() };

@@ -15,7 +15,7 @@ async fn subscribable(can: Value) -> (Fixture, Arc<Server>) {
     (Fixture::of(via_mcp(&["about"], address)), server)
 }
 
-/// How many messages of a method the upstream has got.
+/// Returns the number of messages of a method that the upstream received.
 fn count(server: &Server, method: &str) -> usize {
     server.heard.borrow().iter().filter(|message| message["method"] == method).count()
 }

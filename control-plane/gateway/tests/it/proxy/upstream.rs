@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A cancelled executor has 100 ms.
 const BEYOND_GRACE: Duration = Duration::from_millis(400);
 
-/// What it does with `tools/call`.
+/// Reaction to `tools/call`.
 #[derive(Clone, Copy)]
 enum Script {
     Hang,
@@ -222,7 +222,7 @@ async fn a_late_word_of_an_old_sessions_end_leaves_the_new_one() {
     assert!(!heard.iter().any(|one| one.starts_with("DELETE")), "{heard:?}");
 }
 
-/// How far a handshake comes before its call gives up.
+/// Step of a handshake at which its call gives up.
 #[derive(Clone, Copy)]
 enum Stands {
     BeforeItsAnswer,

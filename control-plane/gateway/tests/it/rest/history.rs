@@ -1,4 +1,4 @@
-//! Whoever looks late sees what a call has asked and was answered.
+//! A late reader sees the questions of a call and their answers.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! How much those who wait to be told of changes may take of a gateway (I-4).
+//! Limits of a gateway's resources for subscribers to changes (I-4).
 
 use asp_pipeline::subscriptions::{Quota, Quotas, SubscriptionBounds};
 use http::StatusCode;

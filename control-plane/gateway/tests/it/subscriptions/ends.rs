@@ -1,4 +1,4 @@
-//! What opens while something ends, and who is woken by what (I-4, I-5).
+//! Streams that open while something ends, and the events that wake them (I-4, I-5).
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Answer, Fixture, token};
 
-/// Of every request: answers differ by what they say, not by their trace.
+/// Trace of every request, so that answers do not differ by their trace.
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
 /// A legacy client with one session.

@@ -32,7 +32,7 @@ pub(crate) fn let_exchange(snapshot: &mut GatewaySnapshot, url: &str, origins: V
     });
 }
 
-/// What a gateway asks the issuer at `url` with.
+/// Returns the dependencies of a gateway that asks the issuer at `url`.
 pub(crate) fn asking(url: &str) -> IssuerDeps {
     let kind = Kind::Basic { user: "gw".into(), password: "own".into() };
     let own = Credential { origin: url.to_owned(), primitives: Vec::new(), kind };

@@ -9,7 +9,7 @@ use asp_store::records::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
-/// What a test makes of a store.
+/// Modification of a store by a test.
 #[async_trait]
 pub(crate) trait Faults: Send + Sync {
     fn store(&self) -> &dyn CallRecords;
@@ -42,7 +42,7 @@ pub(crate) trait Faults: Send + Sync {
     /// Told before a record is read, `whole` or only where its call stands.
     fn reads(&self, _whole: bool) {}
 
-    /// What is said of a record that was found.
+    /// Returns the record to report for one that was found.
     fn found(&self, record: CallRecord) -> CallRecord {
         record
     }

@@ -80,7 +80,7 @@ fn plugin_sources() -> Vec<Source> {
         .collect()
 }
 
-/// What the plugins ask for.
+/// Returns the specs of the plugins' questions.
 fn question_sources() -> [(&'static str, String); 4] {
     [
         (

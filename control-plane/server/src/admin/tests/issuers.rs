@@ -236,7 +236,7 @@ async fn a_team_changes_its_own_server_and_no_other() {
     assert!(!api.put("installer", super::DEMO, files).await.status.is_success());
 }
 
-/// What is asked for may be fetched again.
+/// Refreshes the issuer after the minimum gap between requested fetches.
 pub(super) async fn asked_again(api: &Api) {
     tokio::time::pause();
     tokio::time::advance(asp_issuers::refresh::ASKED_GAP).await;

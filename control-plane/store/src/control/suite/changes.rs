@@ -5,11 +5,11 @@ use crate::control::{ChangedRevocations, ControlState, MachineBound, OrgState, S
 
 /// A state kept up to date by changes.
 #[derive(Default)]
-pub(super) struct Followed {
+pub(super) struct Follower {
     state: ControlState,
 }
 
-impl Followed {
+impl Follower {
     /// Applies the changes since the last call.
     pub(super) async fn catch_up(&mut self, store: &ControlStore) {
         match store.since(self.state.revision).await.unwrap() {
@@ -102,7 +102,7 @@ fn sort(state: &mut ControlState) {
 
 /// A write of one org deletes expired machines of another.
 pub(super) async fn of_machines_are_those_of_every_org(store: &ControlStore) {
-    let mut followed = Followed { state: store.load().await.unwrap() };
+    let mut followed = Follower { state: store.load().await.unwrap() };
     let key = |id: &str, org: &str, expires_at: u64| crate::control::MachineKeyRecord {
         id: id.into(),
         org: org.into(),

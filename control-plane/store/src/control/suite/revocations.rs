@@ -1,12 +1,12 @@
 //! Several revocations in one write, and those since a revision.
 
-use super::changes::Followed;
+use super::changes::Follower;
 use super::{change, revocation};
 use crate::control::sql::ControlStore;
 use crate::control::{Change, MAX_REVOCATIONS_AT_ONCE, MachineKeyRecord, RevocationRecord, StoreError};
 
 /// Several tokens' revocations in one write; deletes them again.
-pub(super) async fn of_several_tokens_are_one_write(store: &ControlStore, followed: &mut Followed) {
+pub(super) async fn of_several_tokens_are_one_write(store: &ControlStore, followed: &mut Follower) {
     let change = Change { at: 7_000, ..change() };
     let key = MachineKeyRecord {
         id: "jti-key".into(),

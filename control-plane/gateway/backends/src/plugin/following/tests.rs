@@ -6,9 +6,9 @@ const USER: [u8; 16] = [1; 16];
 
 /// Listener that records the reported changes; `page://` leads back to the primitive.
 #[derive(Default)]
-struct Told(Mutex<Vec<(String, String, String)>>);
+struct ChangeLog(Mutex<Vec<(String, String, String)>>);
 
-impl ResourceListener for Told {
+impl ResourceListener for ChangeLog {
     fn changed(&self, server: &str, org: &str, uri: &str) {
         self.0.lock().push((server.into(), org.into(), uri.into()));
     }
@@ -26,7 +26,7 @@ fn key(org: &str, uri: &str) -> Arc<Key> {
     Arc::new(Key { plugin: PluginRef::default(), org: org.into(), uri: uri.into() })
 }
 
-fn followed(listener: &Arc<Told>, key: Arc<Key>) -> Arc<FollowedResource> {
+fn followed(listener: &Arc<ChangeLog>, key: Arc<Key>) -> Arc<FollowedResource> {
     let listener: Weak<dyn ResourceListener> =
         Arc::downgrade(&(listener.clone() as Arc<dyn ResourceListener>));
     Arc::new(FollowedResource {
@@ -40,7 +40,7 @@ fn followed(listener: &Arc<Told>, key: Arc<Key>) -> Arc<FollowedResource> {
 
 #[test]
 fn what_leads_back_is_told_where_it_does_and_the_rest_to_nobody() {
-    let listener = Arc::new(Told::default());
+    let listener = Arc::new(ChangeLog::default());
     let followed = followed(&listener, key("acme", "page://7"));
     followed.servers.lock().add("one".to_owned(), 1);
     followed.servers.lock().add("two".to_owned(), 2);
@@ -55,7 +55,7 @@ fn what_leads_back_is_told_where_it_does_and_the_rest_to_nobody() {
 
 #[tokio::test]
 async fn the_last_who_leaves_ends_a_stream_and_nothing_of_it_is_left() {
-    let listener = Arc::new(Told::default());
+    let listener = Arc::new(ChangeLog::default());
     let mut table = Table::default();
     let key = key("acme", "page://7");
     let stream = followed(&listener, key.clone());
