@@ -94,7 +94,7 @@ impl<'a> Place<'a> {
         Place { url, token, tools: &["echo", "clock"], environment: &[] }
     }
 
-    /// The server `everything`, the reference server behind the proxy executor.
+    /// The server `everything`, the reference server behind the MCP backend.
     pub(crate) fn everything(url: &'a str, token: &'a str) -> Place<'a> {
         Place { url, token, tools: &["echo", "get-sum", "get-tiny-image"], environment: &[] }
     }

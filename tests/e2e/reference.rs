@@ -1,4 +1,4 @@
-//! The reference server behind the proxy executor, with the recorder on both of its sides: what official clients, the
+//! The reference server behind the MCP backend, with the recorder on both of its sides: what official clients, the
 //! platform and an official server say to each other fits the schemas.
 
 use std::net::SocketAddr;

@@ -34,7 +34,7 @@ const MAX_RUNNING: usize = 256;
 /// Maximum number of messages waiting for standard output.
 const OUTGOING: usize = 64;
 /// Timeout for ending the session at the server when the client is gone.
-const FAREWELL: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for the POST of a message without an answer.
 const TELL: Duration = Duration::from_secs(30);
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(place: ServerEndpoint, stopped: impl Future<Output = ()>
     }
     bridge.stop.cancel();
     // Err: the server did not answer in time; it will expire the session by itself.
-    let _ = tokio::time::timeout(FAREWELL, bridge.legacy.end(&bridge.connection)).await;
+    let _ = tokio::time::timeout(END_TIMEOUT, bridge.legacy.end(&bridge.connection)).await;
     Ok(())
 }
 

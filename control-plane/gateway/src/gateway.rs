@@ -1,4 +1,4 @@
-//! One replica: its stores, sessions, executors and pipeline, wired together, and the snapshot in force.
+//! One replica: its stores, sessions, backends and pipeline, wired together, and the snapshot in force.
 //!
 //! Owns: the applied snapshot, and the background tasks of a replica. Refuses: configuration of its own; everything it
 //! knows comes from a snapshot (I-5), and until the first one arrives it is not ready.
@@ -172,7 +172,7 @@ impl Gateway {
         let pipeline = Arc::new(Pipeline::new(PipelineDeps {
             limiter: Limiter::new(counters),
             ledgers: wiring::ledgers(config.stores.ledger, answers, &active, &sealer),
-            executor: Arc::new(wiring::executors(deps, &runtimes, &metrics)?),
+            backends: Arc::new(wiring::backends(deps, &runtimes, &metrics)?),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             metrics,
             bounds: config.bounds,

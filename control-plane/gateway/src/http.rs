@@ -49,7 +49,7 @@ pub fn router(gateway: Arc<Gateway>) -> axum::Router {
 
 /// Returns the router of a plaintext port for probes and metrics only; any other request gets directions to the other
 /// port.
-pub fn figures(gateway: Arc<Gateway>) -> axum::Router {
+pub fn probe_router(gateway: Arc<Gateway>) -> axum::Router {
     open_to_all().fallback(misdirected).with_state(gateway)
 }
 
@@ -211,7 +211,7 @@ async fn evaluate(
         step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
     }
     // Before the body, so that a caller unknown to every issuer cannot make a gateway hold one.
-    let caller = match proof::unjudged(&step) {
+    let caller = match proof::unverified(&step) {
         None => None,
         Some(admitted) => {
             let found = Box::pin(proof::caller(gateway, &snapshot, offered, admitted)).await?;

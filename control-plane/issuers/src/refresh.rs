@@ -273,7 +273,7 @@ fn change() -> Change {
         actor: "issuer-keys".into(),
         at: clock::now_ms(),
         precondition: Precondition::None,
-        evaluated_at: None,
+        based_on: None,
     }
 }
 

@@ -113,7 +113,7 @@ pub struct AdminState {
 impl AdminState {
     /// Returns the change that a write by `admin` passes to the store.
     fn change(&self, admin: &Admin, precondition: Precondition) -> Change {
-        Change { actor: admin.actor(), at: clock::now_ms(), precondition, evaluated_at: None }
+        Change { actor: admin.actor(), at: clock::now_ms(), precondition, based_on: None }
     }
 
     /// Applies stored issuers to the next request of this process, published or not.

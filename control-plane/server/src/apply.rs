@@ -63,11 +63,11 @@ pub async fn servers(
             .accepts(&bundle.server)
             .map_err(|fault| anyhow!("server {name} is not acceptable: {fault}"))?;
     }
-    let change = |evaluated_at| Change {
+    let change = |based_on| Change {
         actor: terms.actor.into(),
         at: clock::now_ms(),
         precondition: Precondition::None,
-        evaluated_at: Some(evaluated_at),
+        based_on: Some(based_on),
     };
     let mut revision = match terms.prune {
         true => prune(store, &bundles, change).await?,

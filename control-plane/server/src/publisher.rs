@@ -447,7 +447,7 @@ impl Publisher {
                 name = %fault.name,
                 fault = %fault.fault,
                 in_force = fault.in_force,
-                way_out = fault.way_out,
+                remedy = fault.remedy,
                 "a part of the stored state is not published as stored; everything else is published"
             );
         }

@@ -111,7 +111,7 @@ pub async fn raise_revision(
         actor: "asp db raise-revision".to_owned(),
         at,
         precondition: Precondition::None,
-        evaluated_at: None,
+        based_on: None,
     };
     let raised = store.raise_revision(&change, to).await.map_err(failed)?;
     store.close().await;

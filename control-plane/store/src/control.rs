@@ -71,9 +71,9 @@ pub enum StoreError {
     #[error("the resource is at revision {current:?}")]
     Conflict { current: Option<u64> },
     /// A record that this write depends on changed after the revision at which the write was evaluated
-    /// ([`Change::evaluated_at`]).
+    /// ([`Change::based_on`]).
     #[error("a record that the write depends on has changed since it was evaluated")]
-    Moved,
+    Stale,
     #[error("no such resource")]
     NotFound,
     /// A limit of this module is reached.
@@ -237,9 +237,9 @@ pub struct Change {
     pub at: u64,
     pub precondition: Precondition,
     /// Revision at which the records were read that the write was checked against (optimistic concurrency). The write
-    /// fails with [`StoreError::Moved`] if any of them was written since. A server is checked against servers and
+    /// fails with [`StoreError::Stale`] if any of them was written since. A server is checked against servers and
     /// routes, routes against servers, a home against homes and regions, regions against homes. `None`: not checked.
-    pub evaluated_at: Option<u64>,
+    pub based_on: Option<u64>,
 }
 
 /// The outcome of a write.

@@ -64,7 +64,7 @@ pub struct Batch<'a> {
     /// Entries of at most [`MAX_ENTRY`] bytes each.
     pub entries: &'a [Bytes],
     /// Whether they replace the stored log of the call.
-    pub anew: bool,
+    pub reset: bool,
     /// Numbers of all entries of the call that are open from now on.
     pub open: &'a [u64],
     /// Open entries before the first of these, if they replace the stored log.
@@ -99,7 +99,7 @@ pub enum AppendOutcome {
     /// Another owner has the call.
     NotOwner,
     /// The entry before the first of them is not stored: it is lost or expired, or belongs to another log. The owner
-    /// must append all that it still has as a new log (`anew`).
+    /// must append all that it still has as a new log (`reset`).
     Missing,
 }
 
@@ -115,7 +115,7 @@ pub enum OutboxError {
 #[async_trait]
 pub trait Outbox: Send + Sync {
     /// Appends entries. Those with numbers that are already stored are skipped, as in a retry after a lost answer. For
-    /// an unknown call, only a batch that is `anew` is stored, and its owner becomes the call's owner. A batch that is
+    /// an unknown call, only a batch with `reset` is stored, and its owner becomes the call's owner. A batch that is
     /// not stored has no effect, not even that of its `keep`.
     async fn append(
         &self,
@@ -126,7 +126,7 @@ pub trait Outbox: Send + Sync {
     ) -> Result<AppendOutcome, OutboxError>;
 
     /// Makes `owner` the only one that may append from now on. Returns the stored entries; `None` if no log was
-    /// started, in which case only the owner is stored, and its first batch must be `anew`.
+    /// started, in which case only the owner is stored, and its first batch must have `reset`.
     async fn take(
         &self,
         call: CallId,

@@ -215,7 +215,7 @@ async fn limits_the_directory_and_events_have_a_connection_each() {
     RedisInbox::new(lanes.directory.clone()).put(id, [1; 16], Bytes::new(), PATIENCE).await.unwrap();
     assert_eq!(connections().await, 2, "the inbox goes with the directory");
     let entries = [Bytes::from(vec![b'x'; outbox::MAX_ENTRY])];
-    let large = Batch { log: 1, first: 0, entries: &entries, anew: true, open: &[], pinned: &[] };
+    let large = Batch { log: 1, first: 0, entries: &entries, reset: true, open: &[], pinned: &[] };
     RedisOutbox::new(lanes.events.clone()).append([1; 16], gateway, large, PATIENCE).await.unwrap();
     assert_eq!(connections().await, 3);
     take(&RedisCounters::new(lanes.limits.clone()), bucket("k", 9, 1.0)).await;
@@ -305,8 +305,8 @@ async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
     let outbox = RedisOutbox::new(patient(&server));
     let entries = [Bytes::from_static(b"a")];
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
-    let anew = Batch { log: 1, first: 0, entries: &entries, anew: true, open: &[], pinned: &[] };
-    let more = Batch { first: 1, anew: false, ..anew };
+    let reset = Batch { log: 1, first: 0, entries: &entries, reset: true, open: &[], pinned: &[] };
+    let more = Batch { first: 1, reset: false, ..reset };
     let gateway = OwnerId([1; 16]);
     let call = [0xab; 16];
     let left = async || {
@@ -318,18 +318,21 @@ async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
         }
         left
     };
-    assert_eq!(outbox.append(call, gateway, anew, hours(2)).await.unwrap(), AppendOutcome::Stored);
+    assert_eq!(outbox.append(call, gateway, reset, hours(2)).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(left().await, [2, 2]);
     assert_eq!(outbox.append(call, gateway, more, hours(3)).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(left().await, [3, 3]);
-    assert_eq!(outbox.append(call, gateway, anew, hours(1)).await.unwrap(), AppendOutcome::Stored);
+    assert_eq!(outbox.append(call, gateway, reset, hours(1)).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(left().await, [3, 3]);
     outbox.take(call, gateway, hours(5)).await.unwrap().unwrap();
     assert_eq!(left().await, [5, 5]);
     outbox.take(call, gateway, hours(1)).await.unwrap().unwrap();
     assert_eq!(left().await, [5, 5]);
     // A rejected batch does not extend the retention.
-    assert_eq!(outbox.append(call, OwnerId([2; 16]), anew, hours(9)).await.unwrap(), AppendOutcome::NotOwner);
+    assert_eq!(
+        outbox.append(call, OwnerId([2; 16]), reset, hours(9)).await.unwrap(),
+        AppendOutcome::NotOwner
+    );
     let gap = Batch { first: 7, ..more };
     assert_eq!(outbox.append(call, gateway, gap, hours(9)).await.unwrap(), AppendOutcome::Missing);
     assert_eq!(left().await, [5, 5]);
@@ -344,15 +347,15 @@ async fn entries_that_are_lost_are_missing() {
     let call = [1; 16];
     let gateway = OwnerId([1; 16]);
     let keep = Duration::from_secs(3600);
-    let anew = Batch { log: 1, first: 0, entries: &entries, anew: true, open: &[], pinned: &[] };
-    let more = Batch { first: 2, anew: false, ..anew };
-    assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), AppendOutcome::Stored);
+    let reset = Batch { log: 1, first: 0, entries: &entries, reset: true, open: &[], pinned: &[] };
+    let more = Batch { first: 2, reset: false, ..reset };
+    assert_eq!(outbox.append(call, gateway, reset, keep).await.unwrap(), AppendOutcome::Stored);
     let lost = number(&server, "return redis.call('DEL', redis.call('KEYS', '*:events')[1])").await;
     assert_eq!(lost, 1);
     let kept = outbox.read(call, 0).await.unwrap().unwrap();
     assert_eq!((kept.first, kept.entries.len()), (2, 0), "none of them can be told");
     assert_eq!(outbox.append(call, gateway, more, keep).await.unwrap(), AppendOutcome::Missing);
-    assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), AppendOutcome::Stored);
+    assert_eq!(outbox.append(call, gateway, reset, keep).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(outbox.append(call, gateway, more, keep).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(outbox.read(call, 0).await.unwrap().unwrap().next(), 4);
 }

@@ -35,18 +35,18 @@ pub(crate) fn run(
     die_with_watcher(&reporter)?;
     namespaces::hide_groups();
     namespaces::set_host_name(&sandbox.hostname)?;
-    let way_out = open_egress(sandbox)?;
+    let egress = open_egress(sandbox)?;
     mounts::build(sandbox)?;
     let counted = namespaces::enter_counting_namespace(sandbox)?;
     privileges::drop_all(sandbox)?;
     // A change of user clears the death signal.
     die_with_watcher(&reporter)?;
     syscalls::restrict(sandbox, User::Own)?;
-    if let Some(way_out) = way_out {
+    if let Some(egress) = egress {
         match fork()? {
             ForkResult::Child => {
                 drop(reporter);
-                let served = forward::run(&way_out.listener, &way_out.proxy);
+                let served = forward::run(&egress.listener, &egress.proxy);
                 return Ok(served.unwrap_or_else(|failure| failure.print()));
             }
             ForkResult::Parent { .. } => {}

@@ -12,6 +12,6 @@ pub struct Link {
 impl Link {
     /// Before Envoy.
     pub const EDGE: Link = Link { client: "a client", server: "the gateway", at_the_edge: true };
-    /// Between the proxy executor and a service.
+    /// Between the MCP backend and a service.
     pub const UPSTREAM: Link = Link { client: "the gateway", server: "an upstream", at_the_edge: false };
 }

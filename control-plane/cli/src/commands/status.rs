@@ -167,7 +167,7 @@ fn unavailable_plugins(runtime: &Value) -> Vec<String> {
         let line = format!("{:<10} {:<28} {}", "off", text(plugin, "plugin"), text(plugin, "why"));
         match text(plugin, "wayOut") {
             "" => line,
-            way_out => format!("{line}; remedy: {way_out}"),
+            remedy => format!("{line}; remedy: {remedy}"),
         }
     };
     off.map(line).collect()

@@ -364,7 +364,7 @@ async fn prune(store: Arc<ControlStore>, packages: Arc<dyn Packages>, stop: Canc
             // Rounded to the hour: each deleted revocation makes edges reload the whole long list.
             at: clock::now_ms() / HOUR * HOUR,
             precondition: Precondition::None,
-            evaluated_at: None,
+            based_on: None,
         };
         match store.prune(&change, KEEP_AUDIT).await {
             Ok(0) => {}

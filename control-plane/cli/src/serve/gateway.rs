@@ -153,7 +153,7 @@ fn serve(
     let router = asp_gateway::http::router(Arc::clone(gateway));
     let (stop, limit) = (&process.stop, process.drain_limit());
     let plain = match process.settings.requires_mutual_tls() {
-        true => asp_gateway::http::figures(Arc::clone(gateway)),
+        true => asp_gateway::http::probe_router(Arc::clone(gateway)),
         false => router.clone(),
     };
     drains.spawn(asp_inbound::serve(listeners.plain, plain, stop.clone(), limit));

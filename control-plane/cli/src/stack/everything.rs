@@ -1,4 +1,4 @@
-//! The reference MCP server `everything` behind the proxy executor: a sample of a hosted service.
+//! The reference MCP server `everything` behind the MCP backend: a sample of a hosted service.
 
 use super::child::Program;
 use crate::settings::stack::StackSection;

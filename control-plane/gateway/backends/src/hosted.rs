@@ -39,7 +39,7 @@ pub(crate) struct HostedBackend {
     breakers: Arc<Breakers>,
     delegates: Arc<Delegates>,
     authorizer: Arc<Authorizer>,
-    farewells: TaskTracker,
+    cancel_notices: TaskTracker,
 }
 
 impl HostedBackend {
@@ -49,7 +49,7 @@ impl HostedBackend {
         delegates: Arc<Delegates>,
         authorizer: Arc<Authorizer>,
     ) -> HostedBackend {
-        HostedBackend { outbound, breakers, delegates, authorizer, farewells: TaskTracker::new() }
+        HostedBackend { outbound, breakers, delegates, authorizer, cancel_notices: TaskTracker::new() }
     }
 }
 
@@ -92,8 +92,8 @@ impl Backend for HostedBackend {
 
     /// Returns once all cancel requests are sent.
     async fn drained(&self) {
-        self.farewells.close();
-        self.farewells.wait().await;
-        self.farewells.reopen();
+        self.cancel_notices.close();
+        self.cancel_notices.wait().await;
+        self.cancel_notices.reopen();
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use asp_call::call::outcome::{Output, Refusal};
 use asp_call::execution::{
-    Availability, Execution, Executor, ResourceSubscription, SessionNote, SubscriptionGuard,
+    Availability, Backends, Execution, ResourceSubscription, SessionNote, SubscriptionGuard,
 };
 use asp_call::telemetry::metrics::upstreams::UpstreamMetrics;
 use asp_proto::snapshot::Primitive;
@@ -42,7 +42,7 @@ use proxy::{HttpBackend, McpBackend};
 use static_content::StaticBackend;
 
 /// The backends of one gateway.
-pub struct Executors {
+pub struct BackendTable {
     builtin: BuiltinBackend,
     content: StaticBackend,
     http: HttpBackend,
@@ -52,19 +52,19 @@ pub struct Executors {
     stdio: StdioBackend,
 }
 
-impl Executors {
+impl BackendTable {
     pub fn new(
         plugins: Plugins,
         artifacts: Artifacts,
         delegates: Arc<Delegates>,
         metrics: Arc<UpstreamMetrics>,
         authorizer: Arc<Authorizer>,
-    ) -> Result<Executors, OutboundError> {
+    ) -> Result<BackendTable, OutboundError> {
         let outbound = Arc::new(Outbound::new()?);
         let breakers = Arc::<Breakers>::default();
         let mcp = McpBackend::new(breakers.clone(), metrics, authorizer.clone())?;
         let plugins = Arc::new(plugins.with_pins(mcp.pinned()));
-        Ok(Executors {
+        Ok(BackendTable {
             builtin: BuiltinBackend::new(artifacts),
             content: StaticBackend,
             http: HttpBackend::new(outbound.clone(), breakers.clone(), authorizer.clone()),
@@ -98,7 +98,7 @@ impl Executors {
 }
 
 #[async_trait]
-impl Executor for Executors {
+impl Backends for BackendTable {
     async fn run(&self, execution: Execution) -> Result<Output, Refusal> {
         let primitive = &execution.call.entry.primitive;
         let Some(backend) = self.backend(primitive) else {

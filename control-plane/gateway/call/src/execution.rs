@@ -1,5 +1,5 @@
 //! One execution of a call, and the two narrow ports between the pipeline and the backends that run calls: the pipeline
-//! sees an [`Executor`], a backend sees the [`Platform`].
+//! sees the [`Backends`], a backend sees the [`Platform`].
 //!
 //! Keeps true: a backend cannot reach limits, ledger or audit in any other way.
 
@@ -87,7 +87,7 @@ pub enum SessionNote {
 
 /// Backends that run calls, as the pipeline sees them.
 #[async_trait]
-pub trait Executor: Send + Sync {
+pub trait Backends: Send + Sync {
     /// Runs the call on the backend of its primitive.
     async fn run(&self, execution: Execution) -> Result<Output, Refusal>;
 
@@ -98,7 +98,7 @@ pub trait Executor: Send + Sync {
     /// like one that is hidden from them (I-10).
     fn offers(&self, server: &str, primitive: &Primitive) -> bool;
 
-    /// Returns a number that changes whenever an answer of [`Executor::offers`] changes.
+    /// Returns a number that changes whenever an answer of [`Backends::offers`] changes.
     fn offers_changed(&self) -> u64;
 
     /// Reports changes of a resource from now on; `None` if there is no source for them, or too many resources are
@@ -129,7 +129,7 @@ pub trait ResourceListener: Send + Sync {
     /// Whether the URI, or URI template, belongs to this primitive at the server.
     fn leads_to(&self, server: &str, uri: &str, primitive: &str) -> bool;
 
-    /// Handles a change of the answers of [`Executor::offers`]: lists are checked now, and not in the next round.
+    /// Handles a change of the answers of [`Backends::offers`]: lists are checked now, and not in the next round.
     fn offers_changed(&self);
 }
 
@@ -156,7 +156,7 @@ pub trait Platform: Send + Sync {
     /// Reports that a resource of the call's server has changed.
     fn resource_changed(&self, call: &Call, uri: &str);
 
-    /// Reports that the answers of [`Executor::offers`] have changed; clients are notified at once.
+    /// Reports that the answers of [`Backends::offers`] have changed; clients are notified at once.
     fn offers_changed(&self);
 
     /// Records one metric and one audit line of a delegation that ended.

@@ -44,8 +44,8 @@ const INTERNAL: i64 = -32603;
 /// Longest silence of an upstream that waits for nothing from here; one that asks our user may wait for as long as
 /// the answer takes.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Timeout of a farewell: a cancel, the end of a session, or the rest of an abandoned handshake.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// Timeout of a closing request: a cancel, the end of a session, or the rest of an abandoned handshake.
+const CLOSING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An upstream endpoint.
 #[derive(Clone)]
@@ -196,7 +196,7 @@ impl Client {
         let place = self.tasks.handshake(&self.url).ok_or(ClientFault::Busy)?;
         let client = self.clone();
         let (mut sender, opened) = oneshot::channel();
-        self.tasks.farewells.spawn(async move {
+        self.tasks.closings.spawn(async move {
             let _place = place;
             let opened = tokio::select! {
                 opened = client.handshake(capabilities) => opened,
@@ -244,7 +244,7 @@ impl Client {
     /// none before they are asked (2025-11-25 utilities, logging).
     fn wants_logs(&self, at: SessionHeaders, id: u64) {
         let client = self.clone();
-        self.bid_farewell(async move {
+        self.run_closing(async move {
             // No other request of the session has this id: `initialize` had it as a number.
             let wants = json!({"jsonrpc": "2.0", "id": format!("log.{id}"), "method": "logging/setLevel",
                                "params": {"level": "info"}});
@@ -295,7 +295,7 @@ impl Client {
 
     fn say_cancelled(&self, at: SessionHeaders, request: u64) {
         let client = self.clone();
-        self.bid_farewell(async move {
+        self.run_closing(async move {
             let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
                                 "params": {"requestId": request, "reason": "cancelled by the caller"}});
             if client.post(&at, &cancel).await.is_err() {
@@ -306,17 +306,17 @@ impl Client {
         });
     }
 
-    /// Runs a farewell off the path, within bounds.
-    pub(super) fn bid_farewell(&self, farewell: impl Future<Output = ()> + Send + 'static) {
+    /// Sends a closing request in a task of its own, within bounds.
+    pub(super) fn run_closing(&self, closing: impl Future<Output = ()> + Send + 'static) {
         // Without a runtime the process is about to end.
         if let Ok(runtime) = Handle::try_current()
-            && let Some(place) = self.tasks.farewell(&self.url)
+            && let Some(place) = self.tasks.closing(&self.url)
         {
             let bounded = async move {
                 let _place = place;
-                drop(tokio::time::timeout(FAREWELL, farewell).await);
+                drop(tokio::time::timeout(CLOSING_TIMEOUT, closing).await);
             };
-            self.tasks.farewells.spawn_on(bounded, &runtime);
+            self.tasks.closings.spawn_on(bounded, &runtime);
         }
     }
 
@@ -384,7 +384,7 @@ async fn fetch(request: reqwest::RequestBuilder, at: &SessionHeaders) -> Result<
 /// Resolves a moment after the caller has abandoned the handshake.
 async fn given_up(sender: &mut oneshot::Sender<Result<Session, ClientFault>>) {
     sender.closed().await;
-    tokio::time::sleep(FAREWELL).await;
+    tokio::time::sleep(CLOSING_TIMEOUT).await;
 }
 
 impl ClientParams {

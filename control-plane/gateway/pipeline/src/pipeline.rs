@@ -42,7 +42,7 @@ use asp_call::durable::active::ActiveTable;
 use asp_call::durable::record::Record;
 use asp_call::durable::skipped::SkippedCalls;
 use asp_call::durable::taken_over::TakenOverCalls;
-use asp_call::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
+use asp_call::execution::{Backends, Execution, Platform, ResourceListener, ResumeState};
 use asp_call::telemetry::audit;
 use asp_call::telemetry::audit::{Audit, RecordingError};
 use asp_call::telemetry::metrics::{Metrics, Stage};
@@ -65,7 +65,7 @@ use crate::sessions::Replicas;
 pub struct Pipeline {
     limiter: Limiter,
     ledgers: Ledgers,
-    executor: Arc<dyn Executor>,
+    backends: Arc<dyn Backends>,
     metrics: Arc<Metrics>,
     audit: Audit,
     calls: CallTasks,
@@ -91,7 +91,7 @@ pub struct Pipeline {
 pub struct PipelineDeps {
     pub limiter: Limiter,
     pub ledgers: Ledgers,
-    pub executor: Arc<dyn Executor>,
+    pub backends: Arc<dyn Backends>,
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     /// Maximum number of calls at a time.
@@ -111,12 +111,12 @@ pub struct StartedCall {
 impl Pipeline {
     /// Creates a pipeline without calls.
     pub fn new(deps: PipelineDeps) -> Pipeline {
-        let PipelineDeps { limiter, ledgers, executor, metrics, audit, bounds, registry, active, replicas } =
+        let PipelineDeps { limiter, ledgers, backends, metrics, audit, bounds, registry, active, replicas } =
             deps;
         Pipeline {
             limiter,
             ledgers,
-            executor,
+            backends,
             metrics,
             audit,
             calls: CallTasks::new(bounds),
@@ -214,7 +214,7 @@ impl Pipeline {
     /// Whether the server's primitive may run here. One that cannot run at present is in no list and unknown to every
     /// call, for every caller (I-10).
     pub fn offers(&self, server: &VirtualServer, entry: &ListedPrimitive) -> bool {
-        self.executor.offers(&server.message.name, &entry.primitive)
+        self.backends.offers(&server.message.name, &entry.primitive)
     }
 
     /// Ends a call before its task starts: with both of its audit events, or with neither if its org has no capacity in
@@ -350,7 +350,7 @@ impl CallTask {
         let call = &self.call;
         let keyed =
             call.idempotency_key.is_some() && call.ownership.claim().is_some_and(|claim| claim.mutating);
-        if !keyed || !self.pipeline.executor.runs(&call.entry.primitive) {
+        if !keyed || !self.pipeline.backends.runs(&call.entry.primitive) {
             return Ok(());
         }
         let record = Record::of(call, arguments, grant.remaining, handed_over);
@@ -434,7 +434,7 @@ impl CallTask {
         };
         let execution = self.execution(snapshot, arguments, grant.remaining, None);
         let started = Instant::now();
-        let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
+        let executed = execute::execute(self.pipeline.backends.as_ref(), execution).await;
         metrics.stage(Stage::Execute, started);
         let executed = executed.map_err(|refusal| match (refusal, uri) {
             // A resource that its backend no longer has is refused by its URI, like one that never existed (I-10).

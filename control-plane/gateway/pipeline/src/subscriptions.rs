@@ -93,7 +93,7 @@ struct PendingChanges {
 
 struct LastEvaluation {
     snapshot: Arc<Snapshot>,
-    /// See [`asp_call::execution::Executor::offers_changed`].
+    /// See [`asp_call::execution::Backends::offers_changed`].
     offers: u64,
 }
 
@@ -172,7 +172,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// Subscribes to changes at the executor behind the resource.
+    /// Subscribes to changes at the backend behind the resource.
     fn follow(&self, snapshot: &Snapshot, subscriber: &Subscriber, uri: &str) {
         let name = &subscriber.profile.server;
         let Some(server) = snapshot.server(name) else { return };

@@ -1,6 +1,6 @@
 //! Status of each server and its plugins on this gateway, for people.
 //!
-//! Takes no part in calls: lists and calls ask the executors themselves.
+//! Takes no part in calls: lists and calls ask the backends themselves.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

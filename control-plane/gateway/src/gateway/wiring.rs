@@ -6,7 +6,7 @@ use asp_store::answers::{Answers, QuickLedger};
 use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::records::CallRecords;
 
-use asp_backends::Executors;
+use asp_backends::BackendTable;
 use asp_backends::outbound::auth::{Authorizer, CallHeaders};
 use asp_backends::outbound::client::OutboundError;
 use asp_backends::plugin::{PluginDeps, Plugins};
@@ -26,17 +26,17 @@ pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: CallHead
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
 }
 
-/// Returns the executors of all calls.
-pub(super) fn executors(
+/// Returns the backends of all calls.
+pub(super) fn backends(
     deps: PluginDeps,
     runtimes: &Arc<Runtimes>,
     metrics: &Arc<Metrics>,
-) -> Result<Executors, OutboundError> {
+) -> Result<BackendTable, OutboundError> {
     let artifacts = deps.artifacts.clone();
     let delegates = deps.delegates.clone();
     let authorizer = deps.authorizer.clone();
     let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
-    Executors::new(plugins, artifacts, delegates, metrics.upstreams.clone(), authorizer)
+    BackendTable::new(plugins, artifacts, delegates, metrics.upstreams.clone(), authorizer)
 }
 
 /// Returns the table of active calls. Its rows belong to the same run as the keys published with its lease.

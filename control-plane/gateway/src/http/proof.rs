@@ -67,7 +67,7 @@ fn admitted(step: &Step) -> Option<&RequestFacts> {
 }
 
 /// Returns the request as evaluated so far, if it continues without an authenticated caller.
-pub(super) fn unjudged(step: &Step) -> Option<&RequestFacts> {
+pub(super) fn unverified(step: &Step) -> Option<&RequestFacts> {
     admitted(step).filter(|admitted| admitted.unverified)
 }
 

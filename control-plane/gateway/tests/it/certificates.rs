@@ -322,7 +322,7 @@ async fn a_port_in_clear_beyond_this_machine_answers_probes_alone() {
     let ask = async |method: Method, path: &str| {
         let request = http::Request::builder().method(method).uri(path).header("host", "mcp.example.com");
         let request = request.header("authorization", format!("Bearer {}", token("alice")));
-        let figures = asp_gateway::http::figures(fixture.gateway.clone());
+        let figures = asp_gateway::http::probe_router(fixture.gateway.clone());
         figures.oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap().status()
     };
     for path in ["/healthz", "/readyz", "/metrics"] {

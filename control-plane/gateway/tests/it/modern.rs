@@ -141,7 +141,7 @@ async fn closing_the_stream_cancels_the_call() {
     let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
     assert!(String::from_utf8_lossy(&first).contains("notifications/progress"));
     drop(body);
-    // The outcome shows in the metrics as soon as the executor has stopped.
+    // The outcome shows in the metrics as soon as the backend has stopped.
     let cancelled =
         || fixture.gateway.pipeline.internals().metrics.encode().contains(r#"status="cancelled""#);
     tokio::time::timeout(std::time::Duration::from_secs(10), async {

@@ -1,4 +1,4 @@
-//! The proxy executor against real services on loopback: an HTTP/JSON service, and another gateway as the
+//! The proxy backends against real services on loopback: an HTTP/JSON service, and another gateway as the
 //! upstream MCP server.
 
 use std::net::SocketAddr;

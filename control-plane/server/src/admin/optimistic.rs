@@ -1,7 +1,7 @@
 //! Optimistic concurrency for writes that depend on other records: a write is evaluated again if these change.
 //!
 //! Keeps true: a stored write was evaluated against the records that are stored with it, however many control planes
-//! write ([`Change::evaluated_at`]).
+//! write ([`Change::based_on`]).
 
 use asp_store::control::{Change, Commit, StoreError};
 
@@ -27,7 +27,7 @@ impl OptimisticWrite {
     pub(super) async fn begin(&mut self, state: &AdminState) -> Result<&Change, Problem> {
         self.tries += 1;
         // Read first: everything read later can only be newer.
-        self.change.evaluated_at = Some(state.store.revision().await?);
+        self.change.based_on = Some(state.store.revision().await?);
         Ok(&self.change)
     }
 
@@ -38,7 +38,7 @@ impl OptimisticWrite {
         written: Result<Commit, StoreError>,
     ) -> Result<Option<Commit>, Problem> {
         match written {
-            Err(StoreError::Moved) if self.tries < MAX_TRIES => Ok(None),
+            Err(StoreError::Stale) if self.tries < MAX_TRIES => Ok(None),
             written => Ok(Some(state.notify_publisher(written?))),
         }
     }

@@ -317,8 +317,8 @@ impl PolicyList for Bindings {
         match (when.is_empty(), approval, allowed) {
             (true, true, _) => return Err(Problem::params("approval needs `when`")),
             (false, false, true) => {
-                let way_out = "set `allowed` to false to deny what `when` is about, or `approval` to true";
-                return Err(Problem::params(format!("a binding with `when` allows nothing: {way_out}")));
+                let remedy = "set `allowed` to false to deny what `when` is about, or `approval` to true";
+                return Err(Problem::params(format!("a binding with `when` allows nothing: {remedy}")));
             }
             (false, true, false) => {
                 return Err(Problem::params("a binding with `approval` has `allowed` set to true"));

@@ -237,7 +237,7 @@ impl From<StoreError> for Problem {
                 };
                 Problem::new(Code::PreconditionFailed, detail)
             }
-            StoreError::Moved => Problem::new(
+            StoreError::Stale => Problem::new(
                 Code::PreconditionFailed,
                 "records that it depends on changed during its evaluation: send it again",
             ),

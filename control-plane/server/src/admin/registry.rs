@@ -249,11 +249,11 @@ async fn store_server(
             Ok::<_, Problem>(changes)
         })
         .await??;
-        let change = Change { evaluated_at: Some(revision), ..change.clone() };
+        let change = Change { based_on: Some(revision), ..change.clone() };
         tries += 1;
         let hash = &server.content_hash;
         match state.store.register_server(&change, name, files, hash, has).await {
-            Err(StoreError::Moved) if tries < MAX_TRIES => {}
+            Err(StoreError::Stale) if tries < MAX_TRIES => {}
             Err(StoreError::DeniedIds(denied)) => {
                 return Err(Problem::primitives(ids::faults(server, &denied)));
             }

@@ -15,22 +15,22 @@ pub const EDGE: usize = 4 * MIB;
 pub const GATEWAY: usize = 144 * MIB;
 /// Compiled servers and their primitives.
 pub const SERVERS: PlatformBudget =
-    PlatformBudget { what: "servers and their primitives", bytes: 36 * MIB, way_out: FEWER_SERVERS };
+    PlatformBudget { what: "servers and their primitives", bytes: 36 * MIB, remedy: FEWER_SERVERS };
 /// Servers in the edge snapshot.
 pub const EDGE_SERVERS: PlatformBudget =
-    PlatformBudget { what: "servers at the edge", bytes: 256 * KIB, way_out: FEWER_SERVERS };
+    PlatformBudget { what: "servers at the edge", bytes: 256 * KIB, remedy: FEWER_SERVERS };
 const FEWER_SERVERS: &str = "delete a server that is no longer needed, or shorten schemas and texts";
 /// Routes, including those in the servers' own files.
 pub const ROUTES: PlatformBudget = PlatformBudget {
     what: "routes at the edge",
     bytes: 64 * KIB,
-    way_out: "route whole servers or every primitive (`*`), or leave `pool` to the server",
+    remedy: "route whole servers or every primitive (`*`), or leave `pool` to the server",
 };
 /// Home regions of orgs.
 pub const HOMES: PlatformBudget = PlatformBudget {
     what: "homes of orgs",
     bytes: 128 * KIB,
-    way_out: "name many orgs by one pattern (`prefix*`, `*`), or delete homes that say no other than the pattern",
+    remedy: "name many orgs by one pattern (`prefix*`, `*`), or delete homes that say no other than the pattern",
 };
 /// Issuers with their keys.
 pub const ISSUERS: usize = asp_issuers::faults::ISSUERS_BYTES;
@@ -51,7 +51,7 @@ pub fn bytes(messages: &[impl Message]) -> usize {
 pub struct PlatformBudget {
     pub what: &'static str,
     pub bytes: usize,
-    pub way_out: &'static str,
+    pub remedy: &'static str,
 }
 
 impl PlatformBudget {
@@ -60,14 +60,8 @@ impl PlatformBudget {
         if !grows || all <= self.bytes {
             return Ok(());
         }
-        let way_out = self.way_out;
-        Err(BudgetError::Beyond {
-            what: self.what,
-            scope: "together",
-            bytes: all,
-            bound: self.bytes,
-            way_out,
-        })
+        let remedy = self.remedy;
+        Err(BudgetError::Beyond { what: self.what, scope: "together", bytes: all, bound: self.bytes, remedy })
     }
 }
 
@@ -118,11 +112,11 @@ pub struct Growth {
 /// A write that exceeds a budget.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    #[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the limit: {way_out}")]
-    Beyond { what: &'static str, scope: &'static str, bytes: usize, bound: usize, way_out: &'static str },
+    #[error("the {what} {scope} would take {bytes} bytes of a snapshot, {bound} is the limit: {remedy}")]
+    Beyond { what: &'static str, scope: &'static str, bytes: usize, bound: usize, remedy: &'static str },
     /// Does not report what the other orgs use: an org could see from it when another one writes.
-    #[error("the budget that all orgs share for {what} is used up: {way_out}")]
-    Shared { what: &'static str, way_out: &'static str },
+    #[error("the budget that all orgs share for {what} is used up: {remedy}")]
+    Shared { what: &'static str, remedy: &'static str },
 }
 
 impl OrgBudget {
@@ -134,13 +128,13 @@ impl OrgBudget {
         }
         // The platform's revocations in an org must not fail because the org has used up its budget.
         if after > self.org && !platform {
-            let way_out = "delete unneeded entries, or replace them by fewer and wider ones";
+            let remedy = "delete unneeded entries, or replace them by fewer and wider ones";
             return Err(BudgetError::Beyond {
                 what: self.what,
                 scope: "of this org",
                 bytes: after,
                 bound: self.org,
-                way_out,
+                remedy,
             });
         }
         let bound = match (platform, after <= self.small) {
@@ -151,10 +145,10 @@ impl OrgBudget {
         let bytes = others + after;
         if bytes > bound {
             let what = self.what;
-            let way_out = "an admin of the platform may still write, and delete unneeded entries";
+            let remedy = "an admin of the platform may still write, and delete unneeded entries";
             return Err(match platform {
-                true => BudgetError::Beyond { what, scope: "of all orgs", bytes, bound, way_out },
-                false => BudgetError::Shared { what, way_out },
+                true => BudgetError::Beyond { what, scope: "of all orgs", bytes, bound, remedy },
+                false => BudgetError::Shared { what, remedy },
             });
         }
         Ok(())

@@ -26,7 +26,7 @@ use super::edge_form;
 use super::fault::{Fault, HOMES_CUT, LAST_FORM, Part, ROUTES_CLOSED};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, EncodedRevocations, RevocationSplit};
-use super::stored_state::{ORG_WAY_OUT, OrgForm, StoredState};
+use super::stored_state::{ORG_REMEDY, OrgForm, StoredState};
 use super::usage::Totals;
 use super::{Compiler, Settlement, server_part};
 use crate::placement;
@@ -371,13 +371,7 @@ impl Builder {
             };
             let (instead, in_force) = self.last_form_or_denial(org, form, &mut room);
             orgs.insert(org.clone(), instead);
-            faults.push(Fault {
-                part: Part::Org,
-                name: org.to_owned(),
-                fault,
-                in_force,
-                way_out: ORG_WAY_OUT,
-            });
+            faults.push(Fault { part: Part::Org, name: org.to_owned(), fault, in_force, remedy: ORG_REMEDY });
         }
         OrgSelection { orgs, faults }
     }

@@ -48,7 +48,8 @@ pub struct Fault {
     pub fault: String,
     /// Consequence: what is in force instead.
     pub in_force: &'static str,
-    pub way_out: &'static str,
+    #[serde(rename = "wayOut")]
+    pub remedy: &'static str,
 }
 
 /// The part keeps its last published form.

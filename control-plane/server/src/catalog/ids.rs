@@ -54,7 +54,7 @@ async fn take(store: &ControlStore, record: ServerRecord) -> Result<(), StoreErr
         actor: "control plane".into(),
         at: clock::now_ms(),
         precondition: Precondition::None,
-        evaluated_at: None,
+        based_on: None,
     };
     let written = store.take_primitives(&change, &name, &ids).await?;
     if written.changed {
@@ -95,7 +95,7 @@ mod tests {
     }
 
     fn change() -> Change {
-        Change { actor: "before".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
+        Change { actor: "before".into(), at: 1, precondition: Precondition::None, based_on: None }
     }
 
     async fn holders(store: &ControlStore, id: &str) -> Vec<(String, bool)> {

@@ -88,6 +88,6 @@ pub(crate) fn server_fault(name: &str, fault: &str, in_force: &'static str) -> F
         name: name.to_owned(),
         fault: fault.to_owned(),
         in_force,
-        way_out: "put a corrected version of the server, or delete it",
+        remedy: "put a corrected version of the server, or delete it",
     }
 }

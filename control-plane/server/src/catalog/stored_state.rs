@@ -26,7 +26,7 @@ use crate::policy;
 use crate::policy::overlap;
 use crate::server_records;
 
-pub(super) const ORG_WAY_OUT: &str =
+pub(super) const ORG_REMEDY: &str =
     "delete or replace the org's entries (an admin of the org or of the platform)";
 /// Maximum number of entries that a fault names.
 const SHOWN: usize = 5;
@@ -409,7 +409,7 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
         org,
         format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
         "their denials and limits deny, their allows are left out",
-        ORG_WAY_OUT,
+        ORG_REMEDY,
     )
 }
 
@@ -467,6 +467,6 @@ fn excess_fault(org: &str, what: &str, id: &str, beyond: &str) -> Fault {
     )
 }
 
-fn org_fault(org: &str, fault: String, in_force: &'static str, way_out: &'static str) -> Fault {
-    Fault { part: FaultPart::Org, name: org.to_owned(), fault, in_force, way_out }
+fn org_fault(org: &str, fault: String, in_force: &'static str, remedy: &'static str) -> Fault {
+    Fault { part: FaultPart::Org, name: org.to_owned(), fault, in_force, remedy }
 }

@@ -48,7 +48,7 @@ impl StoreSource {
             actor: ACTOR.to_owned(),
             at: clock::now_ms(),
             precondition: Precondition::None,
-            evaluated_at: None,
+            based_on: None,
         };
         let raised = self.store.raise_revision(&change, to).await?;
         tracing::error!(

@@ -88,7 +88,7 @@ async fn of_machines(store: &ControlStore, followed: &mut changes::Follower) {
 }
 
 fn change() -> Change {
-    Change { actor: "suite".into(), at: 1_000, precondition: Precondition::None, evaluated_at: None }
+    Change { actor: "suite".into(), at: 1_000, precondition: Precondition::None, based_on: None }
 }
 
 fn change_if(precondition: Precondition) -> Change {
@@ -239,10 +239,10 @@ async fn preconditions_hold_or_refuse(store: &ControlStore) {
 
 async fn a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store: &ControlStore) {
     let seen = store.revision().await.unwrap();
-    let evaluated = |at| Change { evaluated_at: Some(at), ..change() };
+    let evaluated = |at| Change { based_on: Some(at), ..change() };
     let other = store.put_server(&evaluated(seen), "other", &files("o"), "o1").await.unwrap();
     let late = store.put_server(&evaluated(seen), "third", &files("t"), "t1").await;
-    assert!(matches!(late, Err(StoreError::Moved)), "{late:?}");
+    assert!(matches!(late, Err(StoreError::Stale)), "{late:?}");
     assert_eq!(store.revision().await.unwrap(), other.revision, "a refused write leaves no trace");
     let policy =
         ExposureRecord { org: "moved".into(), server: "other".into(), protocol: "mcp".into(), enabled: true };

@@ -115,11 +115,11 @@ impl Outbox for MemoryOutbox {
         let mut rows = self.rows();
         match rows.get(&call) {
             Some(row) if row.owner != owner => return Ok(AppendOutcome::NotOwner),
-            None if !batch.anew => return Ok(AppendOutcome::Missing),
+            None if !batch.reset => return Ok(AppendOutcome::Missing),
             Some(_) | None => {}
         }
         let row = rows.entry(call).or_insert_with(|| OutboxRow { owner, log: None, until });
-        if batch.anew {
+        if batch.reset {
             row.log = Some(Log::begun(batch));
         }
         match &mut row.log {

@@ -66,7 +66,7 @@ async fn append_as(
     owner: OwnerId,
     (first, texts): (u64, &[&str]),
 ) -> AppendOutcome {
-    let batch = Batch { log: LOG, first, entries: &entries(texts), anew: false, open: &[], pinned: &[] };
+    let batch = Batch { log: LOG, first, entries: &entries(texts), reset: false, open: &[], pinned: &[] };
     outbox.append(call, owner, batch, KEEP).await.unwrap()
 }
 
@@ -77,7 +77,7 @@ async fn stores(outbox: &dyn Outbox, call: CallId, batch: Batch<'_>) {
 
 /// Starts a log as the first owner.
 async fn begin(outbox: &dyn Outbox, call: CallId, first: u64, texts: &[&str]) {
-    let batch = Batch { log: LOG, first, entries: &entries(texts), anew: true, open: &[], pinned: &[] };
+    let batch = Batch { log: LOG, first, entries: &entries(texts), reset: true, open: &[], pinned: &[] };
     stores(outbox, call, batch).await;
 }
 
@@ -129,7 +129,7 @@ async fn refuses_what_does_not_follow(outbox: &dyn Outbox) {
     assert_eq!(append(outbox, [5; 16], 2, &["c"]).await, AppendOutcome::Missing);
     assert_eq!(append(outbox, [5; 16], 2, &[]).await, AppendOutcome::Missing);
     for log in [LOG - 1, LOG + 1, LogId::MAX] {
-        let batch = Batch { log, first: 1, entries: &entries(&["b"]), anew: false, open: &[], pinned: &[] };
+        let batch = Batch { log, first: 1, entries: &entries(&["b"]), reset: false, open: &[], pinned: &[] };
         let appended = outbox.append([5; 16], owner(1), batch, KEEP).await.unwrap();
         assert_eq!(appended, AppendOutcome::Missing, "of log {log}");
     }
@@ -144,11 +144,11 @@ async fn begins_anew(outbox: &dyn Outbox) {
     assert_eq!(append(outbox, [6; 16], 6, &["g"]).await, AppendOutcome::Stored);
     assert_eq!(read(outbox, [6; 16], 0).await, kept(4, &["e", "f", "g"]));
     let batch =
-        Batch { log: LogId::MAX, first: 1, entries: &entries(&["A"]), anew: true, open: &[], pinned: &[] };
+        Batch { log: LogId::MAX, first: 1, entries: &entries(&["A"]), reset: true, open: &[], pinned: &[] };
     assert_eq!(outbox.append([6; 16], owner(1), batch, KEEP).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(append(outbox, [6; 16], 2, &["h"]).await, AppendOutcome::Missing, "that log is gone");
-    let anew = StoredEvents { log: LogId::MAX, first: 1, entries: entries(&["A"]), pinned: Vec::new() };
-    assert_eq!(read(outbox, [6; 16], 0).await, Some(anew));
+    let reset = StoredEvents { log: LogId::MAX, first: 1, entries: entries(&["A"]), pinned: Vec::new() };
+    assert_eq!(read(outbox, [6; 16], 0).await, Some(reset));
 }
 
 async fn begins_with_nothing(outbox: &dyn Outbox) {
@@ -168,8 +168,8 @@ async fn only_the_present_owner_adds(outbox: &dyn Outbox) {
     assert_eq!(outbox.take([8; 16], owner(2), KEEP).await.unwrap(), kept(0, &["a", "b"]));
     assert_eq!(append(outbox, [8; 16], 2, &["x"]).await, AppendOutcome::NotOwner);
     assert_eq!(append(outbox, [8; 16], 0, &["a", "b"]).await, AppendOutcome::NotOwner, "a retry, too");
-    let anew = Batch { log: LOG, first: 0, entries: &entries(&["x"]), anew: true, open: &[], pinned: &[] };
-    assert_eq!(outbox.append([8; 16], owner(1), anew, KEEP).await.unwrap(), AppendOutcome::NotOwner);
+    let reset = Batch { log: LOG, first: 0, entries: &entries(&["x"]), reset: true, open: &[], pinned: &[] };
+    assert_eq!(outbox.append([8; 16], owner(1), reset, KEEP).await.unwrap(), AppendOutcome::NotOwner);
     assert_eq!(append_as(outbox, [8; 16], owner(2), (2, &["c"])).await, AppendOutcome::Stored);
     assert_eq!(outbox.take([8; 16], owner(2), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]), "once more");
     assert_eq!(outbox.take([8; 16], owner(3), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]));
@@ -183,12 +183,12 @@ async fn only_the_present_owner_adds(outbox: &dyn Outbox) {
 async fn remembers_the_owner_of_an_unknown_call(outbox: &dyn Outbox) {
     assert_eq!(outbox.take([9; 16], owner(2), KEEP).await.unwrap(), None);
     assert_eq!(read(outbox, [9; 16], 0).await, None, "no log was begun");
-    let anew = Batch { log: LOG, first: 0, entries: &entries(&["a"]), anew: true, open: &[], pinned: &[] };
-    assert_eq!(outbox.append([9; 16], owner(1), anew, KEEP).await.unwrap(), AppendOutcome::NotOwner);
+    let reset = Batch { log: LOG, first: 0, entries: &entries(&["a"]), reset: true, open: &[], pinned: &[] };
+    assert_eq!(outbox.append([9; 16], owner(1), reset, KEEP).await.unwrap(), AppendOutcome::NotOwner);
     assert_eq!(append(outbox, [9; 16], 0, &["a"]).await, AppendOutcome::NotOwner);
     assert_eq!(append_as(outbox, [9; 16], owner(2), (0, &["a"])).await, AppendOutcome::Missing);
     assert_eq!(outbox.take([9; 16], owner(2), KEEP).await.unwrap(), None, "still none");
-    assert_eq!(outbox.append([9; 16], owner(2), anew, KEEP).await.unwrap(), AppendOutcome::Stored);
+    assert_eq!(outbox.append([9; 16], owner(2), reset, KEEP).await.unwrap(), AppendOutcome::Stored);
     assert_eq!(read(outbox, [9; 16], 0).await, kept(0, &["a"]));
 }
 
@@ -236,7 +236,8 @@ async fn keeps_so_many_entries(outbox: &dyn Outbox) {
 async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     let fills = MAX_BYTES / MAX_ENTRY;
     let large: Vec<Bytes> = (0..=fills as u8).map(|byte| Bytes::from(vec![byte; MAX_ENTRY])).collect();
-    let batch = |first: u64, entries, anew| Batch { log: LOG, first, entries, anew, open: &[], pinned: &[] };
+    let batch =
+        |first: u64, entries, reset| Batch { log: LOG, first, entries, reset, open: &[], pinned: &[] };
     let told = |first: u64, entries: &[Bytes]| {
         Some(StoredEvents { log: LOG, first, entries: entries.to_vec(), pinned: Vec::new() })
     };
@@ -267,10 +268,10 @@ async fn keeps_what_is_open(outbox: &dyn Outbox) {
     let all: Vec<Bytes> = (0..MAX_ENTRIES + 12).map(|number| Bytes::from(number.to_string())).collect();
     let pinned = async |from| read(outbox, call, from).await.unwrap().pinned;
     let begun =
-        Batch { log: LOG, first: 0, entries: &all[..MAX_ENTRIES], anew: true, open: &[1, 3], pinned: &[] };
+        Batch { log: LOG, first: 0, entries: &all[..MAX_ENTRIES], reset: true, open: &[1, 3], pinned: &[] };
     stores(outbox, call, begun).await;
     assert!(pinned(0).await.is_empty(), "they are among the others");
-    let more = Batch { first: 256, entries: &all[256..], anew: false, ..begun };
+    let more = Batch { first: 256, entries: &all[256..], reset: false, ..begun };
     stores(outbox, call, more).await;
     assert_eq!(read(outbox, call, 0).await.unwrap().first, 12);
     assert_eq!(pinned(0).await, [(1, all[1].clone()), (3, all[3].clone())]);
@@ -280,29 +281,29 @@ async fn keeps_what_is_open(outbox: &dyn Outbox) {
     stores(outbox, call, none).await;
     assert_eq!(pinned(0).await, [(3, all[3].clone())]);
     let given = [(2, Bytes::from_static(b"given")), (3, Bytes::from_static(b"closed"))];
-    let anew = Batch { first: 300, anew: true, entries: &all[..1], open: &[2], pinned: &given, ..begun };
-    stores(outbox, call, anew).await;
+    let reset = Batch { first: 300, reset: true, entries: &all[..1], open: &[2], pinned: &given, ..begun };
+    stores(outbox, call, reset).await;
     assert_eq!(pinned(0).await, [given[0].clone()], "and nothing from before");
     let many: Vec<(u64, Bytes)> = (0..=MAX_PINNED as u64).map(|number| (number, all[0].clone())).collect();
     let numbers: Vec<u64> = many.iter().map(|(number, _)| *number).collect();
-    stores(outbox, call, Batch { open: &numbers, pinned: &many, ..anew }).await;
+    stores(outbox, call, Batch { open: &numbers, pinned: &many, ..reset }).await;
     assert_eq!(pinned(0).await.len(), MAX_PINNED);
     let large: Vec<(u64, Bytes)> = (0..=(MAX_BYTES / MAX_ENTRY) as u64)
         .map(|number| (number, Bytes::from(vec![b'x'; MAX_ENTRY])))
         .collect();
-    stores(outbox, call, Batch { open: &numbers, pinned: &large, ..anew }).await;
+    stores(outbox, call, Batch { open: &numbers, pinned: &large, ..reset }).await;
     assert_eq!(pinned(0).await.len(), MAX_BYTES / MAX_ENTRY);
     assert!(outbox.take(call, owner(1), KEEP).await.unwrap().unwrap().pinned.is_empty());
     let too_large = [(1, Bytes::from(vec![b'x'; MAX_ENTRY + 1]))];
-    let refused = outbox.append(call, owner(1), Batch { pinned: &too_large, ..anew }, KEEP).await;
+    let refused = outbox.append(call, owner(1), Batch { pinned: &too_large, ..reset }, KEEP).await;
     assert!(matches!(refused, Err(OutboxError::TooLarge)), "{refused:?}");
 }
 
 async fn refuses_what_is_too_large(outbox: &dyn Outbox) {
     begin(outbox, [13; 16], 0, &["a"]).await;
     let both = [Bytes::from_static(b"b"), Bytes::from(vec![b'x'; MAX_ENTRY + 1])];
-    for anew in [false, true] {
-        let batch = Batch { log: LOG, first: 1, entries: &both, anew, open: &[], pinned: &[] };
+    for reset in [false, true] {
+        let batch = Batch { log: LOG, first: 1, entries: &both, reset, open: &[], pinned: &[] };
         let refused = outbox.append([13; 16], owner(1), batch, KEEP).await;
         assert!(matches!(refused, Err(OutboxError::TooLarge)), "{refused:?}");
     }
@@ -317,7 +318,8 @@ async fn counts_exactly(outbox: &dyn Outbox) {
     assert_eq!(read(outbox, [14; 16], MAX_NUMBER - 2).await, kept(MAX_NUMBER - 2, &["b", "c"]));
     assert_eq!(read(outbox, [14; 16], MAX_NUMBER).await, kept(MAX_NUMBER, &[]));
     for first in [MAX_NUMBER, u64::MAX] {
-        let batch = Batch { log: LOG, first, entries: &entries(&["d"]), anew: false, open: &[], pinned: &[] };
+        let batch =
+            Batch { log: LOG, first, entries: &entries(&["d"]), reset: false, open: &[], pinned: &[] };
         let refused = outbox.append([14; 16], owner(1), batch, KEEP).await;
         assert!(matches!(refused, Err(OutboxError::Unavailable(_))), "{refused:?}");
     }
@@ -332,7 +334,7 @@ async fn keeps_any_bytes(outbox: &dyn Outbox) {
         Bytes::from_static(&[0xff, 0xfe, 0x80]),
         Bytes::from_static(b"17"),
     ];
-    let batch = Batch { log: LOG, first: 0, entries: &any, anew: true, open: &[], pinned: &[] };
+    let batch = Batch { log: LOG, first: 0, entries: &any, reset: true, open: &[], pinned: &[] };
     assert_eq!(outbox.append([15; 16], owner(1), batch, KEEP).await.unwrap(), AppendOutcome::Stored);
     let told = Some(StoredEvents { log: LOG, first: 0, entries: any.to_vec(), pinned: Vec::new() });
     assert_eq!(read(outbox, [15; 16], 0).await, told);
@@ -341,23 +343,23 @@ async fn keeps_any_bytes(outbox: &dyn Outbox) {
 
 async fn forgets_when_the_time_is_over(outbox: &dyn Outbox) {
     let a = entries(&["a"]);
-    let anew = Batch { log: LOG, first: 0, entries: &a, anew: true, open: &[], pinned: &[] };
-    let more = Batch { log: LOG, first: 1, entries: &entries(&["b"]), anew: false, open: &[], pinned: &[] };
-    for (batch, keep) in [(anew, KEEP), (anew, SHORT), (more, SHORT)] {
+    let reset = Batch { log: LOG, first: 0, entries: &a, reset: true, open: &[], pinned: &[] };
+    let more = Batch { log: LOG, first: 1, entries: &entries(&["b"]), reset: false, open: &[], pinned: &[] };
+    for (batch, keep) in [(reset, KEEP), (reset, SHORT), (more, SHORT)] {
         assert_eq!(outbox.append([16; 16], owner(1), batch, keep).await.unwrap(), AppendOutcome::Stored);
     }
     begin(outbox, [17; 16], 0, &[]).await;
-    let later = Batch { log: LOG, first: 0, entries: &a, anew: false, open: &[], pinned: &[] };
+    let later = Batch { log: LOG, first: 0, entries: &a, reset: false, open: &[], pinned: &[] };
     assert_eq!(outbox.append([17; 16], owner(1), later, SHORT).await.unwrap(), AppendOutcome::Stored);
     outbox.take([17; 16], owner(1), SHORT).await.unwrap();
-    outbox.append([18; 16], owner(1), anew, SHORT).await.unwrap();
+    outbox.append([18; 16], owner(1), reset, SHORT).await.unwrap();
     outbox.take([19; 16], owner(1), SHORT).await.unwrap();
     let forgotten = async {
         while read(outbox, [18; 16], 0).await.is_some() {
             tokio::time::sleep(SHORT / 4).await;
         }
         // Only the owner is known of this call.
-        while outbox.append([19; 16], owner(2), anew, KEEP).await.unwrap() == AppendOutcome::NotOwner {
+        while outbox.append([19; 16], owner(2), reset, KEEP).await.unwrap() == AppendOutcome::NotOwner {
             tokio::time::sleep(SHORT / 4).await;
         }
     };
@@ -370,18 +372,18 @@ async fn forgets_when_the_time_is_over(outbox: &dyn Outbox) {
 
 async fn goes_on_with_what_is_taken_for_longer(outbox: &dyn Outbox) {
     let a = entries(&["a"]);
-    let anew = Batch { log: LOG, first: 0, entries: &a, anew: true, open: &[], pinned: &[] };
+    let reset = Batch { log: LOG, first: 0, entries: &a, reset: true, open: &[], pinned: &[] };
     let taken = async {
         // On a busy machine it may expire before it is taken.
         loop {
-            outbox.append([20; 16], owner(1), anew, SHORT).await.unwrap();
+            outbox.append([20; 16], owner(1), reset, SHORT).await.unwrap();
             if outbox.take([20; 16], owner(1), KEEP).await.unwrap().is_some() {
                 return;
             }
         }
     };
     tokio::time::timeout(LONG, taken).await.unwrap();
-    outbox.append([21; 16], owner(1), anew, SHORT).await.unwrap();
+    outbox.append([21; 16], owner(1), reset, SHORT).await.unwrap();
     let over = async {
         while read(outbox, [21; 16], 0).await.is_some() {
             tokio::time::sleep(SHORT / 4).await;

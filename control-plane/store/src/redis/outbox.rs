@@ -58,7 +58,7 @@ impl Outbox for RedisOutbox {
         batch.check()?;
         let mut append = on(&self.append, call);
         append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(&owner.0));
-        append.arg(batch.log).arg(batch.first).arg(u8::from(batch.anew)).arg(MAX_PINNED);
+        append.arg(batch.log).arg(batch.first).arg(u8::from(batch.reset)).arg(MAX_PINNED);
         append.arg(batch.open.len()).arg(batch.pinned.len());
         for number in batch.open {
             append.arg(*number);

@@ -28,11 +28,11 @@ pub(super) fn of(step: &str) -> Option<String> {
 /// Searches the settings, which apply to users other than root only, and the seccomp filter.
 fn find(proc: &Path, root: bool) -> Option<String> {
     let read = |path: &str| fs::read_to_string(proc.join(path)).unwrap_or_default();
-    for (setting, forbids, way_out) in SETTINGS {
+    for (setting, forbids, remedy) in SETTINGS {
         if !root && read(&format!("sys/{setting}")).trim() == forbids {
             let name = setting.replace('/', ".");
             return Some(format!(
-                "{name} is {forbids} and forbids it; an administrator allows it by {way_out}"
+                "{name} is {forbids} and forbids it; an administrator allows it by {remedy}"
             ));
         }
     }

@@ -187,8 +187,8 @@ async fn put_in_force(
 }
 
 fn describe_fault(part: &Fault) -> String {
-    let Fault { part, name, fault, in_force, way_out } = part;
-    format!("{} {name}: {fault}; in force: {in_force} ({way_out})", part.as_str())
+    let Fault { part, name, fault, in_force, remedy } = part;
+    format!("{} {name}: {fault}; in force: {in_force} ({remedy})", part.as_str())
 }
 
 /// Waits until the runtime runs the new code and the gateway offers it.

@@ -1,4 +1,4 @@
-//! Tells a service that its call was given up, for any reason, off the path.
+//! Cancel notices: requests, in tasks of their own, that tell a service that its call was given up.
 //!
 //! Keeps true: a call that may exist at a service without an end is cancelled there as soon as nothing here follows
 //! it; the number of cancel requests and the time of each are bounded.
@@ -23,7 +23,7 @@ const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(250), Durat
 
 /// A call at a service. If dropped while `due`, the service is told to cancel it, unless another gateway continues
 /// the call.
-pub(super) struct Farewell {
+pub(super) struct CancelNotice {
     call: Arc<Call>,
     service: Service,
     tasks: TaskTracker,
@@ -31,25 +31,25 @@ pub(super) struct Farewell {
     pub due: bool,
 }
 
-impl Farewell {
-    pub(super) fn new(call: &Arc<Call>, service: &Service, tasks: &TaskTracker) -> Farewell {
-        Farewell { call: call.clone(), service: service.clone(), tasks: tasks.clone(), due: false }
+impl CancelNotice {
+    pub(super) fn new(call: &Arc<Call>, service: &Service, tasks: &TaskTracker) -> CancelNotice {
+        CancelNotice { call: call.clone(), service: service.clone(), tasks: tasks.clone(), due: false }
     }
 }
 
-impl Drop for Farewell {
+impl Drop for CancelNotice {
     fn drop(&mut self) {
         if !self.due || self.call.ownership.is_passed_on() || self.tasks.len() >= MOST {
             return;
         }
         // Without a runtime the process is about to end.
         if let Ok(runtime) = Handle::try_current() {
-            self.tasks.spawn_on(say(self.service.clone()), &runtime);
+            self.tasks.spawn_on(cancel(self.service.clone()), &runtime);
         }
     }
 }
 
-async fn say(service: Service) {
+async fn cancel(service: Service) {
     for pause in PAUSES {
         tokio::time::sleep(pause).await;
         match service.cancel(LONGEST).await {

@@ -19,7 +19,7 @@ const PATIENCE_AFTER: u32 = 20;
 
 /// Polling state of one call.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct Backoff {
     pause: Duration,
     failures: u32,
     accepted: bool,
@@ -27,13 +27,13 @@ pub(super) struct Pace {
     retry_after: Option<Duration>,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace { pause: FIRST, failures: 0, accepted: false, retry_after: None }
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff { pause: FIRST, failures: 0, accepted: false, retry_after: None }
     }
 }
 
-impl Pace {
+impl Backoff {
     /// Records an answer with a `new` state, or with the known one.
     pub(super) fn answered(&mut self, new: bool, retry_after: Option<Duration>) {
         self.accepted = true;
@@ -66,42 +66,42 @@ mod tests {
 
     #[test]
     fn a_call_that_rests_is_asked_less_often_and_one_that_moves_soon_again() {
-        let mut pace = Pace::default();
-        let mut before = pace.pause();
+        let mut backoff = Backoff::default();
+        let mut before = backoff.pause();
         for _ in 0..20 {
-            pace.answered(false, None);
-            assert!(pace.pause() >= before && pace.pause() <= LONGEST);
-            before = pace.pause();
+            backoff.answered(false, None);
+            assert!(backoff.pause() >= before && backoff.pause() <= LONGEST);
+            before = backoff.pause();
         }
         assert_eq!(before, LONGEST);
-        pace.answered(true, None);
-        assert_eq!(pace.pause(), FIRST);
+        backoff.answered(true, None);
+        assert_eq!(backoff.pause(), FIRST);
     }
 
     #[test]
     fn a_service_says_when_to_come_back_only_between_the_bounds() {
-        let mut pace = Pace::default();
+        let mut backoff = Backoff::default();
         for (asked, kept) in [(0, SHORTEST), (1, Duration::from_secs(1)), (3600, LONGEST_ASKED)] {
-            pace.answered(true, Some(Duration::from_secs(asked)));
-            assert_eq!(pace.pause(), kept);
+            backoff.answered(true, Some(Duration::from_secs(asked)));
+            assert_eq!(backoff.pause(), kept);
         }
-        assert_eq!(pace.failed(Some(Duration::ZERO)), Some(FIRST));
-        assert_eq!(pace.failed(Some(Duration::from_secs(3600))), Some(LONGEST_ASKED));
+        assert_eq!(backoff.failed(Some(Duration::ZERO)), Some(FIRST));
+        assert_eq!(backoff.failed(Some(Duration::from_secs(3600))), Some(LONGEST_ASKED));
     }
 
     #[test]
     fn failures_are_borne_longer_once_a_call_was_accepted() {
-        let borne = |mut pace: Pace| {
+        let borne = |mut backoff: Backoff| {
             let mut waits = Vec::new();
-            while let Some(wait) = pace.failed(None) {
+            while let Some(wait) = backoff.failed(None) {
                 waits.push(wait);
             }
             waits
         };
-        let before = borne(Pace::default());
+        let before = borne(Backoff::default());
         assert_eq!(before.len(), 5);
         assert!(before.windows(2).all(|pair| pair[0] * 2 == pair[1]));
-        let mut accepted = Pace::default();
+        let mut accepted = Backoff::default();
         accepted.failed(None);
         accepted.answered(true, None);
         let after = borne(accepted);

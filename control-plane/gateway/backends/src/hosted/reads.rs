@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::outcome;
 use super::service::{Service, ServiceFault, ServiceResponse};
-use crate::hosted::polling::Pace;
+use crate::hosted::polling::Backoff;
 use crate::outbound::auth::AuthFault;
 use crate::outbound::refused::may_pass;
 
@@ -36,9 +36,9 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
         }
     }
     let uri = execution.arguments.get("uri").and_then(Value::as_str).unwrap_or_default();
-    let mut pace = Pace::default();
+    let mut backoff = Backoff::default();
     let answer = loop {
-        if let Some(answer) = settled(&mut pace, service.read(&query).await).await? {
+        if let Some(answer) = settled(&mut backoff, service.read(&query).await).await? {
             break answer;
         }
     };
@@ -53,9 +53,9 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
 
 /// Gets a prompt by `POST {url}/prompts/{tool}` with the arguments; the body is MCP's `GetPromptResult`.
 pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<Output, Refusal> {
-    let mut pace = Pace::default();
+    let mut backoff = Backoff::default();
     let answer = loop {
-        if let Some(answer) = settled(&mut pace, service.prompt(&execution.arguments).await).await? {
+        if let Some(answer) = settled(&mut backoff, service.prompt(&execution.arguments).await).await? {
             break answer;
         }
     };
@@ -70,7 +70,7 @@ pub(super) async fn prompt(service: &Service, execution: &Execution) -> Result<O
 
 /// Returns a final answer; `None` after the pause before another attempt.
 async fn settled(
-    pace: &mut Pace,
+    backoff: &mut Backoff,
     answered: Result<ServiceResponse, ServiceFault>,
 ) -> Result<Option<ServiceResponse>, Refusal> {
     let (retry_after, why) = match answered {
@@ -84,7 +84,7 @@ async fn settled(
         Err(ServiceFault::NotDelivered) => (None, "the service could not be reached".into()),
         Err(ServiceFault::Lost(why)) => (None, why.into()),
     };
-    match pace.failed(retry_after) {
+    match backoff.failed(retry_after) {
         Some(pause) => sleep(pause).await,
         None => return Err(Refusal::Upstream(why)),
     }

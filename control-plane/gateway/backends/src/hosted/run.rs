@@ -20,8 +20,8 @@ use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Service, ServiceFault, ServiceResponse};
 use super::{HostedBackend, asking, outcome};
 use crate::delegate::Delegates;
-use crate::hosted::cancel::Farewell;
-use crate::hosted::polling::Pace;
+use crate::hosted::cancel::CancelNotice;
+use crate::hosted::polling::Backoff;
 use crate::outbound::refused::{is_open, may_pass};
 use crate::outbound::upstream::unanswered;
 
@@ -38,8 +38,8 @@ pub(super) struct HostedCall<'a> {
     service: &'a Service,
     delegates: &'a Delegates,
     started: StartGuard,
-    farewell: Farewell,
-    pace: Pace,
+    cancel_notice: CancelNotice,
+    backoff: Backoff,
     /// Etag of the known state; and the state itself, which detects a change if the service gives no etag.
     etag: Option<HeaderValue>,
     seen: Option<(Status, Option<Progress>)>,
@@ -78,8 +78,8 @@ impl<'a> HostedCall<'a> {
             service,
             delegates: &calls.delegates,
             started,
-            farewell: Farewell::new(&execution.call, service, &calls.farewells),
-            pace: Pace::default(),
+            cancel_notice: CancelNotice::new(&execution.call, service, &calls.cancel_notices),
+            backoff: Backoff::default(),
             etag: None,
             seen: None,
             progress: None,
@@ -97,7 +97,7 @@ impl<'a> HostedCall<'a> {
                 Status::Submitted | Status::Running => self.next().await?,
                 Status::AwaitingElicitationResult | Status::AwaitingSamplingResult => self.ask(known).await?,
                 Status::Success | Status::Failed | Status::Canceled => {
-                    self.farewell.due = false;
+                    self.cancel_notice.due = false;
                     return outcome::ended(self.call(), known.resource, self.expired);
                 }
             };
@@ -115,7 +115,7 @@ impl<'a> HostedCall<'a> {
         let mut delivered = self.execution.resume_state.is_some();
         loop {
             self.started.mark_sent();
-            self.farewell.due = true;
+            self.cancel_notice.due = true;
             let retry_after = match self.service.put(&self.execution.arguments).await {
                 Ok(answer) if answer.status.is_success() => {
                     if call.ownership.is_stored() {
@@ -130,7 +130,7 @@ impl<'a> HostedCall<'a> {
                 }
                 // The service already has a call with this id, which this one did not create.
                 Ok(answer) if answer.status == StatusCode::CONFLICT => {
-                    self.farewell.due = false;
+                    self.cancel_notice.due = false;
                     return Err(unanswered(call, "the service has another call of this id"));
                 }
                 // The answer is only about this request: an earlier one may have created the call.
@@ -141,15 +141,15 @@ impl<'a> HostedCall<'a> {
                     ));
                 }
                 Ok(answer) => {
-                    self.farewell.due = false;
+                    self.cancel_notice.due = false;
                     return outcome::refused(call, &answer);
                 }
                 Err(ServiceFault::Paused(refusal)) if !delivered => {
-                    self.farewell.due = false;
+                    self.cancel_notice.due = false;
                     return Err(refusal);
                 }
                 Err(ServiceFault::Unproved(unproved)) if !delivered => {
-                    self.farewell.due = false;
+                    self.cancel_notice.due = false;
                     self.started.undelivered();
                     return Err(unproved.refusal);
                 }
@@ -163,10 +163,10 @@ impl<'a> HostedCall<'a> {
                 Err(ServiceFault::Paused(_) | ServiceFault::Unproved(_) | ServiceFault::NotDelivered) => None,
             };
             if !delivered {
-                self.farewell.due = false;
+                self.cancel_notice.due = false;
                 self.started.undelivered();
             }
-            let Some(pause) = self.pace.failed(retry_after) else {
+            let Some(pause) = self.backoff.failed(retry_after) else {
                 return Err(match delivered {
                     true => unanswered(call, "the service did not answer"),
                     false => Refusal::Upstream("the service could not be reached".into()),
@@ -180,7 +180,7 @@ impl<'a> HostedCall<'a> {
     async fn next(&mut self) -> Result<KnownState, Refusal> {
         loop {
             self.check_silence()?;
-            sleep(self.pace.pause()).await;
+            sleep(self.backoff.pause()).await;
             if let Some(known) = self.look(self.etag.clone()).await? {
                 return Ok(known);
             }
@@ -193,7 +193,7 @@ impl<'a> HostedCall<'a> {
             let retry_after = match self.service.get(unless.as_ref()).await {
                 Ok(answer) if answer.status.is_success() => return self.read(answer).map(Some),
                 Ok(answer) if answer.status == StatusCode::NOT_MODIFIED => {
-                    self.pace.answered(false, answer.retry_after);
+                    self.backoff.answered(false, answer.retry_after);
                     return Ok(None);
                 }
                 Ok(answer) if may_pass(answer.status) => answer.retry_after,
@@ -291,7 +291,7 @@ impl<'a> HostedCall<'a> {
         let seen = Some((resource.status, resource.progress.clone()));
         let new = if etag.is_some() { etag != self.etag } else { seen != self.seen };
         self.seen = seen;
-        self.pace.answered(new, answer.retry_after);
+        self.backoff.answered(new, answer.retry_after);
         if new {
             self.changed = Instant::now();
         }
@@ -300,7 +300,7 @@ impl<'a> HostedCall<'a> {
     }
 
     async fn rest_after_failure(&mut self, retry_after: Option<Duration>) -> Result<(), Refusal> {
-        match self.pace.failed(retry_after) {
+        match self.backoff.failed(retry_after) {
             Some(pause) => sleep(pause).await,
             None => return Err(unanswered(self.call(), "the service did not answer")),
         }
@@ -310,7 +310,7 @@ impl<'a> HostedCall<'a> {
     /// Returns the refusal of a call whose state the service no longer reports.
     fn unknown_call(&mut self, answer: &ServiceResponse) -> Refusal {
         if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::GONE) {
-            self.farewell.due = false;
+            self.cancel_notice.due = false;
             return unanswered(self.call(), "the service no longer knows the call");
         }
         unanswered(self.call(), &format!("the service answered {}", answer.status.as_u16()))

@@ -134,7 +134,8 @@ impl Service {
     /// Tells the service to stop. Sent whatever the breaker's state, and also after the deadline and the cancel.
     pub(super) async fn cancel(&self, longest: Duration) -> Option<StatusCode> {
         let url = self.call_url(Some("cancel")).ok()?;
-        let proof = tokio::time::timeout(longest, self.authorizer.farewell(&self.call, &self.snapshot, &url));
+        let proof =
+            tokio::time::timeout(longest, self.authorizer.cancel_auth(&self.call, &self.snapshot, &url));
         let proof = proof.await.ok()??;
         let request = self.asking((Method::POST, url, JSON), proof).timeout(longest);
         request.send().await.ok().map(|response| response.status())

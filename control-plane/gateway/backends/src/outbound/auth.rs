@@ -46,7 +46,7 @@ impl Default for CallHeaders {
 }
 
 /// Minimum lifetime of the token for telling a service that a call was given up.
-const FAREWELL: Duration = Duration::from_secs(60);
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Reason why a request cannot authenticate.
 #[derive(Debug)]
@@ -93,10 +93,10 @@ impl Authorizer {
 
     /// Returns the headers of a request that tells a service that the call was given up; `None` if it cannot
     /// authenticate.
-    pub(crate) async fn farewell(&self, call: &Call, snapshot: &Snapshot, url: &Url) -> Option<HeaderMap> {
+    pub(crate) async fn cancel_auth(&self, call: &Call, snapshot: &Snapshot, url: &Url) -> Option<HeaderMap> {
         let mut headers = self.extra_headers(call);
         if let Some(kind) = kind(call) {
-            headers.extend([self.proof((call, snapshot), kind, url, FAREWELL).await.ok()?]);
+            headers.extend([self.proof((call, snapshot), kind, url, CANCEL_TIMEOUT).await.ok()?]);
         }
         Some(headers)
     }

@@ -310,7 +310,7 @@ impl McpUpstreams {
         following.map(|following| Box::new(following) as SubscriptionGuard)
     }
 
-    /// Ends every session, and returns once all farewells are sent.
+    /// Ends every session, and returns once all closing requests are sent.
     pub(super) async fn drained(&self) {
         self.watches.clear();
         self.followings.clear();

@@ -11,7 +11,7 @@
 //! | plugin backend, dropped | `TUNNEL_LINGERS`, 5 s | waits for the worker's last message, then closes the tunnel | `runtime/client/src/tunnel.rs` |
 //! | runtime | `CANCEL_GRACE`, 2 s | waits for the end of the call, then kills the worker's process | `runtime/supervisor/src/tunnel/work.rs` |
 //! | runtime, stalled | `PATIENCE`, at most 15 s more | extends this while another call blocks the worker's stream | `runtime/supervisor/src/tunnel/grace.rs` |
-//! | MCP backend | `FAREWELL`, 2 s | sends `notifications/cancelled`, or closes the response to an upstream of 2026-07-28 | `mcp-client/src/client.rs` |
+//! | MCP backend | `CLOSING_TIMEOUT`, 2 s | sends `notifications/cancelled`, or closes the response to an upstream of 2026-07-28 | `mcp-client/src/client.rs` |
 //! | hosted backend | `PAUSES` and `LONGEST`: 3 requests of at most 2 s each | sends `POST …/cancel` until the service takes it | `backends/src/hosted/cancel.rs` |
 //! | HTTP backend | at once | closes the connection's request | `backends/src/proxy/http.rs` |
 //!

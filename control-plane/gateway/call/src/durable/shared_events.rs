@@ -126,7 +126,7 @@ struct EventWriter<'a> {
     /// Events that were read and are not written yet.
     held: Vec<LoggedEvent>,
     /// Whether the next write replaces the stored events of the call.
-    anew: bool,
+    reset: bool,
     kept: KeptBytes,
 }
 
@@ -153,9 +153,9 @@ impl KeptBytes {
 
     /// Notes a write of `written` bytes, with which those that were due at `counted_at` were counted. The store keeps no more than the
     /// newest entries.
-    fn has_stored(&mut self, written: usize, anew: bool, counted_at: Instant) {
-        let before = if anew { 0 } else { self.bytes };
-        if anew || self.is_due(counted_at) {
+    fn has_stored(&mut self, written: usize, reset: bool, counted_at: Instant) {
+        let before = if reset { 0 } else { self.bytes };
+        if reset || self.is_due(counted_at) {
             self.counted_at = counted_at;
         }
         self.bytes = before.saturating_add(written).min(MAX_BYTES);
@@ -228,15 +228,16 @@ impl SharedEvents {
 
     async fn write(&self, call: &Call, publication: &Publication, rows: &dyn Rows) {
         let reader = call.events.reader_from(publication.next());
-        let anew = publication.next() == 0;
+        let reset = publication.next() == 0;
         let log = call.events.stream();
-        let kept = KeptBytes::of(if anew { 0 } else { call.events.held_bytes() });
+        let kept = KeptBytes::of(if reset { 0 } else { call.events.held_bytes() });
         let held = Vec::new();
-        let mut writer = EventWriter { call, publication, reader, log, is_unshared: false, held, anew, kept };
+        let mut writer =
+            EventWriter { call, publication, reader, log, is_unshared: false, held, reset, kept };
         let mut failures = 0;
         loop {
             // An empty log is stored before the first event.
-            let is_begun = !writer.anew || !writer.held.is_empty();
+            let is_begun = !writer.reset || !writer.held.is_empty();
             if is_begun && !writer.gather().await {
                 return;
             }
@@ -275,7 +276,7 @@ impl SharedEvents {
     ) -> Result<WriteResult, OutboxError> {
         let first = writer.first();
         let count = writer.in_a_row();
-        writer.anew |= first != writer.publication.next();
+        writer.reset |= first != writer.publication.next();
         let log = writer.log;
         let some = writer.held.iter().take(count);
         let entries: Vec<Bytes> = some.filter_map(|logged| self.entry(writer.call, log, logged)).collect();
@@ -283,10 +284,11 @@ impl SharedEvents {
             return Err(OutboxError::Unavailable("an event cannot be sealed".into()));
         }
         let open = writer.call.questions.open_numbers();
-        let pinned = if writer.anew { self.open_before(writer, first) } else { Vec::new() };
-        let batch = Batch { log, first, entries: &entries, anew: writer.anew, open: &open, pinned: &pinned };
+        let pinned = if writer.reset { self.open_before(writer, first) } else { Vec::new() };
+        let batch =
+            Batch { log, first, entries: &entries, reset: writer.reset, open: &open, pinned: &pinned };
         let counted_at = Instant::now();
-        let due = if writer.anew { 0 } else { writer.kept.due(counted_at) };
+        let due = if writer.reset { 0 } else { writer.kept.due(counted_at) };
         let (org, bytes) = (&writer.call.caller.org, batch.bytes() + due);
         let common = match self.shares.take(org, bytes).await {
             Ok(common) => common,
@@ -308,7 +310,7 @@ impl SharedEvents {
         self.noted(Ok(()));
         match appended {
             AppendOutcome::Stored => {
-                writer.kept.has_stored(bytes - due, writer.anew, counted_at);
+                writer.kept.has_stored(bytes - due, writer.reset, counted_at);
                 writer.has_stored(count);
             }
             AppendOutcome::Missing => writer.begin_again(),
@@ -393,7 +395,7 @@ impl EventWriter<'_> {
     fn has_stored(&mut self, count: usize) {
         let next = self.first() + u64::try_from(count).unwrap_or(u64::MAX);
         self.held.drain(..count);
-        self.anew = false;
+        self.reset = false;
         if self.log != self.call.events.stream() {
             self.call.events.rename(self.log);
         }
@@ -412,7 +414,7 @@ impl EventWriter<'_> {
 
     /// Restarts the write: all events that the call still has are written again.
     fn begin_again(&mut self) {
-        self.anew = true;
+        self.reset = true;
         self.log = rand::random();
         self.publication.restart();
         self.held.clear();

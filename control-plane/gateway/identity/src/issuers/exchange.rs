@@ -24,7 +24,7 @@ use reqwest::Url;
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
-use super::permits::{Permits, Turns};
+use super::permits::{Permits, Slots};
 use super::token_endpoint::{self, KeptToken, NoToken, TokenGrant};
 
 /// Maximum number of concurrent requests to one issuer; others wait.
@@ -87,9 +87,9 @@ impl ExchangeCache {
     }
 
     /// Returns the permits for a request to the issuer on behalf of the org.
-    fn turns(&mut self, issuer: &str, org: &str) -> Turns {
+    fn permits(&mut self, issuer: &str, org: &str) -> Slots {
         let of_org = self.org_permits.of(&digest::shortened(&[issuer, org]));
-        Turns { of_asker: Some(of_org), of_issuer: self.permits.of(issuer) }
+        Slots { of_asker: Some(of_org), of_issuer: self.permits.of(issuer) }
     }
 }
 
@@ -127,12 +127,12 @@ impl Exchanges {
         if !lacking.is_empty() {
             return Err(NoExchange::Scopes(lacking));
         }
-        let (kept, turns) = self.find(caller, at, wanted);
+        let (kept, permits) = self.find(caller, at, wanted);
         let asking = async {
             let Some(token) = subject.token else { return Err(NoToken::Unavailable(String::new())) };
             let late = |_| NoToken::Unavailable("it did not answer in time".to_owned());
-            let turn = tokio::time::timeout(token_endpoint::WITHIN, turns.acquire()).await;
-            let _turns = turn.map_err(late)?;
+            let permit = tokio::time::timeout(token_endpoint::WITHIN, permits.acquire()).await;
+            let _permits = permit.map_err(late)?;
             self.ask(at, token, wanted).await
         };
         if subject.token.is_none() && kept.is_over(Instant::now()) {
@@ -151,7 +151,7 @@ impl Exchanges {
         kept.forget().await
     }
 
-    fn find(&self, caller: &Caller, at: &TokenExchange, wanted: &ExchangedToken) -> (Arc<KeptToken>, Turns) {
+    fn find(&self, caller: &Caller, at: &TokenExchange, wanted: &ExchangedToken) -> (Arc<KeptToken>, Slots) {
         let scopes = wanted.scopes.join(" ");
         let hex: String = caller.digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let key = digest::shortened(&[&caller.issuer, &at.url, &hex, &wanted.audience, &scopes]);
@@ -166,8 +166,8 @@ impl Exchanges {
                 kept
             }
         };
-        let turns = known.turns(&caller.issuer, &caller.org);
-        (kept, turns)
+        let permits = known.permits(&caller.issuer, &caller.org);
+        (kept, permits)
     }
 
     async fn ask(
@@ -265,13 +265,13 @@ mod tests {
     #[tokio::test]
     async fn an_org_leaves_permits_of_an_issuer_to_others() {
         let mut known = ExchangeCache::new();
-        let of_one: Vec<Turns> = (0..AT_ONCE).map(|_| known.turns("login", "acme")).collect();
-        let mut waiting: Vec<_> = of_one.iter().map(|turns| Box::pin(turns.acquire())).collect();
+        let of_one: Vec<Slots> = (0..AT_ONCE).map(|_| known.permits("login", "acme")).collect();
+        let mut waiting: Vec<_> = of_one.iter().map(|permits| Box::pin(permits.acquire())).collect();
         let held: Vec<_> = waiting.iter_mut().filter_map(|acquiring| acquiring.now_or_never()).collect();
         assert_eq!(held.len(), OF_ORG);
         for (issuer, org) in [("login", "globex"), ("other", "acme")] {
-            let turns = known.turns(issuer, org);
-            assert!(turns.acquire().now_or_never().is_some(), "{org} at {issuer}");
+            let permits = known.permits(issuer, org);
+            assert!(permits.acquire().now_or_never().is_some(), "{org} at {issuer}");
         }
     }
 }

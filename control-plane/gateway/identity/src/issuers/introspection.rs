@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::credentials::{Credentials, User};
-use super::permits::Turns;
+use super::permits::Slots;
 use known::{AnswerCache, CachedAnswer, Next, OpenQuestion};
 
 /// Time for which an answer is used.
@@ -144,11 +144,11 @@ impl Introspections {
         let mut answer = match next {
             Next::Kept(said) => return Ok(Ok(said)),
             Next::Join(answer) => answer,
-            Next::Ask { answering, answer, turns } => {
+            Next::Ask { answering, answer, permits } => {
                 let open = OpenQuestion::new(Arc::clone(&self.asking.known), answering);
                 let (at, token) = (introspection.clone(), token.to_owned());
                 let question = TokenQuestion { at, token, peer: *peer, open };
-                tokio::spawn(Arc::clone(&self.asking).run(question, turns));
+                tokio::spawn(Arc::clone(&self.asking).run(question, permits));
                 answer
             }
         };
@@ -168,10 +168,10 @@ struct TokenQuestion {
 impl Introspector {
     /// Sends the request and reports the answer to everyone waiting. If this ends early, dropping the question closes
     /// it.
-    async fn run(self: Arc<Self>, question: TokenQuestion, turns: Turns) {
+    async fn run(self: Arc<Self>, question: TokenQuestion, permits: Slots) {
         let late = || "it did not answer in time".to_owned();
         let asked = async {
-            let _turns = turns.acquire().await.map_err(|_| late())?;
+            let _permits = permits.acquire().await.map_err(|_| late())?;
             self.ask(&question.at, &question.token).await.map(|said| said.map(Arc::new))
         };
         let answer = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(|_| Err(late()));

@@ -11,15 +11,15 @@ use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 /// Number of keys from which unused ones are removed.
 const MAX_KEYS: usize = 1_024;
 
-/// The permits that a request needs: of the requester, if it has a limit, then of the issuer.
-pub(super) struct Turns {
+/// Slots of a request: one of the requester, if it has a limit, then one of the issuer.
+pub(super) struct Slots {
     /// Permits of the requester, fewer than the issuer's: requests beyond them wait here and block nobody else.
     pub(super) of_asker: Option<Arc<Semaphore>>,
     pub(super) of_issuer: Arc<Semaphore>,
 }
 
-impl Turns {
-    /// Waits for the permits.
+impl Slots {
+    /// Waits for a permit of each.
     pub(super) async fn acquire(
         &self,
     ) -> Result<(Option<SemaphorePermit<'_>>, SemaphorePermit<'_>), AcquireError> {

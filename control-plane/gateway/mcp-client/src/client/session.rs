@@ -135,7 +135,7 @@ impl Session {
         }
         let client = self.client.clone();
         let at = self.at.clone();
-        self.client.bid_farewell(async move {
+        self.client.run_closing(async move {
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"});
             if client.post(&at, &changed).await.is_err() {
                 tracing::debug!("an upstream MCP server did not accept the notification of changed roots");
@@ -175,7 +175,7 @@ impl Drop for Session {
         }
         let request = self.client.http.delete(self.client.url.clone());
         let request = request.headers(self.client.proof.headers()).headers(self.at.headers());
-        self.client.bid_farewell(async move {
+        self.client.run_closing(async move {
             // 405: this server ends its sessions by itself (MCP, session management).
             if let Err(error) = request.send().await {
                 tracing::debug!(error = %error.without_url(), "an upstream MCP server could not be told that a session ended");

@@ -1,5 +1,5 @@
 //! Shared state of one process's clients: the ids of their requests, and their other work, which is handshakes,
-//! farewells and listening.
+//! closing requests and listening.
 //!
 //! Keeps true: each service has a quota of its own, so that one which hangs delays no call to another; all work ends
 //! before the process does.
@@ -13,8 +13,8 @@ use reqwest::Url;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
-/// Maximum number of concurrent handshakes with one service, and of farewells; a service that gets no farewell finds
-/// out by itself.
+/// Maximum number of concurrent handshakes with one service, and of closing requests to it; a service that gets none
+/// finds out by itself.
 const OF_A_SERVICE: usize = 512;
 /// Maximum number of sessions that are listened to: each uses a connection for as long as it lasts, and a process has
 /// about a thousand unless it was given more.
@@ -22,7 +22,7 @@ const LISTENERS: usize = 256;
 
 /// The tasks of all clients of one process.
 pub struct ClientTasks {
-    pub farewells: TaskTracker,
+    pub closings: TaskTracker,
     pub listeners: Arc<Semaphore>,
     handshakes: Arc<Mutex<Counts<String>>>,
     leaving: Arc<Mutex<Counts<String>>>,
@@ -32,7 +32,7 @@ pub struct ClientTasks {
 impl Default for ClientTasks {
     fn default() -> ClientTasks {
         ClientTasks {
-            farewells: TaskTracker::new(),
+            closings: TaskTracker::new(),
             listeners: Arc::new(Semaphore::new(LISTENERS)),
             handshakes: Arc::default(),
             leaving: Arc::default(),
@@ -55,15 +55,15 @@ impl ClientTasks {
         permit(&self.handshakes, url)
     }
 
-    pub fn farewell(&self, url: &Url) -> Option<ServicePermit> {
+    pub fn closing(&self, url: &Url) -> Option<ServicePermit> {
         permit(&self.leaving, url)
     }
 
-    /// Returns once all farewells are sent.
+    /// Returns once all closing requests are sent.
     pub async fn drained(&self) {
-        self.farewells.close();
-        self.farewells.wait().await;
-        self.farewells.reopen();
+        self.closings.close();
+        self.closings.wait().await;
+        self.closings.reopen();
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         let mut held: Vec<ServicePermit> =
             (0..OF_A_SERVICE).map(|_| tasks.handshake(&slow).unwrap()).collect();
         assert!(tasks.handshake(&url("http://slow.example/other")).is_none());
-        assert!(tasks.farewell(&slow).is_some() && tasks.handshake(&url("http://b.example/")).is_some());
+        assert!(tasks.closing(&slow).is_some() && tasks.handshake(&url("http://b.example/")).is_some());
         held.pop();
         assert!(tasks.handshake(&slow).is_some());
         held.clear();

@@ -8,14 +8,14 @@ use std::time::Duration;
 use asp_call::call::State;
 use asp_call::call::cancel::BACKEND_STOPS_WITHIN;
 use asp_call::call::outcome::{Output, Refusal, after_handover};
-use asp_call::execution::{Execution, Executor};
+use asp_call::execution::{Backends, Execution};
 use tokio::time::Instant;
 
 /// Remaining time below which a call is refused instead of started (ADR 6).
 const LEAST_TIME: Duration = Duration::from_millis(50);
 
 /// Runs a call; the error is the reason why the backend produced no output.
-pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Output, Refusal> {
+pub async fn execute(backends: &dyn Backends, execution: Execution) -> Result<Output, Refusal> {
     let call = execution.call.clone();
     if call.deadline().saturating_duration_since(Instant::now()) < LEAST_TIME {
         return Err(Refusal::Deadline);
@@ -24,7 +24,7 @@ pub async fn execute(executor: &dyn Executor, execution: Execution) -> Result<Ou
         return Err(Refusal::Cancelled);
     }
     call.enter(State::Working);
-    let mut running = executor.run(execution);
+    let mut running = backends.run(execution);
     let stopped = tokio::select! {
         // A result that is ready at once needs no timer.
         biased;

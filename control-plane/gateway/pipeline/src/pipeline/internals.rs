@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_call::call::registry::CallRegistry;
 use asp_call::durable::active::ActiveTable;
 use asp_call::durable::skipped::SkippedCalls;
-use asp_call::execution::Executor;
+use asp_call::execution::Backends;
 use asp_call::telemetry::audit::Audit;
 use asp_call::telemetry::metrics::Metrics;
 
@@ -18,7 +18,7 @@ use super::running::RunningCalls;
 
 /// The parts of one pipeline.
 pub struct Internals<'a> {
-    pub executor: &'a Arc<dyn Executor>,
+    pub backends: &'a Arc<dyn Backends>,
     pub metrics: &'a Metrics,
     pub audit: &'a Audit,
     pub calls: &'a CallTasks,
@@ -31,7 +31,7 @@ pub struct Internals<'a> {
 impl Pipeline {
     pub fn internals(&self) -> Internals<'_> {
         Internals {
-            executor: &self.executor,
+            backends: &self.backends,
             metrics: &self.metrics,
             audit: &self.audit,
             calls: &self.calls,

@@ -82,7 +82,7 @@ impl Pipeline {
                 self.skip(&orphan, GIVEN_UP_AFTER, NOT_SERVED).await?;
                 continue;
             };
-            if !self.executor.runs(&invocation.entry.primitive) {
+            if !self.backends.runs(&invocation.entry.primitive) {
                 self.skip(&orphan, NO_RUNTIME_FOR, NO_RUNTIME).await?;
                 continue;
             }
@@ -114,7 +114,7 @@ impl Pipeline {
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
             let Some(invocation) = abandoned.record.invocation(snapshot) else { continue };
             // A runtime may start before the call's deadline.
-            if !self.executor.runs(&invocation.entry.primitive) && !abandoned.record.is_past() {
+            if !self.backends.runs(&invocation.entry.primitive) && !abandoned.record.is_past() {
                 continue;
             }
             self.active.take_up(&orphan.call);
@@ -297,7 +297,7 @@ impl CallTask {
         }
         let execution =
             self.execution(snapshot, record.arguments, record.budget, Some(ResumeState { seq, state }));
-        let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
+        let executed = execute::execute(self.pipeline.backends.as_ref(), execution).await;
         self.checked(executed.map_err(|refusal| after_hand_over(call, refusal))?)
     }
 

@@ -23,7 +23,7 @@ impl Pipeline {
     /// Puts a snapshot in force: running calls are evaluated by it, and the backends of its primitives are prepared.
     pub fn put_in_force(&self, snapshot: &Arc<Snapshot>) {
         self.running.evaluate_all(snapshot);
-        self.executor.prepare(snapshot);
+        self.backends.prepare(snapshot);
     }
 
     /// Drops the ended calls that no client can return for; called periodically.
@@ -49,18 +49,18 @@ impl Pipeline {
 
     /// Returns the availability of the plugin behind a primitive; `None` if it has none.
     pub fn availability(&self, primitive: &Primitive) -> Option<Availability> {
-        self.executor.availability(primitive)
+        self.backends.availability(primitive)
     }
 
     /// Returns a number that changes whenever the set of primitives that may run here changes.
     pub(crate) fn offers_stamp(&self) -> u64 {
-        self.executor.offers_changed()
+        self.backends.offers_changed()
     }
 
     /// Reports changes of a resource from now on; `None` if there is no source for them, or too many resources are
     /// followed.
     pub(crate) fn follow_resource(&self, subscribed: ResourceSubscription<'_>) -> Option<SubscriptionGuard> {
-        self.executor.follow(subscribed)
+        self.backends.follow(subscribed)
     }
 
     /// Sets the receiver of changes of resources. Only the first one counts, which the gateway sets when it is wired.
@@ -70,18 +70,18 @@ impl Pipeline {
 
     /// Notes that the client of a legacy session reported a change of its roots.
     pub fn roots_changed(&self, session: &str) {
-        self.executor.handle_session_note(session, SessionNote::RootsChanged);
+        self.backends.handle_session_note(session, SessionNote::RootsChanged);
     }
 
     /// Notes that a legacy session has ended, and with it its sessions at upstream servers.
     pub fn session_ended(&self, session: &str) {
-        self.executor.handle_session_note(session, SessionNote::Ended);
+        self.backends.handle_session_note(session, SessionNote::Ended);
     }
 
     /// Returns when all work for ended calls is done and their events are durable; waits at most `longest` for the
     /// stores.
     pub async fn drained(&self, longest: Duration) {
-        self.executor.drained().await;
+        self.backends.drained().await;
         tokio::join!(self.active.drained(longest), self.ledgers.drained(longest));
         self.audit.flush().await;
     }

@@ -69,7 +69,7 @@ pub struct Profile {
 pub(super) struct Stamp {
     /// Revision of the snapshot.
     pub(super) revision: u64,
-    /// See [`asp_call::execution::Executor::offers_changed`].
+    /// See [`asp_call::execution::Backends::offers_changed`].
     pub(super) offers: u64,
 }
 
@@ -118,7 +118,7 @@ struct WatchedResource {
     digest: u64,
     changed: bool,
     told: Option<LastNotice>,
-    /// Subscription to changes at the executor; held while the resource is watched.
+    /// Subscription to changes at the backend; held while the resource is watched.
     following: Option<SubscriptionGuard>,
 }
 

@@ -23,7 +23,7 @@ type Class = (String, Revision, String, Vec<usize>);
 pub(super) struct Views<'a> {
     pipeline: &'a Pipeline,
     pub(super) snapshot: &'a Snapshot,
-    /// See [`asp_call::execution::Executor::offers_changed`].
+    /// See [`asp_call::execution::Backends::offers_changed`].
     pub(super) offers: u64,
     /// Class of each caller; `None` for callers that do not see the server.
     by_caller: HashMap<[u8; 16], Option<Class>>,

@@ -153,7 +153,7 @@ pub(super) fn of_outcome<'a>(
             }
             Ok(result)
         }
-        // A primitive that its executor found gone is reported as unknown (I-10).
+        // A primitive that its backend found gone is reported as unknown (I-10).
         Outcome::Refused(Refusal::Unknown) => {
             let what = match call.entry.primitive.kind() {
                 Kind::Prompt => "prompt",

@@ -69,7 +69,7 @@ fn parse_put(request: &ProtocolRequest, tool: &str, name: &str) -> Result<PutReq
     let place = (request.server.message.name.as_str(), name);
     let chosen = ChosenId::of(&request.caller, place, &entry.primitive.version, &arguments);
     let key = terms::idempotency_key(None, &request.headers, &entry.primitive, &arguments);
-    // One id is one call, for its executor as well.
+    // One id is one call, for its backend as well.
     let key = key.map_err(malformed)?.unwrap_or_else(|| chosen.id().to_string());
     Ok(PutRequest { entry, name: name.into(), key, arguments, chosen, deadline })
 }
@@ -118,7 +118,7 @@ fn unknown() -> Problem {
 /// Returns the refusal of a call that could not be promised to its client.
 fn unpromised(fault: PromiseFault) -> Problem {
     match fault {
-        // The executor found the tool gone (I-10).
+        // The backend found the tool gone (I-10).
         PromiseFault::Void(Refusal::Unknown) => unknown(),
         PromiseFault::Void(refusal) => Problem::of(&refusal),
         PromiseFault::Unstored => Problem::unstored(),

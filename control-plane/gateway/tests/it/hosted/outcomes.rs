@@ -189,7 +189,7 @@ async fn a_shutdown_waits_until_the_service_was_told() {
     });
     service.saw("GET /base/v1/tools/their.sweep/calls/{id}").await;
     fixture.gateway.pipeline.internals().calls.end().await;
-    fixture.gateway.pipeline.internals().executor.drained().await;
+    fixture.gateway.pipeline.internals().backends.drained().await;
     assert!(service.was_cancelled());
     running.await.unwrap();
 }

@@ -11,7 +11,7 @@ use super::*;
 /// Hang guard.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A cancelled executor has 100 ms.
+/// A cancelled backend has 100 ms.
 const BEYOND_GRACE: Duration = Duration::from_millis(400);
 
 /// Reaction to `tools/call`.
@@ -149,7 +149,7 @@ async fn upstream_sessions_are_ended_when_the_gateway_ends() {
     let (address, mut heard) = upstream(Script::Done, 200).await;
     let fixture = fixture(address, Mutation::ReadOnly);
     assert_eq!(echo(&fixture, "m").await["result"]["structuredContent"], json!({"ok": true}));
-    fixture.gateway.pipeline.internals().executor.drained().await;
+    fixture.gateway.pipeline.internals().backends.drained().await;
     assert!(heard.borrow_and_update().iter().any(|one| one == "DELETE  s1"), "{:?}", heard.borrow());
 }
 

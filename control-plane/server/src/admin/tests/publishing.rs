@@ -18,7 +18,7 @@ use super::{Answer, Api, DEMO, sample};
 use crate::testkit::TestIssuer;
 
 fn change() -> Change {
-    Change { actor: "older version".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
+    Change { actor: "older version".into(), at: 1, precondition: Precondition::None, based_on: None }
 }
 
 async fn text(api: &Api, path: &str) -> (StatusCode, String) {

@@ -15,7 +15,7 @@ pub(super) fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
         name: String::new(),
         fault: format!("the edge snapshot has {bytes} bytes, it should have at most {EDGE}"),
         in_force: "it is published: every Envoy worker copies it, and requests wait for that",
-        way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
+        remedy: "let revocations expire or replace them by fewer ones (`user`, `org`)",
     })
 }
 
@@ -25,7 +25,7 @@ pub(super) fn not_in_force(issuer: NotInForce) -> Fault {
         name: format!("{}/{}", issuer.side.as_str(), issuer.name),
         fault: issuer.fault,
         in_force: NO_TOKENS,
-        way_out: "correct or delete the issuer (`PUT` or `DELETE /api/issuers/{side}/{name}`), or make it answer",
+        remedy: "correct or delete the issuer (`PUT` or `DELETE /api/issuers/{side}/{name}`), or make it answer",
     }
 }
 
@@ -35,7 +35,7 @@ pub(super) fn unreadable_issuer(issuer: &UnreadableIssuer) -> Fault {
         name: format!("{}/{}", issuer.side, issuer.name),
         fault: format!("`{}` is not a kind of issuers that this version knows", issuer.side),
         in_force: NO_TOKENS,
-        way_out: "run the version that wrote it",
+        remedy: "run the version that wrote it",
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn misplaced(name: &str, bytes: usize, bound: &PlatformBudget, in_for
         name: name.to_owned(),
         fault: format!("they take {bytes} bytes of a snapshot, {} is the limit", bound.bytes),
         in_force,
-        way_out: bound.way_out,
+        remedy: bound.remedy,
     }
 }
 
@@ -55,6 +55,6 @@ pub(super) fn unknown_revocation(id: &str) -> Fault {
         name: id.to_owned(),
         fault: "its type is not known to this version".to_owned(),
         in_force: "every token of its org issued up to its moment is revoked",
-        way_out: "run the version that wrote it, or delete it and revoke again",
+        remedy: "run the version that wrote it, or delete it and revoke again",
     }
 }

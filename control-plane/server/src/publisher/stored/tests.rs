@@ -21,7 +21,7 @@ fn files(spec: &str) -> Vec<SourceFile> {
 }
 
 fn change() -> Change {
-    Change { actor: "test".into(), at: 1_000, precondition: Precondition::None, evaluated_at: None }
+    Change { actor: "test".into(), at: 1_000, precondition: Precondition::None, based_on: None }
 }
 
 /// A control plane that has just started.

@@ -122,8 +122,7 @@ mod tests {
     #[tokio::test]
     async fn an_org_that_changes_all_the_time_pushes_out_its_own_audit_and_no_others() {
         let store = ControlStore::in_memory().await.unwrap();
-        let change =
-            Change { actor: "test".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+        let change = Change { actor: "test".into(), at: 1, precondition: Precondition::None, based_on: None };
         let orgs = ["", "other"].into_iter().chain(std::iter::repeat_n("noisy", 20));
         for org in orgs {
             let note = Note { action: "noted", resource: "r", org, detail: "" };

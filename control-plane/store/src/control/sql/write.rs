@@ -146,12 +146,10 @@ impl<'c> Write<'c> {
     /// Fails if a record that the write was evaluated against has changed. `written_since` finds writes after a
     /// revision; deleted records only free capacity, so they do not conflict.
     pub(super) async fn unmoved(&mut self, written_since: &'static str) -> Result<(), StoreError> {
-        let Some(evaluated_at) = self.change.evaluated_at else { return Ok(()) };
-        let moved = sqlx::query(written_since)
-            .bind(rows::signed(evaluated_at)?)
-            .fetch_optional(&mut *self.tx)
-            .await?;
-        if moved.is_some() { Err(StoreError::Moved) } else { Ok(()) }
+        let Some(based_on) = self.change.based_on else { return Ok(()) };
+        let moved =
+            sqlx::query(written_since).bind(rows::signed(based_on)?).fetch_optional(&mut *self.tx).await?;
+        if moved.is_some() { Err(StoreError::Stale) } else { Ok(()) }
     }
 
     /// Records the resource's new revision, or its absence.

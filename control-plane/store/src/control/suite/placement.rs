@@ -67,9 +67,9 @@ pub(super) async fn homes_are_kept_by_org(store: &ControlStore) {
 
 pub(super) async fn what_was_evaluated_beside_others_is_refused_when_they_changed(store: &ControlStore) {
     let home = |org: &str| HomeRecord { org: org.into(), region: "us".into() };
-    let evaluated = |at| Change { evaluated_at: Some(at), ..change() };
+    let evaluated = |at| Change { based_on: Some(at), ..change() };
     let is_moved = |written: Result<crate::control::Commit, StoreError>| {
-        assert!(matches!(written, Err(StoreError::Moved)), "{written:?}");
+        assert!(matches!(written, Err(StoreError::Stale)), "{written:?}");
     };
     let seen = store.revision().await.unwrap();
     let first = store.put_home(&evaluated(seen), &home("beside-a")).await.unwrap().revision;

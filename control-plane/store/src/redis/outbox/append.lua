@@ -13,8 +13,8 @@ local ENTRIES = PINNED + 2 * tonumber(ARGV[10])
 local known = redis.call('HMGET', KEYS[1], 'owner', 'log', 'next', 'bytes')
 if known[1] and known[1] ~= ARGV[4] then return 'not owner' end
 local number, bytes, count = first, 0, 0
-local anew = ARGV[7] == '1'
-if anew then
+local reset = ARGV[7] == '1'
+if reset then
   redis.call('DEL', KEYS[2])
 else
   if known[2] ~= ARGV[5] then return 'missing' end
@@ -28,7 +28,7 @@ for i = OPEN, PINNED - 1 do open[ARGV[i]] = true end
 local pinned, held = 0, 0
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
   local asked = string.match(field, '^q(%d+)$')
-  if asked and (anew or not open[asked]) then
+  if asked and (reset or not open[asked]) then
     redis.call('HDEL', KEYS[1], field)
   elseif asked then
     pinned, held = pinned + 1, held + redis.call('HSTRLEN', KEYS[1], field)

@@ -101,7 +101,7 @@ impl Sessions {
     pub(super) fn end(&self, session: &str) {
         let ended = self.of(session);
         self.slots.lock().retain(|kept| kept.session != session);
-        // Not under the lock: each session sends a farewell.
+        // Not under the lock: each session sends a closing request.
         drop(ended);
     }
 

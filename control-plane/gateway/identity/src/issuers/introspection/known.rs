@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::permits::{Permits, Turns};
+use super::super::permits::{Permits, Slots};
 use super::{IntrospectedClaims, IntrospectionAnswer, NoCaller};
 
 /// Maximum number of concurrent requests to one issuer about recently valid tokens, and about unknown ones.
@@ -95,7 +95,7 @@ impl Drop for OpenQuestion {
 pub(super) enum Next {
     Kept(IntrospectedClaims),
     Join(watch::Receiver<Option<IntrospectionAnswer>>),
-    Ask { answering: QuestionSender, answer: watch::Receiver<Option<IntrospectionAnswer>>, turns: Turns },
+    Ask { answering: QuestionSender, answer: watch::Receiver<Option<IntrospectionAnswer>>, permits: Slots },
 }
 
 pub(super) struct AnswerCache {
@@ -153,14 +153,14 @@ impl AnswerCache {
         let of_issuer = permits.of(issuer);
         let of_asker = is_unknown
             .then(|| self.peer_permits.of(&digest::shortened(&[issuer.as_bytes(), peer.as_slice()])));
-        let turns = Turns { of_asker, of_issuer };
+        let permits = Slots { of_asker, of_issuer };
         let (sender, answer) = watch::channel(None);
         self.open.insert(id, answer.clone());
         if is_unknown {
             self.unknown.add(issuer.to_owned(), 1);
         }
         let answering = QuestionSender { id, issuer: issuer.to_owned(), is_unknown, sender };
-        Ok(Next::Ask { answering, answer, turns })
+        Ok(Next::Ask { answering, answer, permits })
     }
 
     fn close(&mut self, answering: &QuestionSender) {
@@ -205,9 +205,9 @@ mod tests {
 
     const PEER: (&str, &PeerKey) = ("kc", &[9; 16]);
 
-    fn ask(known: &mut AnswerCache, token: u8, now: Instant) -> (QuestionSender, Turns) {
+    fn ask(known: &mut AnswerCache, token: u8, now: Instant) -> (QuestionSender, Slots) {
         match known.next([token; 16], PEER, now, || Ok(())) {
-            Ok(Next::Ask { answering, turns, .. }) => (answering, turns),
+            Ok(Next::Ask { answering, permits, .. }) => (answering, permits),
             _ => panic!("the token {token} is not asked about"),
         }
     }
@@ -224,37 +224,37 @@ mod tests {
         known.close(&answering);
         known.keep([1; 16], "kc", &[9; 16], CachedAnswer { until: now + KEEP, said: good() });
         assert!(matches!(known.next([1; 16], PEER, now, || Ok(())), Ok(Next::Kept(Some(_)))));
-        let (_open, turns) = ask(&mut known, 2, now);
-        let of_issuer = turns.of_issuer;
+        let (_open, permits) = ask(&mut known, 2, now);
+        let of_issuer = permits.of_issuer;
         let _taken: Vec<_> = (0..UNKNOWN_AT_ONCE).map(|_| of_issuer.try_acquire().unwrap()).collect();
         let unknown = ask(&mut known, 3, now).1.of_issuer;
         assert!(unknown.try_acquire().is_err(), "unknown tokens wait for each other");
         let later = now + KEEP * 2;
         let charge = || -> Result<(), NoCaller> { panic!("a known token takes nothing from the budget") };
-        let Ok(Next::Ask { turns, .. }) = known.next([1; 16], PEER, later, charge) else {
+        let Ok(Next::Ask { permits, .. }) = known.next([1; 16], PEER, later, charge) else {
             panic!("its answer no longer serves")
         };
-        assert!(turns.acquire().now_or_never().is_some());
+        assert!(permits.acquire().now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn unknown_tokens_of_one_peer_leave_half_of_an_issuers_permits_to_others() {
         let mut known = AnswerCache::default();
         let now = Instant::now();
-        let mut turns = |token: u8, issuer: &str, peer: u8| match known.next(
+        let mut permits = |token: u8, issuer: &str, peer: u8| match known.next(
             [token; 16],
             (issuer, &[peer; 16]),
             now,
             || Ok(()),
         ) {
-            Ok(Next::Ask { turns, .. }) => turns,
+            Ok(Next::Ask { permits, .. }) => permits,
             _ => panic!("the token {token} is not asked about"),
         };
-        let of_one: Vec<Turns> = (0..32).map(|token| turns(token, "slow", 1)).collect();
-        let mut waiting: Vec<_> = of_one.iter().map(|turns| Box::pin(turns.acquire())).collect();
+        let of_one: Vec<Slots> = (0..32).map(|token| permits(token, "slow", 1)).collect();
+        let mut waiting: Vec<_> = of_one.iter().map(|permits| Box::pin(permits.acquire())).collect();
         let held: Vec<_> = waiting.iter_mut().filter_map(|acquiring| acquiring.now_or_never()).collect();
         assert_eq!(held.len(), UNKNOWN_OF_PEER);
-        let (other_peer, other_issuer) = (turns(100, "slow", 2), turns(101, "fast", 1));
+        let (other_peer, other_issuer) = (permits(100, "slow", 2), permits(101, "fast", 1));
         assert!(other_peer.acquire().now_or_never().is_some(), "another peer does not queue behind them");
         assert!(other_issuer.acquire().now_or_never().is_some(), "another issuer");
     }
