@@ -215,7 +215,7 @@ async fn a_callers_token_is_exchanged_at_its_issuer(_: &Shared) -> Result<()> {
     ensure!(service.shown(&token).await? == 401, "the service takes the client's own token");
     // A service that the issuer gives nobody tokens for, and one whose tokens the operator lets go elsewhere only.
     for (tool, why) in
-        [("elsewhere", "your issuer gives no token"), ("stolen", "lets no token of your issuer go")]
+        [("elsewhere", "your issuer refused a token"), ("stolen", "does not allow tokens of your issuer")]
     {
         let refused = call(&stack, &token, ("crm", tool)).await?;
         let said = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
@@ -225,7 +225,7 @@ async fn a_callers_token_is_exchanged_at_its_issuer(_: &Shared) -> Result<()> {
     wait::until("the other team's tool gets no token for the service", wait::CONVERGE, || async {
         let refused = call(&stack, &token, ("weather", "forecast")).await.ok()?;
         let said = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
-        said.contains("lets this primitive have no token of your issuer").then_some(())
+        said.contains("does not allow this primitive a token of your issuer").then_some(())
     })
     .await?;
     drop(service);

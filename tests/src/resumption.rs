@@ -218,7 +218,7 @@ impl Survived {
         ensure!(self.told == whole, "a gap or a repetition: {self:?}");
         ensure!(self.again == whole, "not told again: {self:?}");
         for end in &self.ends {
-            ensure!(end.to_string().contains("is gone, and none can go on with it: call again"), "{end}");
+            ensure!(end.to_string().contains("is gone, and no other can continue it: call again"), "{end}");
             ensure!(end["id"] == 2, "{end}");
         }
         Ok(())

@@ -261,7 +261,7 @@ impl Gateway {
             return Some("no snapshot yet");
         }
         let is_refused = self.refused_by_store.load(Ordering::Acquire);
-        is_refused.then_some("the database answers and this gateway cannot use it; its log says why")
+        is_refused.then_some("the database answers, but this gateway cannot use it; see its log")
     }
 
     /// Records whether the store answers but rejects this gateway, for example because its tables have another version.

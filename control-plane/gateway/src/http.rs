@@ -63,8 +63,8 @@ fn open_to_all() -> axum::Router<Arc<Gateway>> {
 async fn misdirected() -> (StatusCode, &'static str) {
     (
         StatusCode::MISDIRECTED_REQUEST,
-        "this port is in clear and answers /healthz, /readyz and /metrics alone: requests come by mutual TLS from an Envoy \
-         (ASP_GATEWAY_MTLS_PORT)\n",
+        "this plaintext port serves only /healthz, /readyz and /metrics; requests must come from an Envoy by \
+         mutual TLS (ASP_GATEWAY_MTLS_PORT)\n",
     )
 }
 

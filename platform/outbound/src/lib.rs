@@ -173,7 +173,7 @@ impl Outbound {
 /// Reads a response body of at most `most` bytes; `Err` says what went wrong, without addresses.
 pub async fn body(mut response: Response, most: usize) -> Result<Vec<u8>, &'static str> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|_| "the service broke off its answer")? {
+    while let Some(chunk) = response.chunk().await.map_err(|_| "the service's answer was interrupted")? {
         if body.len() + chunk.len() > most {
             return Err("the service's answer is too large");
         }

@@ -47,7 +47,7 @@ async fn a_teams_spec_acts_as_its_callers_at_no_service_of_another_team(shared: 
         specs::call(server, tool, &alice)
     };
     for (tool, words) in [
-        ("weather.forecast", "lets this primitive have no token for the service"),
+        ("weather.forecast", "does not allow this primitive a token for the service"),
         ("weather.accounts", "does not let this primitive use that path of the service"),
         ("crm.admin", "does not let this primitive use that path of the service"),
         ("stranger.find", "does not let this primitive use the service"),

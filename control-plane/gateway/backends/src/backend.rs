@@ -67,5 +67,5 @@ pub(super) fn mode(primitive: &Primitive) -> Option<&Mode> {
 
 /// Returns the refusal of a call whose primitive has another mode than its backend.
 pub(super) fn misplaced(execution: &Execution) -> Refusal {
-    Refusal::Internal(format!("primitive {} is of another backend", execution.call.entry.primitive.id))
+    Refusal::Internal(format!("primitive {} belongs to another backend", execution.call.entry.primitive.id))
 }

@@ -91,7 +91,7 @@ fn echo(execution: &Execution) -> Output {
 fn clock() -> Result<Output, Refusal> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_err(|_| Refusal::Internal("the clock stands before 1970".into()))?;
+        .map_err(|_| Refusal::Internal("the clock is set to a time before 1970".into()))?;
     let epoch_ms = now.as_millis() as u64;
     Ok(Output::structured(json!({"now": rfc3339(epoch_ms), "epochMs": epoch_ms})))
 }

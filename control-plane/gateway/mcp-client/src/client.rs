@@ -205,7 +205,7 @@ impl Client {
             // If nobody waits any more, the dropped session is ended.
             drop(sender.send(opened));
         });
-        opened.await.unwrap_or_else(|_| Err(ClientFault::Lost("the handshake broke off".into())))
+        opened.await.unwrap_or_else(|_| Err(ClientFault::Lost("the handshake was interrupted".into())))
     }
 
     async fn handshake(&self, capabilities: Value) -> Result<Session, ClientFault> {
@@ -227,8 +227,9 @@ impl Client {
         };
         let agreed = result.get("protocolVersion").and_then(Value::as_str);
         let known = agreed.and_then(Revision::parse).filter(|revision| !revision.is_modern());
-        let known = known
-            .ok_or_else(|| ClientFault::Lost("the service speaks no revision of MCP known here".into()))?;
+        let known = known.ok_or_else(|| {
+            ClientFault::Lost("the service supports no revision of MCP that the platform supports".into())
+        })?;
         session.at.revision = Some(HeaderValue::from_static(known.as_str()));
         session.offers = Offers::of(&result);
         session.instructions = session::instructions(&result);

@@ -38,7 +38,7 @@ impl MemoryFault {
     pub(crate) fn message(&self) -> String {
         match self {
             MemoryFault::TooMuch { bytes, most } => format!(
-                "the body holds too many JSON values: they would take {bytes} bytes of memory, and {most} are the bound; send fewer values, or as one text"
+                "the body holds too many JSON values: they would take {bytes} bytes of memory, and the limit is {most}; send fewer values, or one text"
             ),
             MemoryFault::Taken(refusal) => refusal.public_message(),
         }

@@ -75,14 +75,14 @@ impl Query {
             match &*name {
                 "limit" => {
                     let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-                    let error = || invalid(format!("limit: a number from 1 to {MAX_LIMIT}"));
+                    let error = || invalid(format!("limit must be a number from 1 to {MAX_LIMIT}"));
                     query.limit = Some(limit.ok_or_else(error)?);
                 }
                 "cursor" => query.after = Some(value.into_owned()),
                 "search" => query.search = Some(value.to_lowercase()),
                 "version" => query.version = Some(value.into_owned()),
                 "updated_since" => {
-                    let error = || invalid("updated_since: a time of RFC 3339".into());
+                    let error = || invalid("updated_since must be a time in RFC 3339 format".into());
                     query.updated_since = Some(from_rfc3339(&value).ok_or_else(error)?);
                 }
                 _ => {}

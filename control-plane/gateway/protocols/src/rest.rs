@@ -140,7 +140,7 @@ impl ProtocolRequest {
         }
         let media_type = self.header("content-type").and_then(|value| value.split(';').next());
         if !media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json")) {
-            let detail = "a body is application/json";
+            let detail = "the body must be application/json";
             return Err(Problem::unreadable(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
         match Json::parse(&self.body) {

@@ -30,13 +30,13 @@ pub(crate) struct ClientCertificate {
 /// The fault in a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderFault {
-    #[error("it is longer than {MAX_BYTES} bytes, or holds others than visible ASCII and spaces")]
+    #[error("it is longer than {MAX_BYTES} bytes, or has characters other than visible ASCII and spaces")]
     Bytes,
     #[error("it has more than {MAX_PAIRS} pairs")]
     Pairs,
     #[error("it has several elements: it went through more than one hop")]
     Elements,
-    #[error("a quote is missing, or stands where Envoy writes none")]
+    #[error("a quote is missing or misplaced")]
     Quotes,
     #[error("a pair has no `=`, or a key that Envoy does not write there")]
     Key,

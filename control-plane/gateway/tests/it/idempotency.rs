@@ -97,7 +97,7 @@ async fn a_legacy_request_id_that_was_used_is_refused_and_nothing_runs_twice() {
         assert_eq!(answer["error"]["code"], -32600, "{answer}");
         assert_eq!(answer["error"]["data"]["reason"], "invalid_request", "{answer}");
         let message = answer["error"]["message"].as_str().unwrap();
-        assert!(message.starts_with("this id was used in this session"), "{message}");
+        assert!(message.starts_with("this id was already used in this session"), "{message}");
     }
     let next = client.request(6, "tools/call", other).await.json();
     assert_eq!(next["result"]["isError"], false, "another id is another call: {next}");

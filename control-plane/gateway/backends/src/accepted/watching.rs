@@ -174,7 +174,7 @@ impl<L: Looks> WatchTask<L> {
             let next = Instant::now() + BETWEEN;
             let snapshot = self.items.snapshot();
             let look = tokio::time::timeout(LONGEST, self.looks.look()).await;
-            let look = look.unwrap_or_else(|_| Err("it takes too long".into()));
+            let look = look.unwrap_or_else(|_| Err("it did not answer in time".into()));
             let Some(watch) = self.watch.upgrade() else { return };
             let failed = match look {
                 Ok(LookResult { lists, tells_of_changes }) => {

@@ -47,7 +47,7 @@ impl Toggles {
         let was_hidden = hidden.fetch_xor(true, Ordering::AcqRel);
         self.changes.fetch_add(1, Ordering::AcqRel);
         execution.platform.offers_changed();
-        let text = if was_hidden { "It is listed again." } else { "It is listed no more." };
+        let text = if was_hidden { "It is listed again." } else { "It is no longer listed." };
         Output::text(text)
     }
 }

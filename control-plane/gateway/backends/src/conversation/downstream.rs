@@ -179,13 +179,13 @@ fn ask(method: &str, params: &Json, pages: &[String]) -> Result<Ask, RpcError> {
 fn visit(params: &Value, pages: &[String]) -> Result<Ask, RpcError> {
     let member = |name: &str| params.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let (Some(message), Some(asked)) = (member("message"), member("url")) else {
-        return Err(invalid("a page has a message and a url"));
+        return Err(invalid("a page must have a message and a url"));
     };
     if message.len() > MAX_FORM {
         return Err(invalid("the message is too large"));
     }
     let url = pages.iter().find_map(|page| page::address(page, asked));
-    let url = url.ok_or_else(|| invalid("the page is below none that the spec of this tool names"))?;
+    let url = url.ok_or_else(|| invalid("the page is not below one that the spec of this tool declares"))?;
     Ok(Ask::Page { message: message.to_owned(), url })
 }
 
@@ -195,7 +195,7 @@ fn user_form(params: &Json) -> Result<Ask, RpcError> {
     }
     let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
     let (Some(message), Some(asked)) = (message, params.member("requestedSchema")) else {
-        return Err(invalid("a form has a message and a requestedSchema"));
+        return Err(invalid("a form must have a message and a requestedSchema"));
     };
     if message.len() + asked.text().len() > MAX_FORM {
         return Err(invalid("the form is too large"));
@@ -212,10 +212,10 @@ fn sampling(params: &Json) -> Result<Json, RpcError> {
     own.retain(|name| name != "_meta" && name != "task");
     let params = own.to_json();
     if read_messages(params.get("messages")).is_none() {
-        return Err(invalid("a sampling request has 1 to 256 messages with role and content"));
+        return Err(invalid("a sampling request must have 1 to 256 messages with role and content"));
     }
     if !params.get("maxTokens").is_some_and(Value::is_number) {
-        return Err(invalid("a sampling request has maxTokens"));
+        return Err(invalid("a sampling request must have maxTokens"));
     }
     if params.text().len() > MAX_SAMPLING {
         return Err(invalid("the sampling request is too large"));

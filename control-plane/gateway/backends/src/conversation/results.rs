@@ -52,7 +52,7 @@ fn list(result: &Json, name: &str, fits: fn(&Json) -> bool) -> Result<Vec<Json>,
         result.member(name).filter(|list| !list.is_null()).ok_or_else(|| format!("{name} is missing"))?;
     let items = list.elements().ok_or_else(|| format!("{name} is not an array"))?;
     match items.iter().position(|item| !fits(item)) {
-        Some(place) => Err(format!("{name}/{place} lacks what MCP requires of it")),
+        Some(place) => Err(format!("{name}/{place} lacks members that MCP requires")),
         None => Ok(items),
     }
 }

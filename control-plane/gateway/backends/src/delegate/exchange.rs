@@ -88,7 +88,7 @@ fn destination<'o>(
         // The operator list has logged it. Asking again does not help.
         OutboundError::NotServed | OutboundError::Path => DelegationFault::Refused,
         OutboundError::Client(_) | OutboundError::Url | OutboundError::Denied => {
-            tracing::warn!(url, %error, "a delegate's endpoint was not asked, because its address is not allowed; the plugin gets the answer unavailable");
+            tracing::warn!(url, %error, "request to a delegate's endpoint was not sent, because its address is not allowed; the plugin gets the error unavailable");
             DelegationFault::Unavailable
         }
     })

@@ -246,7 +246,7 @@ impl<'a> HostedCall<'a> {
             }
             etag = next.etag;
         }
-        Err(unanswered(self.call(), "the service did not take an answer"))
+        Err(unanswered(self.call(), "the service did not accept an answer"))
     }
 
     async fn bring(&mut self, etag: Option<&HeaderValue>, body: &[u8]) -> Result<AnswerDelivery, Refusal> {

@@ -245,13 +245,13 @@ impl Authorizer {
                 let token = self.minter.for_service(call, &wanted.audience, least);
                 token.map_err(|fault| match fault {
                     NotMinted::Unproved => lasting(Refusal::Declined(
-                        "the service wants to know who calls, and nobody has proved that here: the server takes calls \
-                         without a token"
+                        "the service requires an authenticated caller, and this server accepts calls without \
+                         a token"
                             .into(),
                     )),
                     NotMinted::NotServed => lasting(not_served()),
                     NotMinted::Unsigned => AuthFault {
-                        refusal: Refusal::Upstream("the platform could not prove itself to the service".into()),
+                        refusal: Refusal::Upstream("the platform could not authenticate to the service".into()),
                         passes: true,
                     },
                 })?
@@ -283,7 +283,7 @@ pub(crate) fn name_of(auth: Option<&ServiceAuth>) -> String {
 }
 
 fn not_served() -> Refusal {
-    Refusal::Declined("the platform's operator lets this primitive have no token for the service".into())
+    Refusal::Declined("the platform's operator does not allow this primitive a token for the service".into())
 }
 
 fn unproved(call: &Call, fault: &CredentialError) -> AuthFault {
@@ -295,7 +295,7 @@ fn unproved(call: &Call, fault: &CredentialError) -> AuthFault {
         CredentialError::Domain { .. } => {
             "the plugin may not reach the service of its credential: its host is missing in the spec's `allowedDomains`"
         }
-        _ => "the platform could not prove itself to the service",
+        _ => "the platform could not authenticate to the service",
     };
     AuthFault {
         refusal: Refusal::Upstream(refusal.into()),
@@ -313,20 +313,20 @@ fn not_exchanged(call: &Call, fault: NoExchange) -> AuthFault {
     let refusal = match fault {
         NoExchange::Scopes(required) => Refusal::MissingScopes { required },
         NoExchange::Issuer(_, NoToken::Refused(code)) => Refusal::Declined(format!(
-            "your issuer gives no token for the service behind this ({code}): ask its operator for access"
+            "your issuer refused a token for the service behind this ({code}): ask the issuer's operator for access"
         )),
-        NoExchange::NotHere(_) => declined("your issuer gives no tokens for services here"),
+        NoExchange::NotHere(_) => declined("your issuer issues no tokens for services here"),
         NoExchange::Audience { .. } => {
-            declined("the platform's operator lets no token of your issuer go to this service")
+            declined("the platform's operator does not allow tokens of your issuer at this service")
         }
         NoExchange::NotServed { .. } => declined(
-            "the platform's operator lets this primitive have no token of your issuer for the service",
+            "the platform's operator does not allow this primitive a token of your issuer for the service",
         ),
         NoExchange::NoSubject => {
-            declined("the call went on at another gateway, where your token is not known: call again")
+            declined("the call continued at another gateway, which does not have your token: call again")
         }
         NoExchange::Issuer(_, NoToken::Unavailable(_)) => {
-            Refusal::Upstream("your issuer could not be asked for a token for the service".into())
+            Refusal::Upstream("the request to your issuer for a token for the service failed".into())
         }
     };
     AuthFault { refusal, passes }

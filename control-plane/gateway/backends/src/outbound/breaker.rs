@@ -66,7 +66,9 @@ impl Breakers {
         };
         match number {
             Some(number) => Ok(Permit { origin, number, patience, settled: false }),
-            None => Err(Refusal::Upstream("the service has failed repeatedly and is given a pause".into())),
+            None => Err(Refusal::Upstream(
+                "the service has failed repeatedly and gets no requests for a while".into(),
+            )),
         }
     }
 

@@ -41,7 +41,7 @@ impl Meaning {
 pub(crate) fn by_status(status: StatusCode, wait: Option<Duration>, said: String) -> Meaning {
     if is_open(status) {
         return Meaning::Open(match status {
-            StatusCode::REQUEST_TIMEOUT => "the service did not wait for the request".into(),
+            StatusCode::REQUEST_TIMEOUT => "the service timed out waiting for the request".into(),
             other => format!("the service answered {}", other.as_u16()),
         });
     }

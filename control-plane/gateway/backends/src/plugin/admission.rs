@@ -25,7 +25,7 @@ pub(super) fn refusal(rejection: Rejection) -> Refusal {
         // Paths and versions of the runtime's machine are only logged.
         Rejection::Impossible(reason) => Refusal::Upstream(in_public(&reason).into()),
         Rejection::Unusable(_) | Rejection::Refuses(_) => {
-            Refusal::Upstream("the plugin cannot run as it is set up".into())
+            Refusal::Upstream("the plugin cannot run with its configuration".into())
         }
     }
 }
@@ -33,9 +33,9 @@ pub(super) fn refusal(rejection: Rejection) -> Refusal {
 /// Returns the public reason for a caller whose call arrived before the plugin was known to be impossible.
 fn in_public(reason: &str) -> &'static str {
     match word(reason) {
-        "language_absent" => "the plugin's language is not on its runtime",
-        "isolation" => "the plugin's runtime cannot isolate it as it demands",
-        "digest_mismatch" => "another package of the plugin is installed than its spec pins",
+        "language_absent" => "the plugin's runtime does not support its language",
+        "isolation" => "the plugin's runtime cannot isolate it as its spec requires",
+        "digest_mismatch" => "the installed package of the plugin is not the one that its spec pins",
         _ => "the plugin is not installed on its runtime",
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn overload(call: &Call) -> Refusal {
     tracing::warn!(call = %call.id, trace = %call.trace, "the runtime ended a call whose results this gateway read too slowly; the usual cause is the load of this gateway or a slow artifact store");
     match call.entry.primitive.mutation() {
         Mutation::ReadOnly | Mutation::Idempotent => Refusal::Upstream(
-            "the plugin's results were taken too slowly, and its call was ended; try again".into(),
+            "the plugin's results were read too slowly, and its call was ended; try again".into(),
         ),
         Mutation::NonIdempotent | Mutation::Destructive | Mutation::Unspecified => Refusal::OutcomeUnknown,
     }

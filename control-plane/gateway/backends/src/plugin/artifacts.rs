@@ -160,7 +160,7 @@ impl ArtifactReceiver {
                 let uri = artifact.uri.clone();
                 return self.tell(emitted, artifact, uri);
             }
-            None => return Err(ArtifactFault("an artifact that is neither sent nor an https link")),
+            None => return Err(ArtifactFault("an artifact without content that is not an https link")),
         };
         upload.check(&artifact)?;
         self.emitting = Some((artifact, upload));
@@ -236,7 +236,7 @@ impl ArtifactReceiver {
             BlobError::Unavailable(_) => "the store is not available".to_owned(),
         };
         let name = name_of(&artifact.uri);
-        let block = text_block(&format!("The artifact {name} was not kept: {why}."));
+        let block = text_block(&format!("The artifact {name} was not stored: {why}."));
         let described = describe(&artifact, &artifact.uri);
         emitted.put(Item { own_uri: artifact.uri.clone(), uri: artifact.uri, described, block })
     }

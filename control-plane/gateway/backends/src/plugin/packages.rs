@@ -73,7 +73,7 @@ impl Package {
     /// Opens a tunnel to one of its workers, which starts to list.
     async fn open(&self) -> Result<Tunnel, String> {
         let PackageLocation { fleet, known, closing } = &self.place;
-        let taken = known.choose(fleet, &self.plugin, None, &[]).ok_or("no runtime is there")?;
+        let taken = known.choose(fleet, &self.plugin, None, &[]).ok_or("no runtime is available")?;
         // Random, because other gateways look at the same workers.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let request_id = format!("look-{:016x}-{number}", rand::random::<u64>());
@@ -153,7 +153,7 @@ fn read(said: McpLists) -> Result<LookResult, String> {
             return Ok(Vec::new());
         }
         let list = Json::parse(&bytes).ok().and_then(|list| list.as_array().cloned());
-        let items = list.ok_or("a list that is none")?;
+        let items = list.ok_or("a malformed list")?;
         if items.len() > MAX_ITEMS {
             return Err(format!("more than {MAX_ITEMS} items"));
         }

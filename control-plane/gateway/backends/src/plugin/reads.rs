@@ -113,8 +113,8 @@ fn list(job: &Job<'_>, heard: TunnelMessage) -> Result<TunnelMessage, AttemptOut
     let call = job.call();
     match (heard, &call.kind) {
         (TunnelMessage::Listed(listed), CallKind::List) => Err(ended(Ok(listing::read(call, listed)))),
-        (TunnelMessage::Listed(_), _) => Err(loss(job, "a list that was not asked for")),
-        (TunnelMessage::Content(_), CallKind::List) => Err(loss(job, "a content where a list was asked for")),
+        (TunnelMessage::Listed(_), _) => Err(loss(job, "an unrequested list")),
+        (TunnelMessage::Content(_), CallKind::List) => Err(loss(job, "content instead of a list")),
         (heard, _) => Ok(heard),
     }
 }
@@ -131,7 +131,7 @@ async fn handle_event(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -
         }
         tunnel_event::Type::TunnelReady => match tunnel.ready(Some(&CallWork(call))).await {
             Ok(()) => None,
-            Err(_) => Some(loss(job, "the tunnel takes no more frames")),
+            Err(_) => Some(loss(job, "the tunnel accepts no more frames")),
         },
         tunnel_event::Type::WorkerCrashed => {
             let crash = crash(event);
@@ -273,7 +273,7 @@ impl Item {
                 bytes.extend(more);
                 Ok(())
             }
-            _ => Err(misfit("one content is text and bytes")),
+            _ => Err(misfit("one content has both text and bytes")),
         }
     }
 

@@ -51,7 +51,7 @@ impl RelayedRequests {
             return Err(RelayFault("too many requests are open"));
         }
         if self.open.contains(&asked.correlation_id) {
-            return Err(RelayFault("the same request twice at a time"));
+            return Err(RelayFault("the same request twice at once"));
         }
         let params = params(asked.params.as_ref());
         let McpRequested { request_id, correlation_id, method, .. } = asked;

@@ -44,7 +44,7 @@ impl SavedCalls {
                 Ok(Save::Stale) => "stale",
                 Ok(Save::NotOwner) => "unavailable",
                 Err(error) => {
-                    tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "a checkpoint was not stored, which its plugin was told: after a loss the call continues from an earlier one; check the store");
+                    tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "a checkpoint was not stored, and its plugin was notified; after a loss the call continues from an earlier one: check the store");
                     "unavailable"
                 }
             }

@@ -212,7 +212,7 @@ impl WorkerSession<'_> {
     /// Handles the worker's first message, which states its capabilities.
     async fn handle_init(&mut self, init: InitResponse) -> Step {
         if !init.ok {
-            let why = format!("plugin refuses to begin: {}", init.message);
+            let why = format!("plugin refused to start: {}", init.message);
             return Err(AttemptOutcome::Rejected(Rejection::Refuses(why)));
         }
         let before = self.attempt_state.checkpoints;
@@ -350,7 +350,7 @@ impl WorkerSession<'_> {
         begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), DuplicateQuestion>,
     ) -> Step {
         begin(self.job, self.attempt_state)
-            .map_err(|DuplicateQuestion| self.end_by_violation("the same question twice at a time"))
+            .map_err(|DuplicateQuestion| self.end_by_violation("the same question twice at once"))
     }
 
     /// Sends an answer to the worker.

@@ -380,7 +380,7 @@ fn pages_first(call: &Call, declared: &[String], required: Vec<RequiredPage>) ->
         Some(Visit { id, message, url })
     };
     let Some(pages) = required.into_iter().map(visit).collect::<Option<Vec<Visit>>>() else {
-        let why = "the service needs its user on a page first that the spec of this tool does not name";
+        let why = "the service requires its user to visit a page that the spec of this tool does not declare";
         return Refusal::Declined(why.into());
     };
     if call.abilities().pages {
@@ -388,7 +388,7 @@ fn pages_first(call: &Call, declared: &[String], required: Vec<RequiredPage>) ->
     }
     let described = page::described(&pages);
     Refusal::Declined(format!(
-        "the service needs its user on a page first, and this client sends nobody to pages: {described}"
+        "the service requires its user to visit a page, and this client cannot open pages: {described}"
     ))
 }
 

@@ -104,8 +104,8 @@ impl Output {
     /// is missing.
     pub fn too_large() -> Output {
         let mut output = Output::tool_error(
-            "The first request of this call was completed and took effect. Its answer was too large to be kept, so \
-             that it cannot be given again. Do not repeat the call under another key; read its effect instead.",
+            "The first request of this call was completed and took effect. Its answer was too large to store \
+             and is no longer available. Do not repeat the call under another key; read its effect instead.",
         );
         if let Output::Tool { meta, .. } = &mut output {
             meta.insert(NOT_KEPT, true);
@@ -198,11 +198,11 @@ pub enum Refusal {
     /// The earlier request may run at another gateway, or may never have started because its gateway could not reach
     /// the store.
     #[error(
-        "an earlier request with this id may still run, and what became of it is not known here: send it again later"
+        "an earlier request with this id may still run, and its outcome is not known here: send it again later"
     )]
     DuplicateId,
     /// JSON-RPC ids are unique in a session (MCP 2025-11-25, base protocol), so the client means another call.
-    #[error("this id was used in this session: send the request with an id that was not")]
+    #[error("this id was already used in this session: send the request with a new id")]
     IdUsed,
     #[error("the first request with this idempotency key is still running")]
     InFlight,
@@ -234,7 +234,7 @@ pub enum Refusal {
     /// The service did nothing, and will do it once its user has visited these pages (MCP 2025-11-25, URL elicitation
     /// required).
     #[error(
-        "the service needs its user to visit a page first, and the call again after that: {}",
+        "the service requires its user to visit a page first; then call again: {}",
         page::described(pages)
     )]
     PagesFirst { pages: Vec<Visit> },
@@ -284,9 +284,9 @@ pub enum Withdrawal {
     TokenRevoked,
     #[error("the token it was called with has expired")]
     TokenExpired,
-    #[error("the server is not available to the caller any more")]
+    #[error("the server is no longer available to the caller")]
     ServerDisabled,
-    #[error("the caller may not call this any more")]
+    #[error("the caller may no longer call this")]
     Denied,
 }
 
@@ -308,7 +308,7 @@ pub enum Disapproval {
     CannotAsk,
     #[error("was declined")]
     Declined,
-    #[error("only a person can give, and a machine calls")]
+    #[error("only a person can give, and the caller is a machine")]
     ByMachine,
 }
 
@@ -358,7 +358,7 @@ impl Refusal {
         match self {
             Refusal::Internal(_) => Reason::Internal.message().into(),
             Refusal::InvalidOutput { .. } => {
-                "the call was done, and its result does not fit its output schema".into()
+                "the call was completed, but its result does not match its output schema".into()
             }
             other => other.to_string(),
         }

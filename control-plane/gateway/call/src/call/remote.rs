@@ -79,7 +79,7 @@ pub enum InputFault {
     #[error("too many answers wait for the gateway that runs the call: send this again")]
     Full,
     #[error(
-        "the call runs at another gateway, to which answers of up to {} KiB can be passed on: send a shorter one",
+        "the call runs at another gateway, which accepts answers of up to {} KiB: send a shorter one",
         MAX_MESSAGE / 1024
     )]
     TooLarge,

@@ -18,9 +18,9 @@ const DEADLINE: HeaderName = HeaderName::from_static("x-deadline-ms");
 /// Reason why a request's key or deadline is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermFault {
-    #[error("an idempotency key has 1 to {} characters", MAX_KEY)]
+    #[error("an idempotency key must have 1 to {} characters", MAX_KEY)]
     Key,
-    #[error("X-Deadline-Ms is a time in Unix milliseconds")]
+    #[error("X-Deadline-Ms must be a time in Unix milliseconds")]
     Deadline,
 }
 

@@ -145,7 +145,7 @@ impl ActiveTable {
         let saved = self.put_row(call, &key, call.state(), sealed).await?;
         if saved == Save::NotOwner && self.is_twins(call) {
             return Err(ActiveFault(
-                "the record of this id is of the same request at another gateway".into(),
+                "the record with this id belongs to the same request at another gateway".into(),
             ));
         }
         call.ownership.keep();
@@ -193,7 +193,9 @@ impl ActiveTable {
     /// Returns the last checkpoint of a call: its number and the capsule.
     pub async fn capsule(&self, call: &Call) -> Result<(u64, Vec<u8>), ActiveFault> {
         let id = *call.id.as_bytes();
-        let row = in_time(self.store.find(id)).await?.ok_or_else(|| ActiveFault("the row is gone".into()))?;
+        let row = in_time(self.store.find(id))
+            .await?
+            .ok_or_else(|| ActiveFault("the row no longer exists".into()))?;
         let context = context(&id, &row.org, &row.plugin, row.seq);
         let opened = self.sealer.open_bytes(Purpose::Capsule, &context, &row.capsule);
         opened.map(|capsule| (row.seq, capsule)).ok_or_else(|| ActiveFault("a capsule was altered".into()))
@@ -341,7 +343,7 @@ impl ActiveTable {
     pub async fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         if let Err(error) = in_time(self.store.retire(self.owner)).await {
-            tracing::debug!(%error, "lease could not be given back; it will expire");
+            tracing::debug!(%error, "lease could not be released; it will expire");
         }
     }
 
@@ -368,10 +370,10 @@ impl ActiveTable {
             }
             if is_first_record(call) {
                 end_attempt(call);
-                return Err(ActiveFault("the call is another gateway's".into()));
+                return Err(ActiveFault("the call belongs to another gateway".into()));
             }
             end_taken_over(call);
-            return Err(ActiveFault("the call is another gateway's".into()));
+            return Err(ActiveFault("the call belongs to another gateway".into()));
         }
         Ok(saved)
     }

@@ -98,16 +98,16 @@ pub enum CredentialError {
     #[error("the credential {0:?} is for another origin")]
     Origin(String),
     #[error(
-        "the credential {0:?} may not be used by {1}: add that to its `for` in the file that \
-         ASP_CREDENTIALS names if it shall"
+        "the credential {0:?} may not be used by {1}: if it should be, add that to its `for` in the file \
+         that ASP_CREDENTIALS names"
     )]
     Primitive(String, String),
     #[error(
-        "the credential {name:?} is for {origin}, which is none of the plugin's hosts: list its host in `security.allowedDomains` of \
-         the spec"
+        "the credential {name:?} is for {origin}, which is not one of the plugin's hosts: list its host in \
+         `security.allowedDomains` of the spec"
     )]
     Domain { name: String, origin: String },
-    #[error("the credential {0:?} makes no header: {1}")]
+    #[error("the credential {0:?} cannot be sent as a header: {1}")]
     Form(String, &'static str),
     #[error("the token endpoint of the credential {0:?}: {1}")]
     Token(String, NoToken),
@@ -150,7 +150,7 @@ impl Credentials {
             Kind::Bearer(token) => (AUTHORIZATION, bearer(token)),
             Kind::Basic { user, password } => (AUTHORIZATION, basic(user, password.expose())),
             Kind::Header { name: header, value } => {
-                let form = |_| CredentialError::Form(name.to_owned(), "its name is none");
+                let form = |_| CredentialError::Form(name.to_owned(), "its header name is not valid");
                 (
                     HeaderName::try_from(header.as_str()).map_err(form)?,
                     HeaderValue::from_str(value.expose()).ok(),

@@ -46,20 +46,20 @@ pub enum NoExchange {
     NotHere(String),
     /// A token for one service must not be sent to another.
     #[error(
-        "tokens for {audience:?} may not be sent to {to}: add the origin to `exchange.audiences` of the issuer {issuer:?} \
-         if they shall"
+        "tokens for {audience:?} may not be sent to {to}: if they should be, add the origin to \
+         `exchange.audiences` of the issuer {issuer:?}"
     )]
     Audience { issuer: String, audience: String, to: String },
     #[error(
-        "{primitive} may get no token for {audience:?}: add it to `for` of that service in `exchange.audiences` of the issuer \
-         {issuer:?} if it shall"
+        "{primitive} may not get a token for {audience:?}: if it should, add it to `for` of that service in \
+         `exchange.audiences` of the issuer {issuer:?}"
     )]
     NotServed { issuer: String, audience: String, primitive: String },
     /// Scopes may only be narrowed (I-8).
     #[error("the caller's token lacks scopes that the spec asks for: {}", .0.join(" "))]
     Scopes(Vec<String>),
     /// The call continues at another gateway than the one that received its caller's token.
-    #[error("the caller's token is not here any more, because another gateway began the call")]
+    #[error("the caller's token is not available here, because another gateway started the call")]
     NoSubject,
     #[error("the issuer {0:?}: {1}")]
     Issuer(String, NoToken),

@@ -33,7 +33,7 @@ const YOUNG: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoToken {
     /// The endpoint refused: the error code of RFC 6749 section 5.2, or its status.
-    #[error("it gives no token: {0}")]
+    #[error("it refused to issue a token: {0}")]
     Refused(String),
     #[error("{0}")]
     Unavailable(String),
@@ -102,7 +102,7 @@ fn granted(body: &[u8]) -> Result<TokenGrant, &'static str> {
         Some(seconds) if seconds >= 0.0 => {
             Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST)
         }
-        Some(_) => return Err("its token has ended before it was given"),
+        Some(_) => return Err("its token had expired before it was received"),
     };
     Ok(TokenGrant { serves: lives - (lives / 4).min(MARGIN), token: answer.access_token.into() })
 }

@@ -99,7 +99,7 @@ impl SigningKey {
         let point = [vec![4], coordinate(&public.x)?, coordinate(&public.y)?].concat();
         let pair =
             EcdsaKeyPair::from_private_key_and_public_key(&ECDSA_P256_SHA256_FIXED_SIGNING, &private, &point);
-        SigningKey::of(pair.map_err(|_| KeyError::Jwk("the halves do not fit"))?)
+        SigningKey::of(pair.map_err(|_| KeyError::Jwk("the public key does not match the private key"))?)
     }
 
     pub fn public(&self) -> &PublicKey {

@@ -78,7 +78,7 @@ async fn further(
             Err(_) => break,
         }
     }
-    Err(lost_fault("the service broke off its answer"))
+    Err(lost_fault("the service's answer was interrupted"))
 }
 
 /// Reads messages up to the answer to the request of this id, which sends `exchange`.
@@ -173,7 +173,7 @@ impl StreamRequests {
                 });
             }
             Some(_) => refused("too many requests are open"),
-            None => refused("no call is under way that this belongs to"),
+            None => refused("no running call matches this request"),
         };
         self.open.wait_for(id, async move { reply(&client, &at, &to, at_once).await });
     }

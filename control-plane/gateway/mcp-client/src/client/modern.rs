@@ -229,7 +229,7 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
     }
     let asked = result.sent.member("inputRequests").map(|asked| Members::of(&asked)).unwrap_or_default();
     if asked.iter().count() > MAX_ASKED {
-        return Err(lost_fault("the service asks too much at a time"));
+        return Err(lost_fault("the service asks too many questions at once"));
     }
     if !asked.is_empty() {
         let answers =
@@ -237,7 +237,7 @@ async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Memb
         let answers: Members = try_join_all(answers).await?.into_iter().collect();
         said.insert("inputResponses", answers.to_json());
     } else if said.is_empty() {
-        return Err(lost_fault("the service needs an answer and asks nothing"));
+        return Err(lost_fault("the service requires input and asks no question"));
     } else {
         tokio::time::sleep(PAUSE).await;
     }
@@ -251,7 +251,7 @@ async fn answer(
     asked: Json,
 ) -> Result<(String, Json), ClientFault> {
     if !asked.is_object() {
-        return Err(lost_fault("the service asks nothing that MCP knows"));
+        return Err(lost_fault("the service asks a question that MCP does not define"));
     }
     let method = asked.get("method").and_then(Value::as_str).unwrap_or_default();
     let params = asked.member("params").filter(|params| params.is_object());
@@ -261,7 +261,7 @@ async fn answer(
         code: INTERNAL,
         visits: Vec::new(),
         data: None,
-        message: format!("the service asked for what it did not get: {}", error.message),
+        message: format!("the service's question was not answered: {}", error.message),
     })?;
     Ok((key, answered))
 }

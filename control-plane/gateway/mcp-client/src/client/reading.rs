@@ -73,7 +73,7 @@ impl Messages {
     pub(super) fn go_on(&self, response: Response) -> Result<Messages, ClientFault> {
         let mut next = Messages::of(response, self.left, Frames::bounded(MAX_RESPONSE));
         let Some(frames) = next.frames.as_mut() else {
-            return Err(lost_fault("the service broke off its answer"));
+            return Err(lost_fault("the service's answer was interrupted"));
         };
         if let Some(place) = &self.frames {
             frames.go_on_from(place);
@@ -106,8 +106,11 @@ impl Messages {
             if self.ended {
                 return Ok(None);
             }
-            let chunk =
-                self.response.chunk().await.map_err(|_| lost_fault("the service broke off its answer"))?;
+            let chunk = self
+                .response
+                .chunk()
+                .await
+                .map_err(|_| lost_fault("the service's answer was interrupted"))?;
             self.heard = Instant::now();
             match chunk {
                 Some(chunk) => self.take(&chunk)?,

@@ -45,7 +45,7 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
 
 fn why(call: &Call) -> &'static str {
     match call.ruling.get().rule {
-        Some(_) => "A rule of your organization has a person approve calls with these arguments.",
+        Some(_) => "A rule of your organization requires approval of calls with these arguments.",
         None => "It may change or delete data.",
     }
 }

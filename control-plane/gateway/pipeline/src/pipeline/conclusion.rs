@@ -30,7 +30,7 @@ impl CallTask {
     /// either: refused calls would use up what is left for others.
     pub(super) async fn refuse_unrecorded(&self) {
         let refusal =
-            Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into());
+            Refusal::Upstream("nothing was done: the audit log accepts no events at the moment".into());
         if self.pipeline.audit.has_room(&self.call.caller.org) {
             return self.conclude(Err(refusal)).await;
         }

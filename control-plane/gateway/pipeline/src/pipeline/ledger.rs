@@ -49,7 +49,7 @@ const SETTLE_SLACK: Duration = Duration::from_secs(3);
 /// other ends with its lease. A gateway that finds the store unavailable claims nothing more.
 const MAX_LOST: usize = 256;
 /// Message to the caller of a repeatable call whose answer could not be stored.
-const NOT_SAFE: &str = "the call was done, and its answer could not be stored under its key: call again";
+const NOT_SAFE: &str = "the call was completed, but its answer could not be stored under its key: call again";
 /// First pause before a busy store is tried again; it doubles up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(800);
@@ -154,9 +154,7 @@ pub async fn enter(
 /// Returns the refusal of a call whose effect could not be remembered because the store does not answer: it was not
 /// started.
 pub(super) fn not_begun() -> Refusal {
-    Refusal::Upstream(
-        "nothing was done: the store that remembers what calls did does not answer; call again".into(),
-    )
+    Refusal::Upstream("nothing was done: the store of idempotency keys does not answer; call again".into())
 }
 
 /// Claims a key. If its holder died, the call takes it over if a repetition is harmless.

@@ -29,11 +29,11 @@ const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
 /// Interval at which the call's end at another gateway is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Message to the caller of a repeatable call that no gateway continues.
-pub(super) const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
+pub(super) const GONE: &str = "the gateway of the call is gone, and no other can continue it: call again";
 /// Message to the caller of a lost call that did nothing: another one has its key, and a retry gets that one's answer.
 const HELD: &str = "another call runs under the idempotency key: call again under the same key";
 /// Message to the caller of a repeatable call whose answer was too large for its record.
-const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
+const TOO_LARGE: &str = "the call was completed, but its answer was too large to store: call again";
 
 /// The store of calls does not answer, so that the location of a call is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

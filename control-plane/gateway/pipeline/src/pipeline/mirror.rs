@@ -44,7 +44,7 @@ const STANDS_EVERY: Duration = Duration::from_millis(250);
 const KEPT: Duration = Duration::from_secs(1);
 /// Time for which the call's end is awaited beyond its deadline.
 const LATE: Duration = Duration::from_secs(15);
-const UNSAID: &str = "the call's time is over, and its gateway could not say how it ended: call again";
+const UNSAID: &str = "the call's deadline has passed, and its gateway did not report the outcome: call again";
 /// Delay before an entry that could not be stored is stored again.
 const RETRY: Duration = Duration::from_secs(1);
 

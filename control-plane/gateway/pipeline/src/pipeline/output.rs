@@ -64,7 +64,7 @@ fn with_misfit(output: Output, pointer: &str, message: &str) -> Output {
         pointer => format!("{pointer}: {message}"),
     };
     let note = format!(
-        "the call was done, and its result does not fit its output schema ({place}); what the service answered follows"
+        "the call was completed, but its result does not match its output schema ({place}); the service's answer follows"
     );
     content.insert(0, text_block(&note).into());
     Output::Tool { content, structured: None, is_error: true, meta, more }
@@ -109,7 +109,7 @@ mod tests {
                 panic!("{said:?}")
             };
             let texts = texts(&content);
-            assert!(texts[0].contains("the call was done") && texts[0].contains("(/n: is no integer)"));
+            assert!(texts[0].contains("the call was completed") && texts[0].contains("(/n: is no integer)"));
             assert_eq!(&texts[1..], kept, "{said:?}");
             assert_eq!((&kept_meta, &more), (&meta, &meta));
         }

@@ -47,9 +47,9 @@ const NO_RUNTIME_FOR: Duration = Duration::from_secs(300);
 const YIELD: Duration = Duration::from_secs(3);
 const SEALED: &str = "its record does not open, unless another gateway was faster: gateways that share a store need the same ASP_SEAL_KEY";
 const NOT_SERVED: &str = "its server, or its primitive in this version, is not in this gateway's snapshot";
-const NO_RUNTIME: &str = "no runtime of its language is there";
+const NO_RUNTIME: &str = "no runtime for its language is available";
 /// Message to the caller of a call that a lost gateway had not started.
-const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
+const NOT_BEGUN: &str = "the gateway of the call is gone, and nothing was done: call again";
 
 impl Pipeline {
     /// Takes over abandoned calls, and gives up those that no gateway takes; bounded work, called periodically.

@@ -126,15 +126,15 @@ pub(super) fn ask(asked: &LoginRequest<'_>) -> Response {
     let text = |name: &str| given.get(name).map(String::as_str).unwrap_or_default();
     // Nothing is redirected until client and redirect are known to belong together (RFC 6749 section 4.1.2.1).
     let Some(client) = client::open(asked.gateway, asked.front.name(), text("client_id")) else {
-        return page::refusal("This server does not know the client: let it register again.");
+        return page::refusal("The client is not registered at this server: register it again.");
     };
     let redirect = match (text("redirect_uri"), client.redirects.as_slice()) {
         ("", [only]) => only.as_str(),
         (given, registered) if registered.iter().any(|own| redirect::is_registered(own, given)) => given,
-        _ => return page::refusal("The client wants to be sent to an address that it has not registered."),
+        _ => return page::refusal("The client has not registered this redirect address."),
     };
     if !redirect::is_listed(&asked.front.login.redirects, redirect) {
-        return page::refusal("The client wants to be sent to an address that this server does not allow.");
+        return page::refusal("This server does not allow the client's redirect address.");
     }
     let ticket = Ticket {
         redirect: redirect.to_owned(),
@@ -207,9 +207,7 @@ pub(super) fn decided(asked: &LoginRequest<'_>) -> Response {
     let given = form(asked).unwrap_or_default();
     let ticket = given.get("ticket").and_then(|sealed| Ticket::open(asked, sealed));
     let Some(ticket) = ticket else {
-        return page::refusal(
-            "The login has taken too long, or was begun in another browser: begin it again.",
-        );
+        return page::refusal("The login took too long or was started in another browser: start it again.");
     };
     if given.get("decision").map(String::as_str) != Some("allow") {
         return ticket

@@ -12,13 +12,11 @@ pub(super) fn returned(asked: &LoginRequest<'_>) -> Response {
     let given = parameters(asked.parts.uri.query().unwrap_or_default().as_bytes()).unwrap_or_default();
     let ticket = given.get("state").and_then(|sealed| Ticket::open(asked, sealed));
     let Some(ticket) = ticket.filter(|ticket| ticket.agreed) else {
-        return page::refusal(
-            "The login has taken too long, or was begun in another browser: begin it again.",
-        );
+        return page::refusal("The login took too long or was started in another browser: start it again.");
     };
     // An answer from another issuer does not belong to this request (RFC 9207 section 2.4).
     if given.get("iss").is_some_and(|iss| *iss != asked.front.upstream.iss) {
-        return page::refusal("The answer comes from another issuer than the one that was asked.");
+        return page::refusal("The answer is from a different issuer than the one that was asked.");
     }
     if let Some(error) = given.get("error") {
         let plain =

@@ -59,7 +59,7 @@ pub(super) fn register(asked: &LoginRequest<'_>) -> Response {
             server = asked.front.name(), redirect = %bad.chars().take(200).collect::<String>(),
             "client registration refused: none of its redirects is listed in `login.redirects` of the issuer; add it there if it is legitimate"
         );
-        return refuse("invalid_redirect_uri", "no redirect is one that the operator allows");
+        return refuse("invalid_redirect_uri", "the operator allows none of the redirects");
     }
     let name: String = request.client_name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
     let client = RegisteredClient { name, redirects };

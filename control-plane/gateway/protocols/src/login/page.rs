@@ -50,7 +50,7 @@ pub(super) fn consent(asked: &Consent<'_>) -> Response {
 
 /// Returns a page that says why the login cannot continue.
 pub(super) fn refusal(why: &str) -> Response {
-    let body = format!("<h1>The login does not go on</h1><p>{}</p>", escaped(why));
+    let body = format!("<h1>The login cannot continue</h1><p>{}</p>", escaped(why));
     document(StatusCode::BAD_REQUEST, "Login", &body, "no-referrer")
 }
 

@@ -64,7 +64,7 @@ pub(super) async fn exchange(asked: &LoginRequest<'_>) -> Response {
             error(
                 StatusCode::BAD_GATEWAY,
                 "temporarily_unavailable",
-                "the issuer could not be asked: try again",
+                "the issuer could not be reached: try again",
             )
         }
     }
@@ -87,7 +87,7 @@ fn request<'a>(
     let text = |name: &str| given.get(name).map(String::as_str).filter(|text| !text.is_empty());
     let client = text("client_id").and_then(|id| client::open(asked.gateway, asked.front.name(), id));
     let unknown =
-        || error(StatusCode::UNAUTHORIZED, "invalid_client", "this server does not know the client");
+        || error(StatusCode::UNAUTHORIZED, "invalid_client", "the client is not registered at this server");
     let client = client.ok_or_else(|| Box::new(unknown()))?;
     let mut sent: Parameters<'a> = vec![("client_id", asked.front.login.client_id.as_str().into())];
     match text("grant_type") {
@@ -97,7 +97,7 @@ fn request<'a>(
             };
             let is_its = |given: &str| client.redirects.iter().any(|own| redirect::is_registered(own, given));
             if !text("redirect_uri").is_none_or(is_its) {
-                return Err(no("invalid_grant", "redirect_uri is none of the client's"));
+                return Err(no("invalid_grant", "redirect_uri is not registered for this client"));
             }
             let client_id = text("client_id").unwrap_or_default();
             let shown = Redemption { code, verifier, client_id, redirect: text("redirect_uri") };

@@ -38,7 +38,7 @@ pub(super) async fn pass_on(
     gateway.sessions.pass_on(session, forwarded).await.map_err(|DeliveryError| {
         RpcFailure::with(
             Reason::UpstreamUnavailable,
-            "what this is about is at another gateway, which cannot be told now: send it again",
+            "the call or session of this message is at another gateway, which cannot be reached now: send it again",
         )
     })
 }

@@ -50,7 +50,7 @@ impl Era for LegacyEra {
     /// A server cancels its own requests as a client does (2025-11-25 utilities, cancellation).
     fn taken_back(&self, call: &Arc<Call>) -> Option<String> {
         let id = self.session.take_stale_question(call)?;
-        let reason = "nobody waits for the answer any more";
+        let reason = "the request no longer waits for an answer";
         Some(notification("notifications/cancelled", json!({"requestId": id, "reason": reason})))
     }
 

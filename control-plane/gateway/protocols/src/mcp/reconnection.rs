@@ -56,10 +56,10 @@ async fn call(
     let id = Uuid::from_bytes(position.call);
     let attached = gateway.pipeline.attach(id, &request.caller, &request.server.message.name).await;
     let later = |why: &str| RpcFailure::with(Reason::UpstreamUnavailable, why);
-    let call = match attached.map_err(|_| later("the store of calls does not answer: come back again"))? {
+    let call = match attached.map_err(|_| later("the store of calls does not answer: reconnect"))? {
         AttachResult::Here(call) => call,
         AttachResult::Elsewhere => {
-            return Err(later("the call runs at another gateway, which has its stream: come back again"));
+            return Err(later("the call runs at another gateway, which has its stream: reconnect"));
         }
         AttachResult::Unknown => return Err(unknown()),
     };

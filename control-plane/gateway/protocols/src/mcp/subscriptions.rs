@@ -310,14 +310,14 @@ fn of(request: &ProtocolRequest, session: &LegacySession) -> Result<Arc<Subscrib
 fn full() -> RpcFailure {
     RpcFailure::with(
         Reason::RateLimited,
-        "too many clients of this user, of this org or of this gateway wait to be told of changes: close some, or try again",
+        "this user, this org or this gateway has too many subscribers to changes: close some, or try again",
     )
 }
 
 fn too_many() -> RpcFailure {
     let most = format!(
-        "a client subscribes to at most {MAX_RESOURCES} resources with {MAX_TEXT} bytes of URIs, and a user, an org and the gateway \
-         hold a bounded number too: leave some"
+        "a client may subscribe to at most {MAX_RESOURCES} resources with {MAX_TEXT} bytes of URIs, and \
+         users, orgs and the gateway have limits too: unsubscribe from some"
     );
     RpcFailure::with(Reason::RateLimited, &most).in_call()
 }
@@ -326,7 +326,7 @@ fn too_many() -> RpcFailure {
 fn readable(request: &ProtocolRequest, revision: Revision, uri: &str) -> Result<u64, RpcFailure> {
     let unknown = || results::unknown("resource", uri, revision);
     if uri.starts_with(artifact::SCHEME) {
-        let never = "an artifact never changes: nobody subscribes to one";
+        let never = "an artifact never changes and cannot be subscribed to";
         return Err(RpcFailure::with(Reason::InvalidParams, never).in_call());
     }
     let (entry, _) = resolve(&request.server, CallTarget::Resource(uri)).map_err(|_| unknown())?;

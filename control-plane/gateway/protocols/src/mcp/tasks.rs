@@ -38,7 +38,7 @@ pub(super) const MAX_WATCHED: usize = 100;
 const POLL: Duration = Duration::from_secs(1);
 /// Status message of a task that waits for answers at another gateway.
 const ASKS_ELSEWHERE: &str =
-    "the task waits for answers at another gateway, which alone knows what it asks: ask again";
+    "the task waits for answers at another gateway, which has its questions: ask again";
 const REVISION: Revision = Revision::V2026_07_28;
 
 /// Whether a client that declares `capabilities` supports tasks.

@@ -44,10 +44,10 @@ pub(super) async fn advance(request: &ProtocolRequest, tool: &str, name: &str) -
     let body = request.object()?;
     let misfit = |detail: &str| Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail);
     if !["result", "error"].into_iter().all(|name| body.get(name).is_none_or(Value::is_object)) {
-        return Err(misfit("`result` and `error` are objects"));
+        return Err(misfit("`result` and `error` must be objects"));
     }
     if body.get("result").is_none() && body.get("error").is_none() {
-        return Err(misfit("the answer has a `result`, or an `error`"));
+        return Err(misfit("the answer must have a `result` or an `error`"));
     }
     // Preconditions are evaluated after errors that hold in any state of the call (RFC 9110, 13.2.1).
     let view = resource::of(&call);
@@ -67,12 +67,12 @@ pub(super) async fn advance(request: &ProtocolRequest, tool: &str, name: &str) -
         (Some(result), _) => questions::answer(&question, &result),
         (None, error) => Some(questions::no_answer(&question, error)),
     };
-    let answer = answer.ok_or_else(|| misfit("the result is none of what was asked"))?;
+    let answer = answer.ok_or_else(|| misfit("the result does not answer the question"))?;
     request.gateway.pipeline.renew_authority(&call, &request.caller);
     let answered = request.gateway.pipeline.answer(&call, &question.id, answer).await;
     if !answered.map_err(Problem::of_input_fault)? {
         return match call.questions.find(&question.id) {
-            Some(_) => Err(misfit("the result does not fit what was asked")),
+            Some(_) => Err(misfit("the result does not match the question")),
             None => Err(waits_not()),
         };
     }

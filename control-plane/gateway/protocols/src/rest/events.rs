@@ -35,7 +35,7 @@ pub(super) async fn follow(request: &ProtocolRequest, tool: &str, name: &str) ->
     let last = match request.header("last-event-id") {
         None => None,
         Some(id) => Some(reached(id).ok_or_else(|| {
-            Problem::invalid(StatusCode::BAD_REQUEST, "Last-Event-ID is none of this call's events")
+            Problem::invalid(StatusCode::BAD_REQUEST, "Last-Event-ID is not an event of this call")
         })?),
     };
     let (first, missed) = match last {

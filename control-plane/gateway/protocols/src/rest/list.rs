@@ -23,7 +23,7 @@ pub(super) async fn list(request: &ProtocolRequest, tool: &str) -> Result<Respon
     let limit = match request.parameter("limit") {
         None => MOST,
         Some(text) => text.parse().ok().filter(|limit| (1..=MOST).contains(limit)).ok_or_else(|| {
-            Problem::invalid(StatusCode::BAD_REQUEST, &format!("limit is a number from 1 to {MOST}"))
+            Problem::invalid(StatusCode::BAD_REQUEST, &format!("limit must be a number from 1 to {MOST}"))
         })?,
     };
     let context = context(request, tool);

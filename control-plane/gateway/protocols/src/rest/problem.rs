@@ -43,7 +43,7 @@ impl Problem {
         let problem = Problem::new(
             StatusCode::METHOD_NOT_ALLOWED,
             Reason::UnknownMethod,
-            "the path has no such method",
+            "the path does not support this method",
         );
         problem.header(header::ALLOW, allowed)
     }
@@ -95,7 +95,7 @@ impl Problem {
 
     /// A call that began here and is known only to this gateway.
     pub(super) fn unstored() -> Problem {
-        let detail = "the store of calls does not take the call, which has begun: send this again";
+        let detail = "the store of calls did not accept the call, which has started: send this again";
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail);
         Problem { begun: true, ..problem.retry_after(1) }
     }

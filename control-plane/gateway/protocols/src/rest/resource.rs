@@ -23,7 +23,7 @@ use crate::mcp::questions;
 const MAX_PARTIAL: usize = 64 * 1024;
 /// Message for a call that waits for answers at another gateway.
 const ASKS_ELSEWHERE: &str =
-    "the call waits for an answer at another gateway, which alone knows what it asks: ask again";
+    "the call waits for an answer at another gateway, which has its question: ask again";
 
 /// One state of a call.
 pub(super) struct CallView {

@@ -178,7 +178,7 @@ async fn a_failure_is_told_by_its_code() {
     let rows = [
         ("INTERNAL", Some("the disk is full"), "the disk is full"),
         ("QUOTA", Some("no more"), "no more"),
-        ("INVALID_OUTPUT", None, "does not fit its output schema"),
+        ("INVALID_OUTPUT", None, "does not match its output schema"),
         ("INVALID_ARGUMENT", None, "argument /n: too small"),
     ];
     for (code, own, text) in rows {
@@ -208,7 +208,7 @@ async fn a_result_off_its_schema_is_never_passed_on() {
         worker.complete(&invoke, &json!({"ok": "yes"})).await;
     }));
     let answer = sweep(&fixture(&runtime)).await;
-    assert!(answer.text.contains("does not fit its output schema"), "{}", answer.text);
+    assert!(answer.text.contains("does not match its output schema"), "{}", answer.text);
     assert!(!answer.text.contains("yes"));
 }
 

@@ -82,9 +82,9 @@ async fn a_credential_that_the_primitive_may_not_use_or_whose_service_it_may_not
     for (name, origin, primitives, said) in [
         ("crm", "https://crm.example.com", EVERY, "allowedDomains"),
         ("crm", "https://example.com", EVERY, "allowedDomains"),
-        ("crm", SERVICE, &["other/*", "plugins/order"][..], "could not prove itself"),
-        ("crm", SERVICE, &[][..], "could not prove itself"),
-        ("unknown", SERVICE, EVERY, "could not prove itself"),
+        ("crm", SERVICE, &["other/*", "plugins/order"][..], "could not authenticate"),
+        ("crm", SERVICE, &[][..], "could not authenticate"),
+        ("unknown", SERVICE, EVERY, "could not authenticate"),
     ] {
         let runtime = Runtime::start(Script::of(|_, _| async {}));
         let fixture = gateway(&runtime, name, origin, primitives, bearer());

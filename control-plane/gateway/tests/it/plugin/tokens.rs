@@ -162,7 +162,7 @@ async fn a_spec_that_names_an_audience_that_is_not_its_own_is_not_run() {
             }
         }));
         let answer = fetch("x:read").send(&minting(&runtime, audiences, Some(named))).await;
-        assert!(answer.text.contains("lets this primitive have no token"), "{}", answer.text);
+        assert!(answer.text.contains("does not allow this primitive a token"), "{}", answer.text);
         assert_eq!(*begun.lock(), 0);
     }
 }

@@ -135,7 +135,7 @@ async fn bytes_arrive_as_mcp_content_and_unchanged() {
 async fn a_done_call_whose_answer_lacks_the_mapped_result_is_not_unknown() {
     let result = result_of(Mutation::NonIdempotent, "/data", (200, Some("application/json"), b"{}")).await;
     let text = result["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("did what was asked") && text.contains("/data"), "{text}");
+    assert!(text.contains("succeeded at the service") && text.contains("/data"), "{text}");
     assert_ne!(result["_meta"]["asp/reason"], "outcome_unknown");
 }
 

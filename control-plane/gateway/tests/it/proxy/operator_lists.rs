@@ -129,7 +129,7 @@ async fn the_platforms_token_is_minted_for_the_primitives_that_the_operator_name
             let fixture = Fixture::minting(snapshot, Runtimes::none(), TokenAudiences::Listed(vec![entry]));
             let answer = echo(&fixture, "m").await.to_string();
             assert_eq!(!paths.lock().is_empty(), minted, "{name} {origin} {pattern} {answer}");
-            assert!(minted || answer.contains("lets this primitive have no token"), "{name} {answer}");
+            assert!(minted || answer.contains("does not allow this primitive a token"), "{name} {answer}");
         }
     }
 }

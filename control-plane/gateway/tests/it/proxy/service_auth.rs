@@ -226,7 +226,7 @@ async fn a_credential_that_a_spec_may_not_name_sends_nothing() {
         let world = World::start(by(name)).await;
         let answer = world.call(&token("alice")).await;
         assert_eq!(answer["result"]["_meta"]["asp/reason"], "upstream_unavailable", "{name} {answer}");
-        assert!(text(&answer).contains("could not prove itself"), "{answer}");
+        assert!(text(&answer).contains("could not authenticate"), "{answer}");
         // The operator's words are for the log.
         assert!(!answer.to_string().contains("ASP_CREDENTIALS"), "{answer}");
         assert_eq!(world.calls(), 0, "{name}");
@@ -273,7 +273,7 @@ async fn no_token_for_one_service_goes_to_another() {
     for audience in ["elsewhere", "nowhere", ""] {
         let world = World::start(exchanged_for(audience)).await;
         let answer = world.call(&token_with_scopes("alice", READ)).await;
-        assert!(text(&answer).contains("lets no token of your issuer go"), "{answer}");
+        assert!(text(&answer).contains("does not allow tokens of your issuer"), "{answer}");
         assert_eq!((world.forms(), world.calls()), (0, 0), "{audience}");
     }
 }
@@ -292,7 +292,7 @@ async fn a_token_is_exchanged_for_the_primitives_that_the_operator_names() {
         assert_eq!(is_done(&answer), exchanged_, "{patterns:?} {answer}");
         let sent = usize::from(exchanged_);
         assert_eq!((world.forms(), world.calls()), (sent, sent), "{patterns:?}");
-        assert!(exchanged_ || text(&answer).contains("lets this primitive have no token"), "{answer}");
+        assert!(exchanged_ || text(&answer).contains("does not allow this primitive a token"), "{answer}");
     }
 }
 
@@ -311,7 +311,7 @@ async fn an_issuer_that_fails_pauses_no_service() {
     *world.heard.says.lock() = Some((StatusCode::INTERNAL_SERVER_ERROR, String::new()));
     for user in 0..30 {
         let answer = world.call(&token_with_scopes(&format!("user-{user}"), READ)).await;
-        assert!(text(&answer).contains("could not be asked"), "{answer}");
+        assert!(text(&answer).contains("the request to your issuer"), "{answer}");
     }
     *world.heard.says.lock() = None;
     let answer = world.call(&token_with_scopes("somebody-else", READ)).await;
@@ -403,9 +403,9 @@ async fn what_an_issuer_says_wrongly_proves_nothing() {
             let answer = world.call(&token_with_scopes("alice", READ)).await;
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             let expected = match (is_exchange, reason) {
-                (true, "declined") => "your issuer gives no token",
-                (true, _) => "could not be asked",
-                (false, _) => "could not prove itself",
+                (true, "declined") => "your issuer refused a token",
+                (true, _) => "the request to your issuer",
+                (false, _) => "could not authenticate",
             };
             assert!(text(&answer).contains(expected), "{status} {said:.80}: {answer}");
             assert!(!answer.to_string().contains("secret words"), "{answer}");

@@ -122,11 +122,11 @@ fn answers() -> Vec<Case> {
     };
     let chunk = [b"1000\r\n".as_slice(), &[b' '; 0x1000], b"\r\n"].concat();
     for (page, told) in [
-        (Page::of("content-length: 100\r\n", b"{}"), "broke off"),
-        (Page::of("content-length: 99999999999\r\n", b"{}"), "broke off"),
-        (Page::of("transfer-encoding: chunked\r\n", b"5\r\n{}"), "broke off"),
-        (Page::of("transfer-encoding: chunked\r\n", b"xyz\r\n{}\r\n"), "broke off"),
-        (Page::of("transfer-encoding: chunked\r\n", b"ffffffffffffffff1\r\n{}\r\n"), "broke off"),
+        (Page::of("content-length: 100\r\n", b"{}"), "was interrupted"),
+        (Page::of("content-length: 99999999999\r\n", b"{}"), "was interrupted"),
+        (Page::of("transfer-encoding: chunked\r\n", b"5\r\n{}"), "was interrupted"),
+        (Page::of("transfer-encoding: chunked\r\n", b"xyz\r\n{}\r\n"), "was interrupted"),
+        (Page::of("transfer-encoding: chunked\r\n", b"ffffffffffffffff1\r\n{}\r\n"), "was interrupted"),
         (endless("transfer-encoding: chunked\r\n", &chunk), "too large"),
         (endless("", &[b' '; 4_096]), "too large"),
         (endless("content-length: 1000000000\r\n", &[b'['; 4_096]), "too large"),
@@ -140,7 +140,7 @@ fn answers() -> Vec<Case> {
         (Page::Endless(b"HTTP/1.1 200 OK\r\n".to_vec(), b"x: yyyyyyyyyyyyyyyy\r\n".to_vec()), "message head"),
         (Page::Never(Vec::new()), "timed out"),
         (Page::Never(b"HTTP/1.1 200 OK\r\n".to_vec()), "timed out"),
-        (Page::Never(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{".to_vec()), "broke off"),
+        (Page::Never(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{".to_vec()), "was interrupted"),
         (Page::Never(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()), "timed out"),
     ] {
         cases.push(case(KEYS, page, told));

@@ -76,12 +76,12 @@ impl Upload {
     /// Checks the received bytes against the size and digest that the plugin states.
     pub(super) fn check(&self, artifact: &ArtifactEmitted) -> Result<(), ArtifactFault> {
         if artifact.size != self.next {
-            return Err(ArtifactFault("an artifact's size is not what was sent"));
+            return Err(ArtifactFault("an artifact's size differs from its content"));
         }
         let hash = self.hash.clone().finalize();
         let digest: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         if !artifact.sha256.is_empty() && artifact.sha256 != digest {
-            return Err(ArtifactFault("an artifact's digest is not that of its bytes"));
+            return Err(ArtifactFault("an artifact's digest does not match its bytes"));
         }
         Ok(())
     }

@@ -25,9 +25,9 @@ pub(in super::super) async fn all(
     let questions = asked.elicitations.len() + asked.delegations.len();
     attempt_state.rounds += 1;
     if questions == 0 || questions > MAX_OPEN || attempt_state.rounds > MAX_ROUNDS {
-        return Err(protocol_refusal("its questions are none, or too many"));
+        return Err(protocol_refusal("it asks no questions, or too many"));
     }
-    let twice = |DuplicateQuestion| protocol_refusal("it asks the same twice at a time");
+    let twice = |DuplicateQuestion| protocol_refusal("it asks the same question twice at once");
     for question in asked.elicitations {
         elicit(job, attempt_state, question).map_err(twice)?;
     }
@@ -54,5 +54,5 @@ fn keep(given: &mut Resume, delivery: Delivery) {
 }
 
 fn protocol_refusal(what: &str) -> Refusal {
-    Refusal::Upstream(format!("the plugin cannot be asked to its end: {what}"))
+    Refusal::Upstream(format!("the plugin's questions cannot be answered: {what}"))
 }

@@ -113,7 +113,7 @@ impl Task {
                         tracing::warn!(
                             primitive,
                             uri = self.followed.key.uri,
-                            "a plugin has no free place to watch another resource, or is busy: until it has one, clients are not notified when this one changes; subscriptions use at most half of the places of `runtime.pool`"
+                            "a plugin has no free slot to watch another resource, or is busy: until it has one, clients are not notified when this one changes; subscriptions use at most half of the slots of `runtime.pool`"
                         );
                     }
                 }
@@ -148,7 +148,7 @@ impl Task {
         let PluginLocation { fleet, known, .. } = &self.place;
         // The open stream counts as a call in the runtime's load.
         let Some(taken) = known.choose(fleet, &self.followed.key.plugin, None, &[]) else {
-            return WatchEnd::Ended("no runtime is there".into());
+            return WatchEnd::Ended("no runtime is available".into());
         };
         let (wanted, init, work) = self.request(&taken);
         let opened = Tunnel::open(wanted, FirstMessages { init, work, owner: None }).await;
@@ -243,7 +243,7 @@ impl Task {
                 ended(format!("{}: {}", failed.code, failed.message))
             }
             Ok(TunnelMessage::Event(event)) => self.event(event, tunnel).await,
-            Ok(TunnelMessage::End) => ended("the plugin has ended it".into()),
+            Ok(TunnelMessage::End) => ended("the plugin ended the stream".into()),
             // The answer to `init`, and messages without a meaning here.
             Ok(
                 TunnelMessage::Message(_)

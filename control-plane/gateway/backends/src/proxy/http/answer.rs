@@ -76,7 +76,7 @@ fn unmapped(mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusa
     match execution.call.entry.primitive.kind() {
         Kind::Resource | Kind::ResourceTemplate | Kind::Prompt => Err(unanswered(&execution.call, why)),
         _ => Ok(Output::tool_error(&format!(
-            "the service did what was asked, and {why} at {}; correct runtime.http.result of the spec",
+            "the call succeeded at the service, but {why} at {}; correct runtime.http.result of the spec",
             mapping.result
         ))),
     }

@@ -168,7 +168,7 @@ impl Fields<'_> {
 
     fn refuse_null(&self, element: &Json) -> Result<(), Refusal> {
         match is_null(element) {
-            true => Err(self.refused("has a null in a list, which a form cannot say")),
+            true => Err(self.refused("has a null in a list, which a form cannot express")),
             false => Ok(()),
         }
     }

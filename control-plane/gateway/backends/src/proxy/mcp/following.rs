@@ -232,7 +232,7 @@ impl Task {
     async fn follow_on(&self, was_open: &mut bool) -> Result<(), ClientFault> {
         self.client.proof.renew(&self.client.url).await;
         let greeting = tokio::time::timeout(LONGEST, self.client.initialize(json!({})));
-        let too_slow = |_| ClientFault::Lost("the service takes too long".into());
+        let too_slow = |_| ClientFault::Lost("the service did not answer in time".into());
         let mut session = greeting.await.map_err(too_slow)??;
         if !session.is_modern() && !session.offers.subscriptions {
             drop(session);
@@ -275,7 +275,7 @@ impl Task {
             }
         };
         let over = tokio::time::timeout(MUTE_FOR, until_unwanted).await;
-        over.map_err(|_| ClientFault::Lost("the service tells of no changes here".into()))
+        over.map_err(|_| ClientFault::Lost("the service reports no changes of this resource".into()))
     }
 
     /// Subscribes to new URIs, and unsubscribes from those that are not wanted any more.

@@ -24,8 +24,9 @@ use crate::mcp::resume::StreamPosition;
 /// Time that a question waits for others to be asked with it, if the response ends with them.
 const ASKED_TOGETHER: Duration = Duration::from_millis(50);
 /// Message to a client that reaches the call at any gateway by sending its request again.
-const CONTINUED: &str = "another gateway goes on with the call: send this again";
-const LOST_LOGS: &str = "log messages are missing here: more came than are kept for a client that reads late";
+const CONTINUED: &str = "another gateway continues the call: send this again";
+const LOST_LOGS: &str =
+    "log messages are missing here: there were more than are kept for a client that reads late";
 /// `_meta` members of a progress notification: the plugin's counters and its phase.
 const GAUGES: &str = "asp/gauges";
 const PHASE: &str = "asp/phase";

@@ -82,18 +82,18 @@ fn call(tool: &Tool<'_>, to_put: &str, to_get: &str) -> Value {
                 "content": {"application/json": {"schema": {"$ref": tool.arguments}}},
             },
             "responses": {
-                "200": put("The call was there already.", tool),
-                "201": put("The call has begun.", tool),
+                "200": put("The call already existed.", tool),
+                "201": put("The call has started.", tool),
                 "default": problem(),
             },
         },
         "get": {
             "operationId": to_get,
-            "summary": format!("{}: how a call is", tool.summary),
+            "summary": format!("{}: state of a call", tool.summary),
             "parameters": [parameter("ifNoneMatch"), parameter("prefer")],
             "responses": {
                 "200": call_response("The call.", tool),
-                "304": {"description": "The call is as it was."},
+                "304": {"description": "The call has not changed."},
                 "default": problem(),
             },
         },
@@ -103,21 +103,21 @@ fn call(tool: &Tool<'_>, to_put: &str, to_get: &str) -> Value {
 fn advance(tool: &Tool<'_>, operation: &str) -> Value {
     json!({"parameters": [parameter("id")], "post": {
         "operationId": operation,
-        "summary": format!("{}: answer what a call asks", tool.summary),
+        "summary": format!("{}: answer a question of a call", tool.summary),
         "parameters": [parameter("ifMatch"), parameter("prefer")],
         "requestBody": {
             "required": true,
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Answer"}}},
         },
-        "responses": {"200": call_response("The call goes on.", tool), "default": problem()},
+        "responses": {"200": call_response("The call continues.", tool), "default": problem()},
     }})
 }
 
 fn cancel(tool: &Tool<'_>, operation: &str) -> Value {
     json!({"parameters": [parameter("id")], "post": {
         "operationId": operation,
-        "summary": format!("{}: end a call", tool.summary),
-        "responses": {"200": call_response("The call, which ends if it has not.", tool), "default": problem()},
+        "summary": format!("{}: cancel a call", tool.summary),
+        "responses": {"200": call_response("The call; it ends unless it already has.", tool), "default": problem()},
     }})
 }
 
@@ -131,7 +131,7 @@ fn events(tool: &Tool<'_>, operation: &str) -> Value {
                 "description": "Server-sent events: progress, status, log, chunk, artifact, asked, gap, and end.",
                 "content": {"text/event-stream": {}},
             },
-            "204": {"description": "The end was told."},
+            "204": {"description": "The end was already sent."},
             "default": problem(),
         },
     }})
@@ -144,10 +144,10 @@ pub(super) fn own_path() -> Value {
         "parameters": [parameter("ifNoneMatch")],
         "responses": {
             "200": {
-                "description": "What you may call.",
+                "description": "Operations that you may call.",
                 "content": {"application/json": {"schema": {"type": "object", "required": ["openapi"]}}},
             },
-            "304": {"description": "It is as it was."},
+            "304": {"description": "It has not changed."},
             "default": problem(),
         },
     }})
@@ -161,7 +161,7 @@ pub(super) fn parameters() -> Value {
     json!({
         "id": {
             "name": "id", "in": "path", "required": true,
-            "description": "Chosen by you; one id is one call of yours at this server.",
+            "description": "Chosen by the client; an id identifies one call of yours at this server.",
             "schema": {"type": "string", "pattern": "^[A-Za-z0-9_.~-]{1,128}$", "not": {"enum": [".", ".."]}},
         },
         "limit": {
@@ -169,15 +169,15 @@ pub(super) fn parameters() -> Value {
             "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 100},
         },
         "cursor": {
-            "name": "cursor", "in": "query", "description": "`nextCursor` of the page before.",
+            "name": "cursor", "in": "query", "description": "`nextCursor` of the previous page.",
             "schema": {"type": "string"},
         },
-        "idempotencyKey": header("Idempotency-Key", "The call's id where it is left out.", visible(255)),
-        "prefer": header("Prefer", "`wait=N`: hold the response open for N seconds, 60 at most, until there is something to tell. `sampling`: you answer what the call asks a model.", json!({"type": "string"})),
-        "deadline": header("X-Deadline-Ms", "When the call ends at the latest, in Unix milliseconds.", json!({"type": "integer", "minimum": 0})),
-        "ifMatch": header("If-Match", "Only in this state.", tags.clone()),
-        "ifNoneMatch": header("If-None-Match", "Only in another state.", tags),
-        "lastEventId": header("Last-Event-ID", "Go on after this event.", json!({"type": "string", "pattern": "^(end|[0-9a-f]{8}\\.[0-9]{1,19})$"})),
+        "idempotencyKey": header("Idempotency-Key", "Default: the call's id.", visible(255)),
+        "prefer": header("Prefer", "`wait=N`: hold the response open for at most N seconds (maximum 60) until there is something to report. `sampling`: the client answers the call's requests to a model.", json!({"type": "string"})),
+        "deadline": header("X-Deadline-Ms", "Deadline of the call, in Unix milliseconds.", json!({"type": "integer", "minimum": 0})),
+        "ifMatch": header("If-Match", "Only if the call has this entity tag.", tags.clone()),
+        "ifNoneMatch": header("If-None-Match", "Only if the call has another entity tag.", tags),
+        "lastEventId": header("Last-Event-ID", "Continue after this event.", json!({"type": "string", "pattern": "^(end|[0-9a-f]{8}\\.[0-9]{1,19})$"})),
     })
 }
 

@@ -48,7 +48,10 @@ async fn a_result_of_an_mcp_upstream_that_does_not_fit_is_told_with_place_rule_a
             assert!(result.get("structuredContent").is_none(), "{sent}: {result}");
             assert_eq!(result["_meta"]["a/b"], 1, "{sent}: {result}");
             let texts = texts(&result);
-            assert!(texts[0].contains("the call was done") && texts[0].contains(place), "{sent}: {result}");
+            assert!(
+                texts[0].contains("the call was completed") && texts[0].contains(place),
+                "{sent}: {result}"
+            );
             assert_eq!(&texts[1..], kept, "{sent}: {result}");
         }
     }
@@ -74,6 +77,6 @@ async fn an_answer_of_an_http_service_that_does_not_fit_is_told_with_place_rule_
     let result = result_of(&promising(snapshot, &integers()), true).await;
     assert_eq!(result["isError"], true, "{result}");
     let texts = texts(&result);
-    assert!(texts[0].contains("the call was done") && texts[0].contains("/n: "), "{result}");
+    assert!(texts[0].contains("the call was completed") && texts[0].contains("/n: "), "{result}");
     assert_eq!(&texts[1..], [r#"{"n":1.50}"#], "{result}");
 }
