@@ -50,7 +50,7 @@ pub struct Arguments {
     /// The launcher [default: worker-init beside this binary]
     #[arg(long, env = "ASP_RUNTIME_WORKER_INIT", value_name = "PATH")]
     pub worker_init: Option<PathBuf>,
-    /// Minimum sandbox level of every plugin, whatever its manifest allows: 1, 2 or 3
+    /// Minimum sandbox level of every plugin, regardless of its manifest: 1, 2 or 3
     #[arg(long, env = "ASP_RUNTIME_MIN_LEVEL", value_name = "LEVEL", default_value_t = 3)]
     pub min_level: u32,
     /// Enforcement of workers' limits: cgroup, or sampled if there is no control group (no defence against a hostile
